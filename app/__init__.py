@@ -1,0 +1,1 @@
+"""Portico, the orchestration facade for LLM agents."""

@@ -1,0 +1,273 @@
+"""The closed union of effects' outcomes, what a step is keyed by, and how a journal knows it again.
+
+A step's key alternates ordinals (from 0) and branches: `2/1/0` is the first effect of branch 1 of the third step.
+Inferences and tool calls are compositions: their attempts are `k/0`, `k/1`, …, and the wait after attempt i is
+`k/i/0`. The result of PREPARE stands under `prepare`, the decision to stop under `stop`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Any, TypeAlias
+
+import orjson
+from pydantic import BaseModel, JsonValue
+
+from app.domain.boundary import ExecutionHints, SystemRequest, TokenUsage
+from app.domain.failures import Code, Failure, failure
+from app.domain.lifecycle import Mode
+from app.domain.messages import Message, ToolCall
+from app.domain.tools import OfferedTool, ToolDefinition
+
+PREPARE = "prepare"
+STOP = "stop"
+NO_USAGE = TokenUsage()
+
+
+class Reason(StrEnum):
+    """Why an attempt on a provider failed; every foreign error is translated into one of these."""
+
+    RATE_LIMITED = "rate_limited"
+    OVERLOADED = "overloaded"
+    SERVER_ERROR = "server_error"
+    BROKEN = "broken"
+    MALFORMED = "malformed"
+    TIMED_OUT = "timed_out"
+    UNREACHABLE = "unreachable"
+    TLS = "tls"
+    CREDENTIALS = "credentials"
+    QUOTA = "quota"
+    MODEL_MISSING = "model_missing"
+    BREAKER_OPEN = "breaker_open"
+    CONTEXT_EXCEEDED = "context_exceeded"
+    REFUSED = "refused"
+    CONTENT_FILTERED = "content_filtered"
+
+
+@dataclass(frozen=True, slots=True)
+class StageTrace:
+    """One stage of the pipeline as it ended."""
+
+    stage: str
+    duration_ms: float
+    outcome: str = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The limits in force for one execution, the request's and the configured ones together. Seconds and counts."""
+
+    timeout: float
+    tool_rounds: int
+    calls_per_reply: int
+    max_retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What PREPARE found: the conversation to begin with, the tools that may be offered, the limits in force."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[str, ...]
+    bounds: Bounds
+    currency: str
+    truncated_history: bool
+    stages: tuple[StageTrace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One provider an inference may try: the engine's configured name and the model it stands for.
+
+    `price` is per million input and output tokens, where one is configured.
+    """
+
+    provider: str
+    model: str
+    price: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What one inference begins with: tools available now, candidates in order, tool results cut to fit.
+
+    `cut` are indexes into the conversation. `left_out` are candidates not to be tried, because their breaker is open.
+    """
+
+    tools: tuple[OfferedTool, ...]
+    candidates: tuple[Candidate, ...]
+    left_out: tuple[Candidate, ...] = ()
+    cut: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer of a model, in no provider's dialect.
+
+    `finish_reason` is stop, tool or length; `raw_finish` is the provider's own word where it is none of these.
+    """
+
+    text: str
+    tool_calls: tuple[ToolCall, ...]
+    finish_reason: str
+    raw_finish: str
+    usage: TokenUsage
+    model: str
+    reasoning: str = ""
+
+    def message(self) -> Message:
+        """The answer as the next inference is told it."""
+        return Message(role="assistant", content=self.text, tool_calls=list(self.tool_calls) or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """Outcome: the provider answered."""
+
+    reply: Reply
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """Outcome: the provider did not. `retry_after` is what it asked for, `wait` what was granted; both seconds.
+
+    `wait` is None when this provider is to be left. `streamed` says whether a delta was published, `partial` holds
+    the text of it.
+    """
+
+    reason: Reason
+    message: str
+    wait: float | None
+    retry_after: float | None
+    streamed: bool
+    partial: str
+    usage: TokenUsage
+    duration_ms: float
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnded:
+    """Outcome: one tool attempt ended; `retry` says whether a second attempt was granted."""
+
+    content: str
+    is_error: bool
+    code: Code | None
+    duration_ms: float
+    retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Slept:
+    """Outcome: the wait is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Outcome: a person, or whoever was asked, answered."""
+
+    payload: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Outcome: a check said no before anything was done. Replay never repeats a check."""
+
+    code: Code
+    message: str
+    details: dict[str, Any] = field(default_factory=dict)
+    condition: str | None = None
+    retry_after: float | None = None
+    stages: tuple[StageTrace, ...] = ()
+
+    @classmethod
+    def by(cls, cause: Failure, stages: tuple[StageTrace, ...] = ()) -> "Refused":
+        """The failure as an outcome; `stages` are those that ended before it, when it was PREPARE that refused."""
+        return cls(cause.code, cause.message, cause.details, cause.condition, cause.retry_after, stages)
+
+    def failure(self) -> Failure:
+        """The outcome as the failure it was."""
+        raised = failure(self.code, self.message, details=self.details, condition=self.condition)
+        raised.retry_after = self.retry_after
+        return raised
+
+
+@dataclass(frozen=True, slots=True)
+class CutOff:
+    """Outcome: cancelled while it ran; what it had used and streamed until then."""
+
+    duration_ms: float
+    usage: TokenUsage = NO_USAGE
+    partial: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The decision, recorded before anything is cancelled, that the execution ends: by a signal or its deadline."""
+
+    code: Code
+    message: str
+
+
+Outcome: TypeAlias = (
+    Prepared | Offered | Replied | AttemptFailed | ToolEnded | Slept | Answered | Refused | CutOff | Stopped
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A recorded step. `at` is Unix seconds."""
+
+    key: str
+    fingerprint: str
+    outcome: Outcome
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What an execution is, written before its first step. `args_key` keys the hashes of tool arguments."""
+
+    execution_id: str
+    request_id: str
+    tenant: str
+    trace_id: str
+    parent_span_id: str | None
+    mode: Mode
+    pattern_version: int
+    request: SystemRequest
+    args_key: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCall:
+    """What an engine is asked: a whole conversation, the tools offered, the hints."""
+
+    messages: Sequence[Message]
+    tools: Sequence[ToolDefinition]
+    hints: ExecutionHints
+
+
+def digest(*parts: object) -> str:
+    """32 hex digits over the canonical JSON of the parts."""
+    return blake2b(orjson.dumps(parts, default=_plain, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
+
+
+def args_hash(key: str, arguments: Mapping[str, Any]) -> str:
+    """A keyed hash of canonical arguments: equal arguments are seen as equal, and none can be guessed from it."""
+    text = orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
+    return blake2b(text, key=bytes.fromhex(key), digest_size=16).hexdigest()
+
+
+def span_id(execution_id: str, anchor: str) -> str:
+    """The 16 hex digits of the span at that step."""
+    return blake2b(f"{execution_id}:{anchor}".encode(), digest_size=8).hexdigest()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump(exclude_none=True, by_alias=True)
+    raise TypeError(f"{type(value).__name__} has no canonical form")

@@ -1,0 +1,259 @@
+"""The closed union of events: what the core says while it runs.
+
+The core never logs, measures or traces; it emits these. An event says only what happened. `Recorded` is an event in
+its execution's log, with its number and its correlation; a delta is live only and has no number.
+"""
+
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from app.domain.boundary import Suspension, SystemResponse
+from app.domain.failures import Code
+from app.domain.fallback import Event as FsmEvent
+from app.domain.fallback import State as FsmState
+from app.domain.lifecycle import State
+
+FinishReason = Literal["stop", "tool", "length", "content_filter", "cancelled", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelationContext:
+    """The ids that link an event to its execution and span [boundary seed].
+
+    `trace_id` is 32 hex digits, span ids 16. `caused_by` is the tool call or step that led here.
+    """
+
+    request_id: str
+    session_id: str | None
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    caused_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleTransition:
+    """The execution moved; the first has no `from_state`."""
+
+    type: ClassVar[str] = "lifecycle.transition"
+    from_state: State | None
+    to_state: State
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackTransition:
+    """The fallback machine of one inference moved; `segment` is the attempt it speaks of, if there is one."""
+
+    type: ClassVar[str] = "fallback.transition"
+    from_state: FsmState
+    to_state: FsmState
+    fsm_event: FsmEvent
+    provider: str | None
+    model: str | None
+    retry_count: int
+    reason: str
+    segment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StageEnd:
+    """A stage of the pipeline ended."""
+
+    type: ClassVar[str] = "stage.end"
+    stage: str
+    duration_ms: float
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceStart:
+    """One attempt on one provider begins."""
+
+    type: ClassVar[str] = "inference.start"
+    segment: str
+    message_count: int
+    tool_defs_count: int
+    schema_present: bool
+    grammar_present: bool
+    temperature: float | None
+    provider: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceDelta:
+    """A piece of an answer as it arrives; `offset` is the characters of its kind before it in the segment."""
+
+    type: ClassVar[str] = "inference.delta"
+    segment: str
+    offset: int
+    text: str | None = None
+    reasoning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRetracted:
+    """What was streamed in the segment is void; another attempt follows."""
+
+    type: ClassVar[str] = "inference.retracted"
+    segment: str
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceEnd:
+    """The attempt ended."""
+
+    type: ClassVar[str] = "inference.end"
+    segment: str
+    duration_ms: float
+    tokens_in: int
+    tokens_out: int
+    finish_reason: FinishReason
+    tool_call_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStart:
+    """One attempt at one tool call begins."""
+
+    type: ClassVar[str] = "tool.start"
+    tool_name: str
+    tool_call_id: str
+    args_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnd:
+    """The attempt ended."""
+
+    type: ClassVar[str] = "tool.end"
+    tool_name: str
+    tool_call_id: str
+    duration_ms: float
+    success: bool
+    error_code: Code | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionSuspended:
+    """Nothing can run until the open questions are answered."""
+
+    type: ClassVar[str] = "execution.suspended"
+    suspensions: tuple[Suspension, ...]
+    response: SystemResponse
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionCompleted:
+    """Terminal: it ended with an answer."""
+
+    type: ClassVar[str] = "execution.completed"
+    response: SystemResponse
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionFailed:
+    """Terminal: it ended with a failure."""
+
+    type: ClassVar[str] = "execution.failed"
+    response: SystemResponse
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionCancelled:
+    """Terminal: a client, a signal or the deadline ended it."""
+
+    type: ClassVar[str] = "execution.cancelled"
+    response: SystemResponse
+
+
+Terminal: TypeAlias = ExecutionCompleted | ExecutionFailed | ExecutionCancelled
+Event: TypeAlias = (
+    LifecycleTransition
+    | FallbackTransition
+    | StageEnd
+    | InferenceStart
+    | InferenceRetracted
+    | InferenceEnd
+    | ToolStart
+    | ToolEnd
+    | ExecutionSuspended
+    | Terminal
+)
+"""Everything that is numbered and kept. `InferenceDelta` is neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchored:
+    """An event and the step it hangs behind; what the execution hands to the journal."""
+
+    anchor: str
+    correlation: CorrelationContext
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event in its execution's log: numbered from 1 without gaps. `at` is Unix seconds."""
+
+    sequence_number: int
+    at: float
+    anchor: str
+    correlation: CorrelationContext
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A delta on its way to whoever is watching; never kept."""
+
+    at: float
+    correlation: CorrelationContext
+    event: InferenceDelta
+
+
+def wire(item: Recorded | Live) -> dict[str, Any]:
+    """The event as the contract's section 5 shows it, ready for JSON; optional fields of a delta only when set."""
+    event = item.event
+    correlation = item.correlation
+    head: dict[str, Any] = {} if isinstance(item, Live) else {"sequence_number": item.sequence_number}
+    head["type"] = event.type
+    head["request_id"] = correlation.request_id
+    head["session_id"] = correlation.session_id
+    head["trace_id"] = correlation.trace_id
+    head["span_id"] = correlation.span_id
+    head["parent_span_id"] = correlation.parent_span_id
+    head["caused_by"] = correlation.caused_by
+    head["timestamp"] = timestamp(item.at)
+    for name in FIELDS[type(event)]:
+        value = getattr(event, name)
+        if value is not None or name not in _ABSENT_WHEN_NONE:
+            head[name] = value
+    return head
+
+
+def timestamp(at: float) -> str:
+    """Unix seconds as RFC 3339 UTC with microseconds."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+EVENT_TYPES: tuple[type[Any], ...] = (
+    LifecycleTransition,
+    FallbackTransition,
+    StageEnd,
+    InferenceStart,
+    InferenceDelta,
+    InferenceRetracted,
+    InferenceEnd,
+    ToolStart,
+    ToolEnd,
+    ExecutionSuspended,
+    ExecutionCompleted,
+    ExecutionFailed,
+    ExecutionCancelled,
+)
+FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in EVENT_TYPES}
+_ABSENT_WHEN_NONE = frozenset({"text", "reasoning"})

@@ -1,0 +1,98 @@
+"""The lifecycle of one execution: which state may follow which, one table a mode.
+
+Theory of operation
+
+1. Every execution starts in INIT at attempt 1 and ends in exactly one of COMPLETE, ERROR, CANCELLED.
+2. Any live state may end in ERROR or CANCELLED; EXECUTE and SUSPENDED lead to each other in every mode.
+3. All other edges stand in `_EDGES`. Voting replaces retry in redundant mode, and a flow does not retry as a whole.
+4. A retry is the edge VALIDATE→EXECUTE and nothing else; it is what makes `attempt` grow.
+5. An edge that the table lacks is refused and changes nothing: a bug in whoever asked for it.
+
+Only the outermost pattern moves the lifecycle. The deadline runs while the execution is neither queued nor SUSPENDED.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from app.domain.failures import Code, OrchestrationFailure
+
+
+class Mode(StrEnum):
+    """Which pattern a request runs."""
+
+    CHAT = "chat"
+    STRUCTURED = "structured"
+    PLAN = "plan"
+    REDUNDANT = "redundant"
+    FLOW = "flow"
+
+
+class State(StrEnum):
+    """Where an execution stands."""
+
+    INIT = "INIT"
+    PLAN = "PLAN"
+    PREPARE = "PREPARE"
+    EXECUTE = "EXECUTE"
+    SUSPENDED = "SUSPENDED"
+    VALIDATE = "VALIDATE"
+    COMPLETE = "COMPLETE"
+    ERROR = "ERROR"
+    CANCELLED = "CANCELLED"
+
+
+TERMINAL = frozenset({State.COMPLETE, State.ERROR, State.CANCELLED})
+
+_S = State
+# fmt: off
+_EDGES: Mapping[Mode, tuple[tuple[State, State], ...]] = {
+    Mode.CHAT:       ((_S.INIT, _S.PREPARE), (_S.PREPARE, _S.EXECUTE),
+                      (_S.EXECUTE, _S.COMPLETE), (_S.EXECUTE, _S.VALIDATE),
+                      (_S.VALIDATE, _S.COMPLETE), (_S.VALIDATE, _S.EXECUTE)),
+    Mode.STRUCTURED: ((_S.INIT, _S.PREPARE), (_S.PREPARE, _S.EXECUTE), (_S.EXECUTE, _S.VALIDATE),
+                      (_S.VALIDATE, _S.COMPLETE), (_S.VALIDATE, _S.EXECUTE)),
+    Mode.PLAN:       ((_S.INIT, _S.PLAN), (_S.PLAN, _S.PREPARE), (_S.PREPARE, _S.EXECUTE), (_S.EXECUTE, _S.VALIDATE),
+                      (_S.VALIDATE, _S.COMPLETE), (_S.VALIDATE, _S.EXECUTE)),
+    Mode.REDUNDANT:  ((_S.INIT, _S.PREPARE), (_S.PREPARE, _S.EXECUTE), (_S.EXECUTE, _S.VALIDATE),
+                      (_S.VALIDATE, _S.COMPLETE)),
+    Mode.FLOW:       ((_S.INIT, _S.PREPARE), (_S.PREPARE, _S.EXECUTE), (_S.EXECUTE, _S.VALIDATE),
+                      (_S.VALIDATE, _S.COMPLETE)),
+}
+# fmt: on
+_WAITING = ((_S.EXECUTE, _S.SUSPENDED), (_S.SUSPENDED, _S.EXECUTE))
+
+
+def _table(edges: tuple[tuple[State, State], ...]) -> Mapping[State, frozenset[State]]:
+    visited = {state for edge in (*edges, *_WAITING) for state in edge} - TERMINAL
+    following = {state: {_S.ERROR, _S.CANCELLED} for state in visited}
+    for before, after in (*edges, *_WAITING):
+        following[before].add(after)
+    return MappingProxyType({state: frozenset(following.get(state, ())) for state in State})
+
+
+NEXT: Mapping[Mode, Mapping[State, frozenset[State]]] = MappingProxyType(
+    {mode: _table(edges) for mode, edges in _EDGES.items()}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """One execution's place in its mode's table."""
+
+    mode: Mode
+    state: State = State.INIT
+    attempt: int = 1
+
+    def after(self, to: State) -> "Lifecycle":
+        """The place that edge leads to.
+
+        Raises: OrchestrationFailure (ORCHESTRATION_INVALID_TRANSITION) when the table has no such edge.
+        """
+        if to not in NEXT[self.mode][self.state]:
+            raise OrchestrationFailure(
+                Code.ORCHESTRATION_INVALID_TRANSITION, f"{self.mode} has no edge {self.state} to {to}"
+            )
+        retried = (self.state, to) == (State.VALIDATE, State.EXECUTE)
+        return Lifecycle(self.mode, to, self.attempt + retried)

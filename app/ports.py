@@ -1,0 +1,222 @@
+"""What we need from outside, on one page."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from app.domain.boundary import TokenUsage
+from app.domain.effects import EngineCall, Header, Reason, Reply, Row
+from app.domain.events import Anchored, CorrelationContext, InferenceDelta, Live, Recorded
+from app.domain.messages import Message
+from app.domain.tools import Availability, ToolDefinition, ToolInfo
+
+
+class Clock(Protocol):
+    """Time. `now` is Unix seconds, `monotonic` seconds of no particular origin."""
+
+    def now(self) -> float: ...
+
+    def monotonic(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls back once after that time; the returned function calls it off."""
+        ...
+
+
+class Entropy(Protocol):
+    """Randomness and new ids."""
+
+    def uuid7(self) -> str: ...
+
+    def token(self, size: int) -> str:
+        """`size` random bytes as lower-case hex."""
+        ...
+
+    def below(self, bound: int) -> int:
+        """A uniform integer from 0 to `bound` - 1."""
+        ...
+
+
+class TokenCounter(Protocol):
+    """An estimate of how many tokens a model reads; never exact."""
+
+    def text(self, text: str) -> int: ...
+
+    def messages(self, messages: Sequence[Message]) -> int: ...
+
+    def tools(self, tools: Sequence[ToolDefinition]) -> int: ...
+
+
+class Progress(Protocol):
+    """Where an engine says what has arrived so far, so that an attempt that is cut off is still accounted for."""
+
+    def text(self, piece: str) -> None: ...
+
+    def reasoning(self, piece: str) -> None: ...
+
+    def usage(self, usage: TokenUsage) -> None: ...
+
+
+@dataclass(eq=False)
+class EngineFault(Exception):  # noqa: N818 - a fault is a value the failover reads, not an error of ours
+    """An attempt failed. `retry_after` is seconds; `message` names no key and no upstream text."""
+
+    reason: Reason
+    message: str
+    retry_after: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProfile:
+    """What is known of a configured engine. `options` are the hints.options keys that may pass through."""
+
+    name: str
+    model: str
+    scheme: str
+    context_window: int
+    response_reserve: int
+    options: frozenset[str]
+    price: tuple[float, float] | None = None
+
+
+class Engine(Protocol):
+    """A configured model endpoint. Its name is `provider` on the wire."""
+
+    @property
+    def profile(self) -> EngineProfile: ...
+
+    async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
+        """One try, without retries. Everything that is published goes through `progress` first.
+
+        Raises: EngineFault. Cancelling it closes whatever it had opened, at once.
+        """
+        ...
+
+    async def reach(self) -> str:
+        """Makes sure that the endpoint answers, and says in a few words what it found. Raises: EngineFault."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a running tool may know. `seconds_left` is the time it has; `entropy` and `clock` are the only ones."""
+
+    tool_call_id: str
+    seconds_left: float
+    clock: Clock
+    entropy: Entropy
+
+
+class ToolError(Exception):
+    """A tool says that it failed; the text is for the model."""
+
+
+class Tool(Protocol):
+    """The four methods of the tool seed."""
+
+    def info(self) -> ToolInfo: ...
+
+    def definition(self) -> ToolDefinition: ...
+
+    async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """Runs with arguments that fit the definition. Raises: ToolError for the model to read."""
+        ...
+
+    def available(self) -> Availability: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a journal holds of one execution: its header, its steps by key, its events in order."""
+
+    header: Header
+    rows: Mapping[str, Row]
+    events: Sequence[Recorded]
+
+
+class Journal(Protocol):
+    """The list of recorded outcomes and events of every execution.
+
+    One ordered writer: what is put for one execution commits in that order, an outcome together with its events, so
+    what is stored is always a prefix. Publication to sinks follows the commit.
+    """
+
+    def open(self, header: Header) -> None:
+        """Begins a record. Raises: RequestFailure (REQUEST_ID_CONFLICT) when the tenant uses the request_id."""
+        ...
+
+    def put(self, execution_id: str, row: Row | None, events: Sequence[Anchored]) -> None:
+        """Queues one commit; numbers the events. Never waits."""
+        ...
+
+    def delta(self, execution_id: str, correlation: CorrelationContext, delta: InferenceDelta) -> None:
+        """Publishes a delta behind all that was put before it. Nothing is kept."""
+        ...
+
+    async def durable(self, execution_id: str) -> None:
+        """Returns when all that was put is committed. Raises: StorageFailure."""
+        ...
+
+    def load(self, execution_id: str) -> Record | None:
+        """What is committed."""
+        ...
+
+    def close(self, execution_id: str) -> None:
+        """The execution has ended here and nothing more is put."""
+        ...
+
+
+class EventSink(Protocol):
+    """Whoever listens to all events: telemetry, live readers."""
+
+    def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
+        """Takes events of one execution, in order. Must not block and must not raise."""
+        ...
+
+
+class Subscription(Protocol):
+    """A live reader of one execution, behind a bounded queue."""
+
+    async def next(self) -> Sequence[Recorded | Live]:
+        """All that waits, at least one; empty when the subscription ended."""
+        ...
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether the reader was dropped because it fell behind."""
+        ...
+
+    def close(self) -> None:
+        """The reader leaves. Closing twice is fine."""
+        ...
+
+
+class Watchers(Protocol):
+    """Live readers."""
+
+    def watch(self, execution_id: str) -> Subscription:
+        """A reader of all that is published from now on, to the terminal event."""
+        ...
+
+    def watched(self, execution_id: str) -> bool:
+        """Whether anybody reads this execution live right now."""
+        ...
+
+
+class Runner(Protocol):
+    """Who runs executions: admission, in-flight limit, tasks, drain."""
+
+    def start(self, execution_id: str, body: Callable[[], Awaitable[None]]) -> None:
+        """Runs `body` in a task of its own, which outlives the caller.
+
+        Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN).
+        """
+        ...
+
+    @property
+    def draining(self) -> bool: ...
