@@ -1,0 +1,38 @@
+"""The catalogue of engines and routes: which engines a request's `model` stands for."""
+
+from collections.abc import Mapping, Sequence
+
+from app.domain.effects import Candidate
+from app.domain.failures import Code, RequestFailure
+from app.ports import Engine
+
+DEFAULT_ROUTE = "default"
+
+
+class Catalogue:
+    """Every configured engine by name, and the routes over them in order of failover."""
+
+    def __init__(self, engines: Mapping[str, Engine], routes: Mapping[str, Sequence[str]]) -> None:
+        self.engines = engines
+        self.routes = {name: tuple(engines[each] for each in members) for name, members in routes.items()}
+
+    def resolve(self, model: str | None) -> tuple[Engine, ...]:
+        """The engines of that route, or the one engine of that name; None is the default route.
+
+        Raises: RequestFailure (REQUEST_INVALID) for a name that is neither.
+        """
+        name = model or DEFAULT_ROUTE
+        if name in self.routes:
+            return self.routes[name]
+        if name in self.engines:
+            return (self.engines[name],)
+        raise RequestFailure(
+            Code.REQUEST_INVALID,
+            "model: names no configured route or engine",
+            {"errors": [{"field": "model", "message": "must be a name from GET /v1/engines"}]},
+        )
+
+
+def candidate(engine: Engine) -> Candidate:
+    """The engine as an inference's candidate."""
+    return Candidate(engine.profile.name, engine.profile.model, engine.profile.price)

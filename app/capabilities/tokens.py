@@ -1,0 +1,58 @@
+"""Estimates how many tokens a model reads, by character class."""
+
+import string
+from collections.abc import Sequence
+
+import orjson
+
+from app.domain.messages import ImagePart, Message
+from app.domain.tools import ToolDefinition
+
+_PER_MESSAGE = 4
+_PER_TOOL = 8
+_PER_IMAGE = 768
+_WORD_CHARACTERS_PER_TOKEN = 4
+_DIGITS_PER_TOKEN = 2
+_MARKS_PER_TOKEN = 2
+_WITHOUT_DIGITS = str.maketrans("", "", string.digits)
+_WITHOUT_MARKS = str.maketrans("", "", string.punctuation)
+
+
+class EstimatingCounter:
+    """Counts letters and spaces by four, digits and marks by two, everything outside ASCII by one.
+
+    Whole counts are rounded up, so a text that is not empty is at least one token.
+    """
+
+    def text(self, text: str) -> int:
+        """Tokens of a text."""
+        foreign = 0 if text.isascii() else len(text) - len(text.encode("ascii", "ignore"))
+        words = text.translate(_WITHOUT_DIGITS)
+        digits = len(text) - len(words)
+        marks = len(words) - len(words.translate(_WITHOUT_MARKS))
+        plain = len(words) - marks - foreign
+        return (
+            foreign
+            - (-plain // _WORD_CHARACTERS_PER_TOKEN)
+            - (-digits // _DIGITS_PER_TOKEN)
+            - (-marks // _MARKS_PER_TOKEN)
+        )
+
+    def messages(self, messages: Sequence[Message]) -> int:
+        """Tokens of whole messages, their roles, calls and images included."""
+        return sum(self._message(message) for message in messages)
+
+    def tools(self, tools: Sequence[ToolDefinition]) -> int:
+        """Tokens of tool definitions as a provider is sent them."""
+        return sum(
+            _PER_TOOL + self.text(f"{tool.name}{tool.description}{orjson.dumps(tool.parameters).decode()}")
+            for tool in tools
+        )
+
+    def _message(self, message: Message) -> int:
+        tokens = _PER_MESSAGE + self.text(message.text)
+        if not isinstance(message.content, str):
+            tokens += _PER_IMAGE * sum(isinstance(part, ImagePart) for part in message.content)
+        for call in message.tool_calls or ():
+            tokens += _PER_TOOL + self.text(f"{call.name}{orjson.dumps(call.arguments).decode()}")
+        return tokens

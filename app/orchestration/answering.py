@@ -1,0 +1,117 @@
+"""The response of an execution, put together from its tally and how it ended."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from app.domain.boundary import (
+    Cost,
+    ResponseMetadata,
+    Suspension,
+    SystemError,
+    SystemResponse,
+)
+from app.domain.events import (
+    ExecutionCancelled,
+    ExecutionCompleted,
+    ExecutionFailed,
+    ExecutionSuspended,
+    Terminal,
+)
+from app.domain.failures import Cancellation, Failure
+from app.domain.lifecycle import State
+from app.orchestration.execution import Execution
+
+SUSPENSION_EXPIRES_AFTER = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a story ended: with text, with a failure, or (neither) suspended."""
+
+    content: str | None = None
+    failure: Failure | None = None
+
+
+def respond(execution: Execution, state: State, ending: Ending, suspensions: list[Suspension]) -> SystemResponse:
+    """The response in that state. It holds what was done so far, however the execution ended."""
+    header, tally = execution.header, execution.tally
+    currency = execution.prepared.currency if execution.prepared else ""
+    return SystemResponse(
+        request_id=header.request_id,
+        session_id=header.request.session_id,
+        trace_id=header.trace_id,
+        mode=header.mode,
+        state=state,
+        content=tally.partial if ending.content is None else ending.content,
+        tool_calls_made=tally.calls_made(),
+        token_usage=tally.usage,
+        cost=Cost(amount=tally.cost, currency=currency) if tally.priced else None,
+        suspensions=suspensions,
+        metadata=_metadata(execution, state),
+        error=None if ending.failure is None else _error(ending.failure),
+    )
+
+
+def last_event(execution: Execution, state: State, ending: Ending) -> Terminal | ExecutionSuspended:
+    """The event that carries the response of an execution that ends, or waits, in that state."""
+    suspensions = _suspensions(execution) if state is State.SUSPENDED else []
+    response = respond(execution, state, ending, suspensions)
+    match state:
+        case State.COMPLETE:
+            return ExecutionCompleted(response)
+        case State.CANCELLED:
+            return ExecutionCancelled(response)
+        case State.SUSPENDED:
+            return ExecutionSuspended(tuple(suspensions), response)
+        case _:
+            return ExecutionFailed(response)
+
+
+def state_of(ending: Ending) -> State:
+    """The state an ending leads to."""
+    if isinstance(ending.failure, Cancellation):
+        return State.CANCELLED
+    if ending.failure is not None:
+        return State.ERROR
+    return State.SUSPENDED if ending.content is None else State.COMPLETE
+
+
+def _metadata(execution: Execution, state: State) -> ResponseMetadata:
+    request, tally, prepared = execution.header.request, execution.tally, execution.prepared
+    metadata = ResponseMetadata(
+        tool_rounds=tally.tool_rounds,
+        fallback_attempts=tally.fallback_attempts,
+        truncated_history=prepared is not None and prepared.truncated_history,
+        client=request.metadata,
+    )
+    if tally.answered_by is not None:
+        candidate, replied = tally.answered_by
+        metadata.provider = candidate.provider
+        metadata.model = replied.reply.model
+        metadata.finish_reason = replied.reply.raw_finish or replied.reply.finish_reason
+    if state is State.CANCELLED:
+        metadata.finish_reason = "cancelled"
+    return metadata
+
+
+def _error(failure: Failure) -> SystemError:
+    error = SystemError.of(failure)
+    if failure.retry_after is not None:
+        error.details = {**error.details, "retry_after": failure.retry_after}
+    return error
+
+
+def _suspensions(execution: Execution) -> list[Suspension]:
+    expires_at = datetime.fromtimestamp(execution.world.clock.now(), UTC) + SUSPENSION_EXPIRES_AFTER
+    return [
+        Suspension(
+            suspension_id=question.key,
+            kind=question.kind,
+            tool_id=question.tool_id,
+            tool_call_id=question.tool_call_id,
+            value=question.value,
+            arguments_digest=question.arguments_digest,
+            expires_at=expires_at,
+        )
+        for question in sorted(execution.questions, key=lambda question: question.key)
+    ]

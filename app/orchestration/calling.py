@@ -1,0 +1,97 @@
+"""The tool calls of one reply: what may run at once, one retry at most, and what must not act twice."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from app.domain.boundary import SuspensionKind
+from app.domain.effects import CutOff, Outcome, Row, ToolEnded, args_hash, digest
+from app.domain.events import Event, ToolEnd, ToolStart
+from app.domain.failures import Code
+from app.domain.messages import ToolCall, ToolResult
+from app.domain.tools import OfferedTool, waves
+from app.orchestration.execution import GRACE_FOR_UNSAFE_S, Execution, Leaf, Question, UnsafeCall
+from app.orchestration.tally import CallSlot
+
+_UNKNOWN_OUTCOME = "it is not known whether this call has happened"
+
+
+class Round:
+    """All calls of one reply under one step. Call i is `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`."""
+
+    def __init__(
+        self, execution: Execution, key: str, slots: Sequence[CallSlot], offered: Sequence[OfferedTool]
+    ) -> None:
+        self._execution = execution
+        self._key = key
+        self._slots = slots
+        self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
+        self.settled_at = 0.0
+
+    async def run(self, most: int) -> list[ToolResult]:
+        """The results in call order; calls beyond the first `most` are answered with an error and do not run."""
+        running = [slot.call for slot in self._slots[:most]]
+        unsafe = frozenset(name for name, tool in self._offered.items() if tool.unsafe)
+        for group in waves([call.name for call in running], unsafe):
+            await self._execution.settle([partial(self._call, index) for index in group])
+        for slot in self._slots[most:]:
+            slot.result = f"not run: only {most} calls of one reply run"
+        return [self._result(slot) for slot in self._slots]
+
+    async def _call(self, index: int) -> None:
+        for attempt in (0, 1):
+            row = await self._execution.perform(self._leaf(index, attempt))
+            assert isinstance(row.outcome, ToolEnded)  # noqa: S101 - what a tool attempt can come to
+            if not row.outcome.retry:
+                return
+
+    def _leaf(self, index: int, attempt: int) -> Leaf:
+        slot = self._slots[index]
+        call, key = slot.call, f"{self._key}/{index}/0/{attempt}"
+        offered = self._offered.get(call.name)
+        return Leaf(
+            key=key,
+            fingerprint=digest("tool", key, call.name, call.arguments),
+            correlation=self._execution.span(key, caused_by=call.id),
+            act=partial(self._act, call, attempt, offered),
+            start=ToolStart(call.name, call.id, args_hash(self._execution.header.args_key, call.arguments)),
+            end=partial(_ended, call),
+            count=partial(self._count, slot),
+            unsafe=_unsafe(call, key) if offered and offered.unsafe else None,
+        )
+
+    async def _act(self, call: ToolCall, attempt: int, offered: OfferedTool | None) -> Outcome:
+        if offered is None:
+            return ToolEnded("no such tool", is_error=True, code=Code.TOOL_NOT_FOUND, duration_ms=0.0)
+        grace = GRACE_FOR_UNSAFE_S if offered.unsafe else 0.0
+        seconds_left = self._execution.seconds_left + grace
+        return await self._execution.world.tools.attempt(call, attempt=attempt, seconds_left=seconds_left)
+
+    def _count(self, slot: CallSlot, row: Row) -> None:
+        self._execution.tally.tool(row, slot, round_key=self._key)
+        self.settled_at = max(self.settled_at, row.at)
+
+    def _result(self, slot: CallSlot) -> ToolResult:
+        return ToolResult(slot.call, slot.result, slot.is_error, slot.code, slot.attempts, slot.duration_ms)
+
+
+def _unsafe(call: ToolCall, key: str) -> UnsafeCall:
+    question = Question(
+        key=f"{key}/0",
+        kind=SuspensionKind.UNKNOWN_OUTCOME,
+        tool_id=call.name,
+        value={"tool": call.name, "arguments": call.arguments},
+        tool_call_id=call.id,
+        arguments_digest=digest(call.arguments),
+    )
+    unknown = ToolEnded(_UNKNOWN_OUTCOME, is_error=True, code=Code.TOOL_OUTCOME_UNKNOWN, duration_ms=0.0)
+    return UnsafeCall(question, _timed_out, unknown)
+
+
+def _timed_out(outcome: Outcome) -> bool:
+    return isinstance(outcome, ToolEnded) and outcome.code is Code.TOOL_TIMEOUT
+
+
+def _ended(call: ToolCall, outcome: Outcome) -> tuple[Event, ...]:
+    assert isinstance(outcome, ToolEnded | CutOff)  # noqa: S101 - what a tool attempt can come to
+    code = outcome.code if isinstance(outcome, ToolEnded) else Code.CANCELLED_SIGNAL
+    return (ToolEnd(call.name, call.id, outcome.duration_ms, success=code is None, error_code=code),)

@@ -1,0 +1,355 @@
+"""The execution: one request's identity and journal, and `perform`, the one way anything is done to the world.
+
+Theory of operation
+
+1. A pattern is deterministic code; everything it does goes through a leaf: one attempt on one provider, one attempt
+   at one tool, one wait, one question. `perform` looks the leaf up in the record first. What is recorded is not done
+   again; its events are matched against the recorded ones, and a difference is ORCHESTRATION_REPLAY_DIVERGED.
+2. A leaf that is not recorded is acted: its start event is put, it acts, its outcome and end event are put together.
+   `Journal.put` is synchronous, so no checkpoint lies between an outcome and its record.
+3. A start without an outcome is in doubt. Repeatable: it runs again, an inference after retracting its segment.
+   Unsafe: it suspends the execution as `unknown_outcome`, for a person to say what happened.
+4. Decision before cancellation: `stop` records why the execution ends, then cancels its scope. What was running
+   records that it was cut off, and nothing is begun after it. A cancellation without a decision is a hand-over:
+   nothing is recorded, the next owner continues.
+5. Three lives of one class. Live: no record. Recovery: a record that is a prefix; it ends where acting begins.
+   Offline replay: the whole record and no world; branches run in turn and the event loop is never needed.
+
+Task groups, scopes and timeouts of orchestration occur in this file alone. `Suspended` and `Dropped` never cross a
+task group: a branch turns them into values, and `settle` raises them again once all branches have settled.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import anyio
+from pydantic import JsonValue
+
+from app.capabilities.failover import ProviderHealth
+from app.capabilities.inference import Catalogue
+from app.capabilities.tools.executor import ToolExecutor
+from app.capabilities.tools.registry import ToolRegistry
+from app.domain.boundary import SuspensionKind, SystemResponse
+from app.domain.effects import STOP, CutOff, Header, Outcome, Prepared, Row, Stopped, digest, span_id
+from app.domain.events import (
+    Anchored,
+    CorrelationContext,
+    Event,
+    InferenceDelta,
+    InferenceRetracted,
+    LifecycleTransition,
+)
+from app.domain.failures import Code, Failure
+from app.domain.lifecycle import Lifecycle, State
+from app.orchestration.record import Recollection, diverged
+from app.orchestration.tally import Tally
+from app.ports import Clock, Entropy, Journal, Record, TokenCounter, Watchers
+
+T = TypeVar("T")
+GRACE_FOR_UNSAFE_S = 4.0
+"""How long past the deadline an unsafe call may still finish before it is in doubt."""
+
+
+class Dropped(BaseException):
+    """The branch ends here: the execution was stopped before, or while, this was done."""
+
+
+class Suspended(BaseException):
+    """The branch waits for an answer that does not exist yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything an execution acts through."""
+
+    journal: Journal
+    clock: Clock
+    entropy: Entropy
+    watchers: Watchers
+    catalogue: Catalogue
+    registry: ToolRegistry
+    tools: ToolExecutor
+    health: ProviderHealth
+    counter: TokenCounter
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One thing to do, and how it is told.
+
+    `act` does it; `cut_off` says what it had used when it is cancelled. `end` gives the events that belong to an
+    outcome and is asked once; `count` is told the step, acted or remembered.
+    """
+
+    key: str
+    fingerprint: str
+    correlation: CorrelationContext
+    act: Callable[[], Awaitable[Outcome]]
+    start: Event | None = None
+    end: Callable[[Outcome], Sequence[Event]] = lambda outcome: ()
+    count: Callable[[Row], None] = lambda row: None
+    cut_off: Callable[[], CutOff] | None = None
+    unsafe: "UnsafeCall | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnsafeCall:
+    """A call that must not act twice.
+
+    `doubtful` says that an outcome leaves open whether it has happened; `question` is asked then, and `unknown` is its
+    outcome when nobody can be asked any more.
+    """
+
+    question: "Question"
+    doubtful: Callable[[Outcome], bool]
+    unknown: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An open question: what a suspension will show."""
+
+    key: str
+    kind: SuspensionKind
+    tool_id: str
+    value: JsonValue
+    tool_call_id: str | None = None
+    arguments_digest: str | None = None
+
+
+class Execution:
+    """One request on its way from INIT to its end.
+
+    Promises that nothing is done twice that is recorded, and that what is recorded is always a prefix of what
+    happened.
+    """
+
+    def __init__(
+        self, header: Header, *, world: World | None, journal: Journal | None, record: Record | None = None
+    ) -> None:
+        self.header = header
+        self.lifecycle = Lifecycle(header.mode)
+        self.tally = Tally()
+        self.questions: list[Question] = []
+        self.prepared: Prepared | None = None
+        self.prepared_at = 0.0
+        self.response: SystemResponse | None = None
+        self.ended = False
+        self.deadline = 0.0
+        self.root = CorrelationContext(
+            request_id=header.request_id,
+            session_id=header.request.session_id,
+            trace_id=header.trace_id,
+            span_id=span_id(header.execution_id, ""),
+            parent_span_id=header.parent_span_id,
+        )
+        self._world = world
+        self._journal = journal
+        self._recollection = Recollection(record)
+        self._scope: anyio.CancelScope | None = None
+        decided = self._recollection.row(STOP)
+        self.stopped = decided.outcome if decided and isinstance(decided.outcome, Stopped) else None
+        self._concurrent = world is not None and self.stopped is None
+
+    @property
+    def world(self) -> World:
+        """The world to act through. Raises: Dropped when there is none, in an offline replay."""
+        if self._world is None:
+            raise Dropped
+        return self._world
+
+    @property
+    def seconds_left(self) -> float:
+        """Running time until the deadline."""
+        return max(0.0, self.deadline - self.world.clock.monotonic())
+
+    def span(self, key: str, caused_by: str | None = None) -> CorrelationContext:
+        """The correlation of what happens at that step: a span of its own, below the root."""
+        own = span_id(self.header.execution_id, key)
+        return replace(self.root, span_id=own, parent_span_id=self.root.span_id, caused_by=caused_by)
+
+    async def perform(self, leaf: Leaf) -> Row:
+        """The leaf's recorded step; acted first when there is none.
+
+        Raises: Dropped, Suspended; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED).
+        """
+        row = self._recollection.row(leaf.key)
+        if row is not None:
+            return self._remembered(leaf, row)
+        began = self._recollection.began(leaf.key)
+        if self.stopped is not None:
+            if began and self._journal is not None:
+                self._recollection.skip(leaf.key)
+                self._record(leaf, leaf.unsafe.unknown if leaf.unsafe else CutOff(duration_ms=0.0))
+            raise Dropped
+        if self._world is None:
+            if leaf.unsafe and began:
+                self._recollection.skip(leaf.key)
+                self._ask(leaf.unsafe.question)
+            raise diverged(leaf.key, recorded=None, replayed=leaf.fingerprint)
+        self._begin(leaf, began=began)
+        return await (self._act_once(leaf) if leaf.unsafe else self._act(leaf))
+
+    def answer(self, question: Question, fingerprint: str) -> Row:
+        """The recorded answer to the question. Raises: Suspended when there is none yet; Dropped when stopped."""
+        row = self._recollection.row(question.key)
+        if row is None:
+            if self.stopped is not None:
+                raise Dropped
+            self._ask(question)
+        assert row is not None  # noqa: S101 - _ask never returns
+        self._same(row, fingerprint)
+        return row
+
+    def emit(self, anchor: str, *events: Event) -> None:
+        """Puts events that hang behind that step. Raises: Dropped once the execution was stopped."""
+        fresh = self._recollection.unmatched(anchor, events)
+        if fresh and self.stopped is not None:
+            raise Dropped
+        self._put(anchor, fresh, self.root)
+
+    def put(self, anchor: str, *events: Event) -> None:
+        """Puts the first and the last events, stopped or not."""
+        self._put(anchor, self._recollection.unmatched(anchor, events), self.root)
+
+    def advance(self, anchor: str, to: State, reason: str) -> None:
+        """Moves the lifecycle. Raises: Dropped once the execution was stopped; nothing is moved then."""
+        after = self.lifecycle.after(to)
+        self.emit(anchor, LifecycleTransition(self.lifecycle.state, to, after.attempt, reason))
+        self.lifecycle = after
+
+    def delta(self, correlation: CorrelationContext, delta: InferenceDelta) -> None:
+        """Publishes a piece of an answer to whoever is watching."""
+        self.world.journal.delta(self.header.execution_id, correlation, delta)
+
+    def stop(self, code: Code, message: str) -> None:
+        """Decides, on the record, that the execution ends, then cancels what runs. The first decision stands."""
+        if self.ended or self.stopped is not None:
+            return
+        self.stopped = Stopped(code, message)
+        now = self.world.clock.now()
+        self.world.journal.put(self.header.execution_id, Row(STOP, digest(STOP, code), self.stopped, now), ())
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def settle(self, branches: Sequence[Callable[[], Awaitable[T]]]) -> list[T | Failure]:
+        """Runs the branches at once and returns their results in order, a failed one as its failure.
+
+        Never fails fast. One branch alone, and all branches of an offline replay, are awaited in turn.
+        Raises: Dropped or Suspended when any branch did, once all have settled.
+        """
+        settled: dict[int, T | Failure | Dropped | Suspended] = {}
+
+        async def run(index: int) -> None:
+            settled[index] = await _as_value(branches[index])
+
+        if len(branches) > 1 and self._concurrent:
+            async with anyio.create_task_group() as group:
+                for index in range(len(branches)):
+                    group.start_soon(run, index)
+        else:
+            for index in range(len(branches)):
+                await run(index)
+        for interruption in (Dropped, Suspended):
+            if any(isinstance(each, interruption) for each in settled.values()):
+                raise interruption
+        in_order = (settled[index] for index in range(len(branches)))
+        return [each for each in in_order if not isinstance(each, Dropped | Suspended)]
+
+    async def within_deadline(self, story: Callable[[], Awaitable[T]], seconds: float) -> T | None:
+        """The story's result, or None when it was stopped: by `stop`, or by the deadline that passed.
+
+        `seconds` are of running time.
+        """
+        clock = self.world.clock
+        self.deadline = clock.monotonic() + seconds
+        with anyio.CancelScope() as self._scope:
+            call_off = clock.call_later(seconds, self._run_out)
+            try:
+                return await story()
+            finally:
+                call_off()
+        return None
+
+    def finish_replay(self) -> int:
+        """The number of recorded steps. Raises: OrchestrationFailure when any was not asked for."""
+        return self._recollection.finish()
+
+    def _run_out(self) -> None:
+        self.stop(Code.CANCELLED_TIMEOUT, "the deadline passed")
+
+    def _remembered(self, leaf: Leaf, row: Row) -> Row:
+        self._same(row, leaf.fingerprint)
+        self._recollection.from_last_start(leaf.key)
+        events = [leaf.start] if leaf.start else []
+        self._put(leaf.key, self._recollection.unmatched(leaf.key, [*events, *leaf.end(row.outcome)]), leaf.correlation)
+        leaf.count(row)
+        if isinstance(row.outcome, CutOff):
+            raise Dropped
+        return row
+
+    def _begin(self, leaf: Leaf, *, began: bool) -> None:
+        if leaf.start is None:
+            return
+        if not began:
+            self._put(leaf.key, [leaf.start], leaf.correlation)
+            return
+        self._recollection.skip(leaf.key)
+        if leaf.unsafe:
+            self._ask(leaf.unsafe.question)
+        segment = getattr(leaf.start, "segment", None)
+        if segment is not None:
+            self._put(leaf.key, [InferenceRetracted(segment), leaf.start], leaf.correlation)
+
+    async def _act(self, leaf: Leaf) -> Row:
+        began_at = self.world.clock.monotonic()
+        try:
+            outcome = await leaf.act()
+        except anyio.get_cancelled_exc_class():
+            if self.stopped is not None:
+                ran_ms = (self.world.clock.monotonic() - began_at) * 1000
+                self._record(leaf, leaf.cut_off() if leaf.cut_off else CutOff(duration_ms=ran_ms))
+            raise
+        return self._record(leaf, outcome)
+
+    async def _act_once(self, leaf: Leaf) -> Row:
+        assert leaf.unsafe is not None  # noqa: S101 - perform asks for unsafe leaves only
+        await self.world.journal.durable(self.header.execution_id)
+        with anyio.CancelScope(shield=True):
+            outcome = await leaf.act()
+        if not leaf.unsafe.doubtful(outcome):
+            return self._record(leaf, outcome)
+        if self.stopped is None:
+            self._ask(leaf.unsafe.question)
+        return self._record(leaf, leaf.unsafe.unknown)
+
+    def _ask(self, question: Question) -> None:
+        self.questions.append(question)
+        raise Suspended
+
+    def _record(self, leaf: Leaf, outcome: Outcome) -> Row:
+        row = Row(leaf.key, leaf.fingerprint, outcome, self.world.clock.now())
+        self._put(leaf.key, leaf.end(outcome), leaf.correlation, row)
+        leaf.count(row)
+        return row
+
+    def _same(self, row: Row, fingerprint: str) -> None:
+        if row.fingerprint != fingerprint:
+            raise diverged(row.key, recorded=row.fingerprint, replayed=fingerprint)
+
+    def _put(
+        self, anchor: str, events: Sequence[Event], correlation: CorrelationContext, row: Row | None = None
+    ) -> None:
+        if not events and row is None:
+            return
+        if self._journal is None:
+            raise diverged(anchor, recorded=None, replayed=events[0] if events else row)
+        self._journal.put(self.header.execution_id, row, [Anchored(anchor, correlation, event) for event in events])
+
+
+async def _as_value(branch: Callable[[], Awaitable[T]]) -> T | Failure | Dropped | Suspended:
+    try:
+        return await branch()
+    except (Failure, Dropped, Suspended) as interrupted:
+        return interrupted

@@ -1,0 +1,1 @@
+"""The patterns: deterministic code over one door."""

@@ -1,0 +1,1 @@
+"""The stages that prepare an execution, in the order of the pipeline seed."""

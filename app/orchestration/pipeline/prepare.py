@@ -1,0 +1,58 @@
+"""PREPARE: the stages in their order, each leaving a StageTrace."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from app.domain.boundary import SystemRequest
+from app.domain.effects import Bounds, Prepared, Refused, StageTrace
+from app.domain.failures import Failure
+from app.orchestration.execution import World
+from app.orchestration.pipeline.context_guard import context_guard
+from app.orchestration.pipeline.history_sanitize import history_sanitize
+from app.orchestration.pipeline.tool_split import tool_split
+from app.ports import Clock
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Stages:
+    """Runs stages and keeps their traces, of the one that fails too."""
+
+    clock: Clock
+    traces: list[StageTrace] = field(default_factory=list)
+
+    def run(self, stage: str, work: Callable[[], T]) -> T:
+        """The stage's result. Raises what the stage raises."""
+        began = self.clock.monotonic()
+        outcome = "failed"
+        try:
+            result = work()
+            outcome = "ok"
+        finally:
+            self.traces.append(StageTrace(stage, (self.clock.monotonic() - began) * 1000, outcome))
+        return result
+
+
+def prepare(
+    request: SystemRequest, world: World, *, bounds: Bounds, currency: str, stages: Stages
+) -> Prepared | Refused:
+    """What the execution begins with, or why it cannot begin."""
+    engines = world.catalogue.resolve(request.model)
+    try:
+        history = stages.run("HistorySanitize", lambda: history_sanitize(request.messages))
+        tools = tool_split(request.tools, world.registry)
+        offered = world.registry.definitions(tools)
+        stages.run("ContextGuard", lambda: context_guard(history, offered, engines, world.counter))
+        tools = stages.run("ToolSplit", lambda: tool_split(request.tools, world.registry))
+    except Failure as refusal:
+        return Refused.by(refusal, tuple(stages.traces))
+    return Prepared(
+        messages=history.messages,
+        tools=tools,
+        bounds=bounds,
+        currency=currency,
+        truncated_history=history.truncated,
+        stages=tuple(stages.traces),
+    )

@@ -1,0 +1,120 @@
+"""The door a pattern is given: everything it may await, and the rules of using it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from pydantic import JsonValue
+
+from app.domain.boundary import ExecutionHints, NamedTool, SuspensionKind
+from app.domain.effects import Answered, Offered, Prepared, Reply, digest
+from app.domain.failures import Failure
+from app.domain.messages import Message, ToolCall, ToolResult
+from app.orchestration.calling import Round
+from app.orchestration.execution import Execution, Question
+from app.orchestration.inferring import Asked, Inference
+from app.orchestration.tally import CallSlot
+
+T = TypeVar("T")
+
+
+class PatternMisuse(RuntimeError):  # noqa: N818 - names whose fault it is
+    """A pattern broke a rule of the door; the message is the rule."""
+
+
+class Run:
+    """One branch's door. Its steps are `prefix` plus an ordinal from 0, in the order in which they are asked for.
+
+    The branch owns its conversation: `infer` takes only what is new, and adds the answer itself.
+    """
+
+    def __init__(self, execution: Execution, prepared: Prepared, *, now: float, prefix: str = "") -> None:
+        self.prepared = prepared
+        self.now = now
+        self._execution = execution
+        self._prefix = prefix
+        self._ordinal = 0
+        self._shut = False
+        self._conversation: list[Message] = []
+        self._turn_starts = 0
+        self._last_reply: Message | None = None
+        self._last_provider: str | None = None
+        self._slots: Sequence[CallSlot] = ()
+        self._offered = Offered((), ())
+
+    async def infer(self, added: Sequence[Message]) -> Reply:
+        """Asks a model about the branch's conversation with these messages added.
+
+        Raises: InferenceFailure.
+        """
+        key = self._take()
+        first = not self._conversation
+        self._conversation.extend(added)
+        if first:
+            self._turn_starts = len(self._conversation)
+        hints = self._hints(first=first)
+        fingerprint = digest("inference", key, self._last_reply, list(added), hints)
+        asked = Asked(self._conversation, self._turn_starts, hints, self._last_provider, fingerprint)
+        inferred = await Inference(self._execution, key, asked, self.prepared).run()
+        self._last_reply = inferred.reply.message()
+        self._conversation.append(self._last_reply)
+        self._last_provider = inferred.candidate.provider
+        self._slots = self._execution.tally.slots(inferred.attempt_key)
+        self._offered = inferred.offered
+        self.now = max(self.now, inferred.at)
+        return inferred.reply
+
+    async def call_tools(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Runs all calls of the last reply and returns their results in call order. A failed call is a result too."""
+        if [slot.call for slot in self._slots] != list(calls):
+            raise PatternMisuse("what one reply asks for goes into one call_tools")
+        key = self._take()
+        slots, self._slots = self._slots, ()
+        calling = Round(self._execution, key, slots, self._offered.tools)
+        results = await calling.run(self.prepared.bounds.calls_per_reply)
+        self.now = max(self.now, calling.settled_at)
+        return results
+
+    async def suspend(self, value: JsonValue, tool_id: str) -> JsonValue:
+        """Asks somebody outside and returns the answer; until there is one the branch ends here."""
+        key = self._take()
+        question = Question(key, SuspensionKind.QUESTION, tool_id, value)
+        row = self._execution.answer(question, digest("suspend", key, tool_id, value))
+        assert isinstance(row.outcome, Answered)  # noqa: S101 - what a question can come to
+        self.now = max(self.now, row.at)
+        return row.outcome.payload
+
+    async def gather(self, branches: Sequence[Callable[["Run"], Awaitable[T]]]) -> list[T | Failure]:
+        """Runs the branches at once, each with a door of its own, and returns their results in order.
+
+        A failed branch is its failure as a value. Nothing is shared but what was before.
+        """
+        key = self._take()
+        doors = [self._branch(f"{key}/{index}/") for index in range(len(branches))]
+        self._shut = True
+        results = await self._execution.settle(
+            [partial(branch, door) for branch, door in zip(branches, doors, strict=True)]
+        )
+        self._shut = False
+        self.now = max([self.now, *(door.now for door in doors)])
+        return results
+
+    def _branch(self, prefix: str) -> "Run":
+        door = Run(self._execution, self.prepared, now=self.now, prefix=prefix)
+        door._conversation = list(self._conversation)
+        door._turn_starts = self._turn_starts
+        door._last_provider = self._last_provider
+        return door
+
+    def _take(self) -> str:
+        if self._shut:
+            raise PatternMisuse("use the run you were given; the parent's is shut meanwhile")
+        key = f"{self._prefix}{self._ordinal}"
+        self._ordinal += 1
+        return key
+
+    def _hints(self, *, first: bool) -> ExecutionHints:
+        """The request's hints; a call that was demanded is demanded of the first answer only, or no text would come."""
+        hints = self._execution.header.request.hints
+        demanded = hints.tool_choice == "required" or isinstance(hints.tool_choice, NamedTool)
+        return hints.model_copy(update={"tool_choice": None}) if demanded and not first else hints

@@ -1,0 +1,133 @@
+"""The story of one execution from INIT to its end, the same whether it is lived, recovered or replayed."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import anyio
+
+from app.domain.effects import PREPARE, Outcome, Prepared, Refused, StageTrace
+from app.domain.events import LifecycleTransition, StageEnd
+from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure
+from app.domain.lifecycle import State
+from app.orchestration.answering import Ending, last_event, state_of
+from app.orchestration.execution import Dropped, Execution, Leaf, Suspended
+from app.orchestration.run import Run
+
+INIT = "init"
+END = "end"
+"""Anchors of the first and the last events, which hang behind no step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What there is to run: how it is prepared, and its pattern."""
+
+    prepare: Callable[[], Awaitable[Outcome]]
+    pattern: Callable[[Run], Awaitable[str]]
+
+
+async def live(execution: Execution, story: Story, *, seconds: float) -> None:
+    """Runs the story to its end, within the deadline, and records how it ended, whatever happens on the way.
+
+    A cancellation that nobody decided is a hand-over: nothing is recorded, and the next owner continues.
+    """
+    ending: Ending | None = None
+    handed_over = False
+    try:
+        ending = await execution.within_deadline(lambda: tell(execution, story), seconds)
+    except anyio.get_cancelled_exc_class():
+        handed_over = True
+        raise
+    finally:
+        if not handed_over:
+            conclude(execution, ending or _cut_short(execution))
+    await execution.world.journal.durable(execution.header.execution_id)
+
+
+def replay(execution: Execution, story: Story) -> int:
+    """Tells a recorded story again with no event loop and no world; the number of steps that were found identical.
+
+    Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) at the first difference.
+    """
+    telling = _retell(execution, story)
+    try:
+        telling.send(None)
+    except StopIteration:
+        return execution.finish_replay()
+    telling.close()
+    raise RuntimeError("a pattern awaits only its run; this one waits for something else")
+
+
+async def tell(execution: Execution, story: Story) -> Ending:
+    """Everything between INIT and the end. Raises: anyio's cancellation when it is stopped while it acts."""
+    try:
+        execution.put(INIT, LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted"))
+        execution.advance(INIT, State.PREPARE, "accepted")
+        step = await execution.perform(Leaf(PREPARE, PREPARE, execution.root, story.prepare))
+        execution.prepared, execution.prepared_at = _prepared(execution, step.outcome), step.at
+        execution.advance(PREPARE, State.EXECUTE, "prepared")
+        content = await story.pattern(Run(execution, execution.prepared, now=step.at))
+    except Failure as failure:
+        return Ending(failure=failure)
+    except Suspended:
+        return Ending()
+    except Dropped:
+        return _cut_short(execution)
+    return Ending(content)
+
+
+def conclude(execution: Execution, ending: Ending) -> None:
+    """Records the end: the stages that were summed, the last transition, and the event that carries the response."""
+    if execution.stopped is not None:
+        ending = _cut_short(execution)
+    execution.ended = True
+    state = state_of(ending)
+    stages = [] if state is State.SUSPENDED else _summed_stages(execution, ending)
+    after = execution.lifecycle.after(state)
+    moved = LifecycleTransition(execution.lifecycle.state, state, after.attempt, _reason(ending))
+    execution.lifecycle = after
+    last = last_event(execution, state, ending)
+    execution.response = last.response
+    execution.put(END, *stages, moved, last)
+
+
+async def _retell(execution: Execution, story: Story) -> None:
+    ending = await tell(execution, story)
+    if state_of(ending) is not State.SUSPENDED:
+        conclude(execution, ending)
+
+
+def _prepared(execution: Execution, outcome: Outcome) -> Prepared:
+    assert isinstance(outcome, Prepared | Refused)  # noqa: S101 - what PREPARE can come to
+    execution.emit(PREPARE, *(_stage_end(stage) for stage in outcome.stages))
+    if isinstance(outcome, Refused):
+        raise outcome.failure()
+    return outcome
+
+
+def _cut_short(execution: Execution) -> Ending:
+    if execution.stopped is not None:
+        return Ending(failure=Cancellation(execution.stopped.code, execution.stopped.message))
+    rule = "the service broke a rule of its own"
+    return Ending(failure=OrchestrationFailure(Code.ORCHESTRATION_INVALID_TRANSITION, rule))
+
+
+def _summed_stages(execution: Execution, ending: Ending) -> list[StageEnd]:
+    if execution.prepared is None:
+        return []
+    tally, outcome = execution.tally, "ok" if ending.failure is None else "failed"
+    executing_ms = max(0.0, tally.last_at - execution.prepared_at) * 1000
+    return [
+        _stage_end(StageTrace("Execute", executing_ms, outcome)),
+        _stage_end(StageTrace("FailoverDecide", tally.upstream_ms + tally.waited_ms, outcome)),
+    ]
+
+
+def _stage_end(stage: StageTrace) -> StageEnd:
+    return StageEnd(stage.stage, stage.duration_ms, stage.outcome)
+
+
+def _reason(ending: Ending) -> str:
+    if ending.failure is not None:
+        return ending.failure.code.lower()
+    return "suspended" if ending.content is None else "answered"

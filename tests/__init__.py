@@ -1,0 +1,1 @@
+"""Tests: they mirror `app`, with what several of them share in `support`."""

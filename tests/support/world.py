@@ -1,0 +1,180 @@
+"""A world for executions without HTTP: scripted engines, real tools, a memory journal that is kept after the end."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from app.adapters.engines.scripted import ScriptedEngine
+from app.adapters.event_bus import EventBus
+from app.adapters.stores.memory import MemoryJournal
+from app.capabilities.failover import FailoverPolicy, ProviderHealth
+from app.capabilities.inference import Catalogue
+from app.capabilities.tokens import EstimatingCounter
+from app.capabilities.tools.executor import ToolExecutor
+from app.capabilities.tools.registry import ToolRegistry
+from app.domain.boundary import SystemRequest, SystemResponse
+from app.domain.effects import Bounds, Header, Outcome
+from app.domain.events import Live, Recorded
+from app.domain.lifecycle import Mode
+from app.orchestration.execution import Execution, World
+from app.orchestration.patterns.agent_loop import VERSION, agent_loop
+from app.orchestration.pipeline.prepare import Stages, prepare
+from app.orchestration.story import Story, live, replay
+from app.ports import Clock, Engine, EngineProfile, Record, Tool
+from tests.support.entropy import SeededEntropy
+
+POLICY = FailoverPolicy(
+    max_retries=1,
+    retry_after_cap=30,
+    breaker_failures=5,
+    breaker_window=30,
+    breaker_cooldown=15,
+    retry_budget=0.2,
+    retry_floor=10,
+)
+BOUNDS = Bounds(timeout=600, tool_rounds=20, calls_per_reply=32, max_retries=1)
+
+
+class Log:
+    """A sink that keeps everything it is told, deltas too."""
+
+    def __init__(self) -> None:
+        self.items: list[Recorded | Live] = []
+
+    def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
+        self.items += items
+
+
+def unexpected(fault: Exception) -> None:
+    """No sink of a test may fail."""
+    raise fault
+
+
+def profile(name: str, **changes: Any) -> EngineProfile:
+    """A scripted engine's profile."""
+    values: dict[str, Any] = {
+        "name": name,
+        "model": f"{name}-model",
+        "scheme": "scripted",
+        "context_window": 128_000,
+        "response_reserve": 4_096,
+        "options": frozenset(),
+    }
+    return EngineProfile(**(values | changes))
+
+
+def scripted(clock: Clock, name: str, *replies: Mapping[str, Any], **changes: Any) -> ScriptedEngine:
+    """An engine of that name that answers from a script."""
+    return ScriptedEngine(profile(name, **changes), replies, clock)
+
+
+@dataclass
+class Stage:
+    """Where executions are run: the world, its log, and the journal's clock."""
+
+    world: World
+    bus: EventBus
+    log: Log
+    journal: MemoryJournal
+    bounds: Bounds
+
+    def story(self, execution: Execution, pattern: Any = agent_loop) -> Story:
+        """The chat story of that execution."""
+        return Story(partial(_prepare, execution, self), pattern)
+
+    def execution(self, request: SystemRequest, **header: Any) -> Execution:
+        """A fresh execution with an open journal."""
+        opened = _header(request, self.world, **header)
+        self.journal.open(opened)
+        return Execution(opened, world=self.world, journal=self.journal)
+
+    async def run(self, request: SystemRequest, pattern: Any = agent_loop) -> tuple[SystemResponse, Record]:
+        """The response of a whole execution and its record."""
+        execution = self.execution(request)
+        await live(execution, self.story(execution, pattern), seconds=self.bounds.timeout)
+        return settled(execution), self.record(execution)
+
+    async def recover(self, record: Record, pattern: Any = agent_loop) -> tuple[SystemResponse, Record]:
+        """Goes on with a record that another process left, in this one."""
+        self.journal.adopt(record)
+        execution = Execution(record.header, world=self.world, journal=self.journal, record=record)
+        await live(execution, self.story(execution, pattern), seconds=self.bounds.timeout)
+        return settled(execution), self.record(execution)
+
+    def record(self, execution: Execution) -> Record:
+        """What is committed of it."""
+        record = self.journal.load(execution.header.execution_id)
+        assert record is not None
+        return record
+
+
+def stage(clock: Clock, *engines: Engine, tools: Sequence[Tool] = (), policy: FailoverPolicy = POLICY, **bounds: Any) -> Stage:
+    """A stage with these engines as the default route, in that order."""
+    log = Log()
+    bus = EventBus([log], capacity=10_000, on_fault=unexpected, on_drop=lambda: None)
+    journal = MemoryJournal(clock, bus, keep_ended=100)
+    entropy = SeededEntropy(0)
+    registry = ToolRegistry(*tools)
+    names = [engine.profile.name for engine in engines]
+    world = World(
+        journal=journal,
+        clock=clock,
+        entropy=entropy,
+        watchers=bus,
+        catalogue=Catalogue(dict(zip(names, engines, strict=True)), {"default": names}),
+        registry=registry,
+        tools=ToolExecutor(registry, clock, entropy, 262_144),
+        health=ProviderHealth(policy, clock, names),
+        counter=EstimatingCounter(),
+    )
+    values = {name: getattr(BOUNDS, name) for name in BOUNDS.__slots__} | {"max_retries": policy.max_retries} | bounds
+    return Stage(world, bus, log, journal, Bounds(**values))
+
+
+def ask(text: str = "hello", **fields: Any) -> SystemRequest:
+    """A chat request with that one user message."""
+    return SystemRequest.model_validate({"messages": [{"role": "user", "content": text}]} | fields)
+
+
+def tell_again(record: Record, pattern: Any = agent_loop) -> int:
+    """Replays a record offline; the number of identical steps."""
+    execution = Execution(record.header, world=None, journal=None, record=record)
+
+    async def never() -> Outcome:
+        raise AssertionError("an offline replay prepares nothing")
+
+    return replay(execution, Story(never, pattern))
+
+
+def settled(execution: Execution) -> SystemResponse:
+    """Its response, which must be there."""
+    assert execution.response is not None
+    return execution.response
+
+
+def _header(request: SystemRequest, world: World, **changes: Any) -> Header:
+    execution_id = world.entropy.uuid7()
+    values: dict[str, Any] = {
+        "execution_id": execution_id,
+        "request_id": request.request_id or execution_id,
+        "tenant": "local",
+        "trace_id": "0af7651916cd43dd8448eb211c80319c",
+        "parent_span_id": None,
+        "mode": Mode.CHAT,
+        "pattern_version": VERSION,
+        "request": request,
+        "args_key": "00" * 16,
+        "created_at": world.clock.now(),
+    }
+    return Header(**(values | changes))
+
+
+async def _prepare(execution: Execution, stage: Stage) -> Outcome:
+    return prepare(
+        execution.header.request,
+        stage.world,
+        bounds=stage.bounds,
+        currency="USD",
+        stages=Stages(stage.world.clock),
+    )
