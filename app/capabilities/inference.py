@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from app.domain.boundary import ExecutionHints
 from app.domain.effects import Candidate
 from app.domain.failures import Code, RequestFailure
 from app.ports import Engine
@@ -33,6 +34,8 @@ class Catalogue:
         )
 
 
-def candidate(engine: Engine) -> Candidate:
-    """The engine as an inference's candidate."""
-    return Candidate(engine.profile.name, engine.profile.model, engine.profile.price)
+def candidate(engine: Engine, hints: ExecutionHints) -> Candidate:
+    """The engine as an inference's candidate; options that are not on its allow-list are withheld from it."""
+    profile = engine.profile
+    withheld = tuple(f"hints.options.{key}" for key in sorted(hints.options.keys() - profile.options))
+    return Candidate(profile.name, profile.model, profile.price, withheld)

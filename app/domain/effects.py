@@ -80,12 +80,14 @@ class Prepared:
 class Candidate:
     """One provider an inference may try: the engine's configured name and the model it stands for.
 
-    `price` is per million input and output tokens, where one is configured.
+    `price` is per million input and output tokens, where one is configured; `withheld` names what the request holds
+    that this provider is not given.
     """
 
     provider: str
     model: str
     price: tuple[float, float] | None = None
+    withheld: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

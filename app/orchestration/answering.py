@@ -88,6 +88,7 @@ def _metadata(execution: Execution, state: State) -> ResponseMetadata:
         candidate, replied = tally.answered_by
         metadata.provider = candidate.provider
         metadata.model = replied.reply.model
+        metadata.left_out = list(candidate.withheld)
         metadata.finish_reason = replied.reply.raw_finish or replied.reply.finish_reason
     if state is State.CANCELLED:
         metadata.finish_reason = "cancelled"

@@ -177,8 +177,8 @@ class Inference:
         admitted = [engine for engine in fitting if world.health.breakers[engine.profile.name].admits]
         return Offered(
             tools=tools,
-            candidates=tuple(candidate(engine) for engine in admitted),
-            left_out=tuple(candidate(engine) for engine in fitting if engine not in admitted),
+            candidates=tuple(candidate(engine, asked.hints) for engine in admitted),
+            left_out=tuple(candidate(engine, asked.hints) for engine in fitting if engine not in admitted),
             cut=cut,
         )
 

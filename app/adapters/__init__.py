@@ -1,0 +1,1 @@
+"""How the world answers: each module implements one port."""

@@ -1,0 +1,1 @@
+"""Who runs an execution: queueing, limits, ownership."""

@@ -1,0 +1,42 @@
+"""Randomness and ids from the operating system."""
+
+import secrets
+
+from app.ports import Clock
+
+_RANDOM_BITS = 74
+_STEP_BITS = 32
+
+
+class SystemEntropy:
+    """Implements `ports.Entropy`.
+
+    Its ids are UUIDs of version 7 [RFC 9562], each greater than the one before, also within a millisecond and
+    when the clock steps back: there the next id is the last one plus a random step (section 6.2, method 2).
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = 0
+
+    def uuid7(self) -> str:
+        milliseconds = int(self._clock.now() * 1000)
+        if milliseconds > self._last >> _RANDOM_BITS:
+            self._last = milliseconds << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS - 1)
+        else:
+            self._last += 1 + secrets.randbits(_STEP_BITS)
+        return uuid7_text(self._last)
+
+    def token(self, size: int) -> str:
+        return secrets.token_hex(size)
+
+    def below(self, bound: int) -> int:
+        return secrets.randbelow(bound)
+
+
+def uuid7_text(value: int) -> str:
+    """Lays 48 bits of milliseconds and 74 random bits out as a UUID of version 7."""
+    high = value >> 74 << 16 | 7 << 12 | value >> 62 & 0xFFF
+    low = 0b10 << 62 | value & (1 << 62) - 1
+    text = f"{high:016x}{low:016x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

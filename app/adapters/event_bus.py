@@ -1,0 +1,120 @@
+"""Fans events out: to telemetry at once, to live readers behind bounded queues.
+
+A sink is other people's code: what one raises is told to `on_fault` and reaches neither the core nor the next
+sink. A reader that falls behind is dropped and told so; the execution never waits for it. After the terminal
+event, or `execution.suspended`, a subscription ends by itself.
+"""
+
+from asyncio import Future, get_running_loop
+from collections.abc import Callable, Sequence
+
+from app.domain.events import (
+    ExecutionCancelled,
+    ExecutionCompleted,
+    ExecutionFailed,
+    ExecutionSuspended,
+    Live,
+    Recorded,
+)
+from app.ports import EventSink
+
+_LAST = frozenset({ExecutionCompleted, ExecutionFailed, ExecutionCancelled, ExecutionSuspended})
+
+
+class EventBus:
+    """Implements `ports.EventSink` and `ports.Watchers`.
+
+    `capacity` is how many events may wait for one reader. `on_drop` is told of every reader that fell behind.
+    """
+
+    def __init__(
+        self,
+        sinks: Sequence[EventSink],
+        *,
+        capacity: int,
+        on_fault: Callable[[Exception], None],
+        on_drop: Callable[[], None],
+    ) -> None:
+        self._sinks = tuple(sinks)
+        self._capacity = capacity
+        self._on_fault = on_fault
+        self._on_drop = on_drop
+        self._readers: dict[str, list[LiveReader]] = {}
+
+    def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
+        for sink in self._sinks:
+            try:
+                sink.publish(execution_id, items)
+            except Exception as fault:  # noqa: BLE001 - a sink's bug must not end the execution it listens to
+                self._on_fault(fault)
+        readers = self._readers.get(execution_id)
+        if readers is not None:
+            for reader in tuple(readers):
+                self._offer(reader, items)
+
+    def watch(self, execution_id: str) -> "LiveReader":
+        reader = LiveReader(execution_id, self._capacity, self._leave)
+        self._readers.setdefault(execution_id, []).append(reader)
+        return reader
+
+    def watched(self, execution_id: str) -> bool:
+        return execution_id in self._readers
+
+    def _offer(self, reader: "LiveReader", items: Sequence[Recorded | Live]) -> None:
+        reader.offer(items)
+        if reader.overflowed:
+            self._on_drop()
+
+    def _leave(self, reader: "LiveReader") -> None:
+        """Forgets the reader; its execution is no longer watched when it was the last."""
+        readers = self._readers[reader.execution_id]
+        readers.remove(reader)
+        if not readers:
+            del self._readers[reader.execution_id]
+
+
+class LiveReader:
+    """Implements `ports.Subscription`; one task at a time may wait in `next`."""
+
+    __slots__ = ("_capacity", "_ended", "_leave", "_waiting", "_waker", "execution_id", "overflowed")
+
+    def __init__(self, execution_id: str, capacity: int, leave: Callable[["LiveReader"], None]) -> None:
+        self.execution_id = execution_id
+        self.overflowed = False
+        self._capacity = capacity
+        self._leave = leave
+        self._ended = False
+        self._waiting: list[Recorded | Live] = []
+        self._waker: Future[None] | None = None
+
+    def offer(self, items: Sequence[Recorded | Live]) -> None:
+        """Queues all of them, or drops the reader with everything that waits when there is no room."""
+        if len(self._waiting) + len(items) > self._capacity:
+            self.overflowed = True
+            self.close()
+            return
+        self._waiting.extend(items)
+        if any(type(item.event) in _LAST for item in items):
+            self._end()
+        self._wake()
+
+    async def next(self) -> Sequence[Recorded | Live]:
+        while not self._waiting and not self._ended:
+            self._waker = get_running_loop().create_future()
+            await self._waker
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def close(self) -> None:
+        self._waiting = []
+        self._end()
+        self._wake()
+
+    def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._leave(self)
+
+    def _wake(self) -> None:
+        if self._waker is not None and not self._waker.done():
+            self._waker.set_result(None)

@@ -1,0 +1,127 @@
+"""Makes a tool of a typed Python function.
+
+The function's name, the first paragraph of its docstring and its annotated parameters are the definition; pydantic
+derives the JSON Schema and turns raw arguments into typed values. A parameter annotated `ToolContext` gets the
+context and is no argument. Functions are `async def`; a plain one would hold up the event loop, so it is taken only
+when its side effects are none. Refused: worker threads for blocking functions, since nothing can stop a thread at
+its deadline. A tool that is not always available is a small class with the four methods of `ports.Tool` instead.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.json_schema import GenerateJsonSchema
+
+from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
+from app.ports import ToolContext, ToolError
+
+ToolFunction = Callable[..., str | Awaitable[str]]
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class ArgumentError(ToolError):
+    """The arguments do not fit; the text names which, and the same ones never will."""
+
+
+def tool(
+    *,
+    side_effects: SideEffects,
+    idempotent: bool,
+    requires: tuple[str, ...] = (),
+    timeout: float | None = None,
+) -> Callable[[ToolFunction], "FunctionTool"]:
+    """Decorates a function that is to be a tool; `timeout` is in seconds.
+
+    Raises: TypeError, saying what is missing, for a function that no tool can be made of.
+    """
+
+    def decorate(function: ToolFunction) -> FunctionTool:
+        name = function.__name__
+        description = _first_paragraph(function)
+        info = ToolInfo(name, "python", description, side_effects, idempotent, requires, timeout)
+        if side_effects is not SideEffects.NONE and not inspect.iscoroutinefunction(function):
+            raise TypeError(f"{name} must be `async def`: it has side effects and would hold up everything else")
+        return FunctionTool(function, info)
+
+    return decorate
+
+
+class FunctionTool:
+    """A function as a tool: implements `ports.Tool`, and is always available."""
+
+    __slots__ = ("_context", "_definition", "_function", "_info", "_parameters")
+
+    def __init__(self, function: ToolFunction, info: ToolInfo) -> None:
+        self._function = function
+        self._info = info
+        self._parameters, self._context = _parameters(function)
+        self._definition = ToolDefinition(info.name, info.description, _schema(self._parameters))
+
+    def info(self) -> ToolInfo:
+        return self._info
+
+    def definition(self) -> ToolDefinition:
+        return self._definition
+
+    def available(self) -> Availability:
+        return Availability(available=True)
+
+    async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """Calls the function with typed values. Raises: ArgumentError, and the ToolError of the function itself."""
+        values = self._typed(arguments)
+        if self._context is not None:
+            values[self._context] = context
+        result = self._function(**values)
+        return result if isinstance(result, str) else await result
+
+    def _typed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            typed = self._parameters.model_validate(arguments)
+        except ValidationError as invalid:
+            faults = invalid.errors(include_url=False, include_context=False, include_input=False)
+            raise ArgumentError("; ".join(f"{_path(fault['loc'])}: {fault['msg']}" for fault in faults)) from None
+        return {name: getattr(typed, name) for name in self._parameters.model_fields}
+
+
+class _Untitled(GenerateJsonSchema):
+    """Leaves out the titles, which only repeat the names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _schema(parameters: type[BaseModel]) -> dict[str, Any]:
+    schema = parameters.model_json_schema(schema_generator=_Untitled)
+    del schema["title"]
+    return schema
+
+
+def _parameters(function: ToolFunction) -> tuple[type[BaseModel], str | None]:
+    """A model of the function's arguments, and the name of its context parameter."""
+    hints = get_type_hints(function, include_extras=True)
+    if hints.get("return") is not str:
+        raise TypeError(f"{function.__name__} must be annotated to return `str`: the text for the model")
+    fields: dict[str, Any] = {}
+    context = None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in _NAMED or parameter.name not in hints:
+            raise TypeError(f"{function.__name__}: {parameter.name} must be annotated and passed by name")
+        if hints[parameter.name] is ToolContext:
+            context = parameter.name
+        else:
+            default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+            fields[parameter.name] = (hints[parameter.name], default)
+    return create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields), context
+
+
+def _first_paragraph(function: ToolFunction) -> str:
+    paragraph = (inspect.getdoc(function) or "").strip().partition("\n\n")[0]
+    if not paragraph:
+        raise TypeError(f"{function.__name__} needs a docstring: it tells the model what the tool does")
+    return " ".join(paragraph.split())
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, location))

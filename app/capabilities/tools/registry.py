@@ -1,0 +1,91 @@
+"""The tools of a deployment by name, and which of them can run right now."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from app.domain.failures import Code, ConfigurationFailure
+from app.domain.messages import TOOL_NAME_PATTERN
+from app.domain.tools import Availability, OfferedTool, ToolDefinition, ToolInfo
+from app.ports import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStatus:
+    """One tool as it stands: what it is, whether it can run, and why not."""
+
+    info: ToolInfo
+    available: bool
+    reason: str
+
+
+class ToolRegistry:
+    """Every registered tool; names are unique and compared bytewise. What is listed is in order of names.
+
+    Availability is asked anew each time. Names that are not registered are left out of what is listed.
+    Raises: ConfigurationFailure (CONFIG_INVALID) for a name that is taken or not allowed.
+    """
+
+    def __init__(self, *tools: Tool) -> None:
+        by_name: dict[str, Tool] = {}
+        for tool in tools:
+            name = _checked_name(tool)
+            if name in by_name:
+                raise ConfigurationFailure(Code.CONFIG_INVALID, f"two tools are named {name}")
+            by_name[name] = tool
+        self._tools = dict(sorted(by_name.items()))
+
+    def names(self) -> list[str]:
+        """The names of all tools."""
+        return list(self._tools)
+
+    def tools(self) -> list[Tool]:
+        """All tools."""
+        return list(self._tools.values())
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of that name, available or not."""
+        return self._tools.get(name)
+
+    def definitions(self, names: Iterable[str]) -> list[ToolDefinition]:
+        """The definitions of those tools that are available now."""
+        return [tool.definition() for tool in self._available(names)]
+
+    def all_definitions(self) -> list[ToolDefinition]:
+        """The definitions of all tools, available or not."""
+        return [tool.definition() for tool in self._tools.values()]
+
+    def offered(self, names: Iterable[str]) -> tuple[OfferedTool, ...]:
+        """Those of the tools that are available now, as an inference offers them."""
+        infos = [tool.info() for tool in self._available(names)]
+        return tuple(OfferedTool(info.name, info.unsafe, info.idempotent) for info in infos)
+
+    def check_availability(self) -> list[ToolStatus]:
+        """How every tool stands."""
+        return [_status(tool) for tool in self._tools.values()]
+
+    def _available(self, names: Iterable[str]) -> list[Tool]:
+        wanted = frozenset(names)
+        return [tool for name, tool in self._tools.items() if name in wanted and availability(tool).available]
+
+
+def availability(tool: Tool) -> Availability:
+    """Whether the tool can run right now; one that cannot even say so is not available."""
+    try:
+        return tool.available()
+    except Exception as cause:  # noqa: BLE001 - other people's code: a broken check must not end the execution
+        return Availability(available=False, reason=f"its availability check failed: {type(cause).__name__}")
+
+
+def _status(tool: Tool) -> ToolStatus:
+    found = availability(tool)
+    return ToolStatus(tool.info(), found.available, found.reason)
+
+
+def _checked_name(tool: Tool) -> str:
+    name = tool.info().name
+    if re.fullmatch(TOOL_NAME_PATTERN, name) is None:
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"{name!a:.80} cannot name a tool: use {TOOL_NAME_PATTERN}")
+    if tool.definition().name != name:
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"the definition of {name} has another name")
+    return name

@@ -1,0 +1,236 @@
+"""The log lines: one per ended execution, never a word of content, and no way to forge or to block one."""
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.adapters.telemetry.logs import LINE_BYTES, LogSink, open_logger, route_stdlib
+from tests.support.examples import (
+    CANCELLED,
+    DELTA,
+    EVENTS,
+    FAILED,
+    SPAN,
+    SUSPENDED,
+    TRACE,
+    live,
+    plain_chat,
+    recorded,
+)
+from tests.support.virtual_time import VirtualClock
+
+
+class Pipe:
+    """What the service writes to, and what has arrived."""
+
+    def __init__(self) -> None:
+        self.outlet, self.inlet = os.pipe()[::-1]
+        os.set_blocking(self.inlet, False)
+        self.raw = b""
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All lines so far; every one of them must be a JSON object."""
+        while True:
+            try:
+                piece = os.read(self.inlet, 65536)
+            except BlockingIOError:
+                break
+            if not piece:
+                break
+            self.raw += piece
+        return [json.loads(line) for line in self.raw.decode("ascii").splitlines()]
+
+    def close(self) -> None:
+        for descriptor in (self.inlet, self.outlet):
+            os.close(descriptor)
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    made = Pipe()
+    yield made
+    made.close()
+
+
+class FixedClock(VirtualClock):
+    """A clock that needs no loop."""
+
+    def now(self) -> float:
+        return 1_790_000_000.25
+
+
+def _sink(pipe: Pipe, level: str) -> LogSink:
+    return LogSink(open_logger(level, FixedClock(), descriptor=pipe.outlet))
+
+
+def test_a_plain_chat_is_one_line_at_info(pipe: Pipe) -> None:
+    _sink(pipe, "info").publish("a", plain_chat())
+    assert pipe.lines() == [
+        {
+            "timestamp": "2026-09-21T14:13:20.250000Z",
+            "level": "info",
+            "event": "execution.ended",
+            "request_id": "r-1",
+            "trace_id": TRACE,
+            "mode": "chat",
+            "state": "COMPLETE",
+            "duration_ms": 15000.0,
+            "attempts": 1,
+            "input_tokens": 12,
+            "output_tokens": 34,
+            "provider": "primary",
+            "tool_rounds": 2,
+            "code": None,
+        }
+    ]
+
+
+def test_a_failure_is_its_ending_and_one_warning(pipe: Pipe) -> None:
+    _sink(pipe, "info").publish("a", recorded(FAILED))
+    ended, failed = pipe.lines()
+    assert (ended["level"], ended["event"], ended["state"]) == ("info", "execution.ended", "ERROR")
+    assert (failed["level"], failed["event"]) == ("warning", "execution.failed")
+    assert failed["code"] == ended["code"] == "INFERENCE_MODEL_UNAVAILABLE"
+    assert failed["message"] == "it failed"
+
+
+def test_a_cancelled_execution_is_one_line(pipe: Pipe) -> None:
+    _sink(pipe, "info").publish("a", recorded(CANCELLED))
+    assert [(line["event"], line["code"]) for line in pipe.lines()] == [("execution.ended", "CANCELLED_TIMEOUT")]
+
+
+def test_a_suspension_is_one_line_and_no_ending(pipe: Pipe) -> None:
+    _sink(pipe, "info").publish("a", recorded(SUSPENDED))
+    assert [line["event"] for line in pipe.lines()] == ["execution.suspended"]
+
+
+def test_only_failures_are_told_at_warning(pipe: Pipe) -> None:
+    sink = _sink(pipe, "warning")
+    sink.publish("a", plain_chat())
+    sink.publish("b", recorded(FAILED))
+    assert [line["event"] for line in pipe.lines()] == ["execution.failed"]
+
+
+def test_every_event_is_told_at_debug_with_its_ids(pipe: Pipe) -> None:
+    sink = _sink(pipe, "debug")
+    sink.publish("a", recorded(*EVENTS))
+    sink.publish("a", [live()])
+    told = [line for line in pipe.lines() if line["level"] == "debug"]
+    assert [line["event"] for line in told] == [event.type for event in (*EVENTS, DELTA)]
+    assert {line["request_id"] for line in told} == {"r-1"}
+    assert {line["span_id"] for line in told} == {SPAN}
+    assert [line["sequence_number"] for line in told] == [*range(1, len(EVENTS) + 1), None]
+
+
+def test_b8_no_content_is_told_at_any_level(pipe: Pipe) -> None:
+    sink = _sink(pipe, "debug")
+    sink.publish("a", recorded(*EVENTS))
+    sink.publish("a", [live()])
+    sink.bug("a", ValueError("nobody logs this"))
+    pipe.lines()
+    assert b"nobody logs" not in pipe.raw
+
+
+def test_b2_50_a_value_cannot_forge_a_line(pipe: Pipe) -> None:
+    logger = open_logger("info", FixedClock(), descriptor=pipe.outlet)
+    hostile = 'x"\r\n{"event":"forged"}\x00\x1b[31m\u2028\u2029\x85\u202e\ud800'
+    logger.info(hostile, value=hostile, nested={"deep": [hostile]})
+    (line,) = pipe.lines()
+    assert line["event"] == line["value"] == line["nested"]["deep"][0] == hostile
+    assert pipe.raw.count(b"\n") == 1
+
+
+def test_of_an_exception_only_types_and_places_are_told(pipe: Pipe) -> None:
+    def fails() -> None:
+        try:
+            {}["sk-secret"]
+        except KeyError as cause:
+            raise ExceptionGroup("sk-secret", [ValueError("sk-secret")]) from cause
+
+    with pytest.raises(ExceptionGroup) as raised:
+        fails()
+    _sink(pipe, "info").bug("a", raised.value)
+    (line,) = pipe.lines()
+    assert line["level"] == "error"
+    assert line["execution_id"] == "a"
+    assert line["exception"].startswith("ExceptionGroup (ValueError in ) in fails ")
+    assert " from KeyError in fails " in line["exception"]
+    assert "secret" not in str(line)
+
+
+def test_a_line_that_is_too_long_gives_up_its_longest_values(pipe: Pipe) -> None:
+    open_logger("info", FixedClock(), descriptor=pipe.outlet).info("long", short="kept", long="é" * LINE_BYTES)
+    (line,) = pipe.lines()
+    assert line["short"] == "kept"
+    assert line["long"] == "(too long)"
+
+
+def test_b5_102_a_reader_that_stops_cannot_block_the_service_and_learns_what_it_missed(pipe: Pipe) -> None:
+    logger = open_logger("info", FixedClock(), descriptor=pipe.outlet)
+    for number in range(5000):
+        logger.info("line", number=number, filler="x" * 100)
+    arrived = len(pipe.lines())
+    assert arrived < 5000
+    logger.info("after")
+    dropped, after = pipe.lines()[arrived:]
+    assert (dropped["event"], dropped["lines"]) == ("log.dropped", 5000 - arrived)
+    assert after["event"] == "after"
+
+
+def test_b5_102_a_reader_that_is_gone_cannot_hurt_the_service() -> None:
+    inlet, outlet = os.pipe()
+    os.close(inlet)
+    logger = open_logger("info", FixedClock(), descriptor=outlet)
+    logger.info("nobody reads this")
+    os.close(outlet)
+
+
+def test_lag_and_faults_are_told(pipe: Pipe) -> None:
+    sink = _sink(pipe, "info")
+    sink.lag(0.51234)
+    sink.fault(ZeroDivisionError())
+    lag, fault = pipe.lines()
+    assert (lag["level"], lag["event"], lag["seconds"]) == ("warning", "event_loop.lag", 0.512)
+    assert (fault["level"], fault["event"], fault["exception"]) == ("error", "sink.fault", "ZeroDivisionError in ")
+
+
+@pytest.fixture
+def stdlib(pipe: Pipe) -> Iterator[Pipe]:
+    """The standard library's loggers on the pipe, and as they were afterwards."""
+    names = ("", "uvicorn", "uvicorn.access")
+    handlers, levels = logging.getLogger().handlers, [logging.getLogger(name).level for name in names]
+    route_stdlib(open_logger("info", FixedClock(), descriptor=pipe.outlet), "info")
+    yield pipe
+    logging.getLogger().handlers = handlers
+    for name, level in zip(names, levels, strict=True):
+        logging.getLogger(name).setLevel(level)
+
+
+def test_what_libraries_log_has_the_same_form(stdlib: Pipe) -> None:
+    logging.getLogger("uvicorn.error").info("listening on %s", "http://127.0.0.1:8080")
+    logging.getLogger("asyncio").warning("odd\nthing")
+    logging.getLogger("asyncio").info("not heard")
+    logging.getLogger("uvicorn.access").info("not heard")
+    assert [(line["level"], line["event"], line["logger"]) for line in stdlib.lines()] == [
+        ("info", "listening on http://127.0.0.1:8080", "uvicorn.error"),
+        ("warning", "odd\nthing", "asyncio"),
+    ]
+
+
+def test_a_record_of_odd_make_is_told_too(stdlib: Pipe) -> None:
+    (handler,) = (each for each in logging.getLogger().handlers if not hasattr(each, "records"))
+    handler.handle(logging.LogRecord("odd", logging.WARNING, "", 0, "two %s %s", ("one",), None))
+    logging.getLogger("odd").log(55, "above all levels")
+    logging.getLogger("odd").log(35, "between two levels")
+    try:
+        {}["sk-secret"]
+    except KeyError:
+        logging.getLogger("odd").exception("went wrong")
+    lines = stdlib.lines()
+    assert [line["event"] for line in lines] == ["two %s %s", "above all levels", "between two levels", "went wrong"]
+    assert [line["level"] for line in lines] == ["warning", "critical", "warning", "error"]
+    assert lines[-1]["exception"].startswith("KeyError in test_a_record_of_odd_make_is_told_too ")

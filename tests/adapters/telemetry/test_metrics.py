@@ -1,0 +1,187 @@
+"""The Prometheus series: what the table says is what is rendered, and nobody outside can add a series."""
+
+from collections.abc import Mapping
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.adapters.telemetry.metrics import SERIES, MetricsSink, closed_sets, folded
+from app.domain import events
+from app.domain.events import EVENT_TYPES, Event
+from app.domain.failures import Code
+from app.domain.lifecycle import State
+from tests.support.examples import (
+    CANCELLED,
+    DELTA,
+    ENDED,
+    EVENTS,
+    FAILED,
+    STARTED,
+    SUSPENDED,
+    TOOL_ENDED,
+    live,
+    plain_chat,
+    recorded,
+)
+from tests.support.virtual_time import EPOCH
+
+PROVIDERS = ("primary", "backup")
+TOOLS = ("roll_dice", "calculate")
+OURS = "portico_"
+_SUFFIXES = ("_bucket", "_sum", "_count", "_created")
+
+
+@pytest.fixture
+def metrics() -> MetricsSink:
+    return MetricsSink(providers=PROVIDERS, tools=TOOLS)
+
+
+def _samples(metrics: MetricsSink) -> list[tuple[str, Mapping[str, str], float]]:
+    body, _ = metrics.render()
+    families = text_string_to_metric_families(body.decode())
+    return [(s.name, s.labels, s.value) for family in families for s in family.samples if s.name.startswith(OURS)]
+
+
+def _value(metrics: MetricsSink, name: str, **labels: str) -> float:
+    return sum(value for found, given, value in _samples(metrics) if found == name and labels.items() <= given.items())
+
+
+def _tell_everything(metrics: MetricsSink) -> None:
+    """Makes every series of the table have at least one sample."""
+    metrics.publish("a", recorded(STARTED))
+    metrics.publish("a", [live()])
+    metrics.publish("b", plain_chat())
+    for event in EVENTS:
+        metrics.publish("a", recorded(event))
+    metrics.refused(Code.REQUEST_INVALID)
+    metrics.reader_dropped()
+    metrics.bug("execution")
+    metrics.bug("sink")
+    metrics.lag(0.01)
+    metrics.read_in_flight(lambda: 3)
+
+
+def test_every_series_of_the_table_is_rendered_with_its_labels_and_no_other_is(metrics: MetricsSink) -> None:
+    _tell_everything(metrics)
+    seen: dict[str, set[str]] = {}
+    for name, labels, _ in _samples(metrics):
+        base = next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
+        base = base if base in {series.name for series in SERIES} else f"{base}_total"
+        seen.setdefault(base, set()).update(set(labels) - {"le"})
+    assert seen == {series.name: set(series.labels) for series in SERIES}
+
+
+def test_every_label_of_every_series_has_a_closed_set(metrics: MetricsSink) -> None:
+    sets = closed_sets(PROVIDERS, TOOLS)
+    _tell_everything(metrics)
+    for name, labels, _ in _samples(metrics):
+        for label, value in labels.items():
+            assert label == "le" or value in sets[label] | {folded(label)}, name
+
+
+def test_every_series_says_what_it_means(metrics: MetricsSink) -> None:
+    body = metrics.render()[0].decode()
+    for series in SERIES:
+        assert f" {series.meaning}" in body
+        assert series.name.endswith(("_total", "_seconds", "_in_flight"))
+
+
+def test_the_content_type_is_the_text_format(metrics: MetricsSink) -> None:
+    assert metrics.render()[1].startswith("text/plain")
+
+
+def test_the_process_is_measured_too(metrics: MetricsSink) -> None:
+    assert b"process_resident_memory_bytes" in metrics.render()[0]
+
+
+def test_two_sinks_do_not_share_anything(metrics: MetricsSink) -> None:
+    metrics.reader_dropped()
+    assert _value(MetricsSink(providers=(), tools=()), "portico_readers_dropped_total") == 0
+
+
+def test_a_plain_chat_is_counted(metrics: MetricsSink) -> None:
+    metrics.publish("a", plain_chat())
+    counted = {
+        "portico_executions_total": ({"mode": "chat", "state": "COMPLETE", "code": "none"}, 1),
+        "portico_execution_duration_seconds_count": ({"mode": "chat"}, 1),
+        "portico_execution_duration_seconds_sum": ({"mode": "chat"}, 15),
+        "portico_inferences_total": ({"provider": "primary", "finish_reason": "stop"}, 1),
+        "portico_inference_duration_seconds_sum": ({"provider": "primary"}, 0.8125),
+        "portico_lifecycle_transitions_total": ({}, 4),
+        "portico_fallback_transitions_total": ({}, 3),
+    }
+    for name, (labels, value) in counted.items():
+        assert _value(metrics, name, **labels) == pytest.approx(value), name
+    assert _value(metrics, "portico_tokens_total", provider="primary", direction="in") == 12
+    assert _value(metrics, "portico_tokens_total", provider="primary", direction="out") == 34
+    assert _value(metrics, "portico_lifecycle_transitions_total", from_state="none", to_state="INIT") == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "state", "code"),
+    [
+        (FAILED, "ERROR", "INFERENCE_MODEL_UNAVAILABLE"),
+        (CANCELLED, "CANCELLED", "CANCELLED_TIMEOUT"),
+        (SUSPENDED, "SUSPENDED", "none"),
+    ],
+    ids=lambda value: getattr(value, "type", str(value)),
+)
+def test_every_ending_is_counted_by_state_and_code(metrics: MetricsSink, event: Event, state: str, code: str) -> None:
+    metrics.publish("a", recorded(event))
+    assert _value(metrics, "portico_executions_total", mode="chat", state=state, code=code) == 1
+
+
+def test_a_resume_is_measured_from_where_it_began(metrics: MetricsSink) -> None:
+    begins = events.LifecycleTransition(State.SUSPENDED, State.EXECUTE, 1, "resumed")
+    metrics.publish("a", recorded(begins, STARTED, ENDED, FAILED))
+    assert _value(metrics, "portico_execution_duration_seconds_sum") == 3
+
+
+def test_the_first_delta_of_an_attempt_is_timed_and_no_other(metrics: MetricsSink) -> None:
+    metrics.publish("a", recorded(STARTED))
+    for late in (1.5, 2.5, 3.5):
+        metrics.publish("a", [live(DELTA, EPOCH + late)])
+    assert _value(metrics, "portico_inference_first_delta_seconds_count", provider="primary") == 1
+    assert _value(metrics, "portico_inference_first_delta_seconds_sum", provider="primary") == pytest.approx(0.5)
+    assert _value(metrics, "portico_inference_deltas_total") == 3
+
+
+def test_a_tool_call_is_counted_by_what_came_of_it(metrics: MetricsSink) -> None:
+    metrics.publish("a", recorded(TOOL_ENDED))
+    labels = {"tool": "roll_dice", "success": "false", "code": "TOOL_TIMEOUT"}
+    assert _value(metrics, "portico_tool_calls_total", **labels) == 1
+
+
+def test_names_nobody_configured_are_folded(metrics: MetricsSink) -> None:
+    before = len(_samples(metrics))
+    for number in range(50):
+        metrics.publish("a", recorded(events.ToolEnd(f"tool-{number}", "c", 1.0, success=True, error_code=None)))
+    assert _value(metrics, "portico_tool_calls_total", tool="unknown", success="true", code="none") == 50
+    assert len(_samples(metrics)) - before < 40
+
+
+def test_an_attempt_nobody_saw_begin_is_counted_without_its_provider(metrics: MetricsSink) -> None:
+    metrics.publish("a", recorded(ENDED))
+    assert _value(metrics, "portico_inferences_total", provider="other") == 1
+
+
+def test_executions_in_flight_are_asked_for_when_rendered(metrics: MetricsSink) -> None:
+    running = [1]
+    metrics.read_in_flight(lambda: running[0])
+    assert _value(metrics, "portico_executions_in_flight") == 1
+    running[0] = 7
+    assert _value(metrics, "portico_executions_in_flight") == 7
+
+
+def test_i10_what_is_held_for_running_executions_is_bounded_and_goes_with_them(metrics: MetricsSink) -> None:
+    for number in range(30_000):
+        metrics.publish(str(number), recorded(STARTED))
+    for number in range(30_000):
+        metrics.publish(str(number), recorded(ENDED, FAILED))
+    assert _value(metrics, "portico_inferences_total", provider="primary") == 20_000
+    assert _value(metrics, "portico_inferences_total", provider="other") == 10_000
+
+
+def test_every_type_of_event_is_taken(metrics: MetricsSink) -> None:
+    assert {type(event) for event in EVENTS} | {type(DELTA)} == set(EVENT_TYPES)
+    _tell_everything(metrics)

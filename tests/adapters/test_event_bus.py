@@ -1,0 +1,181 @@
+"""The event bus: telemetry cannot hurt the core, a slow reader hurts nobody but itself."""
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from app.adapters.event_bus import EventBus
+from app.domain.events import Event, Live, Recorded
+from tests.support.examples import CANCELLED, COMPLETED, FAILED, MOVED, STARTED, SUSPENDED, live, recorded
+
+CAPACITY = 8
+
+
+class Listener:
+    """A sink that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[Recorded | Live] = []
+
+    def publish(self, _execution_id: str, items: Sequence[Recorded | Live]) -> None:
+        self.heard.extend(items)
+
+
+class Broken:
+    """A sink that always fails."""
+
+    def publish(self, _execution_id: str, _items: Sequence[Recorded | Live]) -> None:
+        raise ZeroDivisionError("a sink's bug")
+
+
+class Bench:
+    """A bus with what it told its owner."""
+
+    def __init__(self, *sinks: Listener | Broken) -> None:
+        self.faults: list[Exception] = []
+        self.drops = 0
+        self.bus = EventBus(sinks, capacity=CAPACITY, on_fault=self.faults.append, on_drop=self._dropped)
+
+    def _dropped(self) -> None:
+        self.drops += 1
+
+
+def test_a_sink_hears_everything_before_publish_returns() -> None:
+    listener = Listener()
+    Bench(listener).bus.publish("a", recorded(MOVED, STARTED))
+    assert [item.event for item in listener.heard] == [MOVED, STARTED]
+
+
+def test_b5_102_a_sink_that_fails_reaches_neither_the_core_nor_the_next_sink() -> None:
+    listener = Listener()
+    bench = Bench(Broken(), listener)
+    bench.bus.publish("a", recorded(MOVED))
+    assert [type(fault) for fault in bench.faults] == [ZeroDivisionError]
+    assert [item.event for item in listener.heard] == [MOVED]
+
+
+async def test_a_reader_gets_all_that_waits_at_once() -> None:
+    bus = Bench().bus
+    reader = bus.watch("a")
+    bus.publish("a", recorded(MOVED))
+    bus.publish("a", [live()])
+    assert [type(item) for item in await reader.next()] == [Recorded, Live]
+
+
+async def test_a_reader_that_waits_is_woken() -> None:
+    bus = Bench().bus
+    reader = bus.watch("a")
+    got: list[Recorded | Live] = []
+
+    async def read() -> None:
+        got.extend(await reader.next())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        bus.publish("a", recorded(MOVED))
+        bus.publish("a", [live()])
+    assert len(got) == 2
+
+
+async def test_a_reader_hears_only_its_own_execution() -> None:
+    bus = Bench().bus
+    reader = bus.watch("a")
+    bus.publish("b", recorded(STARTED))
+    bus.publish("a", recorded(MOVED))
+    assert [item.event for item in await reader.next()] == [MOVED]
+
+
+async def test_readers_of_one_execution_hear_the_same() -> None:
+    bus = Bench().bus
+    readers = [bus.watch("a") for _ in range(3)]
+    bus.publish("a", recorded(MOVED, STARTED))
+    assert len({tuple(await reader.next()) for reader in readers}) == 1
+
+
+@pytest.mark.parametrize("last", [COMPLETED, FAILED, CANCELLED, SUSPENDED], ids=lambda event: event.type)
+async def test_a_subscription_ends_after_the_last_event_was_delivered(last: Event) -> None:
+    bus = Bench().bus
+    reader = bus.watch("a")
+    bus.publish("a", recorded(MOVED, last))
+    assert not bus.watched("a")
+    assert [item.event for item in await reader.next()] == [MOVED, last]
+    assert await reader.next() == []
+    assert await reader.next() == []
+    assert not reader.overflowed
+
+
+async def test_b2_38_a_reader_that_falls_behind_is_dropped_and_the_others_are_not() -> None:
+    bench = Bench(listener := Listener())
+    slow, quick = bench.bus.watch("a"), bench.bus.watch("a")
+    heard: list[Recorded | Live] = []
+    for _ in range(CAPACITY + 1):
+        bench.bus.publish("a", recorded(MOVED))
+        heard.extend(await quick.next())
+    assert slow.overflowed
+    assert await slow.next() == []
+    assert bench.drops == 1
+    assert len(heard) == len(listener.heard) == CAPACITY + 1
+    assert not quick.overflowed
+
+
+async def test_b2_38_a_dropped_reader_holds_nothing_and_is_no_longer_counted() -> None:
+    bench = Bench()
+    bench.bus.watch("a")
+    for _ in range(CAPACITY * 3):
+        bench.bus.publish("a", recorded(MOVED))
+    assert bench.drops == 1
+    assert not bench.bus.watched("a")
+
+
+async def test_as_many_as_fit_may_wait() -> None:
+    bus = Bench().bus
+    reader = bus.watch("a")
+    bus.publish("a", recorded(*[MOVED] * CAPACITY))
+    assert len(await reader.next()) == CAPACITY
+    assert not reader.overflowed
+
+
+async def test_a_waiting_reader_that_is_closed_returns_empty() -> None:
+    bus = Bench().bus
+    reader = bus.watch("a")
+    got: list[Sequence[Recorded | Live]] = []
+
+    async def read() -> None:
+        got.append(await reader.next())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        reader.close()
+    assert got == [[]]
+
+
+async def test_a_cancelled_wait_loses_nothing() -> None:
+    bus = Bench().bus
+    reader = bus.watch("a")
+    with anyio.move_on_after(5):
+        await reader.next()
+    bus.publish("a", recorded(MOVED))
+    assert [item.event for item in await reader.next()] == [MOVED]
+
+
+def test_an_execution_is_watched_while_it_has_a_reader() -> None:
+    bus = Bench().bus
+    assert not bus.watched("a")
+    first, second = bus.watch("a"), bus.watch("a")
+    first.close()
+    first.close()
+    assert bus.watched("a")
+    second.close()
+    assert not bus.watched("a")
+
+
+def test_i10_nothing_is_held_for_readers_that_left() -> None:
+    bus = Bench().bus
+    for number in range(100):
+        reader = bus.watch(str(number))
+        bus.publish(str(number), recorded(MOVED, *([COMPLETED] if number % 2 else [])))
+        reader.close()
+        assert not bus.watched(str(number))

@@ -1,0 +1,1 @@
+"""Tests of how tools are made, listed and run."""

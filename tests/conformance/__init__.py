@@ -1,0 +1,1 @@
+"""One behaviour suite a port, run over every adapter of it."""

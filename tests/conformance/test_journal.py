@@ -1,0 +1,204 @@
+"""What every journal promises, whatever it is stored in."""
+
+from collections.abc import Callable, Sequence
+from typing import get_args
+
+import pytest
+from pydantic import TypeAdapter
+
+from app.adapters.stores.memory import MemoryJournal
+from app.domain.effects import Header, Outcome
+from app.domain.events import Event, Live, Recorded
+from app.domain.failures import Code, RequestFailure
+from app.ports import Clock, EventSink, Journal
+from tests.support.examples import (
+    COMPLETED,
+    DELTA,
+    EVENTS,
+    MOVED,
+    OUTCOMES,
+    STARTED,
+    anchored,
+    correlation,
+    header,
+    row,
+)
+from tests.support.virtual_time import EPOCH
+
+KEEP_ENDED = 3
+
+
+class Listener:
+    """Hears everything, in order."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Recorded | Live]] = []
+
+    def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
+        self.heard.extend((execution_id, item) for item in items)
+
+    def numbers(self, execution_id: str) -> list[int]:
+        """The sequence numbers that one execution's reader saw."""
+        return [item.sequence_number for who, item in self.heard if who == execution_id and isinstance(item, Recorded)]
+
+
+Maker = Callable[[Clock, EventSink], Journal]
+
+
+def _memory(clock: Clock, sink: EventSink) -> Journal:
+    return MemoryJournal(clock, sink, keep_ended=KEEP_ENDED)
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture(params=[_memory], ids=["memory"])
+def journal(request: pytest.FixtureRequest, clock: Clock, listener: Listener) -> Journal:
+    make: Maker = request.param
+    return make(clock, listener)
+
+
+async def test_events_are_numbered_from_one_without_gaps_over_all_commits(journal: Journal, listener: Listener) -> None:
+    journal.open(header("a"))
+    journal.put("a", None, anchored(MOVED))
+    journal.put("a", row("0"), [])
+    journal.put("a", row("1"), anchored(STARTED, MOVED))
+    journal.put("a", None, anchored(COMPLETED))
+    await journal.durable("a")
+    assert listener.numbers("a") == [1, 2, 3, 4]
+
+
+async def test_every_execution_has_its_own_numbers(journal: Journal, listener: Listener) -> None:
+    journal.open(header("a", "r-a"))
+    journal.open(header("b", "r-b"))
+    for _ in range(3):
+        journal.put("a", None, anchored(MOVED))
+        journal.put("b", None, anchored(MOVED, STARTED))
+    await journal.durable("a")
+    await journal.durable("b")
+    assert listener.numbers("a") == [1, 2, 3]
+    assert listener.numbers("b") == [1, 2, 3, 4, 5, 6]
+
+
+async def test_what_is_durable_is_loaded_as_it_was_put(journal: Journal, clock: Clock) -> None:
+    opened = header("a")
+    journal.open(opened)
+    journal.put("a", row("prepare"), anchored(MOVED))
+    await clock.sleep(5)
+    journal.put("a", row("0"), anchored(STARTED))
+    await journal.durable("a")
+    record = journal.load("a")
+    assert record is not None
+    assert record.header == opened
+    assert dict(record.rows) == {"prepare": row("prepare"), "0": row("0")}
+    assert list(record.rows) == ["prepare", "0"]
+    assert [(each.event, each.anchor, each.at - EPOCH) for each in record.events] == [
+        (MOVED, "0", 0),
+        (STARTED, "0", 5),
+    ]
+
+
+async def test_what_was_loaded_does_not_change_afterwards(journal: Journal) -> None:
+    journal.open(header("a"))
+    journal.put("a", row("0"), anchored(MOVED))
+    await journal.durable("a")
+    record = journal.load("a")
+    assert record is not None
+    journal.put("a", row("1"), anchored(MOVED))
+    await journal.durable("a")
+    assert list(record.rows) == ["0"]
+    assert len(record.events) == 1
+    assert not hasattr(record.rows, "__setitem__")
+
+
+async def test_a_key_is_recorded_once(journal: Journal, listener: Listener) -> None:
+    journal.open(header("a"))
+    journal.put("a", row("0"), anchored(MOVED))
+    with pytest.raises(RuntimeError, match="recorded already"):
+        journal.put("a", row("0"), anchored(MOVED))
+    await journal.durable("a")
+    assert listener.numbers("a") == [1]
+
+
+async def test_a_delta_stands_behind_what_was_put_before_it_and_is_not_kept(
+    journal: Journal, listener: Listener
+) -> None:
+    journal.open(header("a"))
+    journal.put("a", None, anchored(STARTED))
+    journal.delta("a", correlation(), DELTA)
+    journal.put("a", None, anchored(MOVED))
+    await journal.durable("a")
+    assert [type(item) for _, item in listener.heard] == [Recorded, Live, Recorded]
+    assert listener.numbers("a") == [1, 2]
+    record = journal.load("a")
+    assert record is not None
+    assert [each.event for each in record.events] == [STARTED, MOVED]
+
+
+async def test_b2_46_a_request_id_that_runs_is_refused(journal: Journal) -> None:
+    journal.open(header("a", "same"))
+    with pytest.raises(RequestFailure) as refused:
+        journal.open(header("b", "same"))
+    assert refused.value.code is Code.REQUEST_ID_CONFLICT
+    assert refused.value.status == 409
+    assert journal.load("b") is None
+    journal.put("a", row("0"), anchored(MOVED))
+
+
+async def test_b2_46_a_request_id_that_just_ended_is_refused(journal: Journal) -> None:
+    journal.open(header("a", "same"))
+    journal.close("a")
+    with pytest.raises(RequestFailure):
+        journal.open(header("b", "same"))
+
+
+async def test_another_tenant_may_use_the_same_request_id(journal: Journal) -> None:
+    journal.open(header("a", "same", tenant="one"))
+    journal.open(header("b", "same", tenant="two"))
+
+
+async def test_nothing_is_put_after_the_end(journal: Journal) -> None:
+    journal.open(header("a"))
+    journal.close("a")
+    with pytest.raises(RuntimeError, match="not open"):
+        journal.put("a", row("0"), [])
+    with pytest.raises(RuntimeError, match="not open"):
+        journal.delta("a", correlation(), DELTA)
+
+
+async def test_closing_twice_changes_nothing(journal: Journal) -> None:
+    journal.open(header("a"))
+    journal.close("a")
+    journal.close("a")
+    journal.close("never opened")
+
+
+async def test_an_execution_is_opened_once(journal: Journal) -> None:
+    journal.open(header("a", "one"))
+    with pytest.raises(RuntimeError, match="open already"):
+        journal.open(header("a", "two"))
+
+
+def _members(union: object) -> set[type]:
+    return set(get_args(union))
+
+
+def test_every_outcome_has_an_example() -> None:
+    assert {type(example) for example in OUTCOMES} == _members(Outcome)
+
+
+def test_every_event_has_an_example() -> None:
+    assert {type(example) for example in EVENTS} == _members(Event)
+
+
+@pytest.mark.parametrize("value", [*OUTCOMES, *EVENTS], ids=lambda value: type(value).__name__)
+def test_what_is_recorded_survives_json(value: object) -> None:
+    adapter = TypeAdapter(type(value))
+    assert adapter.validate_json(adapter.dump_json(value, by_alias=True)) == value
+
+
+def test_a_header_survives_json() -> None:
+    adapter = TypeAdapter(Header)
+    assert adapter.validate_json(adapter.dump_json(header("a"), by_alias=True)) == header("a")

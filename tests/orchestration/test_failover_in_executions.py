@@ -1,0 +1,184 @@
+"""Failover through whole executions: what readers see, what is counted, what is kept."""
+
+import pytest
+
+from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.domain.failures import Code
+from app.domain.lifecycle import State
+from tests.support.virtual_time import VirtualClock
+from tests.support.world import Stage, ask, scripted, settled, stage, tell_again
+from app.orchestration.story import live
+
+ROLL = {"tool_calls": [{"name": "roll_dice", "arguments": {"count": 2, "sides": 6}}]}
+
+
+def moves(record) -> list[str]:
+    return [
+        f"{item.event.provider}:{item.event.fsm_event}>{item.event.to_state}"
+        for item in record.events
+        if item.event.type == "fallback.transition"
+    ]
+
+
+async def watched(here: Stage, request):
+    """Runs with a live reader attached; everything the reader got."""
+    execution = here.execution(request)
+    reader = here.bus.watch(execution.header.execution_id)
+    await live(execution, here.story(execution), seconds=600)
+    return settled(execution), await reader.next(), here.record(execution)
+
+
+async def test_a_dead_engine_is_left_for_a_live_one_and_the_stream_shows_it(clock: VirtualClock) -> None:
+    here = stage(clock, scripted(clock, "dead", {"fault": "unreachable"}), scripted(clock, "live", {"text": "hi"}))
+    response, record = await here.run(ask())
+    assert response.content == "hi"
+    assert (response.metadata.provider, response.metadata.fallback_attempts) == ("live", 1)
+    assert moves(record) == [
+        "None:START>SELECTING",
+        "dead:PROVIDER_SUCCESS>ATTEMPTING",
+        "dead:RETRYABLE_ERROR>RETRYING",
+        "dead:TIMEOUT>SELECTING",
+        "live:PROVIDER_SUCCESS>ATTEMPTING",
+        "live:PROVIDER_SUCCESS>SUCCEEDED",
+    ]
+    assert tell_again(record) == len(record.rows)
+
+
+async def test_b1_13_a_stream_cut_after_deltas_is_retracted_and_two_texts_are_never_joined(clock: VirtualClock) -> None:
+    here = stage(
+        clock,
+        scripted(clock, "cut", {"fault": "unreachable", "after_chunks": 2}),
+        scripted(clock, "whole", {"chunks": ["he", "llo"]}),
+    )
+    response, seen, record = await watched(here, ask())
+    assert response.content == "hello"
+    shown = [
+        (item.event.type.partition(".")[2], item.event.segment, getattr(item.event, "offset", None))
+        for item in seen
+        if item.event.type.startswith("inference")
+    ]
+    assert shown == [
+        ("start", "0/0", None),
+        ("delta", "0/0", 0),
+        ("delta", "0/0", 8),
+        ("end", "0/0", None),
+        ("retracted", "0/0", None),
+        ("start", "0/1", None),
+        ("delta", "0/1", 0),
+        ("delta", "0/1", 2),
+        ("end", "0/1", None),
+    ]
+    assert tell_again(record) == len(record.rows)
+
+
+async def test_b1_12_a_stream_cut_before_its_first_delta_fails_over_invisibly(clock: VirtualClock) -> None:
+    here = stage(clock, scripted(clock, "cut", {"fault": "broken"}, {"text": "hi"}))
+    _, seen, _ = await watched(here, ask())
+    assert "inference.retracted" not in [item.event.type for item in seen]
+
+
+async def test_without_a_reader_nothing_is_published_and_so_nothing_retracted(clock: VirtualClock) -> None:
+    here = stage(
+        clock, scripted(clock, "cut", {"fault": "unreachable", "after_chunks": 2}), scripted(clock, "b", {"text": "hi"})
+    )
+    _, record = await here.run(ask())
+    assert "inference.retracted" not in [item.event.type for item in record.events]
+
+
+async def test_partial_text_stands_beside_the_error_that_ended_it(clock: VirtualClock) -> None:
+    here = stage(clock, scripted(clock, "cut", {"fault": "unreachable", "after_chunks": 2}))
+    response, seen, _ = await watched(here, ask())
+    assert response.content == "piece 1 piece 2 "
+    assert response.error is not None
+    assert "inference.retracted" not in [item.event.type for item in seen]
+
+
+async def test_a_later_inference_starts_with_the_provider_that_answered_last(clock: VirtualClock) -> None:
+    here = stage(
+        clock,
+        scripted(clock, "first", {"fault": "unreachable"}, {"text": "wrong one"}),
+        scripted(clock, "second", ROLL, {"text": "right one"}),
+        tools=BUILTIN_TOOLS,
+    )
+    response, _ = await here.run(ask())
+    assert response.content == "right one"
+
+
+async def test_tool_calls_are_not_repeated_because_a_provider_changed(clock: VirtualClock) -> None:
+    here = stage(
+        clock,
+        scripted(clock, "first", ROLL, {"fault": "unreachable"}),
+        scripted(clock, "second", {"text": "finished here"}),
+        tools=BUILTIN_TOOLS,
+    )
+    response, record = await here.run(ask())
+    assert response.content == "finished here"
+    assert [item.event.type for item in record.events].count("tool.start") == 1
+
+
+async def test_i4_usage_of_all_attempts_is_counted_and_priced(clock: VirtualClock) -> None:
+    usage = {"input_tokens": 1_000_000, "output_tokens": 500_000, "total_tokens": 1_500_000}
+    cut = {"fault": "unreachable", "after_chunks": 3, "usage": usage}
+    here = stage(
+        clock,
+        scripted(clock, "cut", cut, price=(1.0, 2.0)),
+        scripted(clock, "whole", {"text": "hi", "usage": usage}, price=(3.0, 4.0)),
+    )
+    response, _, record = await watched(here, ask())
+    assert response.token_usage.input_tokens == 2_000_000
+    assert response.cost is not None
+    assert (response.cost.amount, response.cost.currency) == (pytest.approx(7.0), "USD")
+    assert tell_again(record) == len(record.rows)
+
+
+async def test_b1_19_an_empty_answer_is_malformed_after_one_retry(clock: VirtualClock) -> None:
+    response, record = await stage(clock, scripted(clock, "mute", {"text": ""}, {"text": ""})).run(ask())
+    assert response.error is not None
+    assert response.error.code is Code.INFERENCE_MALFORMED_RESPONSE
+    assert [item.event.type for item in record.events].count("inference.start") == 2
+
+
+async def test_b1_20_finish_reason_length_is_an_answer_and_says_so(clock: VirtualClock) -> None:
+    response, _ = await stage(clock, scripted(clock, "a", {"text": "cut sho", "finish_reason": "length"})).run(ask())
+    assert (response.content, response.metadata.finish_reason) == ("cut sho", "length")
+
+
+async def test_b1_22_two_calls_under_one_id_are_refused_before_anything_runs(clock: VirtualClock) -> None:
+    twins = {"tool_calls": [{**ROLL["tool_calls"][0], "id": "same"}, {**ROLL["tool_calls"][0], "id": "same"}]}
+    here = stage(clock, scripted(clock, "a", twins, twins), tools=BUILTIN_TOOLS)
+    response, record = await here.run(ask())
+    assert response.error is not None
+    assert response.error.code is Code.INFERENCE_MALFORMED_RESPONSE
+    assert "tool.start" not in [item.event.type for item in record.events]
+
+
+async def test_b1_1_the_wait_is_one_step_on_the_record_and_fits_the_reply(clock: VirtualClock) -> None:
+    here = stage(clock, scripted(clock, "a", {"fault": "rate_limited", "retry_after": 2}, {"text": "hi"}))
+    began = clock.monotonic()
+    response, record = await here.run(ask())
+    assert response.content == "hi"
+    assert 2 <= clock.monotonic() - began < 3
+    assert list(record.rows) == ["prepare", "0", "0/0", "0/0/0", "0/1"]
+    assert tell_again(record) == len(record.rows)
+
+
+async def test_b1_2_a_wait_above_the_cap_leaves_the_provider_at_once(clock: VirtualClock) -> None:
+    here = stage(
+        clock, scripted(clock, "a", {"fault": "rate_limited", "retry_after": 31}), scripted(clock, "b", {"text": "hi"})
+    )
+    began = clock.monotonic()
+    response, _ = await here.run(ask())
+    assert response.metadata.provider == "b"
+    assert clock.monotonic() - began < 1
+
+
+async def test_an_open_breaker_leaves_the_candidate_out_and_alone_it_is_unavailable(clock: VirtualClock) -> None:
+    here = stage(clock, scripted(clock, "a", {"fault": "quota"}, {"text": "hi"}))
+    await here.run(ask())
+    response, record = await here.run(ask())
+    assert response.state is State.ERROR
+    assert response.error is not None
+    assert response.error.code is Code.INFERENCE_MODEL_UNAVAILABLE
+    assert "inference.start" not in [item.event.type for item in record.events]
+    assert moves(record) == ["None:START>SELECTING", "None:PROVIDER_SUCCESS>EXHAUSTED"]
+    assert tell_again(record) == len(record.rows)

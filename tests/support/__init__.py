@@ -1,0 +1,1 @@
+"""Fakes, servers and clocks that several tests share."""

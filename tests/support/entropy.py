@@ -1,0 +1,24 @@
+"""Randomness that repeats."""
+
+from random import Random
+
+from app.adapters.entropy import uuid7_text
+from tests.support.virtual_time import EPOCH
+
+
+class SeededEntropy:
+    """Implements `ports.Entropy`: equal seeds give equal values, and its ids ascend."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._milliseconds = int(EPOCH * 1000)
+
+    def uuid7(self) -> str:
+        self._milliseconds += 1
+        return uuid7_text(self._milliseconds << 74 | self._random.getrandbits(74))
+
+    def token(self, size: int) -> str:
+        return self._random.randbytes(size).hex()
+
+    def below(self, bound: int) -> int:
+        return self._random.randrange(bound)

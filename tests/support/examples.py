@@ -1,0 +1,226 @@
+"""One example of every outcome and every event, and the whole log of a plain chat."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from app.domain import events, fallback
+from app.domain.boundary import (
+    ResponseMetadata,
+    Suspension,
+    SuspensionKind,
+    SystemError,
+    SystemRequest,
+    SystemResponse,
+    TokenUsage,
+)
+from app.domain.effects import (
+    Answered,
+    AttemptFailed,
+    Bounds,
+    Candidate,
+    CutOff,
+    Header,
+    Offered,
+    Prepared,
+    Reason,
+    Refused,
+    Replied,
+    Reply,
+    Row,
+    Slept,
+    StageTrace,
+    Stopped,
+    ToolEnded,
+)
+from app.domain.events import Anchored, CorrelationContext, Event, InferenceDelta, Live, Recorded
+from app.domain.failures import Code, failure
+from app.domain.lifecycle import Mode, State
+from app.domain.messages import Message, ToolCall
+from app.domain.tools import OfferedTool
+from tests.support.virtual_time import EPOCH
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+SPAN = "b7ad6b7169203331"
+CALL = ToolCall(id="call_1", name="roll_dice", arguments={"count": 2, "sides": [6, 8.5, None, "µ\u2028"]})
+USAGE = TokenUsage(input_tokens=12, output_tokens=34, reasoning_tokens=5, cached_tokens=6, total_tokens=46)
+REPLY = Reply(
+    text="two\nlines",
+    tool_calls=(CALL,),
+    finish_reason="tool",
+    raw_finish="tool_calls",
+    usage=USAGE,
+    model="gpt-4o-mini",
+    reasoning="hm",
+)
+
+OUTCOMES: Sequence[Any] = (
+    Prepared(
+        messages=(Message(role="user", content="roll"), REPLY.message()),
+        tools=("roll_dice",),
+        bounds=Bounds(timeout=600.0, tool_rounds=20, calls_per_reply=32, max_retries=1),
+        currency="USD",
+        truncated_history=True,
+        stages=(StageTrace("ContextGuard", 0.25),),
+    ),
+    Offered(
+        tools=(OfferedTool("roll_dice", unsafe=False, retryable=True),),
+        candidates=(Candidate("primary", "gpt-4o-mini", (0.15, 0.6)),),
+        left_out=(Candidate("backup", "claude"),),
+        cut=(3, 4),
+    ),
+    Replied(REPLY, 812.5),
+    AttemptFailed(
+        reason=Reason.RATE_LIMITED,
+        message="429",
+        wait=2.0,
+        retry_after=2.0,
+        streamed=True,
+        partial="tw",
+        usage=USAGE,
+        duration_ms=3.25,
+        cause="HTTP 429",
+    ),
+    ToolEnded("[3, 4]", is_error=True, code=Code.TOOL_TIMEOUT, duration_ms=0.1, retry=True),
+    Slept(),
+    Answered({"decision": "approve", "list": [1, 2.5, None]}),
+    Refused(
+        Code.TOOL_NOT_FOUND,
+        "no such tool",
+        {"path": ["a", 1]},
+        retry_after=1.5,
+        stages=(StageTrace("x", 1.0, "error"),),
+    ),
+    CutOff(duration_ms=7.0, usage=USAGE, partial="tw"),
+    Stopped(Code.CANCELLED_SIGNAL, "cancelled"),
+)
+
+
+def header(execution_id: str, request_id: str = "r-1", tenant: str = "local") -> Header:
+    """A header of a small chat."""
+    request = SystemRequest(
+        request_id=request_id, messages=[Message(role="user", content="hello")], output={"schema": {"type": "object"}}
+    )
+    return Header(
+        execution_id=execution_id,
+        request_id=request_id,
+        tenant=tenant,
+        trace_id=TRACE,
+        parent_span_id=None,
+        mode=Mode.CHAT,
+        pattern_version=1,
+        request=request,
+        args_key="00" * 32,
+        created_at=EPOCH,
+    )
+
+
+def row(key: str) -> Row:
+    """A step that slept."""
+    return Row(key, "f" * 32, Slept(), EPOCH)
+
+
+def correlation(request_id: str = "r-1") -> CorrelationContext:
+    """Where an event of that request belongs."""
+    return CorrelationContext(request_id, None, TRACE, SPAN, None)
+
+
+def response(state: State = State.COMPLETE, code: Code | None = None) -> SystemResponse:
+    """An answer, or a failure when there is a code."""
+    return SystemResponse(
+        request_id="r-1",
+        session_id=None,
+        trace_id=TRACE,
+        mode=Mode.CHAT,
+        state=state,
+        content="an answer nobody logs",
+        token_usage=USAGE,
+        metadata=ResponseMetadata(provider="primary", model="gpt-4o-mini", finish_reason="stop", tool_rounds=2),
+        error=None if code is None else SystemError.of(failure(code, "it failed")),
+    )
+
+
+SUSPENSION = Suspension(
+    suspension_id="s-1",
+    kind=SuspensionKind.QUESTION,
+    tool_id="ask_person",
+    tool_call_id="call_1",
+    value={"question": "a question nobody logs"},
+    expires_at=datetime(2026, 11, 28, tzinfo=UTC),
+)
+COMPLETED = events.ExecutionCompleted(response())
+FAILED = events.ExecutionFailed(response(State.ERROR, Code.INFERENCE_MODEL_UNAVAILABLE))
+CANCELLED = events.ExecutionCancelled(response(State.CANCELLED, Code.CANCELLED_TIMEOUT))
+SUSPENDED = events.ExecutionSuspended((SUSPENSION,), response(State.SUSPENDED))
+MOVED = events.LifecycleTransition(State.EXECUTE, State.VALIDATE, 1, "output_ready")
+STARTED = events.InferenceStart(
+    segment="1/0",
+    message_count=2,
+    tool_defs_count=3,
+    schema_present=False,
+    grammar_present=False,
+    temperature=0.0,
+    provider="primary",
+    model="gpt-4o-mini",
+)
+ENDED = events.InferenceEnd(
+    segment="1/0", duration_ms=812.5, tokens_in=12, tokens_out=34, finish_reason="stop", tool_call_count=0
+)
+TOOL_ENDED = events.ToolEnd("roll_dice", "call_1", 0.25, success=False, error_code=Code.TOOL_TIMEOUT)
+DELTA = InferenceDelta(segment="1/0", offset=0, text="text nobody logs")
+
+
+def fell_back(before: fallback.State, after: fallback.State, by: fallback.Event) -> events.FallbackTransition:
+    """A move of the fallback machine."""
+    return events.FallbackTransition(before, after, by, "primary", "gpt-4o-mini", 0, "because", "1/0")
+
+
+EVENTS: Sequence[Event] = (
+    MOVED,
+    fell_back(fallback.State.IDLE, fallback.State.SELECTING, fallback.Event.START),
+    events.StageEnd("ContextGuard", 0.125, "ok"),
+    STARTED,
+    events.InferenceRetracted("1/0"),
+    ENDED,
+    events.ToolStart("roll_dice", "call_1", "0f" * 16),
+    TOOL_ENDED,
+    SUSPENDED,
+    COMPLETED,
+    FAILED,
+    CANCELLED,
+)
+
+
+def anchored(*given: Event) -> list[Anchored]:
+    """These events as an execution hands them over."""
+    return [Anchored("0", correlation(), event) for event in given]
+
+
+def recorded(*given: Event) -> list[Recorded]:
+    """These events as a log of their own, a second apart."""
+    return [Recorded(number, EPOCH + number, "0", correlation(), event) for number, event in enumerate(given, 1)]
+
+
+def live(delta: InferenceDelta = DELTA, at: float = EPOCH) -> Live:
+    """A delta on its way."""
+    return Live(at, correlation(), delta)
+
+
+def plain_chat() -> list[Recorded]:
+    """The whole log of a chat without tools."""
+    machine, happening = fallback.State, fallback.Event
+    return recorded(
+        events.LifecycleTransition(None, State.INIT, 1, "accepted"),
+        events.StageEnd("AuthResolve", 0.1, "ok"),
+        events.LifecycleTransition(State.INIT, State.PREPARE, 1, "admitted"),
+        *(events.StageEnd(stage, 0.1, "ok") for stage in ("HistorySanitize", "ContextGuard", "ToolSplit")),
+        events.LifecycleTransition(State.PREPARE, State.EXECUTE, 1, "prepared"),
+        fell_back(machine.IDLE, machine.SELECTING, happening.START),
+        fell_back(machine.SELECTING, machine.ATTEMPTING, happening.PROVIDER_SUCCESS),
+        STARTED,
+        ENDED,
+        fell_back(machine.ATTEMPTING, machine.SUCCEEDED, happening.PROVIDER_SUCCESS),
+        *(events.StageEnd(stage, 0.1, "ok") for stage in ("Execute", "FailoverDecide")),
+        events.LifecycleTransition(State.EXECUTE, State.COMPLETE, 1, "answered"),
+        COMPLETED,
+    )

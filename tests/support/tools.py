@@ -1,0 +1,52 @@
+"""A tool that does what a test says."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from app.domain.messages import ToolCall
+from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
+from app.ports import ToolContext
+
+Body = Callable[[Mapping[str, Any], ToolContext], Awaitable[str]]
+ANYTHING: Mapping[str, Any] = {"type": "object"}
+
+
+async def _says_done(_arguments: Mapping[str, Any], _context: ToolContext) -> str:
+    return "done"
+
+
+class FakeTool:
+    """Implements `ports.Tool`; `body` runs, `runs` counts, `reason` makes it unavailable."""
+
+    def __init__(
+        self,
+        name: str = "act",
+        body: Body = _says_done,
+        *,
+        idempotent: bool = True,
+        timeout: float | None = None,
+        parameters: Mapping[str, Any] = ANYTHING,
+        side_effects: SideEffects = SideEffects.READ,
+    ) -> None:
+        self._info = ToolInfo(name, "python", "Acts.", side_effects, idempotent, (), timeout)
+        self._parameters = parameters
+        self._body = body
+        self.reason = ""
+        self.runs = 0
+
+    def info(self) -> ToolInfo:
+        return self._info
+
+    def definition(self) -> ToolDefinition:
+        return ToolDefinition(self._info.name, self._info.description, self._parameters)
+
+    def available(self) -> Availability:
+        return Availability(not self.reason, self.reason)
+
+    async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        self.runs += 1
+        return await self._body(arguments, context)
+
+
+def tool_call(name: str = "act", **arguments: Any) -> ToolCall:
+    return ToolCall(id="call_1", name=name, arguments=arguments)
