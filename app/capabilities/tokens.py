@@ -2,6 +2,7 @@
 
 import string
 from collections.abc import Sequence
+from functools import lru_cache
 
 import orjson
 
@@ -26,17 +27,7 @@ class EstimatingCounter:
 
     def text(self, text: str) -> int:
         """Tokens of a text."""
-        foreign = 0 if text.isascii() else len(text) - len(text.encode("ascii", "ignore"))
-        words = text.translate(_WITHOUT_DIGITS)
-        digits = len(text) - len(words)
-        marks = len(words) - len(words.translate(_WITHOUT_MARKS))
-        plain = len(words) - marks - foreign
-        return (
-            foreign
-            - (-plain // _WORD_CHARACTERS_PER_TOKEN)
-            - (-digits // _DIGITS_PER_TOKEN)
-            - (-marks // _MARKS_PER_TOKEN)
-        )
+        return _text(text)
 
     def messages(self, messages: Sequence[Message]) -> int:
         """Tokens of whole messages, their roles, calls and images included."""
@@ -44,15 +35,31 @@ class EstimatingCounter:
 
     def tools(self, tools: Sequence[ToolDefinition]) -> int:
         """Tokens of tool definitions as a provider is sent them."""
-        return sum(
-            _PER_TOOL + self.text(f"{tool.name}{tool.description}{orjson.dumps(tool.parameters).decode()}")
-            for tool in tools
-        )
+        return sum(map(_definition, tools))
 
     def _message(self, message: Message) -> int:
-        tokens = _PER_MESSAGE + self.text(message.text)
+        tokens = _PER_MESSAGE + _text(message.text)
         if not isinstance(message.content, str):
             tokens += _PER_IMAGE * sum(isinstance(part, ImagePart) for part in message.content)
         for call in message.tool_calls or ():
-            tokens += _PER_TOOL + self.text(f"{call.name}{orjson.dumps(call.arguments).decode()}")
+            tokens += _PER_TOOL + _text(f"{call.name}{orjson.dumps(call.arguments).decode()}")
         return tokens
+
+
+@lru_cache(maxsize=1024)
+def _definition(tool: ToolDefinition) -> int:
+    return _PER_TOOL + _text(f"{tool.name}{tool.description}{orjson.dumps(tool.parameters).decode()}")
+
+
+def _text(text: str) -> int:
+    foreign = 0 if text.isascii() else len(text) - len(text.encode("ascii", "ignore"))
+    words = text.translate(_WITHOUT_DIGITS)
+    digits = len(text) - len(words)
+    marks = len(words) - len(words.translate(_WITHOUT_MARKS))
+    plain = len(words) - marks - foreign
+    return (
+        foreign
+        - (-plain // _WORD_CHARACTERS_PER_TOKEN)
+        - (-digits // _DIGITS_PER_TOKEN)
+        - (-marks // _MARKS_PER_TOKEN)
+    )

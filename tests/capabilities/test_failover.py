@@ -26,7 +26,9 @@ REPLY = Reply("hi", (), "stop", "", TokenUsage(), "m")
 A, B = Candidate("a", "a-model"), Candidate("b", "b-model")
 
 
-def failed(reason: Reason, wait: float | None = None, retry_after: float | None = None, *, streamed: bool = False) -> AttemptFailed:
+def failed(
+    reason: Reason, wait: float | None = None, retry_after: float | None = None, *, streamed: bool = False
+) -> AttemptFailed:
     return AttemptFailed(reason, "failed", wait, retry_after, streamed, "", TokenUsage(), 1.0)
 
 
@@ -62,7 +64,9 @@ class Door:
         return [f"{move.fsm_event}>{move.to_state}" for move in self.moves]
 
 
-async def play(door: Door, candidates: Sequence[Candidate] = (A, B), left_out: Sequence[Candidate] = (), retries: int = 1) -> Candidate:
+async def play(
+    door: Door, candidates: Sequence[Candidate] = (A, B), left_out: Sequence[Candidate] = (), retries: int = 1
+) -> Candidate:
     who, _ = await decide(door, candidates, left_out, retries)
     return who
 

@@ -14,7 +14,14 @@ from app.domain.tools import SideEffects
 from app.ports import Clock, EngineFault, EngineProfile, Progress, Tool, ToolContext, ToolError
 from tests.support.world import Stage, profile, stage
 
-FAULTS = [Reason.RATE_LIMITED, Reason.SERVER_ERROR, Reason.BROKEN, Reason.MALFORMED, Reason.TIMED_OUT, Reason.UNREACHABLE]
+FAULTS = [
+    Reason.RATE_LIMITED,
+    Reason.SERVER_ERROR,
+    Reason.BROKEN,
+    Reason.MALFORMED,
+    Reason.TIMED_OUT,
+    Reason.UNREACHABLE,
+]
 TOOLS = ["look", "flaky", "write"]
 
 

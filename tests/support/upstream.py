@@ -64,7 +64,6 @@ class Upstream:
         self._secure = secure
         self._left = asyncio.Condition()
         self._arrived = asyncio.Condition()
-        self._sockets: list[socket.socket] = []
         self.requests: list[Received] = []
         self.connections = 0
         self.departures: list[float] = []
@@ -83,7 +82,8 @@ class Upstream:
         self._over.set()
         for writer in list(self._open):
             writer.transport.abort()
-        await self._server.wait_closed()
+        async with self._left:
+            await self._left.wait_for(lambda: not self._open)
 
     async def arrived(self, requests: int = 1) -> None:
         """Returns when that many requests have come in whole; a deaf upstream counts connections."""
@@ -95,28 +95,25 @@ class Upstream:
         async with self._left:
             await self._left.wait_for(lambda: len(self.departures) >= connections)
 
-    def socket_error(self) -> int:
-        """What the kernel knows went wrong with the first connection, 0 for nothing."""
-        return self._sockets[0].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._open.add(writer)
-        self._sockets.append(writer.get_extra_info("socket"))
         try:
             if self._deaf:
-                return await self._ignore(writer)
-            while (request := await _request(reader)) is not None:
+                await self._ignore(writer)
+            while not self._deaf and (request := await _request(reader)) is not None:
                 self.requests.append(request)
                 await self._notify(self._arrived)
                 if not await self._play(self._next(), reader, writer):
                     return
-            await self._departed()
+            if not self._deaf:
+                await self._departed()
         except (ConnectionError, asyncio.IncompleteReadError):
             await self._departed()
         finally:
-            self._open.discard(writer)
             writer.close()
+            self._open.discard(writer)
+            await self._notify(self._left)
 
     async def _ignore(self, writer: asyncio.StreamWriter) -> None:
         writer.transport.pause_reading()

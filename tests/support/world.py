@@ -109,7 +109,9 @@ class Stage:
         return record
 
 
-def stage(clock: Clock, *engines: Engine, tools: Sequence[Tool] = (), policy: FailoverPolicy = POLICY, **bounds: Any) -> Stage:
+def stage(
+    clock: Clock, *engines: Engine, tools: Sequence[Tool] = (), policy: FailoverPolicy = POLICY, **bounds: Any
+) -> Stage:
     """A stage with these engines as the default route, in that order."""
     log = Log()
     bus = EventBus([log], capacity=10_000, on_fault=unexpected, on_drop=lambda: None)

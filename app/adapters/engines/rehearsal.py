@@ -1,0 +1,168 @@
+"""An engine without a model: deterministic, always there, and open about what it is.
+
+It calls an offered tool when the last user message means one and no result stands behind that message yet, and tells
+the results when they do; otherwise it says what it is and what it was told. The same call gives the same reply.
+
+A text in the last user message makes it misbehave, at every attempt, so that retries and failover can be watched:
+`[[fail:429]]` fails as an HTTP status does, `[[slow:2]]` waits that many seconds first, `[[garble]]` breaks off as a
+malformed reply, in a stream after its first words. Refused: failing a number of times and then answering, since that
+needs memory of earlier attempts; two engines in a route show a recovery as well.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from anyio.lowlevel import checkpoint
+
+from app.adapters.engines.rehearsal_reading import Meant, forced, meant
+from app.capabilities.tokens import EstimatingCounter
+from app.domain.boundary import ExecutionHints, NamedTool, TokenUsage
+from app.domain.effects import EngineCall, Reason, Reply
+from app.domain.messages import Message, ToolCall
+from app.domain.tools import ToolDefinition
+from app.ports import Clock, EngineFault, EngineProfile, Progress
+
+MODEL = "rehearsal"
+_ECHOED = 300
+_GARBLED_WORDS = 3
+_COUNTER = EstimatingCounter()
+_DIRECTIVE = re.compile(r"\[\[(?:fail:(?P<fail>\d{3})|slow:(?P<slow>\d{1,6}(?:\.\d{1,3})?)|(?P<garble>garble))\]\]")
+_REASONS: Mapping[int, Reason] = MappingProxyType(
+    {
+        401: Reason.CREDENTIALS,
+        402: Reason.QUOTA,
+        403: Reason.CREDENTIALS,
+        404: Reason.MODEL_MISSING,
+        408: Reason.TIMED_OUT,
+        413: Reason.CONTEXT_EXCEEDED,
+        429: Reason.RATE_LIMITED,
+        529: Reason.OVERLOADED,
+    }
+)
+_BY_CLASS: Mapping[int, Reason] = MappingProxyType({3: Reason.UNREACHABLE, 4: Reason.REFUSED, 5: Reason.SERVER_ERROR})
+
+
+class RehearsalEngine:
+    """Implements `ports.Engine`. Token counts are estimates; `hints.max_tokens` and `hints.stop` end a text early.
+
+    `tool_choice` is obeyed: under `required`, or a tool's name, arguments that the message lacks are made up by their
+    type. Results are told all the same once they are there, or no such conversation would end.
+    """
+
+    def __init__(self, profile: EngineProfile, clock: Clock) -> None:
+        self._profile = profile
+        self._clock = clock
+
+    @property
+    def profile(self) -> EngineProfile:
+        return self._profile
+
+    async def reach(self) -> str:
+        """Always there."""
+        return "rehearsal: answers without a model"
+
+    async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
+        """Answers, or does what a directive in the last user message says."""
+        turn = _turn(call.messages)
+        directives = _directives(turn.text)
+        used = _COUNTER.messages(call.messages) + _COUNTER.tools(call.tools)
+        progress.usage(_usage(used, 0))
+        if directives.seconds:
+            await self._clock.sleep(directives.seconds)
+        if directives.reason is not None:
+            raise EngineFault(directives.reason, f"rehearsed: the message asked for {directives.status}")
+        reply = _reply(turn, call, used)
+        words = re.findall(r"\s*\S+|\s+$", reply.text) if stream else []
+        for word in words[:_GARBLED_WORDS] if directives.garble else words:
+            progress.text(word)
+            await checkpoint()
+        if directives.garble:
+            raise EngineFault(Reason.MALFORMED, "rehearsed: the message asked for a garbled reply")
+        return reply
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The last user message and the tool results behind it."""
+
+    text: str
+    results: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Directives:
+    seconds: float
+    status: int | None
+    reason: Reason | None
+    garble: bool
+
+
+def _turn(messages: Sequence[Message]) -> _Turn:
+    last = max((index for index, message in enumerate(messages) if message.role == "user"), default=-1)
+    text = messages[last].text if last >= 0 else ""
+    return _Turn(text, tuple(message for message in messages[last + 1 :] if message.role == "tool"))
+
+
+def _directives(text: str) -> _Directives:
+    """What the message asks for; of two of a kind the first counts."""
+    asked: dict[str, str] = {}
+    for found in _DIRECTIVE.finditer(text):
+        asked = {key: value for key, value in found.groupdict().items() if value} | asked
+    status = int(asked["fail"]) if "fail" in asked else None
+    return _Directives(float(asked.get("slow", 0)), status, _reason(status), "garble" in asked)
+
+
+def _reason(status: int | None) -> Reason | None:
+    """What an HTTP dialect makes of the status; one that is no failure is no reply of the protocol either."""
+    if status is None:
+        return None
+    return _REASONS.get(status) or _BY_CLASS.get(status // 100, Reason.MALFORMED)
+
+
+def _reply(turn: _Turn, call: EngineCall, used: int) -> Reply:
+    text = _DIRECTIVE.sub("", turn.text).strip()
+    chosen = None if turn.results else _chosen(call.tools, call.hints, text)
+    if chosen is not None:
+        asked = ToolCall(id=f"call_{len(call.messages)}", name=chosen.tool.name, arguments=chosen.arguments)
+        written = _COUNTER.messages([Message(role="assistant", content="", tool_calls=[asked])])
+        return Reply("", (asked,), "tool", "tool", _usage(used, written), MODEL)
+    answer, finish = _held(_told(turn.results) if turn.results else _echo(text), call.hints)
+    return Reply(answer, (), finish, finish, _usage(used, _COUNTER.text(answer)), MODEL)
+
+
+def _chosen(tools: Sequence[ToolDefinition], hints: ExecutionHints, text: str) -> Meant | None:
+    choice = hints.tool_choice
+    if isinstance(choice, NamedTool):
+        return forced([tool for tool in tools if tool.name == choice.name], text)
+    if choice == "required":
+        return meant(tools, text) or forced(tools, text)
+    return None if choice == "none" else meant(tools, text)
+
+
+def _told(results: Sequence[Message]) -> str:
+    told = (f"{result.name or 'A tool'} answered: {result.text}" for result in results)
+    return "\n".join(["This is the rehearsal engine, no model was asked.", *told])
+
+
+def _echo(text: str) -> str:
+    shown = " ".join(text.split())
+    shown = shown if len(shown) <= _ECHOED else f"{shown[:_ECHOED]}…"
+    return f'This is the rehearsal engine, no model was asked. You wrote: "{shown}"'
+
+
+def _held(text: str, hints: ExecutionHints) -> tuple[str, str]:
+    """The text as far as the hints let it go, and why it ends there."""
+    stops = [hints.stop] if isinstance(hints.stop, str) else hints.stop or []
+    text = text[: min((text.find(stop) for stop in stops if stop in text), default=len(text))]
+    if hints.max_tokens is None or _COUNTER.text(text) <= hints.max_tokens:
+        return text, "stop"
+    sizes = range(len(text) + 1)
+    fitting = bisect_right(sizes, hints.max_tokens, key=lambda size: _COUNTER.text(text[:size]))
+    return text[: fitting - 1], "length"
+
+
+def _usage(read: int, written: int) -> TokenUsage:
+    return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written, estimated=True)

@@ -1,0 +1,175 @@
+"""An engine that answers from a script: what it says, calls and fails with, one entry an attempt.
+
+    [{"text": "Hello"},
+     {"chunks": ["Hel", "lo"], "delay": 0.5, "usage": {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11}},
+     {"tool_calls": [{"name": "roll_dice", "arguments": {"count": 2, "sides": 6}}]},
+     {"fault": "rate_limited", "retry_after": 2},
+     {"fault": "broken", "after_chunks": 3}]
+
+Entries are taken in order by whoever asks next, retries included. An attempt beyond the last is refused as a request
+at fault, so that no retry and no other engine hides that the script is too short.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import orjson
+from anyio.lowlevel import checkpoint
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from app.capabilities.tokens import EstimatingCounter
+from app.domain.boundary import TokenUsage
+from app.domain.effects import EngineCall, Reason, Reply
+from app.domain.failures import Code, ConfigurationFailure
+from app.domain.messages import ToolCall
+from app.ports import Clock, EngineFault, EngineProfile, Progress
+
+_COUNTER = EstimatingCounter()
+CallText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    delay: float = Field(0, ge=0, description="Seconds to wait before anything is said.")
+    usage: TokenUsage | None = Field(None, description="The tokens it reports; a reply without has an estimate.")
+
+
+class ScriptedCall(BaseModel):
+    """A tool call of a reply."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: CallText = Field(description="The tool's name.")
+    arguments: dict[str, Any] = Field(default_factory=dict, description="The arguments by name.")
+    id: CallText | None = Field(None, description="The call's id; `call_<n>`, unique in the script, when absent.")
+
+
+class ScriptedReply(_Entry):
+    """An attempt that is answered; `chunks` are its text in the pieces of a stream, else a stream has one piece."""
+
+    text: str = Field("", description="The answer.")
+    chunks: list[str] = Field(default_factory=list, description="The answer in pieces, instead of `text`.")
+    reasoning: str = Field("", description="What is thought before the answer.")
+    tool_calls: list[ScriptedCall] = Field(default_factory=list, description="The tools that are asked for.")
+    finish_reason: Literal["stop", "tool", "length", "content_filter"] | None = Field(
+        None, description="Why it ends; when absent, `tool` with calls and `stop` without."
+    )
+
+    @model_validator(mode="after")
+    def _says_its_text_once(self) -> "ScriptedReply":
+        if self.text and self.chunks and self.text != "".join(self.chunks):
+            raise ValueError("text must be what the chunks make together, or absent")
+        return self
+
+    @property
+    def pieces(self) -> list[str]:
+        """The text as a stream brings it."""
+        return self.chunks or ([self.text] if self.text else [])
+
+
+class ScriptedFault(_Entry):
+    """An attempt that fails, in a stream after that many pieces."""
+
+    fault: Reason = Field(description="Why it fails.")
+    retry_after: float | None = Field(None, ge=0, description="Seconds the provider asks to wait.")
+    after_chunks: int = Field(0, ge=0, le=10_000, description="Pieces that a stream brings before.")
+
+    @property
+    def pieces(self) -> list[str]:
+        """What a stream brings before it breaks."""
+        return [f"piece {number + 1} " for number in range(self.after_chunks)]
+
+
+class ScriptedEngine:
+    """Implements `ports.Engine`. Each instance has its own place in the script.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID) naming the entry that is not valid.
+    """
+
+    def __init__(
+        self, profile: EngineProfile, replies: Sequence[Mapping[str, Any]], clock: Clock, *, source: str = "script"
+    ) -> None:
+        self._profile = profile
+        self._clock = clock
+        self._script = [_entry(value, f"{source}: entry {index}") for index, value in enumerate(replies)]
+        self._calls = _calls(self._script)
+        self._taken = 0
+
+    @classmethod
+    def from_file(cls, profile: EngineProfile, path: Path, clock: Clock) -> "ScriptedEngine":
+        """The engine of that JSON file. Raises: ConfigurationFailure (CONFIG_INVALID) naming the file."""
+        try:
+            replies = orjson.loads(path.read_bytes())
+        except (OSError, ValueError) as cause:
+            raise ConfigurationFailure(Code.CONFIG_INVALID, f"{path} cannot be read as JSON") from cause
+        if not isinstance(replies, list):
+            raise ConfigurationFailure(Code.CONFIG_INVALID, f"{path} must hold a list of replies")
+        return cls(profile, replies, clock, source=str(path))
+
+    @property
+    def profile(self) -> EngineProfile:
+        return self._profile
+
+    async def reach(self) -> str:
+        """Always there."""
+        return f"scripted: {len(self._script) - self._taken} of {len(self._script)} replies left"
+
+    async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
+        """Takes the next entry, whatever is asked."""
+        if self._taken == len(self._script):
+            raise EngineFault(Reason.REFUSED, "scripted: the script has no reply left")
+        index, self._taken = self._taken, self._taken + 1
+        entry = self._script[index]
+        await self._clock.sleep(entry.delay)
+        if stream:
+            await _publish(entry, progress)
+        if isinstance(entry, ScriptedFault):
+            if entry.usage is not None:
+                progress.usage(entry.usage)
+            raise EngineFault(entry.fault, f"scripted: {entry.fault}", entry.retry_after)
+        reply = _reply(entry, self._calls[index], self._profile.model, call)
+        progress.usage(reply.usage)
+        return reply
+
+
+def _entry(value: object, where: str) -> ScriptedReply | ScriptedFault:
+    kind = ScriptedFault if isinstance(value, Mapping) and "fault" in value else ScriptedReply
+    try:
+        return kind.model_validate(value)
+    except ValidationError as invalid:
+        faults = invalid.errors(include_url=False, include_context=False, include_input=False)
+        told = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"{where}: {told}") from invalid
+
+
+def _calls(script: Sequence[ScriptedReply | ScriptedFault]) -> list[tuple[ToolCall, ...]]:
+    """The tool calls of every entry; those without an id get the next that no call of the script has."""
+    asked = [entry.tool_calls if isinstance(entry, ScriptedReply) else [] for entry in script]
+    taken = {each.id for calls in asked for each in calls}
+    free = (name for name in map("call_{}".format, count(1)) if name not in taken)
+    return [
+        tuple(ToolCall(id=each.id or next(free), name=each.name, arguments=each.arguments) for each in calls)
+        for calls in asked
+    ]
+
+
+async def _publish(entry: ScriptedReply | ScriptedFault, progress: Progress) -> None:
+    if isinstance(entry, ScriptedReply) and entry.reasoning:
+        progress.reasoning(entry.reasoning)
+    for piece in entry.pieces:
+        progress.text(piece)
+        await checkpoint()
+
+
+def _reply(entry: ScriptedReply, calls: tuple[ToolCall, ...], model: str, call: EngineCall) -> Reply:
+    text = entry.text or "".join(entry.chunks)
+    finish = entry.finish_reason or ("tool" if calls else "stop")
+    return Reply(text, calls, finish, finish, entry.usage or _estimate(call, text), model, entry.reasoning)
+
+
+def _estimate(call: EngineCall, text: str) -> TokenUsage:
+    read, written = _COUNTER.messages(call.messages) + _COUNTER.tools(call.tools), _COUNTER.text(text)
+    return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written, estimated=True)

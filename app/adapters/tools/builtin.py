@@ -1,0 +1,65 @@
+"""The tools that come with the service."""
+
+from datetime import UTC, datetime, tzinfo
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from pydantic import Field
+
+from app.adapters.tools.arithmetic import MOST_CHARACTERS, ArithmeticFault, evaluate, shown
+from app.capabilities.tools.definition import FunctionTool, tool
+from app.domain.tools import SideEffects
+from app.ports import ToolContext, ToolError
+
+
+@tool(side_effects=SideEffects.NONE, idempotent=True)
+def roll_dice(
+    count: Annotated[int, Field(ge=1, le=10, description="Number of dice to roll (1-10)")],
+    sides: Annotated[int, Field(ge=2, le=1000, description="Number of sides per die (4, 6, 8, 10, 12, 20, ...)")],
+    context: ToolContext,
+) -> str:
+    """Roll dice. Returns sum and individual results."""
+    results = [context.entropy.below(sides) + 1 for _ in range(count)]
+    return f"Rolled {count}d{sides}: [{' '.join(map(str, results))}] (sum: {sum(results)})"
+
+
+@tool(side_effects=SideEffects.NONE, idempotent=True)
+def calculate(
+    expression: Annotated[
+        str,
+        Field(
+            max_length=MOST_CHARACTERS,
+            description="An arithmetic expression of numbers, + - * / // % ** and parentheses, such as (2 + 3) * 0.1",
+        ),
+    ],
+) -> str:
+    """Calculate the exact value of an arithmetic expression."""
+    try:
+        return shown(evaluate(expression))
+    except ArithmeticFault as fault:
+        raise ToolError(f"The expression has no value: {fault}.") from fault
+
+
+@tool(side_effects=SideEffects.READ, idempotent=True)
+async def current_time(
+    context: ToolContext,
+    timezone: Annotated[
+        str, Field(max_length=64, description="An IANA time zone name such as Europe/Berlin (default: UTC)")
+    ] = "UTC",
+) -> str:
+    """Tell what time it is now, as an ISO 8601 date and time with its UTC offset."""
+    moment = datetime.fromtimestamp(context.clock.now(), _zone(timezone))
+    return moment.isoformat(timespec="seconds")
+
+
+def _zone(name: str) -> tzinfo:
+    """UTC needs no time zone data; whatever a name does to the search for its file, it is an unknown one."""
+    if name.upper() == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as cause:
+        raise ToolError("There is no time zone of that name; use an IANA name such as Europe/Berlin.") from cause
+
+
+BUILTIN_TOOLS: tuple[FunctionTool, ...] = (calculate, current_time, roll_dice)

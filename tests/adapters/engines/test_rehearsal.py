@@ -1,0 +1,229 @@
+"""The engine without a model."""
+
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+from app.adapters.engines.rehearsal import RehearsalEngine
+from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.domain.effects import Reason, Reply
+from app.domain.messages import Message, TextPart, ToolCall
+from app.ports import EngineFault
+from tests.support.asking import Published, ask, definition, profile, tool_round
+from tests.support.virtual_time import VirtualClock
+
+BUILTIN = [each.definition() for each in BUILTIN_TOOLS]
+
+
+@pytest.fixture
+def engine(clock: VirtualClock) -> RehearsalEngine:
+    return RehearsalEngine(profile("rehearsal"), clock)
+
+
+async def _reply(engine: RehearsalEngine, *messages: Message | str, tools: Any = BUILTIN, **hints: Any) -> Reply:
+    return await engine.attempt(ask(*messages, tools=tools, hints=hints), Published(), stream=False)
+
+
+async def test_without_a_match_it_says_what_it_is_and_what_it_was_told(engine: RehearsalEngine) -> None:
+    reply = await _reply(engine, "Tell me\n a story")
+    assert reply.text == 'This is the rehearsal engine, no model was asked. You wrote: "Tell me a story"'
+    assert (reply.tool_calls, reply.finish_reason, reply.model) == ((), "stop", "rehearsal")
+
+
+async def test_a_long_message_is_not_told_whole(engine: RehearsalEngine) -> None:
+    assert len((await _reply(engine, "word " * 10_000)).text) < 400
+
+
+async def test_a_message_in_parts_is_read_too(engine: RehearsalEngine) -> None:
+    parts = Message(role="user", content=[TextPart(type="text", text="Roll"), TextPart(type="text", text="2d6")])
+    assert (await _reply(engine, parts)).tool_calls[0].arguments == {"count": 2, "sides": 6}
+
+
+async def test_the_same_call_gives_the_same_reply(engine: RehearsalEngine) -> None:
+    assert await _reply(engine, "Roll 2d6") == await _reply(engine, "Roll 2d6")
+
+
+async def test_without_any_user_message_it_answers_too(engine: RehearsalEngine) -> None:
+    assert "rehearsal" in (await _reply(engine, Message(role="system", content="Be kind"))).text
+
+
+async def test_it_calls_the_tool_that_is_meant(engine: RehearsalEngine) -> None:
+    reply = await _reply(engine, "Please roll 2 dice with 6 sides")
+    assert reply.tool_calls == (ToolCall(id="call_1", name="roll_dice", arguments={"count": 2, "sides": 6}),)
+    assert (reply.text, reply.finish_reason) == ("", "tool")
+
+
+async def test_it_tells_the_results_that_are_there_instead_of_calling_again(engine: RehearsalEngine) -> None:
+    reply = await _reply(engine, "Roll 2d6", *tool_round("roll_dice", "Rolled 2d6: [3 5] (sum: 8)"))
+    assert reply.tool_calls == ()
+    assert "rehearsal engine" in reply.text
+    assert "roll_dice answered: Rolled 2d6: [3 5] (sum: 8)" in reply.text
+
+
+async def test_results_of_an_earlier_turn_do_not_answer_this_one(engine: RehearsalEngine) -> None:
+    earlier = ("Roll 2d6", *tool_round("roll_dice", "Rolled 2d6: [3 5] (sum: 8)"))
+    reply = await _reply(engine, *earlier, Message(role="assistant", content="8"), "Now roll 3d8")
+    assert reply.tool_calls == (ToolCall(id="call_5", name="roll_dice", arguments={"count": 3, "sides": 8}),)
+
+
+async def test_a_tool_that_is_not_offered_is_not_called(engine: RehearsalEngine) -> None:
+    assert (await _reply(engine, "Roll 2d6", tools=[])).tool_calls == ()
+
+
+async def test_no_tool_is_called_when_none_may_be(engine: RehearsalEngine) -> None:
+    assert (await _reply(engine, "Roll 2d6", tool_choice="none")).tool_calls == ()
+
+
+async def test_a_call_that_is_required_is_made_with_what_is_missing_made_up(engine: RehearsalEngine) -> None:
+    [call] = (await _reply(engine, "Roll something", tool_choice="required")).tool_calls
+    assert (call.name, call.arguments) == ("roll_dice", {"count": 1, "sides": 2})
+    [call] = (await _reply(engine, "Roll 2d6", tool_choice="required")).tool_calls
+    assert (call.name, call.arguments) == ("roll_dice", {"count": 2, "sides": 6})
+
+
+async def test_a_required_call_ends_with_its_result(engine: RehearsalEngine) -> None:
+    reply = await _reply(engine, "Roll", *tool_round("roll_dice", "8"), tool_choice="required")
+    assert reply.tool_calls == ()
+
+
+async def test_the_named_tool_is_called_and_no_other(engine: RehearsalEngine) -> None:
+    [call] = (await _reply(engine, "Roll 2d6", tool_choice={"name": "current_time"})).tool_calls
+    assert (call.name, call.arguments) == ("current_time", {})
+    assert (await _reply(engine, "Roll 2d6", tool_choice={"name": "gone"})).tool_calls == ()
+
+
+async def test_a_stream_publishes_the_text_word_by_word(engine: RehearsalEngine) -> None:
+    published = Published()
+    reply = await engine.attempt(ask("Hello there"), published, stream=True)
+    assert "".join(published.pieces) == reply.text
+    assert published.pieces[:3] == ["This", " is", " the"]
+
+
+async def test_a_whole_reply_publishes_no_text(engine: RehearsalEngine) -> None:
+    published = Published()
+    await engine.attempt(ask("Hello there"), published, stream=False)
+    assert published.pieces == []
+
+
+async def test_a_stream_can_be_cancelled_between_two_words(engine: RehearsalEngine) -> None:
+    class Impatient(Published):
+        def text(self, piece: str) -> None:
+            super().text(piece)
+            if len(self.pieces) == 2:
+                scope.cancel()
+
+    published = Impatient()
+    with anyio.CancelScope() as scope:
+        await engine.attempt(ask("Hello there"), published, stream=True)
+    assert scope.cancelled_caught
+    assert published.pieces == ["This", " is"]
+
+
+async def test_tokens_are_estimates_and_what_was_read_is_told_first(engine: RehearsalEngine) -> None:
+    published = Published()
+    reply = await engine.attempt(ask("Hello", tools=BUILTIN), published, stream=False)
+    assert reply.usage.estimated
+    assert reply.usage.output_tokens > 0
+    assert reply.usage.total_tokens == reply.usage.input_tokens + reply.usage.output_tokens
+    assert [each.input_tokens for each in published.usages] == [reply.usage.input_tokens]
+
+
+async def test_b1_20_an_answer_longer_than_max_tokens_ends_with_length(engine: RehearsalEngine) -> None:
+    reply = await _reply(engine, "Hello", max_tokens=3)
+    assert (reply.finish_reason, reply.usage.output_tokens) == ("length", 3)
+    assert "This is the rehearsal engine".startswith(reply.text)
+    assert (await _reply(engine, "Hello", max_tokens=1000)).finish_reason == "stop"
+
+
+async def test_an_answer_ends_before_a_stop_text(engine: RehearsalEngine) -> None:
+    assert (await _reply(engine, "Hello", stop=["model", "engine"])).text == "This is the rehearsal "
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (400, Reason.REFUSED),
+        (401, Reason.CREDENTIALS),
+        (402, Reason.QUOTA),
+        (404, Reason.MODEL_MISSING),
+        (408, Reason.TIMED_OUT),
+        (413, Reason.CONTEXT_EXCEEDED),
+        (422, Reason.REFUSED),
+        (429, Reason.RATE_LIMITED),
+        (500, Reason.SERVER_ERROR),
+        (503, Reason.SERVER_ERROR),
+        (529, Reason.OVERLOADED),
+        (302, Reason.UNREACHABLE),
+        (200, Reason.MALFORMED),
+    ],
+)
+async def test_it_fails_as_that_status_would_at_every_attempt(
+    engine: RehearsalEngine, status: int, reason: Reason
+) -> None:
+    for _ in range(2):
+        with pytest.raises(EngineFault, match=str(status)) as fault:
+            await _reply(engine, f"Hello [[fail:{status}]]")
+        assert fault.value.reason is reason
+
+
+async def test_a_failure_goes_on_after_tool_results(engine: RehearsalEngine) -> None:
+    with pytest.raises(EngineFault):
+        await _reply(engine, "Roll 2d6 [[fail:500]]", *tool_round("roll_dice", "8"))
+
+
+async def test_only_the_last_user_message_gives_orders(engine: RehearsalEngine) -> None:
+    reply = await _reply(engine, "[[fail:500]]", Message(role="assistant", content="[[garble]]"), "Hello")
+    assert "Hello" in reply.text
+
+
+async def test_orders_are_no_part_of_what_is_read(engine: RehearsalEngine, clock: VirtualClock) -> None:
+    began = clock.monotonic()
+    [call] = (await _reply(engine, "[[slow:2.5]] Roll 2 dice with 6 sides")).tool_calls
+    assert call.arguments == {"count": 2, "sides": 6}
+    assert clock.monotonic() - began == pytest.approx(2.5)
+
+
+async def test_waiting_and_failing_go_together(engine: RehearsalEngine, clock: VirtualClock) -> None:
+    began = clock.monotonic()
+    with pytest.raises(EngineFault):
+        await _reply(engine, "[[fail:429]] [[slow:30]]")
+    assert clock.monotonic() - began == pytest.approx(30)
+
+
+async def test_what_is_no_order_is_just_text(engine: RehearsalEngine) -> None:
+    assert "[[fail:soon]] [[explode]]" in (await _reply(engine, "[[fail:soon]] [[explode]]")).text
+
+
+@pytest.mark.parametrize(("stream", "pieces"), [(True, ["This", " is", " the"]), (False, [])])
+async def test_a_garbled_reply_is_malformed_in_a_stream_after_some_words(
+    engine: RehearsalEngine, stream: bool, pieces: list[str]
+) -> None:
+    published = Published()
+    with pytest.raises(EngineFault) as fault:
+        await engine.attempt(ask("Hello [[garble]]"), published, stream=stream)
+    assert fault.value.reason is Reason.MALFORMED
+    assert published.pieces == pieces
+
+
+async def test_it_can_always_be_reached(engine: RehearsalEngine) -> None:
+    assert "rehearsal" in await engine.reach()
+    assert engine.profile.name == "primary"
+
+
+async def test_a_tool_nobody_foresaw_is_called_from_its_schema_alone(engine: RehearsalEngine) -> None:
+    mix = definition(
+        "mix_paint",
+        "Mixes paint in a bucket.",
+        {
+            "colour": {"$ref": "#/$defs/Colour"},
+            "litres": {"type": "number", "description": "Amount of paint in litres"},
+            "label": {"type": "string"},
+        },
+        ["colour", "litres", "label"],
+    )
+    colours = {"Colour": {"type": "string", "enum": ["red", "blue"]}}
+    mix = replace(mix, parameters={**mix.parameters, "$defs": colours})
+    [call] = (await _reply(engine, 'Mix 2.5 litres of Blue paint labelled "Hall"', tools=[*BUILTIN, mix])).tool_calls
+    assert (call.name, call.arguments) == ("mix_paint", {"colour": "blue", "litres": 2.5, "label": "Hall"})
