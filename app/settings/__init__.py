@@ -1,0 +1,30 @@
+"""Environment and TOML file to one frozen `Settings`; the only reader of `os.environ`."""
+
+from app.settings.loading import load_settings
+from app.settings.tables import (
+    DEFAULT_ROUTE,
+    AuthSettings,
+    EngineSettings,
+    FailoverSettings,
+    LimitSettings,
+    Price,
+    ServerSettings,
+    Settings,
+    TelemetrySettings,
+)
+from app.settings.values import ModelUrl, Secret
+
+__all__ = [
+    "DEFAULT_ROUTE",
+    "AuthSettings",
+    "EngineSettings",
+    "FailoverSettings",
+    "LimitSettings",
+    "ModelUrl",
+    "Price",
+    "Secret",
+    "ServerSettings",
+    "Settings",
+    "TelemetrySettings",
+    "load_settings",
+]

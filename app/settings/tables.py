@@ -1,0 +1,212 @@
+"""The tables of the configuration file, their defaults, and where they would contradict each other."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from ipaddress import ip_address
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from app.domain.failures import Code, ConfigurationFailure
+from app.settings.values import NOT_YET, BaseUrl, ModelUrl, ModelUrlText, Secret, SecretFromFile, SecretFromVariable
+
+DEFAULT_ROUTE = "default"
+_KIB, _MIB = 1024, 1024 * 1024
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+HostPattern = Annotated[str, StringConstraints(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])$")]
+OptionName = Annotated[str, StringConstraints(min_length=1)]
+Positive = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
+Wait = Annotated[float, Field(ge=0)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+
+class ServerSettings(_Table):
+    """Where the service listens. Port 0 lets the system choose; `drain_seconds` is the grace after SIGTERM."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    drain_seconds: Wait = 30
+    max_in_flight: Positive = 1000
+    allowed_hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1, strict=False)] = ("*",)
+
+
+class AuthSettings(_Table):
+    """Who may ask. `none` is one local principal that may do everything."""
+
+    mode: Literal["none"] = "none"
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _is_of_this_version(cls, mode: object) -> object:
+        if mode in ("keys", "jwt"):
+            raise ValueError(f'"{mode}" is not usable: {NOT_YET}')
+        return mode
+
+
+class FailoverSettings(_Table):
+    """How the attempts of one inference go on. Times are seconds; `breaker_failures` 0 turns the breaker off."""
+
+    max_retries: Annotated[int, Field(ge=0, le=100)] = 1
+    connect_timeout: Seconds = 5
+    attempt_timeout: Seconds = 120
+    first_token_timeout: Seconds = 60
+    idle_timeout: Seconds = 30
+    retry_after_cap: Wait = 30
+    breaker_failures: Natural = 5
+    breaker_window: Seconds = 30
+    breaker_cooldown: Seconds = 15
+    retry_budget: Annotated[float, Field(ge=0, le=1)] = 0.2
+    retry_floor: Natural = 10
+
+
+class TelemetrySettings(_Table):
+    """What is told of what happens."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = "USD"
+
+
+class LimitSettings(_Table):
+    """Bounds of one request, which it may narrow. `timeout` is seconds of running time."""
+
+    body_bytes: Positive = 4 * _MIB
+    json_depth: Annotated[int, Field(ge=1, le=256)] = 64
+    messages: Positive = 1000
+    tools: Annotated[int, Field(ge=1, le=128)] = 128
+    tool_rounds: Natural = 20
+    calls_per_reply: Positive = 32
+    tool_result_bytes: Positive = 256 * _KIB
+    upstream_bytes: Positive = 32 * _MIB
+    upstream_line_bytes: Positive = 4 * _MIB
+    timeout: Seconds = 600
+
+
+class Price(_Table):
+    """Per million tokens, in the configured currency."""
+
+    input: Annotated[float, Field(ge=0)]
+    output: Annotated[float, Field(ge=0)]
+
+
+class EngineSettings(_Table):
+    """A model endpoint. Windows are tokens; `options` are the `hints.options` keys that may pass through."""
+
+    model: ModelUrlText
+    base_url: BaseUrl | None = None
+    api_key_env: SecretFromVariable | None = None
+    api_key_file: SecretFromFile | None = None
+    context_window: Positive = 128_000
+    response_reserve: Natural = 4096
+    options: Annotated[tuple[OptionName, ...], Field(strict=False)] = ()
+    price: Price | None = None
+
+    @property
+    def api_key(self) -> Secret:
+        """The credential, wherever it comes from; an empty one when the endpoint needs none."""
+        return self.api_key_env or self.api_key_file or Secret(None)
+
+
+def _rehearsal() -> dict[str, EngineSettings]:
+    return {"rehearsal": EngineSettings(model=ModelUrl.parse("rehearsal://"))}
+
+
+class Settings(_Table):
+    """Everything that is configured. There is always an engine, and always a route `default`.
+
+    Without `[engines]` the built-in rehearsal engine answers; a missing route `default` is all engines in file order.
+    """
+
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    auth: AuthSettings = Field(default_factory=AuthSettings)
+    failover: FailoverSettings = Field(default_factory=FailoverSettings)
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    engines: Mapping[Name, EngineSettings] = Field(default_factory=_rehearsal)
+    routes: Mapping[Name, Annotated[tuple[str, ...], Field(min_length=1, strict=False)]] = Field(
+        default_factory=dict, validate_default=True
+    )
+
+    @property
+    def is_rehearsal(self) -> bool:
+        """Whether no engine is configured, so that the built-in one answers."""
+        return "engines" not in self.model_fields_set
+
+    @field_validator("routes")
+    @classmethod
+    def _have_a_default(
+        cls, routes: Mapping[str, tuple[str, ...]], info: ValidationInfo
+    ) -> Mapping[str, tuple[str, ...]]:
+        return {DEFAULT_ROUTE: tuple(info.data.get("engines", ())), **routes}
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        """Raises: ConfigurationFailure (CONFIG_NO_ENGINE)."""
+        if not self.engines or (self.is_rehearsal and not is_loopback(self.server.host)):
+            raise ConfigurationFailure(
+                Code.CONFIG_NO_ENGINE, "engines: none is configured; add a table [engines.NAME] with a model"
+            )
+        faults = [f"{key}: {what}" for contradictions in _CONTRADICTIONS for key, what in contradictions(self)]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The most similar of the names that there are."""
+    return get_close_matches(name, list(known), n=1, cutoff=0)[0]
+
+
+def _of_the_listener(settings: Settings) -> Iterator[tuple[str, str]]:
+    if settings.auth.mode == "none" and not is_loopback(settings.server.host):
+        yield "server.host", 'must be loopback (127.0.0.1, ::1 or localhost) while auth.mode is "none"'
+
+
+def _of_engines(settings: Settings) -> Iterator[tuple[str, str]]:
+    for name, engine in settings.engines.items():
+        here = f"engines.{name}"
+        if engine.response_reserve >= engine.context_window:
+            yield f"{here}.response_reserve", f"must be less than {here}.context_window"
+        if engine.api_key_env and engine.api_key_file:
+            yield f"{here}.api_key_file", f"must not stand beside {here}.api_key_env"
+        if len(set(engine.options)) < len(engine.options):
+            yield f"{here}.options", "must not name an option twice"
+        if engine.model.is_offline:
+            given = (key for key in ("base_url", "api_key_env", "api_key_file") if getattr(engine, key) is not None)
+            yield from ((f"{here}.{key}", f"has no meaning for {engine.model.scheme}://") for key in given)
+
+
+def _of_routes(settings: Settings) -> Iterator[tuple[str, str]]:
+    for name, engines in settings.routes.items():
+        here = f"routes.{name}"
+        if name in settings.engines:
+            yield here, f"must not have the name of engines.{name}; a route {DEFAULT_ROUTE} always exists"
+        if len(set(engines)) < len(engines):
+            yield here, "must not name an engine twice"
+        for position, engine in enumerate(engines):
+            if engine not in settings.engines:
+                yield f"{here}.{position}", f"must name an engine; did you mean {nearest(engine, settings.engines)}?"
+
+
+_CONTRADICTIONS = (_of_the_listener, _of_engines, _of_routes)

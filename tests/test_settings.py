@@ -1,0 +1,510 @@
+"""What can be configured, where it comes from, and how it is refused."""
+
+import json
+import os
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.failures import Code, ConfigurationFailure
+from app.settings import EngineSettings, ModelUrl, Secret, Settings, load_settings
+
+ENGINE = '[engines.primary]\nmodel = "openai://gpt-4o-mini"\n'
+CANARY = "sk-canary-7d1f"
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def load(text: str = "", **environ: str) -> Settings:
+    Path("given.toml").write_text(text)
+    return load_settings(environ, Path("given.toml"))
+
+
+def refusal(text: str = "", **environ: str) -> str:
+    with pytest.raises(ConfigurationFailure) as caught:
+        load(text, **environ)
+    assert caught.value.code is Code.CONFIG_INVALID
+    return caught.value.message
+
+
+def test_the_defaults_are_those_of_the_contract() -> None:
+    assert json.loads(load_settings({}).model_dump_json()) == {
+        "server": {
+            "host": "127.0.0.1",
+            "port": 8080,
+            "drain_seconds": 30,
+            "max_in_flight": 1000,
+            "allowed_hosts": ["*"],
+        },
+        "auth": {"mode": "none"},
+        "failover": {
+            "max_retries": 1,
+            "connect_timeout": 5,
+            "attempt_timeout": 120,
+            "first_token_timeout": 60,
+            "idle_timeout": 30,
+            "retry_after_cap": 30,
+            "breaker_failures": 5,
+            "breaker_window": 30,
+            "breaker_cooldown": 15,
+            "retry_budget": 0.2,
+            "retry_floor": 10,
+        },
+        "telemetry": {"log_level": "info", "currency": "USD"},
+        "limits": {
+            "body_bytes": 4 * 2**20,
+            "json_depth": 64,
+            "messages": 1000,
+            "tools": 128,
+            "tool_rounds": 20,
+            "calls_per_reply": 32,
+            "tool_result_bytes": 256 * 2**10,
+            "upstream_bytes": 32 * 2**20,
+            "upstream_line_bytes": 4 * 2**20,
+            "timeout": 600,
+        },
+        "engines": {
+            "rehearsal": {
+                "model": "rehearsal://rehearsal",
+                "base_url": None,
+                "api_key_env": None,
+                "api_key_file": None,
+                "context_window": 128000,
+                "response_reserve": 4096,
+                "options": [],
+                "price": None,
+            }
+        },
+        "routes": {"default": ["rehearsal"]},
+    }
+
+
+def test_settings_made_without_any_source_are_the_same_defaults() -> None:
+    assert Settings() == load_settings({})
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().server.port = 1
+
+
+def test_every_key_of_the_contract_can_be_set_in_the_file() -> None:
+    settings = load(
+        """
+        [server]
+        host = "::1"
+        port = 0
+        drain_seconds = 0.5
+        allowed_hosts = ["localhost", "*.example.org", "[::1]"]
+        [failover]
+        breaker_failures = 0
+        retry_budget = 1
+        [telemetry]
+        log_level = "debug"
+        [limits]
+        tool_rounds = 0
+        timeout = 1.5
+        [engines.primary]
+        model = "openai://gpt-4o-mini"
+        base_url = "http://127.0.0.1:9001/v1/"
+        context_window = 1000
+        response_reserve = 0
+        options = ["top_k", "reasoning_effort"]
+        price = { input = 0.15, output = 1 }
+        [engines.backup]
+        model = "rehearsal://twin"
+        [routes]
+        default = ["backup", "primary"]
+        """
+    )
+    assert (settings.server.host, settings.server.port, settings.server.drain_seconds) == ("::1", 0, 0.5)
+    assert settings.server.allowed_hosts == ("localhost", "*.example.org", "[::1]")
+    assert (settings.failover.breaker_failures, settings.failover.retry_budget) == (0, 1)
+    assert settings.telemetry.log_level == "debug"
+    assert (settings.limits.tool_rounds, settings.limits.timeout) == (0, 1.5)
+    primary = settings.engines["primary"]
+    assert primary.base_url == "http://127.0.0.1:9001/v1"
+    assert primary.options == ("top_k", "reasoning_effort")
+    assert primary.price is not None
+    assert (primary.price.input, primary.price.output) == (0.15, 1)
+    assert settings.routes == {"default": ("backup", "primary")}
+
+
+class TestSources:
+    def test_the_file_in_the_working_directory_is_read(self) -> None:
+        Path("portico.toml").write_text("[server]\nport = 9\n")
+        assert load_settings({}).server.port == 9
+
+    def test_portico_config_names_another_file(self, tmp_path: Path) -> None:
+        Path("portico.toml").write_text("[server]\nport = 9\n")
+        (tmp_path / "other.toml").write_text("[server]\nport = 10\n")
+        assert load_settings({"PORTICO_CONFIG": str(tmp_path / "other.toml")}).server.port == 10
+        assert load_settings({"PORTICO_CONFIG": ""}).server.port == 9
+
+    def test_a_given_path_is_taken_before_portico_config(self) -> None:
+        Path("given.toml").write_text("[server]\nport = 11\n")
+        assert load_settings({"PORTICO_CONFIG": "missing.toml"}, Path("given.toml")).server.port == 11
+
+    def test_b5_101_a_missing_file_that_is_named_is_refused(self) -> None:
+        for environ, path in (({"PORTICO_CONFIG": "away.toml"}, None), ({}, Path("away.toml"))):
+            with pytest.raises(ConfigurationFailure, match=r"away\.toml cannot be read: No such file"):
+                load_settings(environ, path)
+
+    def test_b5_101_a_syntax_error_is_refused_with_its_line(self) -> None:
+        assert "given.toml is not TOML" in refusal("[server]\nport = \n")
+        assert "line 2" in refusal("[server]\nport = \n")
+        assert "line 3" in refusal("[server]\nport = 1\nport = 2\n")
+
+    def test_b5_101_bytes_that_are_no_text_are_refused(self) -> None:
+        Path("given.toml").write_bytes(b"\xff\xfe")
+        with pytest.raises(ConfigurationFailure, match=r"given\.toml is not UTF-8"):
+            load_settings({}, Path("given.toml"))
+
+    def test_variables_win_over_the_file_and_overrides_over_both(self) -> None:
+        Path("portico.toml").write_text("[server]\nport = 9\ndrain_seconds = 1\n")
+        environ = {"PORTICO__SERVER__PORT": "10", "PORTICO__SERVER__HOST": "::1"}
+        settings = load_settings(environ, overrides={"server.host": "localhost"})
+        assert (settings.server.port, settings.server.host) == (10, "localhost")
+        assert settings.server.drain_seconds == 1
+
+    def test_the_process_environment_is_read_when_none_is_given(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PORTICO__SERVER__PORT", "12")
+        assert load_settings().server.port == 12
+
+
+class TestVariables:
+    def test_values_are_text_or_json_as_their_place_wants(self) -> None:
+        settings = load(
+            PORTICO__SERVER__ALLOWED_HOSTS='["a", "b"]',
+            PORTICO__SERVER__DRAIN_SECONDS="2.5",
+            PORTICO__TELEMETRY__LOG_LEVEL="warning",
+            PORTICO__ENGINES__PRIMARY__MODEL="openai://123",
+            PORTICO__ENGINES__PRIMARY__PRICE='{"input": 1, "output": 2.5}',
+            PORTICO__ENGINES__PRIMARY__PRICE__INPUT="3",
+            PORTICO__ENGINES__PRIMARY__OPTIONS='["top_k"]',
+            PORTICO__ROUTES__FAST='["primary"]',
+            PORTICO__LIMITS='{"messages": 5}',
+        )
+        assert settings.server.allowed_hosts == ("a", "b")
+        assert settings.server.drain_seconds == 2.5
+        assert settings.telemetry.log_level == "warning"
+        primary = settings.engines["primary"]
+        assert (primary.model.model, primary.options) == ("123", ("top_k",))
+        assert primary.price is not None
+        assert (primary.price.input, primary.price.output) == (3, 2.5)
+        assert settings.routes == {"default": ("primary",), "fast": ("primary",)}
+        assert settings.limits.messages == 5
+
+    def test_an_engine_of_the_file_is_found_whatever_its_case_and_marks(self) -> None:
+        settings = load(
+            '[engines."GPT-4o.mini"]\nmodel = "rehearsal://"\n', PORTICO__ENGINES__GPT_4O_MINI__MODEL="openai://x"
+        )
+        assert list(settings.engines) == ["GPT-4o.mini"]
+        assert settings.engines["GPT-4o.mini"].model.scheme == "openai"
+
+    @pytest.mark.parametrize(
+        ("variable", "value", "told"),
+        [
+            ("PORTICO__SERVER__PORT", "high", "PORTICO__SERVER__PORT: server.port must be JSON, of type integer"),
+            ("PORTICO__SERVER__PORT", "", "PORTICO__SERVER__PORT: server.port must be JSON, of type integer"),
+            ("PORTICO__SERVER__ALLOWED_HOSTS", "a,b", "server.allowed_hosts must be JSON, of type array"),
+            ("PORTICO__LIMITS", "[" * 100_000, "limits must be JSON, of type object"),
+            ("PORTICO__SERVER__PORT", "true", "server.port: must be a valid integer"),
+            ("PORTICO__SERVER__PORT", '"80"', "server.port: must be a valid integer"),
+            ("PORTICO__LIMITS__TIMEOUT", "NaN", "limits.timeout: must be"),
+            ("PORTICO__SERVER", "3", "server: must be a valid dictionary"),
+            ("PORTICO__SERVER__PROT", "1", "PORTICO__SERVER__PROT: server.prot is not known; did you mean server.port"),
+            ("PORTICO__SERVR__PORT", "1", "PORTICO__SERVR__PORT: servr.port is not known; did you mean server.port?"),
+            ("PORTICO__ENGINES__A__MODLE", "x", "engines.a.modle is not known; did you mean engines.a.model?"),
+            ("PORTICO__ENGINES__A__PRICE__OUTPT", "x", "did you mean engines.a.price.output?"),
+            ("PORTICO__SERVER__LOG_LEVEL", "x", "server.log_level is not known; did you mean telemetry.log_level?"),
+            ("PORTICO__STORAGE__URL", "x", "PORTICO__STORAGE__URL: storage.url: this version of Portico does not have"),
+            ("PORTICO__", "x", "is not known; did you mean"),
+        ],
+    )  # fmt: skip
+    def test_what_cannot_be_used_is_refused_by_name(self, variable: str, value: str, told: str) -> None:
+        assert told in refusal(**{variable: value})
+
+    def test_other_variables_are_not_ours(self) -> None:
+        assert load(PORTICO_HOME="/x", portico__server__prot="1", PATH="/bin") == load()
+
+
+class TestUnknownKeys:
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("[servr]\nport = 1", "servr is not known; did you mean server?"),
+            ("prot = 1", "prot is not known; did you mean"),
+            ("[server]\nprot = 1", "server.prot is not known; did you mean server.port?"),
+            ("[failover]\nmax_retry = 1", "failover.max_retry is not known; did you mean failover.max_retries?"),
+            ("[limits]\nbody = 1", "limits.body is not known; did you mean limits.body_bytes?"),
+            ("[auth]\nmod = 1", "auth.mod is not known; did you mean auth.mode?"),
+            (f"{ENGINE}base = 1", "engines.primary.base is not known; did you mean engines.primary.base_url?"),
+            (f"{ENGINE}price = {{ input = 1, output = 1, outptu = 1 }}", "did you mean engines.primary.price.output?"),
+        ],
+    )
+    def test_b5_101_an_unknown_key_is_refused_with_the_nearest_known_one(self, text: str, told: str) -> None:
+        assert told in refusal(text)
+
+    def test_all_faults_are_told_at_once(self) -> None:
+        with pytest.raises(ConfigurationFailure) as caught:
+            load("[server]\nport = -1\nprot = 2\n")
+        told = caught.value.details["errors"]
+        assert [fault.split()[0] for fault in told] == ["server.port:", "server.prot"]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '[storage]\nurl = "sqlite:///x"',
+            "[agents.support]\nmodel = 'a'",
+            "[flows]\nmodules = []",
+            '[skills]\ndirectory = "skills"',
+            "[policy]\nallow = []",
+            '[tools.cli.grep]\ncommand = ["grep"]',
+            '[tools.mcp.files]\nurl = "http://127.0.0.1"',
+            '[auth]\nbootstrap_key_file = "x"',
+            '[auth]\nissuer = "x"',
+            '[auth]\naudience = "x"',
+            '[auth]\njwks_url = "x"',
+            '[telemetry]\notlp_endpoint = "x"',
+            "[telemetry]\nsample_ratio = 1",
+            "[telemetry]\ncapture_content = true",
+            "[limits]\nattempts = 3",
+            "[limits]\nreplicas = 3",
+            "[limits]\nplan_steps = 3",
+            "[limits]\npasses = 3",
+        ],
+    )
+    def test_what_comes_with_a_later_version_is_refused_by_name(self, text: str) -> None:
+        section, _, rest = text[1:].partition("]\n")
+        key = rest.split(" ")[0]
+        name = f"{section}.{key}" if section in {"auth", "telemetry", "limits"} else section.split(".")[0]
+        assert refusal(text) == f"{name}: this version of Portico does not have it yet"
+
+    @pytest.mark.parametrize("mode", ["keys", "jwt"])
+    def test_a_later_auth_mode_is_refused_by_name(self, mode: str) -> None:
+        assert refusal(f'[auth]\nmode = "{mode}"') == f'auth.mode: "{mode}" is not usable: ' + (
+            "this version of Portico does not have it yet"
+        )
+        assert "auth.mode: must be 'none'" in refusal('[auth]\nmode = "open"')
+
+    def test_a_currency_is_its_iso_code(self) -> None:
+        assert load('[telemetry]\ncurrency = "EUR"').telemetry.currency == "EUR"
+        assert "telemetry.currency: must match pattern" in refusal('[telemetry]\ncurrency = "euro"')
+
+
+class TestContradictions:
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            (ENGINE + '[routes]\ndefault = ["primry"]', "routes.default.0: must name an engine; did you mean primary?"),
+            (ENGINE + '[routes]\ndefault = ["primary", "primary"]', "routes.default: must not name an engine twice"),
+            (ENGINE + "[routes]\ndefault = []", "routes.default: must have at least 1 item"),
+            (ENGINE + '[routes]\ndefault = "primary"', "routes.default: must be a valid tuple"),
+            (ENGINE + '[routes]\nprimary = ["primary"]', "routes.primary: must not have the name of engines.primary"),
+            ('[engines.default]\nmodel = "rehearsal://"', "routes.default: must not have the name of engines.default"),
+            (ENGINE + '[routes]\n"a b" = ["primary"]', "routes.a b: must match pattern"),
+            ('[engines."a b"]\nmodel = "rehearsal://"', "engines.a b: must match pattern"),
+            (f'[engines.{"a" * 65}]\nmodel = "rehearsal://"', "must match pattern"),
+            (ENGINE + "response_reserve = 128000", "engines.primary.response_reserve: must be less than"),
+            (ENGINE + 'options = ["a", "a"]', "engines.primary.options: must not name an option twice"),
+            (ENGINE + "price = { input = 1 }", "engines.primary.price.output: Field required"),
+            (ENGINE + "price = { input = -1, output = 1 }", "engines.primary.price.input: must be greater than or"),
+            (ENGINE + "price = { input = nan, output = 1 }", "engines.primary.price.input: must be a finite number"),
+            ("[engines.primary]\noptions = []", "engines.primary.model: Field required"),
+            ('[engines.a]\nmodel = "rehearsal://"\nbase_url = "http://x"', "engines.a.base_url: has no meaning for"),
+            ("engines = 3", "engines: must be a valid"),
+            ("[server]\nport = 70000", "server.port: must be less than or equal to 65535"),
+            ('[server]\nport = "80"', "server.port: must be a valid integer"),
+            ("[server]\nmax_in_flight = 0", "server.max_in_flight: must be greater than or equal to 1"),
+            ('[server]\nallowed_hosts = ["a*"]', "server.allowed_hosts.0: must match pattern"),
+            ("[limits]\ntools = 129", "limits.tools: must be less than or equal to 128"),
+            ("[limits]\ntimeout = 0", "limits.timeout: must be greater than 0"),
+            ("[failover]\nretry_budget = 1.5", "failover.retry_budget: must be less than or equal to 1"),
+        ],
+    )
+    def test_b5_101_a_contradiction_is_refused_by_name(self, text: str, told: str) -> None:
+        assert told in refusal(text)
+
+    @pytest.mark.parametrize("host", ["0.0.0.1", "::", "192.168.0.1", "example.org", ""])
+    def test_without_authentication_only_loopback_is_listened_on(self, host: str) -> None:
+        assert refusal(f'{ENGINE}[server]\nhost = "{host}"').startswith("server.host: must be loopback")
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+    def test_loopback_is_accepted(self, host: str) -> None:
+        assert load(f'[server]\nhost = "{host}"').server.host == host
+
+
+class TestDefaultEngine:
+    def test_an_openai_key_makes_an_openai_engine(self) -> None:
+        settings = load(OPENAI_API_KEY=CANARY, ANTHROPIC_API_KEY="x", GEMINI_API_KEY="x")
+        engine = settings.engines["openai"]
+        assert engine.model == ModelUrl("openai", "gpt-4o-mini")
+        assert engine.api_key.read() == CANARY
+        assert settings.routes == {"default": ("openai",)}
+        assert not settings.is_rehearsal
+
+    def test_keys_of_later_engines_are_skipped(self) -> None:
+        assert load(ANTHROPIC_API_KEY="x", GEMINI_API_KEY="x", OPENAI_API_KEY="").is_rehearsal
+
+    def test_configured_engines_are_all_there_is(self) -> None:
+        settings = load('[engines.b]\nmodel = "rehearsal://"\n[engines.a]\nmodel = "rehearsal://"', OPENAI_API_KEY="x")
+        assert settings.routes == {"default": ("b", "a")}
+        assert not settings.is_rehearsal
+
+    @pytest.mark.parametrize("text", ['[server]\nhost = "0.0.0.0"', "[engines]"])
+    def test_rehearsal_is_not_chosen_beyond_loopback_nor_for_an_empty_table(self, text: str) -> None:
+        with pytest.raises(ConfigurationFailure) as caught:
+            load(text)
+        assert caught.value.code is Code.CONFIG_NO_ENGINE
+
+
+class TestModelUrls:
+    @pytest.mark.parametrize(
+        ("text", "url"),
+        [
+            ("openai://gpt-4o-mini", ModelUrl("openai", "gpt-4o-mini")),
+            ("openai://openai/gpt-oss-120b", ModelUrl("openai", "openai/gpt-oss-120b")),
+            ("openai://qwen3:8b", ModelUrl("openai", "qwen3:8b")),
+            ("openai://@cf/meta/llama?x#y", ModelUrl("openai", "@cf/meta/llama?x#y")),
+            ("rehearsal://", ModelUrl("rehearsal", "rehearsal")),
+            ("rehearsal://twin", ModelUrl("rehearsal", "twin")),
+            ("scripted:///a/replies.json", ModelUrl("scripted", "/a/replies.json")),
+        ],
+    )
+    def test_a_model_url_names_scheme_and_model(self, text: str, url: ModelUrl) -> None:
+        engine = EngineSettings.model_validate({"model": text})
+        assert engine.model == url
+        assert ModelUrl.parse(str(engine.model)) == url
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("gpt-4o", "must be a model URL"),
+            ("://x", "must begin with one of openai://, rehearsal://, scripted://"),
+            ("openia://x", "must begin with one of"),
+            ("OPENAI://x", "must begin with one of"),
+            ("openai://", "must name a model"),
+            ("openai://a b", "visible ASCII"),
+            ("openai://gpt-4о", "visible ASCII"),  # noqa: RUF001 - the last letter is Cyrillic
+            ("openai://" + "x" * 257, "at most 256"),
+            ("scripted://replies.json", "absolute path"),
+            ("scripted:///", "absolute path"),
+            ("anthropic://claude", "anthropic:// is not usable: this version of Portico does not have it yet"),
+            ("gemini://x", "gemini:// is not usable: this version"),
+            ("ollama://127.0.0.1:11434/x", "ollama:// is not usable: this version"),
+            ("llamacpp:///x.gguf", "llamacpp:// is not usable: this version"),
+        ],
+    )
+    def test_other_urls_are_refused_by_name(self, text: str, told: str) -> None:
+        message = refusal(f'[engines.a]\nmodel = "{text}"')
+        assert message.startswith("engines.a.model: ")
+        assert told in message
+
+    @pytest.mark.parametrize(
+        "url",
+        ["ftp://x", "//x", "http://", "http://x:y", "http://x/?k=v", "http://x/#f", "http://x/a b", "http://u:p@x"],
+    )
+    def test_a_base_url_is_plain(self, url: str) -> None:
+        assert refusal(f'{ENGINE}base_url = "{url}"').startswith("engines.primary.base_url: must ")
+
+
+class TestSecrets:
+    def load_file(self, path: Path) -> Secret:
+        return load(f'{ENGINE}api_key_file = "{path}"').engines["primary"].api_key
+
+    def test_a_variable_is_named_and_its_value_read(self) -> None:
+        secret = load(f'{ENGINE}api_key_env = "MY_KEY"', MY_KEY=f" {CANARY}\n").engines["primary"].api_key
+        assert secret.read() == CANARY
+
+    def test_without_either_key_the_secret_is_empty(self) -> None:
+        assert load(ENGINE).engines["primary"].api_key.read() is None
+
+    def test_b5_100_a_rotated_file_is_read_again(self, tmp_path: Path) -> None:
+        path = tmp_path / "key"
+        path.write_text("first\n")
+        secret = self.load_file(path)
+        assert secret.read() == "first"
+        path.write_text("other\n")
+        os.utime(path, ns=(1, 1))
+        assert secret.read() == "other"
+
+    def test_b5_100_a_file_replaced_by_a_link_swap_is_read_again(self, tmp_path: Path) -> None:
+        for number in (1, 2):
+            (tmp_path / f"key{number}").write_text(f"key-{number}")
+            os.utime(tmp_path / f"key{number}", ns=(1, 1))
+        link = tmp_path / "key"
+        link.symlink_to("key1")
+        secret = self.load_file(link)
+        assert secret.read() == "key-1"
+        (tmp_path / "new").symlink_to("key2")
+        (tmp_path / "new").rename(link)
+        assert secret.read() == "key-2"
+
+    @pytest.mark.parametrize("halfway", [None, "", "two words", "\xff"])
+    def test_b5_100_while_a_rotation_is_halfway_the_last_secret_stays(
+        self, tmp_path: Path, halfway: str | None
+    ) -> None:
+        path = tmp_path / "key"
+        path.write_text("first")
+        secret = self.load_file(path)
+        path.unlink()
+        if halfway is not None:
+            path.write_bytes(halfway.encode("latin-1"))
+        assert secret.read() == "first"
+        path.unlink(missing_ok=True)
+        path.write_text("second-one")
+        assert secret.read() == "second-one"
+
+    @pytest.mark.parametrize(
+        ("key", "environ", "told"),
+        [
+            (f'api_key_env = "{CANARY}"', {}, "api_key_env: must name a variable that is set"),
+            ('api_key_env = "KEY"', {"KEY": ""}, "api_key_env: must name a variable that is set"),
+            ('api_key_env = "KEY"', {"KEY": f"{CANARY}\nX-Evil: 1"}, "api_key_env: names a variable that must hold"),
+            ("api_key_env = 3", {}, "api_key_env: must name a variable that is set"),
+            (f'api_key_file = "{CANARY}"', {}, "api_key_file: names a file that cannot be read"),
+            ('api_key_file = "."', {}, "api_key_file: names a file that cannot be read: Is a directory"),
+            ('api_key_file = ""', {}, "api_key_file: must be the path of a file"),
+            ('api_key_file = "\\u0000"', {}, "api_key_file: must be the path of a file"),
+            (f'api_key = "{CANARY}"', {}, "api_key: a secret never stands here; name its variable in api_key_env"),
+            (f'base_url = "https://user:{CANARY}@example.org"', {}, "base_url: must not hold a user or a password"),
+            (f'model = "{CANARY}"', {}, "model: must be a model URL"),
+        ],
+    )
+    def test_b8_what_is_wrong_with_a_secret_names_the_key_and_never_the_value(
+        self, key: str, environ: Mapping[str, str], told: str
+    ) -> None:
+        text = key if key.startswith("model") else f'model = "openai://x"\n{key}'
+        with pytest.raises(ConfigurationFailure) as caught:
+            load(f"[engines.primary]\n{text}", **environ)
+        shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value.details)
+        assert f"engines.primary.{told}" in shown
+        assert CANARY not in shown
+
+    def test_b8_a_secret_given_as_a_variable_of_ours_is_refused_without_its_value(self) -> None:
+        message = refusal(ENGINE, PORTICO__ENGINES__PRIMARY__API_KEY=CANARY)
+        assert "PORTICO__ENGINES__PRIMARY__API_KEY: engines.primary.api_key: a secret never stands here" in message
+        assert CANARY not in message
+
+    def test_both_ways_at_once_are_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "key").write_text("x")
+        text = f'{ENGINE}api_key_env = "KEY"\napi_key_file = "{tmp_path / "key"}"'
+        assert (
+            refusal(text, KEY="x") == "engines.primary.api_key_file: must not stand beside engines.primary.api_key_env"
+        )
+
+    def test_b8_no_view_of_the_settings_shows_a_secret(self, tmp_path: Path) -> None:
+        (tmp_path / "key").write_text(CANARY)
+        text = f'[engines.a]\nmodel = "openai://x"\napi_key_file = "{tmp_path / "key"}"\n{ENGINE}api_key_env = "KEY"'
+        settings = load(text, KEY=CANARY)
+        views: list[Any] = [settings, settings.engines, settings.model_dump(), settings.engines["a"].api_key]
+        for view in views:
+            assert CANARY not in f"{view!r} {view!s}"
+        assert CANARY not in settings.model_dump_json()
