@@ -1,0 +1,1 @@
+"""How people reach us: translate, call the facade, translate back."""

@@ -1,0 +1,143 @@
+"""What `portico` can be told to do: serve, check, execute, openapi."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+from fastapi import FastAPI
+from rich.console import Console
+from rich.text import Text
+
+from app.bootstrap import Service
+from app.domain.failures import Category
+from app.domain.lifecycle import Mode
+from app.entrypoints.cli.executing import Output, Question, run_once
+from app.entrypoints.cli.exits import EPILOG, EXIT_CODES, failures_as_exits, printable, tell
+from app.entrypoints.cli.serving import listen, serve
+from app.settings import Settings, load_settings
+
+OpenService = Callable[[Settings], AbstractAsyncContextManager[Service]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What the commands put to work. It is handed in, because the command line and HTTP do not know each other."""
+
+    create_app: Callable[[Settings], FastAPI]
+    protocol: type[asyncio.Protocol]
+    open_service: OpenService
+
+
+ConfigOption = Annotated[
+    Path | None, typer.Option(help="The configuration file; else PORTICO_CONFIG, else portico.toml here.")
+]
+
+
+def main(wiring: Wiring) -> None:
+    """Runs the command that the process was started with."""
+    command_line()(obj=wiring, prog_name="portico")
+
+
+def command_line() -> typer.Typer:
+    """The commands; whoever runs them passes the `Wiring` as `obj`."""
+    portico = typer.Typer(
+        help="One typed request in, one typed response out, every step visible.",
+        epilog=EPILOG,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    portico.command("serve", epilog=EPILOG)(_serve)
+    portico.command("check", epilog=EPILOG)(_check)
+    portico.command("execute", epilog=EPILOG)(_execute)
+    portico.command("openapi")(_openapi)
+    return portico
+
+
+def _serve(
+    context: typer.Context,
+    *,
+    host: Annotated[str | None, typer.Option(help="Where to listen, instead of server.host.")] = None,
+    port: Annotated[int | None, typer.Option(help="Where to listen, instead of server.port; 0 for any.")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Serve HTTP until SIGTERM or Ctrl-C; a second one ends it at once."""
+    wiring: Wiring = context.obj
+    given = {"server.host": host, "server.port": port}
+    with failures_as_exits():
+        settings = load_settings(
+            path=config, overrides={key: value for key, value in given.items() if value is not None}
+        )
+        listener = listen(settings.server)
+        address, number = listener.getsockname()[:2]
+        announce = partial(_announce, settings, f"[{address}]:{number}" if ":" in address else f"{address}:{number}")
+        application = wiring.create_app(settings)
+        anyio.run(partial(serve, application, listener, settings.server, protocol=wiring.protocol, announce=announce))
+
+
+def _announce(settings: Settings, address: str) -> None:
+    console = Console(highlight=False)
+    console.print(f"Portico listens on [bold]http://{address}[/bold], described at /docs.", soft_wrap=True)
+    console.print(f'auth.mode is "{settings.auth.mode}": only this machine can reach it, and may do everything.')
+    if settings.is_rehearsal:
+        console.print("No engine is configured: the built-in rehearsal engine answers, which is not a model.")
+
+
+def _check(context: typer.Context, *, config: ConfigOption = None) -> None:
+    """Validate the configuration, then reach each engine."""
+    wiring: Wiring = context.obj
+    with failures_as_exits():
+        settings = load_settings(path=config)
+        typer.echo("configuration  ok")
+        all_reached = anyio.run(_reach, wiring.open_service, settings)
+    if not all_reached:
+        raise typer.Exit(EXIT_CODES[Category.INFERENCE])
+
+
+async def _reach(open_service: OpenService, settings: Settings) -> bool:
+    console = Console()
+    async with open_service(settings) as service:
+        reports = await service.facade.reach()
+    for report in reports:
+        word, style = ("ok", "green") if report.ok else ("unreachable", "bold red")
+        line = Text.assemble(f"engine {report.name}  ", (word, style), f"  {printable(report.detail)}")
+        console.print(line, soft_wrap=True)
+    return all(report.ok for report in reports)
+
+
+def _execute(  # noqa: PLR0913 - one parameter an option, as Typer reads them
+    context: typer.Context,
+    text: Annotated[str, typer.Argument(help="What the user says.", show_default=False)],
+    *,
+    mode: Annotated[Mode, typer.Option(help="The pattern that runs.")] = Mode.CHAT,
+    tool: Annotated[list[str] | None, typer.Option(help="A tool to offer; repeat for more. All, when absent.")] = None,
+    model: Annotated[str | None, typer.Option(help="A route or an engine by name.")] = None,
+    system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Show the answer as it comes.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole SystemResponse as JSON.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Run one request in this process: its events on standard error, its answer on standard output."""
+    wiring: Wiring = context.obj
+    with failures_as_exits():
+        settings = load_settings(path=config)
+        request = Question(text, system, model, mode, tool).request()
+        response = anyio.run(run_once, wiring.open_service, settings, request, Output(stream=stream, as_json=as_json))
+    if response.error is not None:
+        tell(Console(stderr=True), response.error.code, response.error.message)
+        raise typer.Exit(EXIT_CODES[response.error.category])
+
+
+def _openapi(context: typer.Context) -> None:
+    """Print the description of the HTTP API, with the default limits, as JSON."""
+    wiring: Wiring = context.obj
+    json.dump(wiring.create_app(Settings()).openapi(), sys.stdout, indent=2, ensure_ascii=False)
+    sys.stdout.write("\n")
