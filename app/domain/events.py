@@ -4,8 +4,10 @@ The core never logs, measures or traces; it emits these. An event says only what
 its execution's log, with its number and its correlation; a delta is live only and has no number.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from app.domain.boundary import Suspension, SystemResponse
@@ -255,5 +257,7 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     ExecutionFailed,
     ExecutionCancelled,
 )
-FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in EVENT_TYPES}
+FIELDS: Mapping[type[Any], tuple[str, ...]] = MappingProxyType(
+    {kind: tuple(field.name for field in fields(kind)) for kind in EVENT_TYPES}
+)
 _ABSENT_WHEN_NONE = frozenset({"text", "reasoning"})

@@ -15,9 +15,12 @@ class SideEffects(StrEnum):
     EXTERNAL = "external"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ToolDefinition:
-    """What the model is told: `parameters` is a JSON Schema of an object."""
+    """What the model is told: `parameters` is a JSON Schema of an object.
+
+    A tool gives the same object every time, so what is derived from it is kept by identity.
+    """
 
     name: str
     description: str

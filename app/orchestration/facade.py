@@ -10,7 +10,7 @@ from app.capabilities.failover import BreakerState
 from app.domain.access import Principal
 from app.domain.boundary import SystemRequest, SystemResponse
 from app.domain.effects import Bounds, Header, Outcome
-from app.domain.failures import Code
+from app.domain.failures import Code, Failure
 from app.domain.lifecycle import Mode
 from app.domain.tools import SideEffects
 from app.orchestration.admission import Admission, ConfiguredLimits
@@ -95,9 +95,9 @@ class Running:
         else:
             self._callbacks.append(callback)
 
-    def cancel(self) -> None:
-        """A client's cancel: recorded first, then everything that runs is stopped. A second one changes nothing."""
-        self._execution.stop(Code.CANCELLED_SIGNAL, "the client cancelled it")
+    def cancel(self, why: str = "the client cancelled it") -> None:
+        """Recorded first, then everything that runs is stopped. A second cancel changes nothing."""
+        self._execution.stop(Code.CANCELLED_SIGNAL, why)
 
     def done(self) -> None:
         """Tells everybody who waits."""
@@ -142,7 +142,7 @@ class Facade:
         running = Running(execution, self._world.watchers.watch(header.execution_id) if watch else None)
         try:
             self._runner.start(header.execution_id, partial(self._live, execution, running, bounds, stages))
-        except BaseException:
+        except Failure:
             self._forget(running)
             raise
         self._running[header.execution_id] = running
@@ -151,7 +151,7 @@ class Facade:
     def cancel_all(self) -> None:
         """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
         for running in list(self._running.values()):
-            running.cancel()
+            running.cancel("the service is stopping")
 
     def engines(self) -> list[EngineView]:
         """Every configured engine, in the order of the configuration."""

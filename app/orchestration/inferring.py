@@ -1,8 +1,9 @@
 """One inference: what it offers, its attempts under the fallback machine, its deltas."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from types import MappingProxyType
 
 from app.capabilities.context import cut_to_fit, exceeded, measure, room, without_result
 from app.capabilities.failover import decide, transition
@@ -38,7 +39,7 @@ from app.domain.messages import Message
 from app.orchestration.execution import Execution, Leaf
 from app.ports import Engine, EngineFault
 
-_FINISH: dict[str, FinishReason] = {"stop": "stop", "tool": "tool", "length": "length"}
+_FINISH: Mapping[str, FinishReason] = MappingProxyType({"stop": "stop", "tool": "tool", "length": "length"})
 
 
 @dataclass(frozen=True, slots=True)

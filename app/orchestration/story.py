@@ -63,8 +63,8 @@ async def tell(execution: Execution, story: Story) -> Ending:
     try:
         execution.put(INIT, LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted"))
         execution.advance(INIT, State.PREPARE, "accepted")
-        step = await execution.perform(Leaf(PREPARE, PREPARE, execution.root, story.prepare))
-        execution.prepared, execution.prepared_at = _prepared(execution, step.outcome), step.at
+        step = await execution.perform(Leaf(PREPARE, PREPARE, execution.root, story.prepare, end=_stage_ends))
+        execution.prepared, execution.prepared_at = _prepared(step.outcome), step.at
         execution.advance(PREPARE, State.EXECUTE, "prepared")
         content = await story.pattern(Run(execution, execution.prepared, now=step.at))
     except Failure as failure:
@@ -97,9 +97,12 @@ async def _retell(execution: Execution, story: Story) -> None:
         conclude(execution, ending)
 
 
-def _prepared(execution: Execution, outcome: Outcome) -> Prepared:
+def _stage_ends(outcome: Outcome) -> list[StageEnd]:
+    return [_stage_end(stage) for stage in outcome.stages] if isinstance(outcome, Prepared | Refused) else []
+
+
+def _prepared(outcome: Outcome) -> Prepared:
     assert isinstance(outcome, Prepared | Refused)  # noqa: S101 - what PREPARE can come to
-    execution.emit(PREPARE, *(_stage_end(stage) for stage in outcome.stages))
     if isinstance(outcome, Refused):
         raise outcome.failure()
     return outcome

@@ -1,0 +1,1 @@
+"""Orchestration, from a single step to whole executions."""

@@ -3,10 +3,10 @@
 import pytest
 
 from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.capabilities.tools.definition import tool
 from app.domain.failures import Code
 from app.domain.lifecycle import State
 from app.domain.tools import SideEffects
-from app.capabilities.tools.definition import tool
 from app.ports import ToolError
 from tests.support.virtual_time import VirtualClock
 from tests.support.world import ask, scripted, stage, tell_again

@@ -5,9 +5,9 @@ import pytest
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.domain.failures import Code
 from app.domain.lifecycle import State
+from app.orchestration.story import live
 from tests.support.virtual_time import VirtualClock
 from tests.support.world import Stage, ask, scripted, settled, stage, tell_again
-from app.orchestration.story import live
 
 ROLL = {"tool_calls": [{"name": "roll_dice", "arguments": {"count": 2, "sides": 6}}]}
 

@@ -58,7 +58,11 @@ def open_starts(events: Sequence[Recorded]) -> list[object]:
 def is_a_whole_log(record: Record) -> bool:
     numbers = [item.sequence_number for item in record.events]
     terminal = [item.event.type for item in record.events if item.event.type in TERMINAL_TYPES]
-    return numbers == list(range(1, len(numbers) + 1)) and len(terminal) == 1 and terminal[0] == record.events[-1].event.type
+    return (
+        numbers == list(range(1, len(numbers) + 1))
+        and len(terminal) == 1
+        and terminal[0] == record.events[-1].event.type
+    )
 
 
 @pytest.mark.parametrize("seed", range(150))

@@ -159,7 +159,7 @@ async def test_b3_78_an_unsafe_call_that_timed_out_by_itself_waits_for_a_person(
     response, record = await here.run(ask())
     assert response.state is State.SUSPENDED
     [waiting] = response.suspensions
-    assert (waiting.kind, waiting.tool_id, waiting.tool_call_id) == ("unknown_outcome", "write", "call_0")
+    assert (waiting.kind, waiting.tool_id, waiting.tool_call_id) == ("unknown_outcome", "write", "call_1")
     assert waiting.value == {"tool": "write", "arguments": {}}
     response, _ = await stage(clock, scripted(clock, "a"), tools=[writing(clock, 0, acts)]).recover(record)
     assert response.state is State.SUSPENDED

@@ -32,7 +32,9 @@ LINE_BYTES = 4096
 _MOST_RUNS = 20_000
 _FRAMES = 12
 _CONTENT = frozenset({"response", "suspensions", "text", "reasoning"})
-_TOLD = {kind: tuple(name for name in names if name not in _CONTENT) for kind, names in FIELDS.items()}
+_TOLD: Mapping[type[Any], tuple[str, ...]] = MappingProxyType(
+    {kind: tuple(name for name in names if name not in _CONTENT) for kind, names in FIELDS.items()}
+)
 _STDLIB_LEVELS: Mapping[str, int | None] = MappingProxyType(
     {"": logging.WARNING, "uvicorn": None, "uvicorn.access": logging.WARNING}
 )
