@@ -6,7 +6,8 @@ Theory of operation
    at one tool, one wait, one question. `perform` looks the leaf up in the record first. What is recorded is not done
    again; its events are matched against the recorded ones, and a difference is ORCHESTRATION_REPLAY_DIVERGED.
 2. A leaf that is not recorded is acted: its start event is put, it acts, its outcome and end event are put together.
-   `Journal.put` is synchronous, so no checkpoint lies between an outcome and its record.
+   `Journal.put` is synchronous, so no checkpoint lies between an outcome and its record. Events that a pattern emits
+   between two leaves are held until the next put, which nothing can come before: one commit instead of many.
 3. A start without an outcome is in doubt. Repeatable: it runs again, an inference after retracting its segment.
    Unsafe: it suspends the execution as `unknown_outcome`, for a person to say what happened.
 4. Decision before cancellation: `stop` records why the execution ends, then cancels its scope. What was running
@@ -147,6 +148,7 @@ class Execution:
         self._world = world
         self._journal = journal
         self._recollection = Recollection(record)
+        self._held: list[Anchored] = []
         self._scope: anyio.CancelScope | None = None
         decided = self._recollection.row(STOP)
         self.stopped = decided.outcome if decided and isinstance(decided.outcome, Stopped) else None
@@ -189,6 +191,7 @@ class Execution:
                 self._ask(leaf.unsafe.question)
             raise diverged(leaf.key, recorded=None, replayed=leaf.fingerprint)
         self._begin(leaf, began=began)
+        self._flush()
         return await (self._act_once(leaf) if leaf.unsafe else self._act(leaf))
 
     def answer(self, question: Question, fingerprint: str) -> Row:
@@ -207,11 +210,16 @@ class Execution:
         fresh = self._recollection.unmatched(anchor, events)
         if fresh and self.stopped is not None:
             raise Dropped
-        self._put(anchor, fresh, self.root)
+        self._hold(anchor, fresh, self.root)
 
-    def put(self, anchor: str, *events: Event) -> None:
-        """Puts the first and the last events, stopped or not."""
-        self._put(anchor, self._recollection.unmatched(anchor, events), self.root)
+    def begin(self, anchor: str, event: Event) -> None:
+        """Puts the first event, stopped or not."""
+        self._hold(anchor, self._recollection.unmatched(anchor, (event,)), self.root)
+
+    def conclude(self, anchor: str, *events: Event) -> None:
+        """Puts the last events, stopped or not."""
+        self._hold(anchor, self._recollection.unmatched(anchor, events), self.root)
+        self._flush()
 
     def advance(self, anchor: str, to: State, reason: str) -> None:
         """Moves the lifecycle. Raises: Dropped once the execution was stopped; nothing is moved then."""
@@ -228,8 +236,7 @@ class Execution:
         if self.ended or self.stopped is not None:
             return
         self.stopped = Stopped(code, message)
-        now = self.world.clock.now()
-        self.world.journal.put(self.header.execution_id, Row(STOP, digest(STOP, code), self.stopped, now), ())
+        self._flush(Row(STOP, digest(STOP, code), self.stopped, self.world.clock.now()))
         if self._scope is not None:
             self._scope.cancel()
 
@@ -283,7 +290,7 @@ class Execution:
         self._same(row, leaf.fingerprint)
         self._recollection.from_last_start(leaf.key)
         events = [leaf.start] if leaf.start else []
-        self._put(leaf.key, self._recollection.unmatched(leaf.key, [*events, *leaf.end(row.outcome)]), leaf.correlation)
+        self._hold(leaf.key, self._recollection.unmatched(leaf.key, [*events, *leaf.end(row.outcome)]), leaf.correlation)
         leaf.count(row)
         if isinstance(row.outcome, CutOff):
             raise Dropped
@@ -293,14 +300,14 @@ class Execution:
         if leaf.start is None:
             return
         if not began:
-            self._put(leaf.key, [leaf.start], leaf.correlation)
+            self._hold(leaf.key, (leaf.start,), leaf.correlation)
             return
         self._recollection.skip(leaf.key)
         if leaf.unsafe:
             self._ask(leaf.unsafe.question)
         segment = getattr(leaf.start, "segment", None)
         if segment is not None:
-            self._put(leaf.key, [InferenceRetracted(segment), leaf.start], leaf.correlation)
+            self._hold(leaf.key, (InferenceRetracted(segment), leaf.start), leaf.correlation)
 
     async def _act(self, leaf: Leaf) -> Row:
         began_at = self.world.clock.monotonic()
@@ -330,7 +337,8 @@ class Execution:
 
     def _record(self, leaf: Leaf, outcome: Outcome) -> Row:
         row = Row(leaf.key, leaf.fingerprint, outcome, self.world.clock.now())
-        self._put(leaf.key, leaf.end(outcome), leaf.correlation, row)
+        self._hold(leaf.key, leaf.end(outcome), leaf.correlation)
+        self._flush(row)
         leaf.count(row)
         return row
 
@@ -338,14 +346,15 @@ class Execution:
         if row.fingerprint != fingerprint:
             raise diverged(row.key, recorded=row.fingerprint, replayed=fingerprint)
 
-    def _put(
-        self, anchor: str, events: Sequence[Event], correlation: CorrelationContext, row: Row | None = None
-    ) -> None:
-        if not events and row is None:
-            return
-        if self._journal is None:
-            raise diverged(anchor, recorded=None, replayed=events[0] if events else row)
-        self._journal.put(self.header.execution_id, row, [Anchored(anchor, correlation, event) for event in events])
+    def _hold(self, anchor: str, events: Sequence[Event], correlation: CorrelationContext) -> None:
+        if events and self._journal is None:
+            raise diverged(anchor, recorded=None, replayed=events[0])
+        self._held += [Anchored(anchor, correlation, event) for event in events]
+
+    def _flush(self, row: Row | None = None) -> None:
+        if self._journal is not None and (self._held or row is not None):
+            held, self._held = self._held, []
+            self._journal.put(self.header.execution_id, row, held)
 
 
 async def _as_value(branch: Callable[[], Awaitable[T]]) -> T | Failure | Dropped | Suspended:

@@ -1,6 +1,6 @@
 """One inference: what it offers, its attempts under the fallback machine, its deltas."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from types import MappingProxyType
@@ -36,6 +36,7 @@ from app.domain.events import (
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import FallbackFsm
 from app.domain.messages import Message
+from app.domain.tools import ToolDefinition
 from app.orchestration.execution import Execution, Leaf
 from app.ports import Engine, EngineFault
 
@@ -78,6 +79,7 @@ class Inference:
         self._asked = asked
         self._prepared = prepared
         self._offered = Offered((), ())
+        self._definitions: Sequence[ToolDefinition] | None = None
         self._at = 0.0
 
     async def run(self) -> Inferred:
@@ -109,7 +111,7 @@ class Inference:
     async def attempt(self, candidate: Candidate, number: int, fsm: FallbackFsm) -> Replied | AttemptFailed:
         """One attempt on that provider."""
         key = self.segment(number)
-        trial = Trial(self._execution, candidate, self._asked, self._offered, key)
+        trial = Trial(self._execution, candidate, self._asked, self._told, key)
         leaf = Leaf(
             key=key,
             fingerprint=f"attempt:{candidate.provider}:{candidate.model}",
@@ -145,6 +147,13 @@ class Inference:
         await self._execution.perform(leaf)
         self.anchor = key
 
+    def _told(self) -> Sequence[ToolDefinition]:
+        """The definitions of the tools that were offered, looked up again when an earlier owner offered them."""
+        if self._definitions is None:
+            registry = self._execution.world.registry
+            self._definitions = registry.offer([tool.name for tool in self._offered.tools])[1]
+        return self._definitions
+
     def _start(self, candidate: Candidate, key: str) -> InferenceStart:
         return InferenceStart(
             segment=key,
@@ -159,8 +168,8 @@ class Inference:
 
     async def _offer(self) -> Outcome:
         world, asked = self._execution.world, self._asked
-        tools = world.registry.offered(self._prepared.tools)
-        tools_tokens = world.counter.tools(world.registry.definitions([tool.name for tool in tools]))
+        tools, self._definitions = world.registry.offer(self._prepared.tools)
+        tools_tokens = world.counter.tools(self._definitions)
         engines = _in_order(world.catalogue.resolve(self._execution.header.request.model), asked.last_provider)
         limit = max(room(engine) for engine in engines)
         parts = measure(asked.conversation, tools_tokens, world.counter)
@@ -187,12 +196,19 @@ class Inference:
 class Trial:
     """One attempt as it is acted; also its `Progress`, which publishes what arrives to whoever is watching."""
 
-    def __init__(self, execution: Execution, candidate: Candidate, asked: Asked, offered: Offered, key: str) -> None:
+    def __init__(
+        self,
+        execution: Execution,
+        candidate: Candidate,
+        asked: Asked,
+        tools: Callable[[], Sequence[ToolDefinition]],
+        key: str,
+    ) -> None:
         self.correlation = execution.span(key)
         self._execution = execution
         self._candidate = candidate
         self._asked = asked
-        self._offered = offered
+        self._tools = tools
         self._key = key
         self._watched = False
         self._text: list[str] = []
@@ -240,8 +256,7 @@ class Trial:
     async def _ask(self, engine: Engine) -> Reply | EngineFault:
         world = self._execution.world
         self._watched = world.watchers.watched(self._execution.header.execution_id)
-        definitions = world.registry.definitions([tool.name for tool in self._offered.tools])
-        call = EngineCall(self._asked.conversation, definitions, _for_engine(self._asked.hints, engine))
+        call = EngineCall(self._asked.conversation, self._tools(), _for_engine(self._asked.hints, engine))
         try:
             return _usable(await engine.attempt(call, self, stream=self._watched))
         except EngineFault as fault:

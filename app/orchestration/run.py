@@ -37,7 +37,7 @@ class Run:
         self._shut = False
         self._conversation: list[Message] = []
         self._turn_starts = 0
-        self._last_reply: Message | None = None
+        self._last_reply: Reply | None = None
         self._last_provider: str | None = None
         self._slots: Sequence[CallSlot] = ()
         self._offered = Offered((), ())
@@ -49,15 +49,15 @@ class Run:
         """
         key = self._take()
         first = not self._conversation
-        self._conversation.extend(added)
+        new = list(added) if self._last_reply is None else [self._last_reply.message(), *added]
+        self._conversation += new
         if first:
             self._turn_starts = len(self._conversation)
         hints = self._hints(first=first)
-        fingerprint = digest("inference", key, self._last_reply, list(added), hints)
+        fingerprint = digest("inference", key, new, hints)
         asked = Asked(self._conversation, self._turn_starts, hints, self._last_provider, fingerprint)
         inferred = await Inference(self._execution, key, asked, self.prepared).run()
-        self._last_reply = inferred.reply.message()
-        self._conversation.append(self._last_reply)
+        self._last_reply = inferred.reply
         self._last_provider = inferred.candidate.provider
         self._slots = self._execution.tally.slots(inferred.attempt_key)
         self._offered = inferred.offered
@@ -103,6 +103,7 @@ class Run:
         door = Run(self._execution, self.prepared, now=self.now, prefix=prefix)
         door._conversation = list(self._conversation)
         door._turn_starts = self._turn_starts
+        door._last_reply = self._last_reply
         door._last_provider = self._last_provider
         return door
 

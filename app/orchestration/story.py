@@ -61,7 +61,7 @@ def replay(execution: Execution, story: Story) -> int:
 async def tell(execution: Execution, story: Story) -> Ending:
     """Everything between INIT and the end. Raises: anyio's cancellation when it is stopped while it acts."""
     try:
-        execution.put(INIT, LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted"))
+        execution.begin(INIT, LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted"))
         execution.advance(INIT, State.PREPARE, "accepted")
         step = await execution.perform(Leaf(PREPARE, PREPARE, execution.root, story.prepare, end=_stage_ends))
         execution.prepared, execution.prepared_at = _prepared(step.outcome), step.at
@@ -88,7 +88,7 @@ def conclude(execution: Execution, ending: Ending) -> None:
     execution.lifecycle = after
     last = last_event(execution, state, ending)
     execution.response = last.response
-    execution.put(END, *stages, moved, last)
+    execution.conclude(END, *stages, moved, last)
 
 
 async def _retell(execution: Execution, story: Story) -> None:

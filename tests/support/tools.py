@@ -29,7 +29,7 @@ class FakeTool:
         side_effects: SideEffects = SideEffects.READ,
     ) -> None:
         self._info = ToolInfo(name, "python", "Acts.", side_effects, idempotent, (), timeout)
-        self._parameters = parameters
+        self._definition = ToolDefinition(name, "Acts.", parameters)
         self._body = body
         self.reason = ""
         self.runs = 0
@@ -38,7 +38,7 @@ class FakeTool:
         return self._info
 
     def definition(self) -> ToolDefinition:
-        return ToolDefinition(self._info.name, self._info.description, self._parameters)
+        return self._definition
 
     def available(self) -> Availability:
         return Availability(not self.reason, self.reason)

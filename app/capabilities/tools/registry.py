@@ -55,10 +55,10 @@ class ToolRegistry:
         """The definitions of all tools, available or not."""
         return [tool.definition() for tool in self._tools.values()]
 
-    def offered(self, names: Iterable[str]) -> tuple[OfferedTool, ...]:
-        """Those of the tools that are available now, as an inference offers them."""
-        infos = [tool.info() for tool in self._available(names)]
-        return tuple(OfferedTool(info.name, info.unsafe, info.idempotent) for info in infos)
+    def offer(self, names: Iterable[str]) -> tuple[tuple[OfferedTool, ...], list[ToolDefinition]]:
+        """Those of the tools that are available now, as an inference offers them and as the model is told of them."""
+        tools = self._available(names)
+        return tuple(_offered(tool.info()) for tool in tools), [tool.definition() for tool in tools]
 
     def check_availability(self) -> list[ToolStatus]:
         """How every tool stands."""
@@ -75,6 +75,10 @@ def availability(tool: Tool) -> Availability:
         return tool.available()
     except Exception as cause:  # noqa: BLE001 - other people's code: a broken check must not end the execution
         return Availability(available=False, reason=f"its availability check failed: {type(cause).__name__}")
+
+
+def _offered(info: ToolInfo) -> OfferedTool:
+    return OfferedTool(info.name, info.unsafe, info.idempotent)
 
 
 def _status(tool: Tool) -> ToolStatus:

@@ -43,7 +43,7 @@ def test_definitions_are_those_of_available_and_wanted_tools(registry: ToolRegis
 
 
 def test_an_inference_is_offered_what_is_available_with_its_safety(registry: ToolRegistry) -> None:
-    assert registry.offered(ALL) == (
+    assert registry.offer(ALL)[0] == (
         OfferedTool("alpha", unsafe=False, retryable=True),
         OfferedTool("gamma", unsafe=True, retryable=False),
     )
@@ -59,7 +59,7 @@ def test_an_unavailable_tool_says_why(registry: ToolRegistry) -> None:
 
 def test_availability_is_asked_anew_each_time(registry: ToolRegistry, broken: FakeTool) -> None:
     broken.reason = ""
-    assert [each.name for each in registry.offered(ALL)] == ALL
+    assert [each.name for each in registry.offer(ALL)[0]] == ALL
 
 
 def test_a_tool_whose_check_breaks_is_not_available() -> None:
