@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, field_validator
 
 from app.domain.failures import Category, Code, Failure
 from app.domain.lifecycle import Mode, State
@@ -157,12 +157,13 @@ class SystemRequest(_Inbound):
         default_factory=dict, max_length=64, description="Returned under `metadata.client`."
     )
 
-    @model_validator(mode="after")
-    def _conversation_is_whole(self) -> "SystemRequest":
-        faults = conversation_faults(self.messages)
+    @field_validator("messages")
+    @classmethod
+    def _conversation_is_whole(cls, messages: list[Message]) -> list[Message]:
+        faults = conversation_faults(messages)
         if faults:
             raise ValueError("; ".join(f"{where} {what}" for where, what in faults[:8]))
-        return self
+        return messages
 
 
 class _Outbound(BaseModel):

@@ -1,0 +1,95 @@
+"""The HTTP application: routes, what surrounds each of them, and the service they speak to."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
+
+from app.bootstrap import Service, open_service
+from app.domain.failures import Code, RequestFailure
+from app.entrypoints.http.catalogue import PAGES, Page
+from app.entrypoints.http.correlation import correlate
+from app.entrypoints.http.errors import problem
+from app.entrypoints.http.execute import Execute
+from app.entrypoints.http.middleware import EveryAnswer, Gate
+from app.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
+from app.settings import Settings
+
+Opener = Callable[[Settings], AbstractAsyncContextManager[Service]]
+
+
+class Api(FastAPI):
+    """FastAPI with a description of its own. The docs page loads its scripts from a CDN; the API needs none of it."""
+
+    def openapi(self) -> dict[str, Any]:
+        if not self.openapi_schema:
+            self.openapi_schema = openapi_document()
+        return self.openapi_schema
+
+
+def create_app(settings: Settings, opener: Opener = open_service) -> FastAPI:
+    """The application of one service, which its lifespan opens and closes.
+
+    It is meant for uvicorn with `http=BoundedProtocol` of `limits`, and for a server that drains `app.state.service`
+    before it closes its listener.
+    """
+    middleware = [
+        Middleware(EveryAnswer, new_id=_new_id),
+        Middleware(Gate, new_id=_new_id, allowed_hosts=settings.server.allowed_hosts),
+    ]
+    return Api(
+        title="Portico",
+        version=CONTRACT_VERSION,
+        routes=_routes(),
+        middleware=middleware,
+        exception_handlers={HTTPException: _refuse_route},
+        lifespan=_lifespan(settings, opener),
+        telemetry=_no_telemetry(),
+        redirect_slashes=False,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+    )
+
+
+def _no_telemetry() -> TelemetryConfig:
+    """Spans and metrics are made from events, once, and not by the framework a second time."""
+    return {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+
+
+def _routes() -> list[BaseRoute]:
+    pages = [Route(path, Page(show), methods=["GET"]) for path, show in PAGES.items()]
+    return [Route("/v1/execute", Execute(), methods=["POST"]), *pages]
+
+
+def _lifespan(settings: Settings, opener: Opener) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with opener(settings) as service:
+            app.state.service = service
+            yield
+
+    return lifespan
+
+
+def _new_id(scope: Scope) -> str:
+    service: Service = scope["app"].state.service
+    return service.facade.new_id()
+
+
+async def _refuse_route(request: Request, refused: HTTPException) -> Response:
+    """The answer where no route matches; 405 keeps its Allow header."""
+    condition = {404: "path", 405: "method"}[refused.status_code]
+    message = "there is nothing under this path" if condition == "path" else "the path has no such method"
+    failure = RequestFailure(Code.REQUEST_NOT_FOUND, message, condition=condition)
+    answer = problem(failure, correlate(request.scope, lambda: _new_id(request.scope)))
+    response = Response(answer.body, answer.status, refused.headers)
+    response.raw_headers.extend(answer.headers)
+    return response

@@ -1,0 +1,55 @@
+"""Which request and which trace an answer belongs to: X-Request-Id and the W3C traceparent."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from starlette.types import Scope
+
+Header = tuple[bytes, bytes]
+
+_TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """The ids that every answer carries. `trace_id` is 32 hex digits, `span_id` 16."""
+
+    request_id: str
+    trace_id: str
+    span_id: str
+
+    def headers(self) -> tuple[Header, Header]:
+        """Both headers. Nothing is recorded as spans yet, so the traceparent is not marked as sampled."""
+        traceparent = f"00-{self.trace_id}-{self.span_id}-00"
+        return (b"x-request-id", self.request_id.encode()), (b"traceparent", traceparent.encode())
+
+
+def parent_of(scope: Scope) -> tuple[str, str] | tuple[None, None]:
+    """Trace and span of the caller, or nothing when there is no traceparent or not exactly one valid one."""
+    given = [value for key, value in scope["headers"] if key == b"traceparent"]
+    if len(given) != 1:
+        return None, None
+    match = _TRACEPARENT.fullmatch(given[0])
+    if match is None or not _is_meant(match):
+        return None, None
+    return match[2].decode(), match[3].decode()
+
+
+def correlate(scope: Scope, new_id: Callable[[], str], request_id: str | None = None) -> Correlation:
+    """Ids for an answer that no execution stands behind; they continue the caller's trace when it named one."""
+    fresh = new_id()
+    digits = fresh.replace("-", "")
+    trace_id, _ = parent_of(scope)
+    return Correlation(request_id or fresh, trace_id or digits, digits[-16:])
+
+
+def carries(headers: Iterable[Header], name: bytes) -> bool:
+    """Whether the header is set already; names are lower case."""
+    return any(key == name for key, _ in headers)
+
+
+def _is_meant(match: re.Match[bytes]) -> bool:
+    version, trace_id, span_id, rest = match.groups()
+    known = version != b"ff" and (version != b"00" or rest is None)
+    return known and trace_id.strip(b"0") != b"" and span_id.strip(b"0") != b""

@@ -1,0 +1,200 @@
+"""An execution's events as they happen: frames, silence, and every way a reader can end."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import orjson
+import pytest
+
+from app.domain.events import ExecutionSuspended, LifecycleTransition
+from app.domain.lifecycle import State
+from app.entrypoints.http import sse
+from tests.entrypoints.http.fakes import SPAN, TRACE, FakeRunning, FakeService, fake_app, response
+from tests.entrypoints.http.waiting import gone, started
+from tests.support.service import Connection, Served, request_bytes, serving
+
+CHAT = orjson.dumps({"request_id": "r-1", "messages": [{"role": "user", "content": "Hello"}]})
+ASK = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json", "Accept": "text/event-stream"}, CHAT)
+FIRST = LifecycleTransition(None, State.INIT, 1, "accepted")
+
+
+@asynccontextmanager
+async def reading() -> AsyncIterator[tuple[Served, FakeService, FakeRunning, Connection]]:
+    """A stream whose head has been read."""
+    app, service = fake_app()
+    async with serving(app) as served, served.connect() as client:
+        await client.send(ASK)
+        running = await started(service)
+        assert (await client.head())[0] == 200
+        yield served, service, running, client
+
+
+async def test_the_head_of_a_stream_names_it_and_forbids_keeping_it() -> None:
+    app, service = fake_app()
+    async with serving(app) as served, served.connect() as client:
+        await client.send(ASK)
+        await started(service)
+        status, headers = await client.head()
+    assert status == 200
+    assert headers["content-type"] == "text/event-stream"
+    assert headers["cache-control"] == "no-store"
+    assert headers["x-accel-buffering"] == "no"
+    assert headers["location"] == "/v1/executions/r-1/events"
+    assert headers["x-request-id"] == "r-1"
+    assert headers["traceparent"] == f"00-{TRACE}-{SPAN}-00"
+
+
+async def test_a_recorded_event_is_framed_with_its_number() -> None:
+    async with reading() as (_, _, running, client):
+        running.says(FIRST)
+        number, name, data, *rest = (await client.chunk()).split(b"\n")
+    assert (number, name, rest) == (b"id: 1", b"event: lifecycle.transition", [b"", b""])
+    assert orjson.loads(data.removeprefix(b"data: ")) == {
+        "sequence_number": 1,
+        "type": "lifecycle.transition",
+        "request_id": "r-1",
+        "session_id": None,
+        "trace_id": TRACE,
+        "span_id": SPAN,
+        "parent_span_id": None,
+        "caused_by": None,
+        "timestamp": "1970-01-01T00:00:01.500000Z",
+        "from_state": None,
+        "to_state": "INIT",
+        "attempt": 1,
+        "reason": "accepted",
+    }
+
+
+async def test_a_delta_has_no_id_and_no_number() -> None:
+    async with reading() as (_, _, running, client):
+        running.streams("line\nbreak", offset=3)
+        name, data, *rest = (await client.chunk()).split(b"\n")
+    assert (name, rest) == (b"event: inference.delta", [b"", b""])
+    told = orjson.loads(data.removeprefix(b"data: "))
+    assert (told["text"], told["offset"], told["segment"]) == ("line\nbreak", 3, "0/0")
+    assert "sequence_number" not in told
+    assert "reasoning" not in told
+
+
+async def test_frames_that_wait_are_sent_together() -> None:
+    async with reading() as (_, _, running, client):
+        running.says(FIRST)
+        running.streams("a")
+        running.streams("b", 1)
+        assert (await client.chunk()).count(b"\n\n") == 3
+
+
+async def test_the_last_event_carries_the_response_and_ends_the_stream() -> None:
+    async with reading() as (_, _, running, client):
+        running.ends()
+        last = await client.chunk()
+        assert await client.chunk() == b""
+    assert last.startswith(b"id: 1\nevent: execution.completed\ndata: ")
+    assert b"retry:" not in last
+    told = orjson.loads(last.split(b"data: ")[1])
+    assert told["response"] == response("r-1").model_dump(mode="json")
+
+
+async def test_a_suspension_ends_the_stream() -> None:
+    async with reading() as (_, _, running, client):
+        running.says(ExecutionSuspended((), response("r-1", state=State.SUSPENDED)))
+        assert b"event: execution.suspended" in await client.chunk()
+        assert await client.chunk() == b""
+
+
+async def test_the_connection_lives_on_after_a_stream() -> None:
+    app, service = fake_app()
+    service.facade.started = FakeRunning.ends
+    async with serving(app) as served, served.connect() as client:
+        for _ in range(2):
+            await client.send(ASK)
+            assert (await client.answer()).body.count(b"\n\n") == 1
+
+
+async def test_silence_is_broken_every_fifteen_seconds() -> None:
+    async with reading() as (_, _, running, client):
+        began = anyio.current_time()
+        assert await client.chunk() == b": keep-alive\n\n"
+        assert anyio.current_time() - began == pytest.approx(15, abs=0.1)
+        await anyio.sleep(10)
+        running.streams("a")
+        assert b"inference.delta" in await client.chunk()
+        assert await client.chunk() == b": keep-alive\n\n"
+        assert anyio.current_time() - began == pytest.approx(40, abs=0.1)
+
+
+async def test_b2_35_a_client_that_leaves_mid_stream_cancels_the_execution() -> None:
+    async with reading() as (served, service, running, client):
+        running.streams("a")
+        await client.chunk()
+        await client.stream.aclose()
+        await gone(served)
+        assert running.cancelled
+        assert not service.facade.bus.watched("r")
+
+
+async def test_b2_36_a_client_that_leaves_before_the_first_token_cancels_the_execution() -> None:
+    async with reading() as (served, _, running, client):
+        await client.stream.aclose()
+        await gone(served)
+        assert running.cancelled
+
+
+async def test_b2_37_a_client_that_takes_nothing_is_cut_off_and_nothing_is_cancelled() -> None:
+    async with reading() as (served, service, running, _):
+        began = anyio.current_time()
+        shrink(served)
+        while service.facade.bus.watched("r"):
+            running.streams("x" * 100_000)
+            await anyio.sleep(1)
+        await gone(served)
+        assert 20 <= anyio.current_time() - began <= 30
+        assert not running.cancelled
+
+
+async def test_b2_38_a_reader_that_falls_behind_is_told_to_come_back_and_nothing_is_cancelled() -> None:
+    async with reading() as (_, service, running, client):
+        running.streams("x" * 10_000_000)
+        await anyio.wait_all_tasks_blocked()
+        for _ in range(200):
+            running.streams("y")
+        assert not service.facade.bus.watched("r")
+        assert len(await client.chunk()) > 10_000_000
+        assert await client.chunk() == b"retry: 1000\n\n"
+        assert await client.chunk() == b""
+        assert not running.cancelled
+
+
+async def test_an_execution_that_ends_without_a_response_ends_its_stream() -> None:
+    async with reading() as (_, _, running, client):
+        running.breaks()
+        assert await client.chunk() == b"retry: 1000\n\n"
+        assert await client.chunk() == b""
+
+
+async def test_b5_93_a_stream_that_ends_while_the_service_stops_says_when_to_come_back() -> None:
+    async with reading() as (_, service, running, client):
+        await service.drain()
+        running.ends()
+        last = await client.chunk()
+        assert last.startswith(b"retry: 1000\n\nid: 1\nevent: execution.completed\n")
+        assert await client.chunk() == b""
+
+
+async def test_a_hundred_streams_at_once_are_each_answered() -> None:
+    app, service = fake_app()
+    service.facade.started = FakeRunning.ends
+    async with serving(app) as served, anyio.create_task_group() as group:
+        for _ in range(100):
+            group.start_soon(served.post, CHAT, {"Accept": "text/event-stream"})
+    assert len(service.facade.running) == 100
+    assert sse.SILENCE_SECONDS == 15
+
+
+def shrink(served: Served) -> None:
+    """Leaves the server's ends of all connections little room for what nobody takes."""
+    for connected in served.connected_sockets():
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)

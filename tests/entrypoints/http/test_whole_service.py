@@ -1,0 +1,145 @@
+"""The real service behind HTTP, answered by the rehearsal engine."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+
+from app.bootstrap import Service
+from app.entrypoints.http.app import create_app
+from app.settings import Settings
+from tests.entrypoints.http.waiting import gone
+from tests.support.service import Answer, Served, request_bytes, serving
+
+EVENTS = {"Accept": "text/event-stream"}
+
+
+@asynccontextmanager
+async def portico(**tables: Any) -> AsyncIterator[tuple[Served, Service]]:
+    """A whole service with these tables of the configuration."""
+    app = create_app(Settings.model_validate(tables))
+    async with serving(app) as served:
+        yield served, app.state.service
+
+
+def chat(text: str, **changes: Any) -> bytes:
+    return orjson.dumps({"messages": [{"role": "user", "content": text}], **changes})
+
+
+def events(answer: Answer) -> list[dict[str, Any]]:
+    """The data of every frame."""
+    frames = answer.body.decode().split("\n\n")
+    return [orjson.loads(line[6:]) for frame in frames for line in frame.split("\n") if line.startswith("data: ")]
+
+
+async def test_a_chat_with_a_tool_call_is_answered_as_json() -> None:
+    async with portico() as (served, _):
+        answer = await served.post(chat("Please calculate 17*3", request_id="r-1", metadata={"for": "tests"}))
+    assert answer.status == 200
+    assert (answer.json["state"], answer.json["request_id"], answer.headers["x-request-id"]) == (
+        "COMPLETE",
+        "r-1",
+        "r-1",
+    )
+    (call,) = answer.json["tool_calls_made"]
+    assert (call["name"], call["result"], call["is_error"]) == ("calculate", "51", False)
+    assert "51" in answer.json["content"]
+    assert answer.json["metadata"]["client"] == {"for": "tests"}
+    assert answer.headers["traceparent"].split("-")[1] == answer.json["trace_id"]
+
+
+async def test_a_chat_with_a_tool_call_is_answered_as_events() -> None:
+    async with portico() as (served, _):
+        answer = await served.post(chat("Please calculate 17*3"), EVENTS)
+    told = events(answer)
+    numbered = [event["sequence_number"] for event in told if "sequence_number" in event]
+    assert numbered == list(range(1, len(numbered) + 1))
+    assert [event["type"] for event in told if event["type"].startswith("execution.")] == ["execution.completed"]
+    assert told[-1]["response"]["tool_calls_made"][0]["result"] == "51"
+    assert {"tool.start", "tool.end", "inference.start", "inference.delta"} <= {event["type"] for event in told}
+    text = "".join(event["text"] for event in told if event["type"] == "inference.delta" and event["segment"] != "0/0")
+    assert text == told[-1]["response"]["content"]
+
+
+@pytest.mark.parametrize("headers", [{}, EVENTS], ids=["json", "events"])
+async def test_b2_35_b2_36_a_client_that_leaves_stops_the_execution(headers: dict[str, str]) -> None:
+    named = {"Content-Type": "application/json", **headers}
+    async with portico() as (served, service):
+        async with served.connect() as client:
+            await client.send(request_bytes("POST", "/v1/execute", named, chat("[[slow:300]] Hello")))
+            while service.runner.in_flight == 0:  # noqa: ASYNC110 - there is no event for it
+                await anyio.sleep(0.001)
+        left_at = anyio.current_time()
+        await gone(served)
+        while service.runner.in_flight:  # noqa: ASYNC110 - there is no event for it
+            await anyio.sleep(0.001)
+        assert anyio.current_time() - left_at < 1
+
+
+async def test_b2_46_the_same_request_id_twice_is_a_conflict() -> None:
+    async with portico() as (served, _):
+        assert (await served.post(chat("Hello", request_id="r-1"))).status == 200
+        answer = await served.post(chat("Hello", request_id="r-1"), EVENTS)
+    assert (answer.status, answer.json["code"], answer.json["request_id"]) == (409, "REQUEST_ID_CONFLICT", "r-1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"hints": {"timeout": 10**9}}, "hints.timeout"),
+        ({"limits": {"tool_rounds": 10**6}}, "limits.tool_rounds"),
+        ({"redundancy": {"n": 10**4}}, "redundancy"),
+        ({"messages": [{"role": "user", "content": "x"}] * 1001}, "messages"),
+        ({"model": "ollama://169.254.169.254/llama"}, "model"),
+        ({"session_id": "s-1"}, "session_id"),
+        ({"background": True}, "background"),
+        ({"on_disconnect": "continue"}, "on_disconnect"),
+    ],
+)
+async def test_b2_60_b2_61_b2_62_what_is_above_a_cap_or_not_ours_is_refused(
+    changes: dict[str, Any], field: str
+) -> None:
+    async with portico() as (served, _):
+        answer = await served.post(chat("Hello", **changes))
+    assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
+    assert "169.254" not in answer.body.decode()
+    assert field in answer.json["message"]
+
+
+async def test_b2_53_more_executions_than_may_run_are_refused() -> None:
+    async with portico(server={"max_in_flight": 1}) as (served, service), served.connect() as client:
+        await client.send(
+            request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, chat("[[slow:300]] Hello"))
+        )
+        while service.runner.in_flight == 0:  # noqa: ASYNC110 - there is no event for it
+            await anyio.sleep(0.001)
+        answer = await served.post(chat("Hello"))
+        assert (answer.status, answer.json["code"]) == (503, "REQUEST_OVERLOADED")
+        assert answer.headers["retry-after"] == "1"
+
+
+async def test_b5_93_while_it_drains_new_work_is_refused_and_a_stream_ends_cleanly() -> None:
+    named = {"Content-Type": "application/json", **EVENTS}
+    async with portico(server={"drain_seconds": 5}) as (served, service), served.connect() as client:
+        await client.send(request_bytes("POST", "/v1/execute", named, chat("[[slow:300]] Hello")))
+        while service.runner.in_flight == 0:  # noqa: ASYNC110 - there is no event for it
+            await anyio.sleep(0.001)
+        async with anyio.create_task_group() as group:
+            group.start_soon(service.drain)
+            await anyio.sleep(1)
+            assert (await served.get("/readyz")).json == {"ready": False, "reason": "draining"}
+            assert (await served.post(chat("Hello"))).json["code"] == "REQUEST_SHUTTING_DOWN"
+        answer = await client.answer()
+    assert b"retry: 1000\n\n" in answer.body
+    assert events(answer)[-1]["type"] == "execution.cancelled"
+
+
+async def test_a_failure_at_an_engine_is_the_answer_s_status() -> None:
+    async with portico() as (served, _):
+        answer = await served.post(chat("[[fail:429]] Hello"))
+    assert answer.status == 503
+    assert answer.json["error"]["code"] == "INFERENCE_MODEL_UNAVAILABLE"
+    assert answer.headers["x-should-retry"] == "true"

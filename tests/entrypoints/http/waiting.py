@@ -1,0 +1,18 @@
+"""Waiting for the server to get somewhere."""
+
+import anyio
+
+from tests.entrypoints.http.fakes import FakeRunning, FakeService
+from tests.support.service import Served
+
+
+async def started(service: FakeService) -> FakeRunning:
+    """The first execution, once it has begun."""
+    await service.facade.begun.wait()
+    return service.facade.running[0]
+
+
+async def gone(served: Served) -> None:
+    """Returns when the server has noticed that nobody is connected and has finished with it."""
+    while served.state.connections or served.state.tasks:  # noqa: ASYNC110 - uvicorn has no event for it
+        await anyio.sleep(0.001)
