@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from app.adapters.clock import SystemClock
 from app.adapters.durable.inline import InlineRunner
-from app.adapters.engines.http_engine import Endpoint, HttpEngine, Timeouts
+from app.adapters.engines.http_engine import Caps, Endpoint, HttpEngine, Timeouts
 from app.adapters.engines.http_session import open_session
 from app.adapters.engines.openai_compatible import ChatCompletions
 from app.adapters.engines.rehearsal import RehearsalEngine
@@ -191,7 +191,8 @@ def _openai(making: Making) -> Engine:
         idle=failover.idle_timeout,
     )
     base_url = making.engine.base_url or ChatCompletions.base_url
-    endpoint = Endpoint(base_url, making.engine.api_key.read, timeouts)
+    caps = Caps(making.settings.limits.upstream_bytes, making.settings.limits.upstream_line_bytes)
+    endpoint = Endpoint(base_url, making.engine.api_key.read, timeouts, caps)
     return HttpEngine(making.profile, ChatCompletions(), endpoint=endpoint, session=making.session, clock=making.clock)
 
 

@@ -58,8 +58,5 @@ def _text(text: str) -> int:
     marks = len(words) - len(words.translate(_WITHOUT_MARKS))
     plain = len(words) - marks - foreign
     return (
-        foreign
-        - (-plain // _WORD_CHARACTERS_PER_TOKEN)
-        - (-digits // _DIGITS_PER_TOKEN)
-        - (-marks // _MARKS_PER_TOKEN)
+        foreign - (-plain // _WORD_CHARACTERS_PER_TOKEN) - (-digits // _DIGITS_PER_TOKEN) - (-marks // _MARKS_PER_TOKEN)
     )

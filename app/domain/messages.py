@@ -13,6 +13,8 @@ from app.domain.failures import Code
 Role = Literal["system", "user", "assistant", "tool"]
 TOOL_NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
 """Names are compared bytewise, so only names without look-alikes are taken."""
+UNREADABLE_ARGUMENTS = "_raw"
+"""The one argument of a call whose arguments are no JSON object: their text. No tool is run with it."""
 
 
 class _Value(BaseModel):

@@ -290,7 +290,9 @@ class Execution:
         self._same(row, leaf.fingerprint)
         self._recollection.from_last_start(leaf.key)
         events = [leaf.start] if leaf.start else []
-        self._hold(leaf.key, self._recollection.unmatched(leaf.key, [*events, *leaf.end(row.outcome)]), leaf.correlation)
+        self._hold(
+            leaf.key, self._recollection.unmatched(leaf.key, [*events, *leaf.end(row.outcome)]), leaf.correlation
+        )
         leaf.count(row)
         if isinstance(row.outcome, CutOff):
             raise Dropped

@@ -13,7 +13,7 @@ from app.capabilities.tools.definition import ArgumentError
 from app.capabilities.tools.registry import ToolRegistry, availability
 from app.domain.effects import ToolEnded
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.messages import ToolCall
+from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
 from app.ports import Clock, Entropy, Tool, ToolContext, ToolError
 
 _FAULTS_NAMED = 5
@@ -65,6 +65,8 @@ class ToolExecutor:
         found = availability(tool)
         if not found.available:
             return _Ending(f"The tool cannot run right now: {found.reason}.", Code.TOOL_UNAVAILABLE)
+        if UNREADABLE_ARGUMENTS in call.arguments:
+            return _refused("they are no JSON object")
         faults = _faults(self._validators[call.name], call.arguments)
         return _refused(faults) if faults else None
 

@@ -6,7 +6,7 @@ to listen for the client's leaving while the execution runs in its own task.
 
 import re
 from asyncio import get_running_loop
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import anyio
 from pydantic import TypeAdapter
@@ -74,9 +74,12 @@ class Outcome:
         await self._answer(response)(scope, receive, send)
 
     async def _client_leaves(self, receive: Receive) -> bool:
-        """Listens until the client leaves, which is True, or the execution is done."""
+        """Listens until the client leaves, which is True, or the execution is done.
+
+        The cancel is handed to the loop because a scope that a task cancels spends 20 µs on writing down who did it.
+        """
         with anyio.CancelScope() as listening:
-            self._running.when_done(listening.cancel)
+            self._running.when_done(lambda: _soon(listening.cancel))
             while (await receive())["type"] != "http.disconnect":
                 pass
             return self._running.response is None
@@ -107,6 +110,10 @@ def _answer(service: Service, running: Running, began: float) -> ASGIApp:
     if running.subscription is None:
         return Outcome(running, began)
     return EventStream(running, running.subscription, stopping=lambda: not service.readiness().ready)
+
+
+def _soon(callback: Callable[[], None]) -> None:
+    get_running_loop().call_soon(callback)
 
 
 def _refuse_later_headers(headers: Mapping[bytes, bytes]) -> None:

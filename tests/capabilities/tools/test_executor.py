@@ -333,3 +333,13 @@ async def test_an_error_text_is_cut_too(executes: Executes) -> None:
 
 async def test_lone_surrogates_do_not_reach_the_model(executes: Executes) -> None:
     assert (await _once(executes(FakeTool(body=_returns("a\ud800b"))))).content == "a?b"
+
+
+async def test_b1_25_arguments_that_are_no_json_object_never_reach_a_tool_that_takes_anything(
+    clock: VirtualClock, entropy: SeededEntropy
+) -> None:
+    anything = FakeTool()
+    executor = ToolExecutor(ToolRegistry(anything), clock, entropy, 1000)
+    ended = await executor.attempt(tool_call(_raw="{broken"), attempt=0, seconds_left=10)
+    assert (ended.code, ended.retry, anything.runs) == (Code.TOOL_EXECUTION_FAILED, False, 0)
+    assert "no JSON object" in ended.content

@@ -1,0 +1,113 @@
+"""What the errors of chat completions servers mean, by their codes, their wording and their status, in this order."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from app.domain.effects import Reason
+
+BY_CODE: Final[Mapping[str, Reason]] = {
+    "context_length_exceeded": Reason.CONTEXT_EXCEEDED,
+    "exceed_context_size_error": Reason.CONTEXT_EXCEEDED,
+    "insufficient_quota": Reason.QUOTA,
+    "billing_hard_limit_reached": Reason.QUOTA,
+    "billing_not_active": Reason.QUOTA,
+    "enforced_spend_limit_reached": Reason.QUOTA,
+    "model_not_found": Reason.MODEL_MISSING,
+    "model_decommissioned": Reason.MODEL_MISSING,
+    "invalid_model": Reason.MODEL_MISSING,
+    "deploymentnotfound": Reason.MODEL_MISSING,
+    "invalid_api_key": Reason.CREDENTIALS,
+    "authentication_error": Reason.CREDENTIALS,
+    "permission_denied": Reason.CREDENTIALS,
+    "content_filter": Reason.CONTENT_FILTERED,
+    "content_policy_violation": Reason.CONTENT_FILTERED,
+    "data_inspection_failed": Reason.CONTENT_FILTERED,
+    "rate_limit_exceeded": Reason.RATE_LIMITED,
+    "rate_limit_error": Reason.RATE_LIMITED,
+    "overloaded_error": Reason.OVERLOADED,
+    "server_overloaded": Reason.OVERLOADED,
+    "slow_down": Reason.OVERLOADED,
+}
+BY_WORDING: Final = (
+    ("context length", Reason.CONTEXT_EXCEEDED),
+    ("context size", Reason.CONTEXT_EXCEEDED),
+    ("context window", Reason.CONTEXT_EXCEEDED),
+    ("maximum model length", Reason.CONTEXT_EXCEEDED),
+    ("prompt is too long", Reason.CONTEXT_EXCEEDED),
+    ("input is too long", Reason.CONTEXT_EXCEEDED),
+    ("input token count", Reason.CONTEXT_EXCEEDED),
+    ("reduce the length of the messages", Reason.CONTEXT_EXCEEDED),
+    ("max_new_tokens` must be", Reason.CONTEXT_EXCEEDED),
+    ("credit balance", Reason.QUOTA),
+    ("insufficient balance", Reason.QUOTA),
+    ("insufficient credits", Reason.QUOTA),
+    ("spend limit", Reason.QUOTA),
+    ("spending limit", Reason.QUOTA),
+    ("api key", Reason.CREDENTIALS),
+    ("content management policy", Reason.CONTENT_FILTERED),
+    ("content exists risk", Reason.CONTENT_FILTERED),
+    ("overloaded", Reason.OVERLOADED),
+)
+BY_STATUS: Final[Mapping[int, Reason]] = {
+    401: Reason.CREDENTIALS,
+    402: Reason.QUOTA,
+    403: Reason.CREDENTIALS,
+    404: Reason.MODEL_MISSING,
+    408: Reason.TIMED_OUT,
+    413: Reason.CONTEXT_EXCEEDED,
+    429: Reason.RATE_LIMITED,
+    529: Reason.OVERLOADED,
+}
+BY_CLASS: Final[Mapping[int, Reason]] = {
+    3: Reason.UNREACHABLE,
+    4: Reason.REFUSED,
+    5: Reason.SERVER_ERROR,
+}
+UNNUMBERED: Final = 500
+
+
+def error_of(body: bytes) -> Any:
+    """The error that a reply's body tells, in whatever shape; None where it tells none."""
+    try:
+        reply = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    if isinstance(reply, list) and reply:
+        reply = reply[0]
+    return reply.get("error") or reply if isinstance(reply, dict) else None
+
+
+def status_of(error: Any) -> int:
+    """The status that an error names in itself, 500 where it names none: it came with a status that is no error."""
+    for key in ("status_code", "code"):
+        value = error.get(key) if isinstance(error, dict) else None
+        if str(value).isdecimal() and 400 <= int(str(value)) < 600:
+            return int(str(value))
+    return UNNUMBERED
+
+
+def reason_of(status: int, error: Any) -> Reason:
+    """Why the provider did not answer."""
+    for code in _codes(error):
+        if code in BY_CODE:
+            return BY_CODE[code]
+    wording = _wording(error)
+    for words, reason in BY_WORDING:
+        if words in wording:
+            return reason
+    return BY_STATUS.get(status) or BY_CLASS.get(status // 100, Reason.MALFORMED)
+
+
+def _codes(error: Any) -> Iterator[str]:
+    if isinstance(error, dict):
+        for key in ("code", "type", "status"):
+            value = error.get(key)
+            if isinstance(value, str):
+                yield value.lower()
+
+
+def _wording(error: Any) -> str:
+    message = error.get("message") if isinstance(error, dict) else error
+    return message.lower() if isinstance(message, str) else ""

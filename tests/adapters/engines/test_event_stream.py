@@ -1,0 +1,64 @@
+"""Event streams: what the standard allows, however the bytes are cut."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.adapters.engines.event_stream import EventStream
+from app.domain.effects import Reason
+from app.ports import EngineFault
+
+ODD = (
+    b"\xef\xbb\xbfretry: 10\r\n"
+    b": a comment\r\n"
+    b"data: one\r\n\r\n"
+    b"event: named\rid: 7\rdata:two\r\r"
+    b"data: three\ndata:  four\n\n"
+    b"data:\n\n"
+    b"id: only\n\n"
+    b"data: caf\xc3\xa9 \xf0\x9f\x8e\xb2\n\n"
+    b"unknown: field\ndata: last\n\n"
+)
+EVENTS = [b"one", b"two", b"three\n four", "café 🎲".encode(), b"last"]
+
+
+def read(*pieces: bytes, line_bytes: int = 1000) -> list[bytes]:
+    stream = EventStream(line_bytes)
+    return [data for piece in pieces for data in stream.feed(piece)]
+
+
+def test_b1_15_controls_comments_every_line_end_bom_and_several_data_lines_are_read():
+    assert read(ODD) == EVENTS
+
+
+@pytest.mark.parametrize("cut", range(len(ODD)))
+def test_b1_15_and_16_an_event_stream_reads_the_same_cut_at_every_byte(cut: int):
+    assert read(ODD[:cut], ODD[cut:]) == EVENTS
+
+
+def test_b1_15_an_event_stream_reads_the_same_byte_by_byte():
+    assert read(*(ODD[index : index + 1] for index in range(len(ODD)))) == EVENTS
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, len(ODD)), max_size=8).map(sorted))
+def test_b1_15_an_event_stream_reads_the_same_in_any_pieces(cuts: list[int]):
+    edges = [0, *cuts, len(ODD)]
+    assert read(*(ODD[start:end] for start, end in pairwise(edges))) == EVENTS
+
+
+def test_an_event_without_its_empty_line_does_not_count():
+    assert read(b"data: whole\n\ndata: half\n") == [b"whole"]
+
+
+def test_a_byte_order_mark_counts_only_at_the_very_beginning():
+    assert read(b"data: a\n\n", b"\xef\xbb\xbfdata: b\n\n") == [b"a"]
+
+
+@pytest.mark.parametrize("pieces", [[b"data: " + b"x" * 101], [b"data: " + b"x" * 101 + b"\n\n"], [b"x" * 60] * 2])
+def test_b1_28_a_line_that_is_too_long_is_malformed(pieces: list[bytes]):
+    with pytest.raises(EngineFault) as caught:
+        read(*pieces, line_bytes=100)
+    assert caught.value.reason is Reason.MALFORMED

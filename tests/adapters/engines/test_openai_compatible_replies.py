@@ -1,0 +1,338 @@
+"""Chat completions: what is answered, whole and in pieces, by OpenAI and by servers that follow it loosely."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.adapters.engines.dialect import Answer
+from app.adapters.engines.openai_compatible import ChatCompletions
+from app.domain.boundary import TokenUsage
+from app.domain.effects import Reason, Reply
+from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
+from app.ports import EngineFault
+from tests.adapters.engines.asking import said
+
+DIALECT = ChatCompletions()
+
+
+def encode(body: Any) -> bytes:
+    return body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
+def whole(body: Any) -> Reply:
+    answer = Answer(DIALECT.finishes)
+    answer.add(DIALECT.decode(encode(body)))
+    return answer.reply("asked")
+
+
+def streamed(*chunks: Any) -> Reply:
+    answer = Answer(DIALECT.finishes)
+    for chunk in chunks:
+        answer.add(DIALECT.decode_chunk(encode(chunk)))
+    return answer.reply("asked")
+
+
+def message(finish: Any = "stop", **members: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "message": {"role": "assistant", **members}, "finish_reason": finish}]}
+
+
+def asked_for(name: str = "f", arguments: Any = "{}", **members: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "arguments": arguments}, **members}
+
+
+def fragments(*fragments: dict[str, Any]) -> list[Any]:
+    return [*(said(tool_calls=[fragment]) for fragment in fragments), said(finish="tool_calls")]
+
+
+def fault(read: Any, *bodies: Any) -> Reason:
+    with pytest.raises(EngineFault) as caught:
+        read(*bodies)
+    return caught.value.reason
+
+
+def test_text_comes_with_the_model_that_answered_or_the_one_that_was_asked():
+    assert whole(message(content="Hi") | {"model": "m-1"}).model == "m-1"
+    assert whole(message(content="Hi")).model == "asked"
+
+
+def test_a_stream_is_put_together_and_its_usage_may_follow_the_end():
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    reply = streamed(
+        said("", role="assistant"),
+        said("Hel"),
+        said("lo"),
+        said(finish="stop"),
+        {"choices": [], "usage": usage},
+        b"[DONE]",
+    )
+    assert (reply.text, reply.finish_reason, reply.raw_finish) == ("Hello", "stop", "")
+    assert reply.usage == TokenUsage(input_tokens=3, output_tokens=2, total_tokens=5)
+
+
+def test_b1_14_a_finish_reason_or_done_makes_a_stream_whole_and_nothing_else():
+    assert streamed(said("a"), said(finish="stop")).text == "a"
+    assert streamed(said("a"), b"[DONE]").text == "a"
+    assert fault(streamed, said("a")) is Reason.MALFORMED
+    assert fault(streamed, said("a", finish="")) is Reason.MALFORMED
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_reasoning_is_kept_apart_under_either_name(name: str):
+    assert whole(message(content="4", **{name: "two and two"})).reasoning == "two and two"
+    assert streamed(said(**{name: "two "}), said(**{name: "and two"}), said("4", "stop")).reasoning == "two and two"
+
+
+def test_reasoning_sent_under_both_names_is_not_doubled():
+    assert whole(message(content="4", reasoning="hm", reasoning_content="hm")).reasoning == "hm"
+
+
+def test_a_content_of_parts_is_split_into_text_and_reasoning():
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    parts = [thought, {"type": "text", "text": "4"}, {"type": "reference", "reference_ids": [1]}]
+    reply = whole(message(content=parts))
+    assert (reply.text, reply.reasoning) == ("4", "hm")
+    assert streamed(said(parts), said("!", "stop")).text == "4!"
+
+
+@pytest.mark.parametrize(
+    ("finish", "word"),
+    [("stop", "stop"), ("length", "length"), ("model_length", "length"), ("eos", "stop"), ("", "stop"), (None, "stop")],
+)
+def test_a_finish_reason_is_said_in_our_words_and_an_unknown_one_kept_in_the_providers(finish: str | None, word: str):
+    reply = whole(message(finish, content="a"))
+    assert (reply.finish_reason, reply.raw_finish) == (word, "eos" if finish == "eos" else "")
+
+
+@pytest.mark.parametrize("finish", ["tool_calls", "stop", "function_call", ""])
+def test_a_reply_with_calls_ends_as_tool_whatever_the_server_calls_it(finish: str):
+    assert whole(message(finish, content=None, tool_calls=[asked_for(id="a")])).finish_reason == "tool"
+
+
+def test_parallel_calls_come_in_order_with_their_ids():
+    reply = whole(message("tool_calls", tool_calls=[asked_for("f", '{"a":1}', id="x"), asked_for("g", id="y")]))
+    assert reply.tool_calls == (
+        ToolCall(id="x", name="f", arguments={"a": 1}),
+        ToolCall(id="y", name="g", arguments={}),
+    )
+
+
+def test_fragments_of_parallel_calls_are_joined_by_index():
+    reply = streamed(
+        *fragments(
+            asked_for("f", "", index=0, id="x"),
+            asked_for("g", '{"b"', index=1, id="y"),
+            {"index": 0, "function": {"arguments": '{"a":'}},
+            {"index": 1, "function": {"arguments": ":2}"}},
+            {"index": 0, "function": {"arguments": "1}"}},
+        )
+    )
+    assert [(call.id, call.name, call.arguments) for call in reply.tool_calls] == [
+        ("x", "f", {"a": 1}),
+        ("y", "g", {"b": 2}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "calls"),
+    [
+        ([asked_for("f"), asked_for("f")], [("call_0", "f"), ("call_1", "f")]),
+        ([asked_for("f", id="x"), asked_for("g", id="y")], [("x", "f"), ("y", "g")]),
+        ([asked_for("f", id="x", index=0), asked_for("g", id="y", index=0)], [("x", "f"), ("y", "g")]),
+        ([asked_for("f", index=0), asked_for("g", index=0)], [("call_0", "f"), ("call_1", "g")]),
+        ([asked_for("f", "{", id="x", index=0), asked_for("f", "}", id="x", index=0)], [("x", "f")]),
+        ([asked_for("f", "{", index=0), asked_for("f", "}", index=0)], [("call_0", "f")]),
+        ([asked_for("f", "{", id="x"), {"function": {"arguments": "}"}}], [("x", "f")]),
+        ([asked_for("f", "{", id="", index=None), {"id": "x", "function": {"arguments": "}"}}], [("x", "f")]),
+    ],
+)
+def test_calls_without_index_or_id_are_told_apart_and_get_ids_of_ours(
+    pieces: list[dict[str, Any]], calls: list[tuple[str, str]]
+):
+    assert [(call.id, call.name) for call in streamed(*fragments(*pieces)).tool_calls] == calls
+
+
+def test_an_empty_id_is_none():
+    assert whole(message("tool_calls", tool_calls=[asked_for(id="")])).tool_calls[0].id == "call_0"
+
+
+@pytest.mark.parametrize("arguments", ["", "  ", None, {}])
+def test_missing_arguments_are_an_empty_object(arguments: Any):
+    assert whole(message("tool_calls", tool_calls=[asked_for(arguments=arguments)])).tool_calls[0].arguments == {}
+
+
+def test_arguments_that_are_an_object_already_are_taken():
+    arguments = {"city": "Zürich", "n": [1, 2.5]}
+    assert (
+        whole(message("tool_calls", tool_calls=[asked_for(arguments=arguments)])).tool_calls[0].arguments == arguments
+    )
+
+
+def test_a_call_of_the_old_kind_is_a_call():
+    legacy = {"name": "f", "arguments": '{"a":1}'}
+    expected = (ToolCall(id="call_0", name="f", arguments={"a": 1}),)
+    assert whole(message("function_call", function_call=legacy)).tool_calls == expected
+    halves = said(function_call={"name": "f", "arguments": '{"a"'}), said(function_call={"arguments": ":1}"})
+    assert streamed(*halves, said(finish="function_call")).tool_calls == expected
+    assert whole(message("stop", content="a", function_call={"name": "", "arguments": ""})).tool_calls == ()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"a":', "[1]", "3", "{'a': 1}", '{"a": NaN}', '{"a":1,"a":2}', '{"a":"\\ud800"}', '{"a":' + "9" * 30 + "}"]
+    + ['{"a":' * depth + "1" + "}" * depth for depth in (66, 600, 5000)],
+)
+def test_b1_25_arguments_the_model_wrote_wrong_reach_the_tools_as_text(arguments: str):
+    reply = whole(message("tool_calls", tool_calls=[asked_for(arguments=arguments, id="x")]))
+    assert reply.tool_calls[0].arguments == {UNREADABLE_ARGUMENTS: arguments}
+
+
+@pytest.mark.parametrize("arguments", ["", '{"a":', '{"a":1'])
+def test_b1_14_a_call_that_was_cut_is_malformed(arguments: str):
+    cut = asked_for(arguments=arguments, id="x", index=0)
+    assert fault(whole, message("length", tool_calls=[cut])) is Reason.MALFORMED
+    assert fault(streamed, said(tool_calls=[cut]), said(finish="length")) is Reason.MALFORMED
+    assert fault(streamed, said(tool_calls=[cut])) is Reason.MALFORMED
+
+
+def test_whole_calls_of_a_reply_cut_by_length_are_kept():
+    reply = whole(message("length", tool_calls=[asked_for(arguments='{"a":1}', id="x")]))
+    assert (reply.finish_reason, reply.tool_calls[0].arguments) == ("length", {"a": 1})
+
+
+def test_b1_22_two_calls_with_one_id_are_malformed():
+    twice = [asked_for("f", id="x", index=0), asked_for("g", id="x", index=1)]
+    assert fault(whole, message("tool_calls", tool_calls=twice)) is Reason.MALFORMED
+    assert fault(streamed, *fragments(*twice)) is Reason.MALFORMED
+    ours = [asked_for("f", id="call_1"), asked_for("g")]
+    assert fault(whole, message("tool_calls", tool_calls=ours)) is Reason.MALFORMED
+
+
+@pytest.mark.parametrize("call", [asked_for(""), asked_for("f" * 257), asked_for(id="x" * 257), {"type": "custom"}])
+def test_a_call_without_a_usable_name_or_id_is_malformed(call: dict[str, Any]):
+    assert fault(whole, message("tool_calls", tool_calls=[call])) is Reason.MALFORMED
+
+
+def test_b1_19_an_empty_answer_is_read_as_it_is():
+    assert whole(message(content="")).text == ""
+    assert whole(message(content=None)).text == ""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>Bad gateway</html>",
+        b"[]",
+        b"3",
+        {},
+        {"choices": []},
+        {"choices": {}},
+        {"choices": {"0": 1}},
+        {"choices": [3]},
+        {"choices": [{"index": 1, "message": {"content": "a"}}]},
+        {"choices": [{"finish_reason": "stop"}]},
+        {"choices": [{"message": None, "finish_reason": "stop"}]},
+        message(content=3),
+        message(content=[3]),
+        message(3, content="a"),
+        message(content="a", reasoning=[1]),
+        message(content="a", tool_calls={"a": 1}),
+        message(content="a", tool_calls=[3]),
+        message(content="a", tool_calls=[asked_for(3)]),
+        message(content="a", tool_calls=[asked_for(arguments=3)]),
+        message(content="a") | {"model": 3},
+    ],
+)
+def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
+    assert fault(whole, body) is Reason.MALFORMED
+
+
+STRANGE = [
+    b'{"choices": NaN}',
+    b'{"a": Infinity}',
+    b'{"a": 1e999}',
+    b'{"choices": [], "choices": []}',
+    b'{"a": [{"b": 1, "b": 1}]}',
+    b'{"a": ' + b"1" * 5000 + b"}",
+    b'{"a": ' + b"1" * 30 + b"}",
+    b'{"a": ' + b"[" * 2000 + b"]" * 2000 + b"}",
+    b'{"a": ' + b"[" * 1020 + b"]" * 1020 + b"}",
+    b'{"a": "\\ud800"}',
+    b'{"a": "\xff"}',
+    b'{"a": "\xc3"}',
+]
+
+
+@pytest.mark.parametrize("body", STRANGE, ids=range(len(STRANGE)))
+def test_b1_16_and_17_json_that_others_take_silently_is_malformed(body: bytes):
+    assert fault(DIALECT.decode, body) is Reason.MALFORMED
+    assert fault(DIALECT.decode_chunk, body) is Reason.MALFORMED
+
+
+def test_b1_21_a_content_filter_or_a_refusal_is_a_fault_and_keeps_its_usage_known():
+    assert fault(whole, message("content_filter", content="a")) is Reason.CONTENT_FILTERED
+    assert fault(whole, message(content=None, refusal="I can't help with that.")) is Reason.CONTENT_FILTERED
+    assert fault(streamed, said(refusal="I can't"), said(finish="stop")) is Reason.CONTENT_FILTERED
+    assert whole(message(content="a", refusal="")).text == "a"
+
+
+def test_an_ending_that_is_a_failure_is_a_fault():
+    assert fault(whole, message("error", content="a")) is Reason.SERVER_ERROR
+    assert fault(streamed, said("a", "insufficient_system_resource")) is Reason.OVERLOADED
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ({"message": "overloaded", "code": 502}, Reason.OVERLOADED),
+        ({"message": "x", "code": 429}, Reason.RATE_LIMITED),
+        ({"message": "x", "code": "429"}, Reason.RATE_LIMITED),
+        ({"message": "x", "code": "tool_use_failed", "status_code": 400}, Reason.REFUSED),
+        ({"message": "x", "type": "server_error"}, Reason.SERVER_ERROR),
+        ({"code": "insufficient_quota"}, Reason.QUOTA),
+        ("something", Reason.SERVER_ERROR),
+    ],
+)
+def test_an_error_within_a_reply_is_no_reply(error: Any, reason: Reason):
+    assert fault(whole, {"error": error}) is reason
+    assert fault(streamed, said("a", "stop"), {"error": error}) is reason
+    assert fault(streamed, {"choices": [{"index": 0, "delta": {}, "error": error}]}) is reason
+
+
+def test_chunks_that_say_nothing_are_passed_over():
+    noise = [{"choices": []}, {"choices": [], "prompt_filter_results": []}, {"object": "ping"}, {"choices": [{}]}]
+    other = {"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "stop"}]}
+    assert streamed(*noise, other, said("a", "stop"), *noise).text == "a"
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        (None, TokenUsage()),
+        ([], TokenUsage()),
+        (
+            {
+                "prompt_tokens": 10,
+                "completion_tokens": 5,
+                "total_tokens": 20,
+                "prompt_tokens_details": {"cached_tokens": 4},
+                "completion_tokens_details": {"reasoning_tokens": 3},
+            },
+            TokenUsage(input_tokens=10, output_tokens=5, cached_tokens=4, reasoning_tokens=3, total_tokens=20),
+        ),
+        (
+            {"prompt_tokens": 10, "prompt_tokens_details": None, "num_cached_tokens": 4},
+            TokenUsage(input_tokens=10, cached_tokens=4, total_tokens=10),
+        ),
+        (
+            {"prompt_tokens": 10, "completion_tokens": 5, "prompt_cache_hit_tokens": 4},
+            TokenUsage(input_tokens=10, output_tokens=5, cached_tokens=4, total_tokens=15),
+        ),
+        ({"prompt_tokens": -1, "completion_tokens": "5", "total_tokens": None}, TokenUsage()),
+    ],
+)
+def test_usage_is_read_wherever_it_stands(usage: Any, expected: TokenUsage):
+    assert whole(message(content="a") | {"usage": usage}).usage == expected
+    assert streamed(said("a", "stop") | {"usage": usage}).usage == expected
+    assert streamed(said("a", "stop") | {"x_groq": {"usage": usage}}).usage == expected

@@ -1,0 +1,81 @@
+"""What the errors of chat completions servers mean."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.adapters.engines.openai_compatible import ChatCompletions
+from app.domain.effects import Reason
+
+
+def error(message: str = "", **members: Any) -> dict[str, Any]:
+    return {"error": {"message": message, **members}}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (301, Reason.UNREACHABLE),
+        (302, Reason.UNREACHABLE),
+        (400, Reason.REFUSED),
+        (401, Reason.CREDENTIALS),
+        (402, Reason.QUOTA),
+        (403, Reason.CREDENTIALS),
+        (404, Reason.MODEL_MISSING),
+        (408, Reason.TIMED_OUT),
+        (409, Reason.REFUSED),
+        (413, Reason.CONTEXT_EXCEEDED),
+        (422, Reason.REFUSED),
+        (429, Reason.RATE_LIMITED),
+        (500, Reason.SERVER_ERROR),
+        (502, Reason.SERVER_ERROR),
+        (503, Reason.SERVER_ERROR),
+        (504, Reason.SERVER_ERROR),
+        (529, Reason.OVERLOADED),
+        (799, Reason.MALFORMED),
+    ],
+)
+@pytest.mark.parametrize("body", [b"", b"<html>CDN</html>", b"{}", b'{"detail": "x"}', b"[]", b"[3]", b"\xff", b"3"])
+def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: Reason, body: bytes):
+    assert ChatCompletions().reason(status, body) is reason
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (400, error("x", code="context_length_exceeded"), Reason.CONTEXT_EXCEEDED),
+        (400, error("This model's maximum context length is 8192 tokens."), Reason.CONTEXT_EXCEEDED),
+        (400, error("x", type="exceed_context_size_error", n_ctx=4096), Reason.CONTEXT_EXCEEDED),
+        (500, error("the request exceeds the available context size"), Reason.CONTEXT_EXCEEDED),
+        (
+            400,
+            {"object": "error", "message": "prompt is longer than the maximum model length of 4"},
+            Reason.CONTEXT_EXCEEDED,
+        ),
+        (400, error("Please reduce the length of the messages or completion."), Reason.CONTEXT_EXCEEDED),
+        (
+            400,
+            [error("The input token count (9) exceeds the maximum", status="INVALID_ARGUMENT")],
+            Reason.CONTEXT_EXCEEDED,
+        ),
+        (413, error("Request too large on tokens per minute", code="rate_limit_exceeded"), Reason.RATE_LIMITED),
+        (429, error("You exceeded your current quota", code="insufficient_quota"), Reason.QUOTA),
+        (429, error("x", type="insufficient_quota", code=None), Reason.QUOTA),
+        (429, error("x", code="enforced_spend_limit_reached"), Reason.QUOTA),
+        (403, error("Your credit balance is too low"), Reason.QUOTA),
+        (429, error("Too many", code="rate_limit_exceeded", type="tokens"), Reason.RATE_LIMITED),
+        (404, error("The model does not exist", code="model_not_found"), Reason.MODEL_MISSING),
+        (403, error("No access", code="model_not_found"), Reason.MODEL_MISSING),
+        (400, {"object": "error", "message": "Invalid model: x", "type": "invalid_model"}, Reason.MODEL_MISSING),
+        (404, {"error": "model 'x' not found"}, Reason.MODEL_MISSING),
+        (400, error("Incorrect API key provided"), Reason.CREDENTIALS),
+        (400, error("x", code="content_filter"), Reason.CONTENT_FILTERED),
+        (503, error("The model is overloaded", type="server_error"), Reason.OVERLOADED),
+        (503, error("x", type="overloaded_error"), Reason.OVERLOADED),
+        (400, error(code={"odd": 1}), Reason.REFUSED),
+        (400, {"error": {"message": ["x"]}}, Reason.REFUSED),
+    ],
+)
+def test_b1_4_and_27_a_code_or_the_wording_says_it_better(status: int, body: Any, reason: Reason):
+    assert ChatCompletions().reason(status, json.dumps(body).encode()) is reason
