@@ -80,7 +80,8 @@ class Leaf:
     """One thing to do, and how it is told.
 
     `act` does it; `cut_off` says what it had used when it is cancelled. `end` gives the events that belong to an
-    outcome and is asked once; `count` is told the step, acted or remembered.
+    outcome and is asked once; `count` is told the step, acted or remembered. An `instant` act never waits, so what is
+    held need not be put before it.
     """
 
     key: str
@@ -91,6 +92,7 @@ class Leaf:
     end: Callable[[Outcome], Sequence[Event]] = lambda outcome: ()
     count: Callable[[Row], None] = lambda row: None
     cut_off: Callable[[], CutOff] | None = None
+    instant: bool = False
     unsafe: "UnsafeCall | None" = None
 
 
@@ -191,7 +193,8 @@ class Execution:
                 self._ask(leaf.unsafe.question)
             raise diverged(leaf.key, recorded=None, replayed=leaf.fingerprint)
         self._begin(leaf, began=began)
-        self._flush()
+        if not leaf.instant:
+            self._flush()
         return await (self._act_once(leaf) if leaf.unsafe else self._act(leaf))
 
     def answer(self, question: Question, fingerprint: str) -> Row:

@@ -84,7 +84,7 @@ class Inference:
 
     async def run(self) -> Inferred:
         """Offers, then attempts until one provider answers. Raises: InferenceFailure."""
-        offer = Leaf(self._key, self._asked.fingerprint, self._execution.root, self._offer)
+        offer = Leaf(self._key, self._asked.fingerprint, self._execution.root, self._offer, instant=True)
         outcome = (await self._execution.perform(offer)).outcome
         if isinstance(outcome, Refused):
             raise outcome.failure()

@@ -63,7 +63,9 @@ async def tell(execution: Execution, story: Story) -> Ending:
     try:
         execution.begin(INIT, LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted"))
         execution.advance(INIT, State.PREPARE, "accepted")
-        step = await execution.perform(Leaf(PREPARE, PREPARE, execution.root, story.prepare, end=_stage_ends))
+        step = await execution.perform(
+            Leaf(PREPARE, PREPARE, execution.root, story.prepare, end=_stage_ends, instant=True)
+        )
         execution.prepared, execution.prepared_at = _prepared(step.outcome), step.at
         execution.advance(PREPARE, State.EXECUTE, "prepared")
         content = await story.pattern(Run(execution, execution.prepared, now=step.at))
