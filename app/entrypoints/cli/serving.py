@@ -36,8 +36,12 @@ _OWN_FILES = 32
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """The bound listener. Raises: ConfigurationFailure (CONFIG_INVALID) when it cannot be had."""
-    listener = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
+    """The bound listener. Raises: ConfigurationFailure (CONFIG_INVALID) when it cannot be had.
+
+    It names its protocol, because asyncio sets TCP_NODELAY on connections of sockets that say they are TCP only.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))

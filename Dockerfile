@@ -1,0 +1,26 @@
+# Built in one stage, run in another: the image holds an interpreter, the locked dependencies and the service.
+FROM python:3.11-slim-bookworm AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+WORKDIR /src
+RUN python -m venv /opt/portico
+COPY requirements.lock ./
+RUN /opt/portico/bin/pip install --require-hashes --requirement requirements.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY app ./app
+RUN /opt/portico/bin/pip install --no-deps . && /opt/portico/bin/python -m compileall -q /opt/portico
+
+FROM python:3.11-slim-bookworm
+LABEL org.opencontainers.image.title="Portico" \
+      org.opencontainers.image.description="The orchestration facade for LLM agents" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /opt/portico /opt/portico
+ENV PATH=/opt/portico/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+WORKDIR /srv
+# A number, so that an orchestrator can see that it is not root.
+USER 10001:10001
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 \
+    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/livez', timeout=2)"]
+ENTRYPOINT ["portico"]
+CMD ["serve"]

@@ -1,0 +1,62 @@
+# The same commands for people, CI and README. `make` alone prints them.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup run test check format bench openapi readme lock image clean
+
+BIN := .venv/bin
+READY := .venv/.ready
+CODE := app bench tests
+USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--custom-compile-command 'make lock' pyproject.toml
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## Make .venv from the hashed locks
+
+$(READY): requirements.lock requirements-dev.lock pyproject.toml
+	@for python in $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3; do \
+		if $$python -c '$(USABLE)' 2>/dev/null; then echo "$$python -m venv .venv"; exec $$python -m venv .venv; fi; \
+	done; echo 'No usable Python here: 3.11 or newer is needed, with venv and pip.' >&2; exit 1
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements-dev.lock
+	$(BIN)/pip install --quiet --no-deps --editable .
+	@touch $@
+
+run: setup ## Serve on http://127.0.0.1:8080
+	$(BIN)/portico serve
+
+test: check ## Check, then run all tests
+	$(BIN)/pytest
+
+check: setup ## Format, lint, types, import rules, architecture, OpenAPI and README drift
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest tests/architecture tests/test_readme.py tests/test_image.py
+	$(BIN)/portico openapi | diff -u openapi/openapi.json -
+
+format: setup ## Format the code and fix what ruff can fix
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: setup ## Measure against the bounds; a table, and bench/results/latest.json
+	$(BIN)/python -m bench
+
+openapi: setup ## Write openapi/openapi.json from the code
+	$(BIN)/portico openapi > openapi/openapi.json
+
+readme: setup ## Write the generated parts of README.md from the code
+	$(BIN)/python -m tests.support.readme --write
+
+lock: setup ## Resolve the dependencies anew into both hashed locks
+	$(LOCK) --output-file requirements.lock
+	$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+
+image: ## Build the container image
+	docker build --tag portico .
+
+clean: ## Remove everything that was made
+	rm -rf .venv build bench/results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,56 @@
+"""`python -m bench`: runs the scenarios, prints the table, writes the JSON; exit code 1 when a bound is missed."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from bench.processes import Cores
+from bench.report import missed, show, write
+from bench.scenarios import SCENARIOS, Bench, Numbers, Scenario
+from bench.upstream import open_upstream
+
+TOTAL_SECONDS = 300
+
+
+def main(
+    scenarios: Annotated[list[str] | None, typer.Argument(help="Names of scenarios; all when none is given.")] = None,
+    *,
+    report_only: Annotated[bool, typer.Option(help="Exit with 0 also when a bound is missed.")] = False,
+) -> None:
+    """Measures Portico against its bounds."""
+    console = Console(stderr=True)
+    chosen = [scenario for scenario in SCENARIOS if not scenarios or scenario.__name__ in scenarios]
+    cores = Cores.here()
+    if not cores.measured:
+        console.print("[yellow]One core only: load and service share it, so numbers are not comparable.")
+    try:
+        numbers = asyncio.run(measure(chosen, cores, console))
+    except RuntimeError as broken:
+        console.print(f"[red]nothing was measured:[/] {escape(str(broken))}")
+        sys.exit(2)
+    show(numbers, Console())
+    console.print(f"written to {write(numbers, pinned=bool(cores.measured))}")
+    if missed(numbers) and not report_only:
+        sys.exit(1)
+
+
+async def measure(chosen: Sequence[Scenario], cores: Cores, console: Console) -> Numbers:
+    """The numbers of the chosen scenarios, one after the other, with this process on the other core."""
+    if cores.load:
+        os.sched_setaffinity(0, cores.load)
+    numbers: dict[str, float] = {}
+    async with asyncio.timeout(TOTAL_SECONDS), open_upstream() as upstream:
+        for scenario in chosen:
+            console.print(f"{scenario.__name__} …")
+            numbers |= await scenario(Bench(cores, upstream))
+    return numbers
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,33 @@
+"""What must be reached, one row a number."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The most that a number may be; None for one that is only shown."""
+
+    number: str
+    meaning: str
+    unit: str
+    most: float | None
+
+
+BOUNDS = (
+    Bound("chat_ratio", "Plain chat, 32 connections: CPU against the bare proxy", "×", 2.5),
+    Bound("chat_cpu_ms", "Plain chat: CPU a request", "ms", 0.9),
+    Bound("proxy_cpu_ms", "Bare FastAPI and aiohttp proxy: CPU a request", "ms", None),
+    Bound("chat_latency_p50_ms", "Plain chat: latency p50", "ms", None),
+    Bound("chat_latency_p99_ms", "Plain chat: latency p99", "ms", None),
+    Bound("chat_alone_p50_ms", "Plain chat, 1 connection: latency p50", "ms", None),
+    Bound("tool_round_cpu_ms", "One tool round, two inferences: CPU a request", "ms", 1.8),
+    Bound("stream_cpu_us", "SSE, 100 streams of 50 chunks: CPU a chunk", "µs", 140),
+    Bound("stream_memory_kb", "SSE: memory a stream", "kB", 60),
+    Bound("stream_first_ms", "SSE: first chunk after the upstream's, p50", "ms", 5),
+    Bound("stream_first_p99_ms", "SSE: first chunk after the upstream's, p99", "ms", None),
+    Bound("stream_piece_p99_ms", "SSE: any chunk after the upstream's, p99", "ms", None),
+    Bound("close_p50_ms", "Client close to upstream close, p50", "ms", None),
+    Bound("close_p99_ms", "Client close to upstream close, p99", "ms", 50),
+    Bound("start_seconds", "Start to ready", "s", 1.5),
+    Bound("idle_mb", "Idle resident memory", "MB", 110),
+)

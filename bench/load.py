@@ -1,0 +1,191 @@
+"""Clients that cost little: raw HTTP/1.1 over loopback, one request at a time on each connection."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import orjson
+
+from bench.upstream import PIECES
+
+ROUND_SECONDS = 60
+_PIECE = re.compile(rb"t(\d{9,20})\.")
+_KEPT = 64
+
+
+def request(body: Mapping[str, object], *, stream: bool = False) -> bytes:
+    """One `POST /v1/execute`, as bytes."""
+    data = orjson.dumps(body)
+    accept = "text/event-stream" if stream else "application/json"
+    head = f"POST /v1/execute HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+@dataclass
+class Round:
+    """A number of equal requests that the connections share. `expected` is text that every answer holds."""
+
+    request: bytes
+    expected: bytes
+    left: int
+    open: int = 0
+    latencies: list[float] = field(default_factory=list)
+    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def fail(self, why: str) -> None:
+        if not self.done.done():
+            self.done.set_exception(RuntimeError(why))
+
+    def answered(self, seconds: float) -> None:
+        self.latencies.append(seconds)
+        self.open -= 1
+        if not self.left and not self.open and not self.done.done():
+            self.done.set_result(None)
+
+
+class _Connection(asyncio.Protocol):
+    """A keep-alive connection that sends requests of its round until none is left."""
+
+    def __init__(self) -> None:
+        self._round: Round | None = None
+        self._buffer = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._round is not None and not self._round.done.done():
+            self._round.fail("the service closed a connection")
+
+    def close(self) -> None:
+        self._round = None
+        self._transport.close()
+
+    def join(self, round_: Round) -> None:
+        """Takes part in a round from now on."""
+        self._round = round_
+        self._send(round_)
+
+    def _send(self, round_: Round) -> None:
+        if self._transport.is_closing():
+            round_.fail("the service closed an idle connection")
+        elif round_.left:
+            round_.left -= 1
+            round_.open += 1
+            self._sent_at = time.perf_counter()
+            self._transport.write(round_.request)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        end = self._buffer.find(b"\r\n\r\n") + 4
+        if end < 4 or self._round is None:
+            return
+        head = bytes(self._buffer[:end]).lower()
+        length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0] or -1)
+        if length < 0:
+            self._round.fail(f"an answer without a length: {head[:200]!r}")
+        elif len(self._buffer) >= end + length:
+            self._take(self._round, bytes(self._buffer[: end + length]))
+
+    def _take(self, round_: Round, answer: bytes) -> None:
+        self._buffer.clear()
+        if not answer.startswith(b"HTTP/1.1 200") or round_.expected not in answer:
+            round_.fail(f"another answer than expected: {answer[:2000]!r}")
+            return
+        round_.answered(time.perf_counter() - self._sent_at)
+        self._send(round_)
+
+
+class Connections:
+    """Open keep-alive connections to one service."""
+
+    def __init__(self, connections: list[_Connection]) -> None:
+        self._connections = connections
+
+    async def run(self, request: bytes, count: int, *, expected: bytes) -> list[float]:
+        """Sends `count` requests over all connections and returns their latencies in seconds.
+
+        Raises: RuntimeError when any answer is not a 200 that holds `expected`.
+        """
+        round_ = Round(request, expected, count)
+        for connection in self._connections:
+            connection.join(round_)
+        try:
+            async with asyncio.timeout(ROUND_SECONDS):
+                await round_.done
+        except TimeoutError:
+            got = len(round_.latencies)
+            raise RuntimeError(f"{got} of {count} answers came within {ROUND_SECONDS} seconds") from None
+        return round_.latencies
+
+
+@asynccontextmanager
+async def open_connections(port: int, count: int) -> AsyncIterator[Connections]:
+    """That many keep-alive connections to a loopback port."""
+    loop = asyncio.get_running_loop()
+    opened = [(await loop.create_connection(_Connection, "127.0.0.1", port))[1] for _ in range(count)]
+    try:
+        yield Connections(opened)
+    finally:
+        for connection in opened:
+            connection.close()
+
+
+class Reader(asyncio.Protocol):
+    """One stream of events, read for the times that the upstream wrote into its pieces.
+
+    `delays` are seconds from the upstream's writing to our reading, in order.
+    """
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self._carry = b""
+        self._ended = False
+        self.delays: list[float] = []
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        now = time.monotonic_ns()
+        if self._ended:
+            return
+        live, terminal, _ = (self._carry + data).partition(b"event: execution.")
+        last = 0
+        for piece in _PIECE.finditer(live):
+            self.delays.append((now - int(piece[1])) / 1e9)
+            last = piece.end()
+        self._carry = live[max(last, len(live) - _KEPT) :]
+        if terminal:
+            self._ended = True
+            self._transport.close()
+            self._finish()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._finish()
+
+    def leave(self) -> None:
+        """Closes the connection without a word."""
+        self._ended = True
+        self._transport.abort()
+
+    def _finish(self) -> None:
+        if self.done.done():
+            return
+        if len(self.delays) == PIECES:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(RuntimeError(f"{len(self.delays)} of {PIECES} pieces came: {self._carry[-300:]!r}"))
+
+
+async def open_reader(port: int, request: bytes) -> Reader:
+    """Sends one request for a stream and reads it."""
+    _, reader = await asyncio.get_running_loop().create_connection(lambda: Reader(request), "127.0.0.1", port)
+    return reader

@@ -1,0 +1,156 @@
+"""The processes that are measured: started on a core of their own, read from the kernel, ended by id."""
+
+import asyncio
+import os
+import resource
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+READY_SECONDS = 20
+END_SECONDS = 10
+PROBE_SECONDS = 2
+POLL_SECONDS = 0.002
+
+_CONFIGURATION = """\
+[engines.upstream]
+model = "openai://bench"
+base_url = "http://127.0.0.1:{upstream}/v1"
+api_key_env = "BENCH_KEY"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Where things run: what is measured on one core, load and upstream on another; empty when there is but one."""
+
+    measured: frozenset[int]
+    load: frozenset[int]
+
+    @classmethod
+    def here(cls) -> "Cores":
+        cores = sorted(os.sched_getaffinity(0))
+        return cls(frozenset(cores[:1]), frozenset(cores[1:2])) if len(cores) > 1 else cls(frozenset(), frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A running process and where it listens. `ready_seconds` is from its start to the first ready answer."""
+
+    pid: int
+    port: int
+    ready_seconds: float
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all its threads so far, by the kernel's CPU clock of the process."""
+        return time.clock_gettime((~self.pid << 3) | 2)
+
+    def resident_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
+        return pages * resource.getpagesize()
+
+
+@asynccontextmanager
+async def open_portico(cores: Cores, upstream_port: int) -> AsyncIterator[Measured]:
+    """The service as a user starts it, with one engine: the upstream. Its log goes to a file, as it would."""
+    with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
+        port = free_port()
+        environment = {
+            "PORTICO_CONFIG": _write_configuration(Path(directory), upstream_port),
+            "PORTICO__SERVER__PORT": str(port),
+            "BENCH_KEY": "bench",
+        }
+        command = (str(Path(sys.executable).with_name("portico")), "serve")
+        async with _open(command, port, cores=cores, environment=environment, directory=directory) as measured:
+            yield measured
+
+
+@asynccontextmanager
+async def open_proxy(cores: Cores, upstream_port: int) -> AsyncIterator[Measured]:
+    """The bare proxy, in front of the same upstream."""
+    port = free_port()
+    command = (sys.executable, "-m", "bench.proxy", f"http://127.0.0.1:{upstream_port}/v1", str(port))
+    root = str(Path(__file__).parents[1])
+    async with _open(command, port, cores=cores, environment={}, directory=root) as measured:
+        yield measured
+
+
+def _write_configuration(directory: Path, upstream_port: int) -> str:
+    path = directory / "portico.toml"
+    path.write_text(_CONFIGURATION.format(upstream=upstream_port), encoding="utf-8")
+    return str(path)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def _open(
+    command: tuple[str, ...], port: int, *, cores: Cores, environment: Mapping[str, str], directory: str
+) -> AsyncIterator[Measured]:
+    with tempfile.TemporaryFile() as log:
+        started = time.monotonic()
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=log, stderr=log, cwd=directory, env={**_clean_environment(), **environment}
+        )
+        if cores.measured:
+            os.sched_setaffinity(process.pid, cores.measured)
+        try:
+            ready = await _ready(process, port)
+            if ready is None:
+                log.seek(0)
+                said = log.read().decode(errors="replace")[-2000:]
+                ended = "did not end" if process.returncode is None else f"ended with {process.returncode}"
+                raise RuntimeError(f"{' '.join(command)} was not ready, {ended}, and said: {said}")
+            yield Measured(process.pid, port, ready - started)
+        finally:
+            await _end(process)
+
+
+def _clean_environment() -> dict[str, str]:
+    """Ours without what would configure the service, or keep Python from keeping its bytecode."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PORTICO", "PYTHON"))}
+
+
+async def _ready(process: asyncio.subprocess.Process, port: int) -> float | None:
+    """When it first said that it is ready; None when it ended before or took too long."""
+    latest = time.monotonic() + READY_SECONDS
+    while process.returncode is None and time.monotonic() < latest:
+        if await _answers(port):
+            return time.monotonic()
+        await asyncio.sleep(POLL_SECONDS)
+    return None
+
+
+async def _answers(port: int) -> bool:
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            status = await reader.readline()
+            writer.close()
+    except OSError:
+        return False
+    return b" 200 " in status
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(END_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

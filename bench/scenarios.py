@@ -1,0 +1,166 @@
+"""What is measured, and how: each scenario gives numbers by name."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from bench.load import Connections, open_connections, open_reader, request
+from bench.processes import Cores, Measured, open_portico, open_proxy
+from bench.upstream import HOLD, INTERVAL, PIECES, ROLL, TEXT, Upstream
+
+CONNECTIONS = 32
+WARM_UP = 400
+ROUNDS = 5
+REQUESTS = 1000
+ALONE = 100
+STREAMS = 100
+STREAM_WAVES = 3
+CLOSES = 150
+STARTS = 5
+IDLE_SECONDS = 1.0
+
+
+CHAT = request({"messages": [{"role": "user", "content": "What is the answer?"}]})
+ROLLED = request({"messages": [{"role": "user", "content": f"{ROLL}: roll two dice"}], "tools": ["roll_dice"]})
+STREAM = request({"messages": [{"role": "user", "content": "Tell me more."}]}, stream=True)
+HELD = request({"messages": [{"role": "user", "content": HOLD}]})
+HELD_STREAM = request({"messages": [{"role": "user", "content": HOLD}]}, stream=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every scenario runs with."""
+
+    cores: Cores
+    upstream: Upstream
+
+
+Numbers: TypeAlias = Mapping[str, float]
+Scenario: TypeAlias = Callable[[Bench], Coroutine[None, None, Numbers]]
+
+
+async def chat(bench: Bench) -> Numbers:
+    """Plain chat at 32 connections, interleaved with the bare proxy; medians over rounds."""
+    async with (
+        open_portico(bench.cores, bench.upstream.port) as portico,
+        open_proxy(bench.cores, bench.upstream.port) as proxy,
+        open_connections(portico.port, CONNECTIONS) as to_portico,
+        open_connections(proxy.port, CONNECTIONS) as to_proxy,
+    ):
+        for connections in (to_portico, to_proxy):
+            await connections.run(CHAT, WARM_UP, expected=TEXT.encode())
+        ours, bare = [], []
+        for _ in range(ROUNDS):
+            ours.append(await _cpu_per_request(portico, to_portico, CHAT))
+            bare.append(await _cpu_per_request(proxy, to_proxy, CHAT))
+        latencies = await to_portico.run(CHAT, REQUESTS, expected=TEXT.encode())
+        async with open_connections(portico.port, 1) as alone:
+            lonely = await alone.run(CHAT, ALONE, expected=TEXT.encode())
+    return {
+        "chat_cpu_ms": statistics.median(ours) * 1000,
+        "proxy_cpu_ms": statistics.median(bare) * 1000,
+        "chat_ratio": statistics.median(own / yard for own, yard in zip(ours, bare, strict=True)),
+        "chat_latency_p50_ms": statistics.median(latencies) * 1000,
+        "chat_latency_p99_ms": _quantile(latencies, 0.99) * 1000,
+        "chat_alone_p50_ms": statistics.median(lonely) * 1000,
+    }
+
+
+async def tool_round(bench: Bench) -> Numbers:
+    """Two inferences and one local tool between them."""
+    async with (
+        open_portico(bench.cores, bench.upstream.port) as portico,
+        open_connections(portico.port, CONNECTIONS) as connections,
+    ):
+        await connections.run(ROLLED, WARM_UP, expected=TEXT.encode())
+        asked = bench.upstream.requests
+        costs = [await _cpu_per_request(portico, connections, ROLLED) for _ in range(ROUNDS)]
+        inferences = (bench.upstream.requests - asked) / (ROUNDS * REQUESTS)
+    if inferences != 2:
+        raise RuntimeError(f"a tool round took {inferences} inferences")
+    return {"tool_round_cpu_ms": statistics.median(costs) * 1000}
+
+
+async def streams(bench: Bench) -> Numbers:
+    """100 streams of 50 chunks at 20 ms. They start one after the other within one second, as clients do."""
+    async with open_portico(bench.cores, bench.upstream.port) as portico:
+        await asyncio.gather(*[(await open_reader(portico.port, STREAM)).done for _ in range(2)])
+        waves = [await _stream_wave(portico) for _ in range(STREAM_WAVES)]
+    firsts = [first for wave in waves for first in wave.first_delays]
+    return {
+        "stream_cpu_us": statistics.median(wave.cpu_seconds for wave in waves) / (STREAMS * PIECES) * 1e6,
+        "stream_memory_kb": max(wave.grown_bytes for wave in waves) / STREAMS / 1000,
+        "stream_first_ms": statistics.median(firsts) * 1000,
+        "stream_first_p99_ms": _quantile(firsts, 0.99) * 1000,
+        "stream_piece_p99_ms": _quantile([late for wave in waves for late in wave.delays], 0.99) * 1000,
+    }
+
+
+async def closing(bench: Bench) -> Numbers:
+    """From a client's close to the upstream's, before the first byte, for JSON and for a stream."""
+    seconds = []
+    async with open_portico(bench.cores, bench.upstream.port) as portico:
+        for turn in range(CLOSES):
+            reader = await open_reader(portico.port, HELD_STREAM if turn % 2 else HELD)
+            async with asyncio.timeout(5):
+                await bench.upstream.opened.get()
+                closed_at = time.monotonic()
+                reader.leave()
+                seconds.append(await bench.upstream.closed.get() - closed_at)
+            reader.done.exception() if reader.done.done() else reader.done.cancel()
+    return {"close_p50_ms": statistics.median(seconds) * 1000, "close_p99_ms": _quantile(seconds, 0.99) * 1000}
+
+
+async def starting(bench: Bench) -> Numbers:
+    """From the start of the process to its first ready answer, and the memory it then idles with."""
+    ready, resident = [], []
+    for _ in range(STARTS):
+        async with open_portico(bench.cores, bench.upstream.port) as portico:
+            await asyncio.sleep(IDLE_SECONDS)
+            ready.append(portico.ready_seconds)
+            resident.append(portico.resident_bytes())
+    return {"start_seconds": statistics.median(ready), "idle_mb": max(resident) / 1e6}
+
+
+SCENARIOS: tuple[Scenario, ...] = (chat, tool_round, streams, closing, starting)
+
+
+async def _cpu_per_request(measured: Measured, connections: Connections, what: bytes) -> float:
+    before = measured.cpu_seconds()
+    await connections.run(what, REQUESTS, expected=TEXT.encode())
+    return (measured.cpu_seconds() - before) / REQUESTS
+
+
+@dataclass(frozen=True, slots=True)
+class _Wave:
+    """100 streams at once. `grown_bytes` is the resident memory they took while all of them were open."""
+
+    cpu_seconds: float
+    grown_bytes: int
+    first_delays: list[float]
+    delays: list[float]
+
+
+async def _stream_wave(portico: Measured) -> _Wave:
+    before, resident = portico.cpu_seconds(), portico.resident_bytes()
+    readers = []
+    for _ in range(STREAMS):
+        readers.append(await open_reader(portico.port, STREAM))
+        await asyncio.sleep(PIECES * INTERVAL / 2 / STREAMS)
+    await asyncio.sleep(PIECES * INTERVAL / 4)
+    grown = portico.resident_bytes() - resident
+    async with asyncio.timeout(PIECES * INTERVAL * 10):
+        await asyncio.gather(*(reader.done for reader in readers))
+    cost = portico.cpu_seconds() - before
+    return _Wave(
+        cost, grown, [reader.delays[0] for reader in readers], [late for reader in readers for late in reader.delays]
+    )
+
+
+def _quantile(values: list[float], share: float) -> float:
+    """The smallest value that this share of all does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

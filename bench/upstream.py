@@ -1,0 +1,119 @@
+"""A fast local upstream: answers chat completions as JSON or as a stream, and sees when a connection is closed.
+
+It reads just enough of HTTP for that. A stream's pieces carry the time they were written at, so that whoever reads
+them can say how long they took: `t<nanoseconds>.`, by the machine's monotonic clock. What a request is told apart by
+stands in its text.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import orjson
+
+ROLL = "bench-roll"
+HOLD = "bench-hold"
+PIECES = 50
+INTERVAL = 0.02
+TEXT = "The answer is forty-two."
+
+_STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+_IDENTITY: Mapping[str, object] = {"id": "chatcmpl-bench", "created": 1700000000, "model": "bench"}
+_USAGE: Mapping[str, object] = {"prompt_tokens": 40, "completion_tokens": 8, "total_tokens": 48}
+
+
+def _whole(message: dict[str, object], finish_reason: str) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish_reason}
+    body = orjson.dumps({**_IDENTITY, "object": "chat.completion", "choices": [choice], "usage": _USAGE})
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def _piece(delta: dict[str, object], finish_reason: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    data = orjson.dumps({**_IDENTITY, "object": "chat.completion.chunk", "choices": [choice]})
+    return _chunk(b"data: %b\n\n" % data)
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+_CALL: Mapping[str, object] = {"name": "roll_dice", "arguments": '{"count":2,"sides":6}'}
+_ANSWER = _whole({"content": TEXT}, "stop")
+_ASK = _whole({"content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": _CALL}]}, "tool_calls")
+_ZERO = "0" * 20
+_PIECE = _piece({"content": f"t{_ZERO}."}).replace(_ZERO.encode(), b"%020d")
+_END = _piece({}, "stop") + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+
+
+@dataclass
+class Upstream:
+    """What the upstream has seen. `opened` and `closed` are when a held request came and when its connection went."""
+
+    port: int
+    requests: int = 0
+    opened: asyncio.Queue[float] = field(default_factory=asyncio.Queue)
+    closed: asyncio.Queue[float] = field(default_factory=asyncio.Queue)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, keep-alive, one request at a time."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._buffer = b""
+        self._held = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, separator, body = self._buffer.partition(b"\r\n\r\n")
+        if not separator:
+            return
+        length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
+        if len(body) >= length:
+            self._buffer = b""
+            self._upstream.requests += 1
+            self._answer(body)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._held:
+            self._upstream.closed.put_nowait(time.monotonic())
+
+    def _answer(self, body: bytes) -> None:
+        streamed = b'"stream":true' in body or b'"stream": true' in body
+        if HOLD.encode() in body:
+            self._held = True
+            self._upstream.opened.put_nowait(time.monotonic())
+        elif streamed:
+            self._transport.write(_STREAM_HEAD)
+            self._stream(0, asyncio.get_running_loop().time())
+        elif ROLL.encode() in body and b'"tool"' not in body:
+            self._transport.write(_ASK)
+        else:
+            self._transport.write(_ANSWER)
+
+    def _stream(self, sent: int, due: float) -> None:
+        if sent == PIECES:
+            self._transport.write(_END)
+        elif not self._transport.is_closing():
+            self._transport.write(_PIECE % time.monotonic_ns())
+            due += INTERVAL
+            asyncio.get_running_loop().call_at(due, self._stream, sent + 1, due)
+
+
+@asynccontextmanager
+async def open_upstream() -> AsyncIterator[Upstream]:
+    """An upstream on a free loopback port."""
+    upstream = Upstream(port=0)
+    server = await asyncio.get_running_loop().create_server(lambda: _Connection(upstream), "127.0.0.1", 0)
+    upstream.port = server.sockets[0].getsockname()[1]
+    try:
+        yield upstream
+    finally:
+        server.close()

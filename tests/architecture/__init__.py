@@ -1,0 +1,1 @@
+"""The rules of the house, read from the code itself."""

@@ -1,0 +1,49 @@
+"""The repository keeps every rule of the house, and every rule would notice if it did not."""
+
+from functools import cache
+
+import pytest
+
+from tests.architecture import banned, shape, words
+from tests.architecture.source import Rule, Source, repository
+
+RULES = (*banned.RULES, *shape.RULES, *words.RULES)
+PLANTED = [(rule, *file) for rule in RULES for file in rule.planted]
+INNOCENT = [(rule, *file) for rule in RULES for file in rule.innocent]
+
+
+@cache
+def sources() -> tuple[Source, ...]:
+    return tuple(repository())
+
+
+def says(value: object) -> str | None:
+    return value.says if isinstance(value, Rule) else None
+
+
+@pytest.mark.parametrize("rule", RULES, ids=says)
+def test_the_repository_keeps_the_rule(rule: Rule) -> None:
+    broken = [f"{source.path}:{found.line} {found.what}" for source in sources() for found in rule.broken_by(source)]
+    assert not broken, "\n".join([rule.says, *broken])
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), PLANTED, ids=says)
+def test_a_planted_violation_is_found(rule: Rule, path: str, text: str) -> None:
+    assert rule.broken_by(Source(path, text))
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), INNOCENT, ids=says)
+def test_what_is_allowed_is_not_found(rule: Rule, path: str, text: str) -> None:
+    assert not rule.broken_by(Source(path, text))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=says)
+def test_every_rule_has_a_planted_violation_and_reads_something(rule: Rule) -> None:
+    assert rule.planted
+    assert any(rule.reads(source.path) for source in sources())
+
+
+def test_the_whole_repository_is_read() -> None:
+    paths = {source.path for source in sources()}
+    assert {"app/ports.py", "bench/__main__.py", "tests/architecture/source.py", "Makefile", "README.md"} <= paths
+    assert not any(path.startswith((".venv/", ".git/")) for path in paths)

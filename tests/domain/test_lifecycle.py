@@ -1,0 +1,97 @@
+"""Every mode has exactly the edges of its row, and an attempt is counted by one edge alone."""
+
+import itertools
+import operator
+from typing import Any, cast
+
+import pytest
+
+from app.domain.failures import Code, OrchestrationFailure
+from app.domain.lifecycle import NEXT, TERMINAL, Lifecycle, Mode, State
+
+EVERYWHERE = "EXECUTE>SUSPENDED SUSPENDED>EXECUTE"
+FORWARD = {
+    Mode.CHAT: "INIT>PREPARE PREPARE>EXECUTE EXECUTE>COMPLETE EXECUTE>VALIDATE VALIDATE>COMPLETE VALIDATE>EXECUTE",
+    Mode.STRUCTURED: "INIT>PREPARE PREPARE>EXECUTE EXECUTE>VALIDATE VALIDATE>COMPLETE VALIDATE>EXECUTE",
+    Mode.PLAN: "INIT>PLAN PLAN>PREPARE PREPARE>EXECUTE EXECUTE>VALIDATE VALIDATE>COMPLETE VALIDATE>EXECUTE",
+    Mode.REDUNDANT: "INIT>PREPARE PREPARE>EXECUTE EXECUTE>VALIDATE VALIDATE>COMPLETE",
+    Mode.FLOW: "INIT>PREPARE PREPARE>EXECUTE EXECUTE>VALIDATE VALIDATE>COMPLETE",
+}
+ROWS = list(itertools.product(Mode, State))
+
+
+def live_states(mode: Mode) -> set[State]:
+    """The states that an execution of this mode can pass and is not ended in."""
+    named = {State(name) for edge in f"{FORWARD[mode]} {EVERYWHERE}".split() for name in edge.split(">")}
+    return named - {State.COMPLETE}
+
+
+def expected(mode: Mode, before: State, after: State) -> bool:
+    """Whether the behaviour page grants the edge."""
+    if after in {State.ERROR, State.CANCELLED}:
+        return before in live_states(mode)
+    return f"{before}>{after}" in f"{FORWARD[mode]} {EVERYWHERE}".split()
+
+
+@pytest.mark.parametrize(("mode", "before"), ROWS)
+def test_each_edge_of_the_table_and_no_other(mode: Mode, before: State) -> None:
+    assert NEXT[mode][before] == {after for after in State if expected(mode, before, after)}
+
+
+@pytest.mark.parametrize(("mode", "before"), ROWS)
+def test_an_edge_is_taken_and_a_missing_one_is_refused(mode: Mode, before: State) -> None:
+    place = Lifecycle(mode, before)
+    for after in State:
+        if expected(mode, before, after):
+            attempt = 2 if (before, after) == (State.VALIDATE, State.EXECUTE) else 1
+            assert place.after(after) == Lifecycle(mode, after, attempt)
+            continue
+        with pytest.raises(OrchestrationFailure) as refused:
+            place.after(after)
+        assert refused.value.code is Code.ORCHESTRATION_INVALID_TRANSITION
+    assert place == Lifecycle(mode, before, 1)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_every_mode_begins_in_init_at_attempt_1(mode: Mode) -> None:
+    assert (Lifecycle(mode).state, Lifecycle(mode).attempt) == (State.INIT, 1)
+
+
+def test_three_states_are_terminal_and_lead_nowhere() -> None:
+    assert {State.COMPLETE, State.ERROR, State.CANCELLED} == TERMINAL
+    assert all(NEXT[mode][state] == frozenset() for mode in Mode for state in TERMINAL)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_every_state_that_can_be_reached_can_still_end(mode: Mode) -> None:
+    reached, waiting = {State.INIT}, [State.INIT]
+    while waiting:
+        for state in NEXT[mode][waiting.pop()] - reached:
+            reached.add(state)
+            waiting.append(state)
+    assert reached == live_states(mode) | TERMINAL
+    assert all(NEXT[mode][state] & TERMINAL for state in reached - TERMINAL)
+
+
+def test_only_plan_mode_knows_the_plan_state() -> None:
+    for mode in Mode:
+        knows = any(State.PLAN in following for following in NEXT[mode].values())
+        assert knows == (mode is Mode.PLAN)
+
+
+@pytest.mark.parametrize("mode", [Mode.CHAT, Mode.STRUCTURED, Mode.PLAN])
+def test_each_return_from_validate_is_one_attempt_more(mode: Mode) -> None:
+    place = Lifecycle(mode, State.EXECUTE)
+    for attempt in range(2, 6):
+        place = place.after(State.VALIDATE).after(State.EXECUTE)
+        assert place.attempt == attempt
+
+
+def test_a_suspension_is_no_attempt() -> None:
+    place = Lifecycle(Mode.CHAT, State.EXECUTE)
+    assert place.after(State.SUSPENDED).after(State.EXECUTE) == place
+
+
+def test_the_table_cannot_be_changed() -> None:
+    with pytest.raises(TypeError):
+        operator.setitem(cast(Any, NEXT[Mode.CHAT]), State.INIT, frozenset())

@@ -1,0 +1,60 @@
+"""Unsafe calls are barriers, and only what could act twice is unsafe."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.tools import SideEffects, ToolInfo, waves
+
+NAMES = ("look", "count", "pay", "send")
+replies = st.lists(st.sampled_from(NAMES), max_size=12)
+unsafe_sets = st.frozensets(st.sampled_from(NAMES))
+
+
+@given(replies, unsafe_sets)
+def test_every_call_is_in_one_wave_and_in_call_order(names: list[str], unsafe: frozenset[str]) -> None:
+    assert list(itertools.chain(*waves(names, unsafe))) == list(range(len(names)))
+    assert all(waves(names, unsafe))
+
+
+@given(replies, unsafe_sets)
+def test_an_unsafe_call_is_alone_in_its_wave(names: list[str], unsafe: frozenset[str]) -> None:
+    for wave in waves(names, unsafe):
+        assert len(wave) == 1 or not any(names[index] in unsafe for index in wave)
+
+
+@given(replies, unsafe_sets)
+def test_neighbours_that_are_safe_run_at_once(names: list[str], unsafe: frozenset[str]) -> None:
+    for before, after in itertools.pairwise(waves(names, unsafe)):
+        assert names[before[-1]] in unsafe or names[after[0]] in unsafe
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        ([], []),
+        (["look"], [[0]]),
+        (["look", "count", "look"], [[0, 1, 2]]),
+        (["pay", "pay"], [[0], [1]]),
+        (["look", "count", "pay", "look", "count"], [[0, 1], [2], [3, 4]]),
+    ],
+)
+def test_the_waves_of_a_reply(names: list[str], groups: list[list[int]]) -> None:
+    assert waves(names, frozenset({"pay"})) == groups
+
+
+@pytest.mark.parametrize(
+    ("side_effects", "idempotent", "unsafe"),
+    [
+        (SideEffects.NONE, False, False),
+        (SideEffects.READ, False, False),
+        (SideEffects.WRITE, False, True),
+        (SideEffects.WRITE, True, False),
+        (SideEffects.EXTERNAL, False, True),
+        (SideEffects.EXTERNAL, True, False),
+    ],
+)
+def test_only_a_call_that_could_act_twice_is_unsafe(side_effects: SideEffects, idempotent: bool, unsafe: bool) -> None:
+    assert ToolInfo("tool", "builtin", "A tool.", side_effects, idempotent).unsafe == unsafe

@@ -1,0 +1,103 @@
+"""The image runs as nobody, without a shell or a secret, and can run with a root it cannot write to."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+STAGES = re.split(r"(?m)^(?=FROM )", DOCKERFILE)[1:]
+FINAL = STAGES[-1]
+COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+SECRET = re.compile(
+    r"^\s*(?:ENV |ARG |- )?\w*(?:key|token|password|secret)\w*\s*[=:]\s*(?!\$\{\w+:-\}$)\S",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Something secret by name with a value that is not the environment's."""
+IGNORED = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+
+
+def test_both_stages_stand_on_the_same_slim_base() -> None:
+    assert len(STAGES) == 2
+    assert all(stage.startswith("FROM python:3.11-slim-bookworm") for stage in STAGES)
+
+
+def test_dependencies_are_installed_by_hash_and_the_service_without_any() -> None:
+    installs = re.findall(r"pip install ([^&\n]*)", DOCKERFILE)
+    assert [install.strip() for install in installs] == [
+        "--require-hashes --requirement requirements.lock",
+        "--no-deps .",
+    ]
+
+
+def test_b5_99_it_runs_as_a_numbered_user_that_is_not_root() -> None:
+    assert re.findall(r"^USER (.*)$", FINAL, re.MULTILINE) == ["10001:10001"]
+    assert "chown" not in DOCKERFILE
+
+
+def test_it_starts_without_a_shell() -> None:
+    assert 'ENTRYPOINT ["portico"]\nCMD ["serve"]' in FINAL
+    assert not re.search(r"^RUN ", FINAL, re.MULTILINE)
+
+
+def test_it_is_asked_whether_it_lives() -> None:
+    healthcheck = re.search(r"HEALTHCHECK .*?CMD (\[.*?\])$", FINAL, re.MULTILINE | re.DOTALL)
+    assert healthcheck is not None
+    assert "/livez" in healthcheck[1]
+    assert "EXPOSE 8080" in FINAL
+
+
+@pytest.mark.parametrize("text", [DOCKERFILE, COMPOSE], ids=["Dockerfile", "docker-compose.yml"])
+def test_no_secret_stands_in_it(text: str) -> None:
+    assert not SECRET.search(text)
+
+
+@pytest.mark.parametrize(
+    "line", ["ENV API_KEY=sk-1", "      OPENAI_API_KEY: sk-1", "ARG password=x", "  - TOKEN=${T:-abc}"]
+)
+def test_a_planted_secret_is_noticed(line: str) -> None:
+    assert SECRET.search(f"FROM scratch\n{line}\n")
+
+
+def test_only_what_is_needed_goes_into_the_build() -> None:
+    patterns = [line for line in IGNORED if line and not line.startswith("#")]
+    assert patterns[0] == "*"
+    copied = {
+        name.rstrip("/")
+        for line in re.findall(r"^COPY (?!--)(.*) \S+$", DOCKERFILE, re.MULTILINE)
+        for name in line.split()
+    }
+    assert copied == {pattern.removeprefix("!") for pattern in patterns if pattern.startswith("!")}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["read_only: true", "cap_drop:\n      - ALL", "- no-new-privileges:true", "tmpfs:", "healthcheck:"],
+)
+def test_b5_99_the_composed_service_has_no_more_than_it_needs(line: str) -> None:
+    assert line in COMPOSE
+
+
+def test_it_is_given_time_to_drain() -> None:
+    grace = re.search(r"stop_grace_period: (\d+)s", COMPOSE)
+    assert grace is not None
+    assert int(grace[1]) > 30
+
+
+def test_without_authentication_it_is_reached_on_the_hosts_loopback_only() -> None:
+    assert "network_mode: host" in COMPOSE
+    assert "ports:" not in COMPOSE
+
+
+@pytest.mark.parametrize(
+    ("lock", "extras"), [("requirements.lock", ()), ("requirements-dev.lock", ("dev",))], ids=["run", "develop"]
+)
+def test_a_lock_holds_what_pyproject_asks_for_by_hash(lock: str, extras: tuple[str, ...]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *(name for extra in extras for name in project["optional-dependencies"][extra])]
+    entries = re.split(r"(?m)^(?=[a-z0-9])", (ROOT / lock).read_text(encoding="utf-8"))[1:]
+    asked = {entry.partition("==")[0] for entry in entries if "portico (pyproject.toml)" in entry}
+    assert asked == {re.split(r"[>=<\[]", name)[0] for name in wanted}, "make lock"
+    assert all("--hash=sha256:" in entry for entry in entries)

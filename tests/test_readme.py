@@ -1,0 +1,58 @@
+"""README says what is true: its generated parts, the commands it names, the files it links."""
+
+import re
+
+import pytest
+
+from app.entrypoints.cli.commands import command_line
+from tests.support.readme import PART, PARTS, README, written
+
+PAGE = README.read_text(encoding="utf-8")
+MAKEFILE = README.with_name("Makefile").read_text(encoding="utf-8")
+TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
+COMMANDS = {command.name for command in command_line().registered_commands}
+LINKS = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", PAGE) if "://" not in link]
+
+
+def test_every_generated_part_is_there_once_and_as_the_code_has_it() -> None:
+    assert sorted(part["name"] for part in PART.finditer(PAGE)) == sorted(PARTS)
+    assert written(PAGE) == PAGE, "make readme"
+
+
+def test_a_part_that_drifted_is_noticed() -> None:
+    for name in PARTS:
+        drifted = PAGE.replace(f"<!-- generated:{name} -->\n", f"<!-- generated:{name} -->\nby hand\n")
+        assert drifted != PAGE
+        assert written(drifted) == PAGE
+
+
+def test_a_part_of_unknown_name_is_refused() -> None:
+    with pytest.raises(KeyError):
+        written("<!-- generated:weather -->\n<!-- /generated -->")
+
+
+def test_every_make_target_it_names_exists() -> None:
+    named = {target for line in re.findall(r"\bmake((?: [a-z]+)+)(?=`|\)| +#|\n)", PAGE) for target in line.split()}
+    assert named >= {"run", "test", "check", "bench", "openapi"}
+    assert named <= TARGETS
+
+
+def test_every_command_it_names_exists() -> None:
+    named = set(re.findall(r"`(?:\.venv/bin/)?portico ([a-z]+)", PAGE)) | set(re.findall(r"bin/portico ([a-z]+)", PAGE))
+    assert named == COMMANDS
+
+
+def test_every_file_it_links_exists() -> None:
+    assert LINKS
+    assert [link for link in LINKS if not (README.parent / link).exists()] == []
+
+
+def test_nothing_that_was_to_be_shown_is_missing() -> None:
+    assert re.findall(r"<!-- shown:([\w-]+) -->\n<!-- /shown -->", PAGE) == []
+
+
+def test_every_target_of_the_makefile_is_phony_and_explained() -> None:
+    phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
+    assert phony is not None
+    assert set(phony[1].split()) == TARGETS
+    assert set(re.findall(r"^([a-z]+):.*## \S", MAKEFILE, re.MULTILINE)) == TARGETS
