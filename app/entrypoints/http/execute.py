@@ -35,6 +35,12 @@ class Execute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs one request and answers it, unless the client left first."""
+        answer = await self._taken(scope, receive)
+        if answer is not None:
+            await answer(scope, receive, send)
+
+    async def _taken(self, scope: Scope, receive: Receive) -> ASGIApp | None:
+        """What answers the request; None when the client left. Nothing of the body is held while it does."""
         service: Service = scope["app"].state.service
         began = get_running_loop().time()
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -43,15 +49,14 @@ class Execute:
             _refuse_later_headers(headers)
             body = await read_body(headers, receive, service.settings.limits.body_bytes)
             if body is None:
-                return
+                return None
             request = await parse(body, service.settings.limits.json_depth)
             running = await _start(service, request, scope, watch=_wants_events(headers))
-            answer = _answer(service, running, began)
+            return _answer(service, running, began)
         except Failure as failure:
             service.refused(failure.code)
             ids = correlate(scope, service.facade.new_id, request.request_id if request else None)
-            answer = problem(failure, ids, *((CLOSE,) if failure.code in _UNREAD else ()))
-        await answer(scope, receive, send)
+            return problem(failure, ids, *((CLOSE,) if failure.code in _UNREAD else ()))
 
 
 class Outcome:

@@ -16,7 +16,7 @@ StreamingResponse, which cost a third more a chunk.
 """
 
 from asyncio import get_running_loop
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -75,17 +75,17 @@ class EventStream:
 
     async def _write(self, send: Send) -> None:
         while not self._over:
-            items = await self._subscription.next()
-            self._over = not items or type(items[-1].event) in _LAST
-            data = b"".join([frame(item) for item in items])
-            if self._over and (not items or self._stopping()):
-                data = RETRY + data
-            await self._put(send, data, more=not self._over)
+            await self._put(send, self._frames(await self._subscription.next()))
 
-    async def _put(self, send: Send, data: bytes, *, more: bool) -> None:
+    def _frames(self, items: Sequence[Recorded | Live]) -> bytes:
+        self._over = not items or type(items[-1].event) in _LAST
+        data = b"".join([frame(item) for item in items])
+        return RETRY + data if self._over and (not items or self._stopping()) else data
+
+    async def _put(self, send: Send, data: bytes) -> None:
         self._touched_at = self._now()
         self._sending = True
-        await send({"type": "http.response.body", "body": data, "more_body": more})
+        await send({"type": "http.response.body", "body": data, "more_body": not self._over})
         self._sending = False
 
     async def _attend(self, receive: Receive, send: Send, group: TaskGroup) -> None:
@@ -105,7 +105,7 @@ class EventStream:
 
     async def _keep_alive(self, send: Send) -> None:
         if not self._over:
-            await self._put(send, KEEP_ALIVE, more=True)
+            await self._put(send, KEEP_ALIVE)
 
     def _client_left(self) -> None:
         """Also said by a server once everything was sent, which cancels nothing."""
