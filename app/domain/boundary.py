@@ -127,6 +127,10 @@ class Limits(_Inbound):
     cost: float | None = Field(None, gt=0, description="Most cost, in the configured currency.")
 
 
+_NO_HINTS, _NO_CONTRACT, _NO_CONTEXT, _NO_LIMITS = ExecutionHints(), OutputContract(), ContextOptions(), Limits()
+"""Frozen, so every request that leaves them out shares them."""
+
+
 class SystemRequest(_Inbound):
     """One request to the system."""
 
@@ -137,16 +141,16 @@ class SystemRequest(_Inbound):
     mode: Mode = Field(Mode.CHAT, description="Which pattern runs.")
     agent: Name | None = Field(None, description="A configured agent.")
     model: Name | None = Field(None, description="A route or engine name from GET /v1/engines, never a URL.")
-    hints: ExecutionHints = Field(default_factory=ExecutionHints, description="Tuning.")
-    output: OutputContract = Field(default_factory=OutputContract, description="The form of the answer.")
+    hints: ExecutionHints = Field(default_factory=lambda: _NO_HINTS, description="Tuning.")
+    output: OutputContract = Field(default_factory=lambda: _NO_CONTRACT, description="The form of the answer.")
     tools: list[ToolName] | None = Field(
         None, max_length=128, description="Tools to offer; absent means all permitted, [] none."
     )
-    context: ContextOptions = Field(default_factory=ContextOptions, description="Retrieval and skills.")
+    context: ContextOptions = Field(default_factory=lambda: _NO_CONTEXT, description="Retrieval and skills.")
     plan: PlanOptions | None = Field(None, description="Plan mode.")
     redundancy: RedundancyOptions | None = Field(None, description="Redundant mode.")
     flow: FlowOptions | None = Field(None, description="Flow mode.")
-    limits: Limits = Field(default_factory=Limits, description="Bounds of this execution.")
+    limits: Limits = Field(default_factory=lambda: _NO_LIMITS, description="Bounds of this execution.")
     background: bool = Field(False, description="Whether to answer 202 at once.")
     on_disconnect: Literal["cancel", "continue"] | None = Field(
         None, description="What closing the connection means; absent: `cancel` for a plain request."
