@@ -8,6 +8,7 @@ named tuples, since one or two are made for every event and a frozen dataclass t
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -237,7 +238,13 @@ def wire(item: Recorded | Live) -> dict[str, Any]:
 
 def timestamp(at: float) -> str:
     """Unix seconds as RFC 3339 UTC with microseconds."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    seconds, microseconds = divmod(round(at * 1_000_000), 1_000_000)
+    return f"{_second(seconds)}.{microseconds:06d}Z"
+
+
+@lru_cache(maxsize=8)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 EVENT_TYPES: tuple[type[Any], ...] = (

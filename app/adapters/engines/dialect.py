@@ -12,7 +12,7 @@ refuse, so that the model hears of its mistake.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
@@ -43,8 +43,7 @@ class CallPiece:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """What one piece of a reply adds. `finish` is the provider's own word, None while the reply goes on.
 
     `usage` replaces what was known before. `refused` says that the model declined. `done` is the end of a stream,

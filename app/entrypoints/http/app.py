@@ -19,10 +19,11 @@ from app.entrypoints.http.catalogue import PAGES, Page
 from app.entrypoints.http.correlation import correlate
 from app.entrypoints.http.errors import problem
 from app.entrypoints.http.execute import Execute
-from app.entrypoints.http.middleware import EveryAnswer, Gate
+from app.entrypoints.http.middleware import Direct, EveryAnswer, Gate
 from app.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
 from app.settings import Settings
 
+EXECUTE = "/v1/execute"
 Opener = Callable[[Settings], AbstractAsyncContextManager[Service]]
 
 
@@ -44,6 +45,7 @@ def create_app(settings: Settings, opener: Opener = open_service) -> FastAPI:
     middleware = [
         Middleware(EveryAnswer, new_id=_new_id),
         Middleware(Gate, new_id=_new_id, allowed_hosts=settings.server.allowed_hosts),
+        Middleware(Direct, path=EXECUTE, method="POST", endpoint=Execute()),
     ]
     return Api(
         title="Portico",
@@ -66,7 +68,7 @@ def _no_telemetry() -> TelemetryConfig:
 
 def _routes() -> list[BaseRoute]:
     pages = [Route(path, Page(show), methods=["GET"]) for path, show in PAGES.items()]
-    return [Route("/v1/execute", Execute(), methods=["POST"]), *pages]
+    return [Route(EXECUTE, Execute(), methods=["POST"]), *pages]
 
 
 def _lifespan(settings: Settings, opener: Opener) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:

@@ -1,4 +1,4 @@
-"""What holds for every answer: its ids, the hosts it is given for, and that a bug of ours says nothing but that."""
+"""What surrounds every answer: its ids, the hosts it is given for, and that a bug of ours says nothing but that."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -56,6 +56,24 @@ class EveryAnswer:
         bug = OrchestrationFailure(Code.ORCHESTRATION_INVALID_TRANSITION, "the service has a bug; it has been logged")
         answer = problem(bug, correlate(scope, lambda: self._new_id(scope)))
         await answer(scope, receive, send)
+
+
+class Direct:
+    """The innermost layer: takes one route past the framework's router and what surrounds it.
+
+    That is a dozen coroutines that stay for as long as a stream does, and a wrapper around every frame it sends. The
+    router knows the route too, for what it says of other methods.
+    """
+
+    def __init__(self, app: ASGIApp, *, path: str, method: str, endpoint: ASGIApp) -> None:
+        self._app = app
+        self._path = path
+        self._method = method
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_ours = scope["type"] == "http" and scope["path"] == self._path and scope["method"] == self._method
+        await (self._endpoint if is_ours else self._app)(scope, receive, send)
 
 
 class Gate:
