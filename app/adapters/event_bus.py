@@ -8,17 +8,8 @@ event, or `execution.suspended`, a subscription ends by itself.
 from asyncio import Future, get_running_loop
 from collections.abc import Callable, Sequence
 
-from app.domain.events import (
-    ExecutionCancelled,
-    ExecutionCompleted,
-    ExecutionFailed,
-    ExecutionSuspended,
-    Live,
-    Recorded,
-)
+from app.domain.events import LAST, Live, Recorded
 from app.ports import EventSink
-
-_LAST = frozenset({ExecutionCompleted, ExecutionFailed, ExecutionCancelled, ExecutionSuspended})
 
 
 class EventBus:
@@ -94,7 +85,7 @@ class LiveReader:
             self.close()
             return
         self._waiting.extend(items)
-        if any(type(item.event) in _LAST for item in items):
+        if any(type(item.event) in LAST for item in items):
             self._end()
         self._wake()
 

@@ -175,6 +175,8 @@ class ExecutionCancelled:
 
 
 Terminal: TypeAlias = ExecutionCompleted | ExecutionFailed | ExecutionCancelled
+LAST = frozenset({ExecutionCompleted, ExecutionFailed, ExecutionCancelled, ExecutionSuspended})
+"""After one of these a live reader has nothing more to wait for here."""
 Event: TypeAlias = (
     LifecycleTransition
     | FallbackTransition

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,9 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+
+from app.entrypoints.cli.serving import listen
+from app.settings import ServerSettings
 
 ROOT = Path(__file__).parents[2]
 MOST_SECONDS = 20.0
@@ -222,3 +226,8 @@ def test_openapi_is_the_same_wherever_it_is_printed(start: Callable[..., Process
     described = "".join(iter(first.line, ""))
     assert described == "".join(iter(second.line, ""))
     assert "/v1/execute" in json.loads(described)["paths"]
+
+
+def test_the_listener_says_that_it_is_tcp_or_nagles_algorithm_would_hold_every_second_write_back() -> None:
+    with listen(ServerSettings(port=0)) as listener:
+        assert listener.proto == socket.IPPROTO_TCP

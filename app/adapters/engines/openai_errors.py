@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import orjson
 
+from app.adapters.engines.statuses import reason_by_status
 from app.domain.effects import Reason
 
 BY_CODE: Final[Mapping[str, Reason]] = {
@@ -50,21 +51,6 @@ BY_WORDING: Final = (
     ("content exists risk", Reason.CONTENT_FILTERED),
     ("overloaded", Reason.OVERLOADED),
 )
-BY_STATUS: Final[Mapping[int, Reason]] = {
-    401: Reason.CREDENTIALS,
-    402: Reason.QUOTA,
-    403: Reason.CREDENTIALS,
-    404: Reason.MODEL_MISSING,
-    408: Reason.TIMED_OUT,
-    413: Reason.CONTEXT_EXCEEDED,
-    429: Reason.RATE_LIMITED,
-    529: Reason.OVERLOADED,
-}
-BY_CLASS: Final[Mapping[int, Reason]] = {
-    3: Reason.UNREACHABLE,
-    4: Reason.REFUSED,
-    5: Reason.SERVER_ERROR,
-}
 UNNUMBERED: Final = 500
 
 
@@ -97,7 +83,7 @@ def reason_of(status: int, error: Any) -> Reason:
     for words, reason in BY_WORDING:
         if words in wording:
             return reason
-    return BY_STATUS.get(status) or BY_CLASS.get(status // 100, Reason.MALFORMED)
+    return reason_by_status(status)
 
 
 def _codes(error: Any) -> Iterator[str]:

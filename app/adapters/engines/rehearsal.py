@@ -11,13 +11,13 @@ needs memory of earlier attempts; two engines in a route show a recovery as well
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from anyio.lowlevel import checkpoint
 
 from app.adapters.engines.rehearsal_reading import Meant, forced, meant
+from app.adapters.engines.statuses import reason_by_status
 from app.capabilities.tokens import EstimatingCounter
 from app.domain.boundary import ExecutionHints, NamedTool, TokenUsage
 from app.domain.effects import EngineCall, Reason, Reply
@@ -30,19 +30,6 @@ _ECHOED = 300
 _GARBLED_WORDS = 3
 _COUNTER = EstimatingCounter()
 _DIRECTIVE = re.compile(r"\[\[(?:fail:(?P<fail>\d{3})|slow:(?P<slow>\d{1,6}(?:\.\d{1,3})?)|(?P<garble>garble))\]\]")
-_REASONS: Mapping[int, Reason] = MappingProxyType(
-    {
-        401: Reason.CREDENTIALS,
-        402: Reason.QUOTA,
-        403: Reason.CREDENTIALS,
-        404: Reason.MODEL_MISSING,
-        408: Reason.TIMED_OUT,
-        413: Reason.CONTEXT_EXCEEDED,
-        429: Reason.RATE_LIMITED,
-        529: Reason.OVERLOADED,
-    }
-)
-_BY_CLASS: Mapping[int, Reason] = MappingProxyType({3: Reason.UNREACHABLE, 4: Reason.REFUSED, 5: Reason.SERVER_ERROR})
 
 
 class RehearsalEngine:
@@ -119,7 +106,7 @@ def _reason(status: int | None) -> Reason | None:
     """What an HTTP dialect makes of the status; one that is no failure is no reply of the protocol either."""
     if status is None:
         return None
-    return _REASONS.get(status) or _BY_CLASS.get(status // 100, Reason.MALFORMED)
+    return reason_by_status(status)
 
 
 def _reply(turn: _Turn, call: EngineCall, used: int) -> Reply:

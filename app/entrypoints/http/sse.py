@@ -25,15 +25,7 @@ from anyio.abc import TaskGroup
 from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
-from app.domain.events import (
-    ExecutionCancelled,
-    ExecutionCompleted,
-    ExecutionFailed,
-    ExecutionSuspended,
-    Live,
-    Recorded,
-    wire,
-)
+from app.domain.events import LAST, Live, Recorded, wire
 from app.entrypoints.http.correlation import Correlation
 from app.entrypoints.http.limits import cut_off
 from app.orchestration.facade import Running
@@ -43,7 +35,6 @@ SILENCE_SECONDS = 15.0
 SEND_SECONDS = 20.0
 KEEP_ALIVE = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
-_LAST = frozenset({ExecutionCompleted, ExecutionFailed, ExecutionCancelled, ExecutionSuspended})
 
 
 class EventStream:
@@ -78,7 +69,7 @@ class EventStream:
             await self._put(send, self._frames(await self._subscription.next()))
 
     def _frames(self, items: Sequence[Recorded | Live]) -> bytes:
-        self._over = not items or type(items[-1].event) in _LAST
+        self._over = not items or type(items[-1].event) in LAST
         data = b"".join([frame(item) for item in items])
         return RETRY + data if self._over and (not items or self._stopping()) else data
 
