@@ -22,6 +22,8 @@ BOUNDS = (
     Bound("chat_alone_p50_ms", "Plain chat, 1 connection: latency p50", "ms", None),
     Bound("tool_round_cpu_ms", "One tool round, two inferences: CPU a request", "ms", 1.8),
     Bound("stream_cpu_us", "SSE, 100 streams of 50 chunks: CPU a chunk", "µs", 140),
+    Bound("stream_proxy_us", "Bare ASGI and aiohttp stream: CPU a chunk", "µs", None),
+    Bound("stream_ratio", "SSE: CPU against the bare stream", "×", None),
     Bound("stream_memory_kb", "SSE: memory a stream", "kB", 60),
     Bound("stream_first_ms", "SSE: first chunk after the upstream's, p50", "ms", 5),
     Bound("stream_first_p99_ms", "SSE: first chunk after the upstream's, p99", "ms", None),

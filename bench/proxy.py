@@ -1,5 +1,6 @@
-"""The yardstick: a bare FastAPI and aiohttp proxy, which forwards a body and returns the JSON it gets."""
+"""The yardsticks: a bare FastAPI and aiohttp proxy for JSON, and raw ASGI over aiohttp, without a framework, for streams."""
 
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ import aiohttp
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 def create_proxy(upstream: str) -> FastAPI:
@@ -34,6 +36,27 @@ def create_proxy(upstream: str) -> FastAPI:
     return proxy
 
 
+def create_stream_proxy(upstream: str, framed: FastAPI) -> ASGIApp:
+    """Answers whoever asks for an event stream by itself, piece by piece; everybody else gets the framed one."""
+
+    async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or (b"accept", b"text/event-stream") not in scope["headers"]:
+            await framed(scope, receive, send)
+            return
+        asked = json.loads((await receive())["body"]) | {"stream": True}
+        session: aiohttp.ClientSession = framed.state.session
+        async with session.post(f"{upstream}/chat/completions", json=asked) as reply:
+            headers = [(b"content-type", b"text/event-stream")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            while piece := await reply.content.readany():
+                data = b"event: inference.delta\n" + piece
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+            await send({"type": "http.response.body", "body": b"event: execution.completed\n\n"})
+
+    return proxy
+
+
 if __name__ == "__main__":
-    proxy, port = create_proxy(sys.argv[1]), int(sys.argv[2])
+    upstream, port = sys.argv[1], int(sys.argv[2])
+    proxy = create_stream_proxy(upstream, create_proxy(upstream))
     uvicorn.run(proxy, port=port, http="httptools", log_level="warning", access_log=False, timeout_keep_alive=75)

@@ -85,13 +85,24 @@ async def tool_round(bench: Bench) -> Numbers:
 
 
 async def streams(bench: Bench) -> Numbers:
-    """100 streams of 50 chunks at 20 ms. They start one after the other within one second, as clients do."""
-    async with open_portico(bench.cores, bench.upstream.port) as portico:
-        await asyncio.gather(*[(await open_reader(portico.port, STREAM)).done for _ in range(2)])
-        waves = [await _stream_wave(portico) for _ in range(STREAM_WAVES)]
+    """100 streams of 50 chunks at 20 ms, in turn with the bare proxy's. They start one after the other, as clients do."""
+    async with (
+        open_portico(bench.cores, bench.upstream.port) as portico,
+        open_proxy(bench.cores, bench.upstream.port) as proxy,
+    ):
+        for measured in (portico, proxy):
+            await asyncio.gather(*[(await open_reader(measured.port, STREAM)).done for _ in range(2)])
+        waves, bare = [], []
+        for _ in range(STREAM_WAVES):
+            waves.append(await _stream_wave(portico))
+            bare.append(await _stream_wave(proxy))
     firsts = [first for wave in waves for first in wave.first_delays]
     return {
-        "stream_cpu_us": statistics.median(wave.cpu_seconds for wave in waves) / (STREAMS * PIECES) * 1e6,
+        "stream_cpu_us": _cpu_per_piece_us(waves),
+        "stream_proxy_us": _cpu_per_piece_us(bare),
+        "stream_ratio": statistics.median(
+            own.cpu_seconds / yard.cpu_seconds for own, yard in zip(waves, bare, strict=True)
+        ),
         "stream_memory_kb": max(wave.grown_bytes for wave in waves) / STREAMS / 1000,
         "stream_first_ms": statistics.median(firsts) * 1000,
         "stream_first_p99_ms": _quantile(firsts, 0.99) * 1000,
@@ -158,6 +169,10 @@ async def _stream_wave(portico: Measured) -> _Wave:
     return _Wave(
         cost, grown, [reader.delays[0] for reader in readers], [late for reader in readers for late in reader.delays]
     )
+
+
+def _cpu_per_piece_us(waves: list[_Wave]) -> float:
+    return statistics.median(wave.cpu_seconds for wave in waves) / (STREAMS * PIECES) * 1e6
 
 
 def _quantile(values: list[float], share: float) -> float:

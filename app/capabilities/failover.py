@@ -17,7 +17,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Protocol
 
-from app.domain.effects import AttemptFailed, Candidate, Reason, Replied, Reply
+from app.domain.effects import AttemptFailed, Candidate, Offered, Reason, Replied, Reply
 from app.domain.events import FallbackTransition
 from app.domain.failures import Code, InferenceFailure
 from app.domain.fallback import Event, FallbackFsm, State
@@ -111,6 +111,13 @@ class Breaker:
         if self._clock.monotonic() - self._opened_at < self._policy.breaker_cooldown:
             return BreakerState.OPEN
         return BreakerState.HALF_OPEN
+
+    @property
+    def seconds_closed(self) -> float:
+        """How long until an attempt is let through again; 0 when one is now, or when a probe is out."""
+        if self._opened_at is None:
+            return 0.0
+        return max(0.0, self._opened_at + self._policy.breaker_cooldown - self._clock.monotonic())
 
     @property
     def admits(self) -> bool:
@@ -216,16 +223,17 @@ class ProviderHealth:
             breaker.leave()
 
     def grant(
-        self, reason: Reason, retry_after: float | None, *, spent: int, seconds_left: float, jitter: float
+        self, provider: str, fault: EngineFault, *, spent: int, seconds_left: float, jitter: float
     ) -> float | None:
         """Seconds to wait before this provider is tried again; None when it is to be left.
 
         `spent` are retries spent on it, `jitter` is in [0, 1). Retry-After is never shortened: above the cap or the
-        deadline there is no retry. Nothing is taken from the budget unless the wait is granted.
+        deadline there is no retry, nor where this very failure has opened the breaker. Nothing is taken from the
+        budget unless the wait is granted.
         """
-        if spent >= self.policy.max_retries:
+        if spent >= self.policy.max_retries or not self.breakers[provider].admits:
             return None
-        wait = self._wait(RULES[reason].handling, retry_after, spent, jitter)
+        wait = self._wait(RULES[fault.reason].handling, fault.retry_after, spent, jitter)
         if wait is None or wait >= seconds_left or not self._budget.grant():
             return None
         return wait
@@ -300,14 +308,12 @@ def transition(
     )
 
 
-async def decide(
-    door: Attempts, candidates: Sequence[Candidate], left_out: Sequence[Candidate], max_retries: int
-) -> tuple[Candidate, Replied]:
-    """Who answered, and what. `left_out` are candidates whose breaker was open.
+async def decide(door: Attempts, offered: Offered, max_retries: int) -> tuple[Candidate, Replied]:
+    """Who answered, and what.
 
     Raises: InferenceFailure when the request is at fault, or when every candidate failed.
     """
-    walk = _Walk(door, candidates, max_retries)
+    walk = _Walk(door, offered.candidates, max_retries)
     walk.fire(Event.START, "started")
     failed: list[tuple[Candidate, AttemptFailed]] = []
     while walk.fire(Event.PROVIDER_SUCCESS, "selected") is State.ATTEMPTING:
@@ -316,7 +322,7 @@ async def decide(
         if isinstance(outcome, Replied):
             return walk.candidate, outcome
         failed.append((walk.candidate, outcome))
-    raise exhausted(failed, left_out)
+    raise exhausted(failed, offered)
 
 
 async def _try(walk: _Walk, door: Attempts) -> Replied | AttemptFailed:
@@ -356,9 +362,9 @@ def _refused(candidate: Candidate, outcome: AttemptFailed) -> InferenceFailure:
     return InferenceFailure(rule.code, outcome.message, details, rule.condition)
 
 
-def exhausted(failed: Sequence[tuple[Candidate, AttemptFailed]], left_out: Sequence[Candidate]) -> InferenceFailure:
+def exhausted(failed: Sequence[tuple[Candidate, AttemptFailed]], offered: Offered) -> InferenceFailure:
     """What a client is told when no candidate is left: the code that all last failures share, if they share one."""
-    rules = [RULES[outcome.reason] for _, outcome in failed] + [RULES[Reason.BREAKER_OPEN]] * len(left_out)
+    rules = [RULES[outcome.reason] for _, outcome in failed] + [RULES[Reason.BREAKER_OPEN]] * len(offered.left_out)
     codes = {rule.code for rule in rules}
     code = codes.pop() if len(codes) == 1 else Code.INFERENCE_MODEL_UNAVAILABLE
     conditions = {rule.condition for rule in rules}
@@ -366,8 +372,10 @@ def exhausted(failed: Sequence[tuple[Candidate, AttemptFailed]], left_out: Seque
     if code is Code.INFERENCE_ENGINE_ERROR:
         condition = "transport" if "transport" in conditions else "refused"
     attempts = [{"provider": each.provider, "reason": outcome.reason.value} for each, outcome in failed]
-    attempts += [{"provider": each.provider, "reason": Reason.BREAKER_OPEN.value} for each in left_out]
+    attempts += [{"provider": each.provider, "reason": Reason.BREAKER_OPEN.value} for each in offered.left_out]
     raised = InferenceFailure(code, "no provider answered", {"attempts": attempts}, condition)
     waits = [outcome.retry_after for _, outcome in failed if outcome.retry_after is not None]
+    if offered.left_out:
+        waits.append(offered.closed_for)
     raised.retry_after = min(waits, default=None)
     return raised

@@ -15,7 +15,7 @@ from app.domain.lifecycle import Mode, State
 from app.domain.messages import TOOL_NAME_PATTERN, Message, conversation_faults
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
-TraceId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+TraceId = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -160,6 +160,13 @@ class SystemRequest(_Inbound):
     metadata: dict[str, str] = Field(
         default_factory=dict, max_length=64, description="Returned under `metadata.client`."
     )
+
+    @field_validator("trace_id")
+    @classmethod
+    def _trace_is_one(cls, trace_id: str | None) -> str | None:
+        if trace_id is not None and not trace_id.strip("0"):
+            raise ValueError("must not be all zeros")
+        return trace_id
 
     @field_validator("messages")
     @classmethod

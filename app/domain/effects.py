@@ -94,12 +94,14 @@ class Candidate:
 class Offered:
     """What one inference begins with: tools available now, candidates in order, tool results cut to fit.
 
-    `cut` are indexes into the conversation. `left_out` are candidates not to be tried, because their breaker is open.
+    `cut` are indexes into the conversation. `left_out` are candidates not to be tried, because their breaker is open;
+    `closed_for` is how many seconds the first of them stays so.
     """
 
     tools: tuple[OfferedTool, ...]
     candidates: tuple[Candidate, ...]
     left_out: tuple[Candidate, ...] = ()
+    closed_for: float = 0.0
     cut: tuple[int, ...] = ()
 
 
@@ -152,13 +154,17 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded:
-    """Outcome: one tool attempt ended; `retry` says whether a second attempt was granted."""
+    """Outcome: one tool attempt ended.
+
+    `retry` says whether a second attempt was granted, `ran` whether the tool was run at all or the call refused.
+    """
 
     content: str
     is_error: bool
     code: Code | None
     duration_ms: float
     retry: bool = False
+    ran: bool = True
 
 
 @dataclass(frozen=True, slots=True)

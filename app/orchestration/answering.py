@@ -84,12 +84,11 @@ def _metadata(execution: Execution, state: State) -> ResponseMetadata:
         truncated_history=prepared is not None and prepared.truncated_history,
         client=request.metadata,
     )
-    if tally.answered_by is not None:
-        candidate, replied = tally.answered_by
-        metadata.provider = candidate.provider
-        metadata.model = replied.reply.model
-        metadata.left_out = list(candidate.withheld)
-        metadata.finish_reason = replied.reply.raw_finish or replied.reply.finish_reason
+    if tally.spoke is not None:
+        metadata.provider, metadata.model = tally.spoke
+    if tally.reply is not None:
+        metadata.finish_reason = tally.reply.raw_finish or tally.reply.finish_reason
+        metadata.left_out = list(tally.withheld)
     if state is State.CANCELLED:
         metadata.finish_reason = "cancelled"
     return metadata

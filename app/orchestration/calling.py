@@ -61,7 +61,7 @@ class Round:
 
     async def _act(self, call: ToolCall, attempt: int, offered: OfferedTool | None) -> Outcome:
         if offered is None:
-            return ToolEnded("no such tool", is_error=True, code=Code.TOOL_NOT_FOUND, duration_ms=0.0)
+            return ToolEnded("no such tool", is_error=True, code=Code.TOOL_NOT_FOUND, duration_ms=0.0, ran=False)
         grace = GRACE_FOR_UNSAFE_S if offered.unsafe else 0.0
         seconds_left = self._execution.seconds_left + grace
         return await self._execution.world.tools.attempt(call, attempt=attempt, seconds_left=seconds_left)

@@ -93,7 +93,7 @@ class Inference:
         for index in outcome.cut:
             self._asked.conversation[index] = without_result(self._asked.conversation[index])
         max_retries = self._prepared.bounds.max_retries
-        who, replied = await decide(self, outcome.candidates, outcome.left_out, max_retries)
+        who, replied = await decide(self, outcome, max_retries)
         return Inferred(replied.reply, who, self.anchor, outcome, self._at)
 
     def segment(self, number: int) -> str:
@@ -184,11 +184,14 @@ class Inference:
         if parts.used > limit:
             return Refused.by(exceeded(parts, limit))
         fitting = [engine for engine in engines if parts.used <= room(engine)]
-        admitted = [engine for engine in fitting if world.health.breakers[engine.profile.name].admits]
+        breakers = {engine.profile.name: world.health.breakers[engine.profile.name] for engine in fitting}
+        admitted = [engine for engine in fitting if breakers[engine.profile.name].admits]
+        closed = [engine for engine in fitting if engine not in admitted]
         return Offered(
             tools=tools,
             candidates=tuple(candidate(engine, asked.hints) for engine in admitted),
-            left_out=tuple(candidate(engine, asked.hints) for engine in fitting if engine not in admitted),
+            left_out=tuple(candidate(engine, asked.hints) for engine in closed),
+            closed_for=min((breakers[engine.profile.name].seconds_closed for engine in closed), default=0.0),
             cut=cut,
         )
 
@@ -264,8 +267,8 @@ class Trial:
 
     def _failed(self, fault: EngineFault, retries_spent: int) -> AttemptFailed:
         wait = self._execution.world.health.grant(
-            fault.reason,
-            fault.retry_after,
+            self._candidate.provider,
+            fault,
             spent=retries_spent,
             seconds_left=self._execution.seconds_left,
             jitter=jitter(self._execution.header.execution_id, self._key),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.domain.boundary import TokenUsage, ToolCallMade
-from app.domain.effects import NO_USAGE, AttemptFailed, Candidate, CutOff, Replied, Row, ToolEnded
+from app.domain.effects import NO_USAGE, AttemptFailed, Candidate, CutOff, Reason, Replied, Reply, Row, ToolEnded
 from app.domain.failures import Code
 from app.domain.messages import ToolCall
 
@@ -35,7 +35,10 @@ class Tally:
         self.waited_ms = 0.0
         self.fallback_attempts = 0
         self.partial: str | None = None
-        self.answered_by: tuple[Candidate, Replied] | None = None
+        self.spoke: tuple[str, str] | None = None
+        """Provider and model of the last text, whole or partial."""
+        self.reply: Reply | None = None
+        self.withheld: tuple[str, ...] = ()
         self._rounds: set[str] = set()
         self._slots: dict[tuple[int, ...], list[CallSlot]] = {}
 
@@ -51,14 +54,15 @@ class Tally:
         usage = outcome.reply.usage if isinstance(outcome, Replied) else outcome.usage
         self.last_at = max(self.last_at, row.at)
         self.upstream_ms += outcome.duration_ms
-        self.fallback_attempts += number > 0
+        self.fallback_attempts += number > 0 and not _refused(outcome)
         self._count(usage, candidate.price)
+        self.partial = None if isinstance(outcome, Replied) else outcome.partial or None
+        if self.partial is not None:
+            self.spoke = (candidate.provider, candidate.model)
         if isinstance(outcome, Replied):
-            self.partial = None
-            self.answered_by = (candidate, outcome)
+            self.spoke = (candidate.provider, outcome.reply.model)
+            self.reply, self.withheld = outcome.reply, candidate.withheld
             self._slots[_path(row.key)] = [CallSlot(call) for call in outcome.reply.tool_calls]
-        elif outcome.partial:
-            self.partial = outcome.partial
 
     def waited(self, row: Row, seconds: float) -> None:
         """Counts a wait between two attempts."""
@@ -71,7 +75,7 @@ class Tally:
         assert isinstance(outcome, ToolEnded | CutOff)  # noqa: S101 - what a tool attempt can come to
         self.last_at = max(self.last_at, row.at)
         self._rounds.add(round_key)
-        slot.attempts += 1
+        slot.attempts += not isinstance(outcome, ToolEnded) or outcome.ran
         slot.duration_ms += outcome.duration_ms
         slot.result = outcome.content if isinstance(outcome, ToolEnded) else CUT_OFF
         slot.is_error = not isinstance(outcome, ToolEnded) or outcome.is_error
@@ -103,6 +107,11 @@ class Tally:
         if price is not None:
             self.priced = True
             self.cost += (usage.input_tokens * price[0] + usage.output_tokens * price[1]) / 1_000_000
+
+
+def _refused(outcome: Replied | AttemptFailed | CutOff) -> bool:
+    """Whether nothing was sent, because the breaker had opened meanwhile."""
+    return isinstance(outcome, AttemptFailed) and outcome.reason is Reason.BREAKER_OPEN
 
 
 def _path(key: str) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from app.capabilities.failover import (
     decide,
 )
 from app.domain.boundary import TokenUsage
-from app.domain.effects import AttemptFailed, Candidate, Reason, Replied, Reply
+from app.domain.effects import AttemptFailed, Candidate, Offered, Reason, Replied, Reply
 from app.domain.events import FallbackTransition
 from app.domain.failures import Code, InferenceFailure
 from app.domain.fallback import FallbackFsm, State, bound
@@ -67,7 +67,7 @@ class Door:
 async def play(
     door: Door, candidates: Sequence[Candidate] = (A, B), left_out: Sequence[Candidate] = (), retries: int = 1
 ) -> Candidate:
-    who, _ = await decide(door, candidates, left_out, retries)
+    who, _ = await decide(door, Offered((), tuple(candidates), tuple(left_out), closed_for=4.0), retries)
     return who
 
 
@@ -256,7 +256,7 @@ async def test_breaker_failures_zero_switches_breakers_off(clock: VirtualClock) 
 
 def granted(here: ProviderHealth, reason: Reason, retry_after: float | None, **changes: float) -> float | None:
     values = {"spent": 0, "seconds_left": 600.0, "jitter": 0.5} | changes
-    return here.grant(reason, retry_after, **values)
+    return here.grant("a", EngineFault(reason, "failed", retry_after), **values)
 
 
 async def test_b1_1_retry_after_is_never_shortened_and_above_cap_or_deadline_the_provider_is_left(
@@ -276,6 +276,19 @@ async def test_b1_3_without_retry_after_the_wait_is_exponential_with_full_jitter
         [0.4995, 0.999, 1.998, 3.996, 7.992, 7.992]
     )
     assert granted(here, Reason.SERVER_ERROR, None, jitter=0.0) == 0.0
+
+
+async def test_no_retry_is_granted_where_the_failure_itself_has_opened_the_breaker(clock: VirtualClock) -> None:
+    here = health(clock, breaker_failures=1)
+    here.enter("a")
+    here.leave("a", fault(Reason.RATE_LIMITED))
+    assert granted(here, Reason.RATE_LIMITED, 3.0) is None
+
+
+async def test_what_open_breakers_leave_out_says_when_it_may_be_tried_again() -> None:
+    with pytest.raises(InferenceFailure) as caught:
+        await play(Door(failed(Reason.RATE_LIMITED, retry_after=9.0)), [A], left_out=[B], retries=0)
+    assert caught.value.retry_after == 4.0
 
 
 async def test_nothing_is_granted_or_taken_when_no_retry_remains(clock: VirtualClock) -> None:

@@ -1,5 +1,7 @@
 """Failover through whole executions: what readers see, what is counted, what is kept."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.adapters.tools.builtin import BUILTIN_TOOLS
@@ -7,7 +9,7 @@ from app.domain.failures import Code
 from app.domain.lifecycle import State
 from app.orchestration.story import live
 from tests.support.virtual_time import VirtualClock
-from tests.support.world import Stage, ask, scripted, settled, stage, tell_again
+from tests.support.world import POLICY, Stage, ask, scripted, settled, stage, tell_again
 
 ROLL = {"tool_calls": [{"name": "roll_dice", "arguments": {"count": 2, "sides": 6}}]}
 
@@ -181,4 +183,40 @@ async def test_an_open_breaker_leaves_the_candidate_out_and_alone_it_is_unavaila
     assert response.error.code is Code.INFERENCE_MODEL_UNAVAILABLE
     assert "inference.start" not in [item.event.type for item in record.events]
     assert moves(record) == ["None:START>SELECTING", "None:PROVIDER_SUCCESS>EXHAUSTED"]
+    assert tell_again(record) == len(record.rows)
+
+
+async def test_text_that_was_retracted_is_no_content(clock: VirtualClock) -> None:
+    cut, down = {"fault": "unreachable", "after_chunks": 2}, {"fault": "unreachable"}
+    here = stage(clock, scripted(clock, "cut", cut), scripted(clock, "down", down))
+    response, seen, record = await watched(here, ask())
+    assert "inference.retracted" in [item.event.type for item in seen]
+    assert response.content is None
+    assert tell_again(record) == len(record.rows)
+
+
+async def test_partial_text_names_who_said_it(clock: VirtualClock) -> None:
+    here = stage(clock, scripted(clock, "cut", {"fault": "unreachable", "after_chunks": 2}))
+    response, _, _ = await watched(here, ask())
+    assert (response.metadata.provider, response.metadata.model) == ("cut", "cut-model")
+
+
+async def test_a_provider_whose_breaker_its_own_failure_opened_is_left_at_once(clock: VirtualClock) -> None:
+    policy = replace(POLICY, breaker_failures=1)
+    limited = {"fault": "rate_limited", "retry_after": 3}
+    here = stage(clock, scripted(clock, "a", limited), scripted(clock, "b", {"text": "hi"}), policy=policy)
+    began = clock.monotonic()
+    response, record = await here.run(ask())
+    assert response.metadata.fallback_attempts == 1
+    assert clock.monotonic() - began < 1
+    assert [item.event.type for item in record.events].count("inference.start") == 2
+
+
+async def test_an_open_breaker_alone_says_when_to_come_back(clock: VirtualClock) -> None:
+    here = stage(clock, scripted(clock, "a", {"fault": "quota"}))
+    await here.run(ask())
+    await clock.sleep(5)
+    response, record = await here.run(ask())
+    assert response.error is not None
+    assert response.error.details["retry_after"] == pytest.approx(10)
     assert tell_again(record) == len(record.rows)

@@ -64,7 +64,7 @@ class ChatCompletions:
         reply = _parsed(body)
         choice = _first_choice(reply)
         if choice is None:
-            raise malformed("the reply holds no choice")
+            return Delta(usage=_usage(reply), model=_text(reply.get("model")))
         return _delta(reply, _mapping(choice.get("message")), finish=_text(choice.get("finish_reason")))
 
     def decode_chunk(self, data: bytes) -> Delta:

@@ -26,6 +26,7 @@ class _Ending:
     code: Code | None = None
     repeatable: bool = False
     """Whether the same call might go better a second time."""
+    ran: bool = True
 
 
 class ToolExecutor:
@@ -51,7 +52,7 @@ class ToolExecutor:
         began = self._clock.monotonic()
         tool = self._registry.get(call.name)
         if tool is None:
-            return self._ended(_Ending("There is no tool of that name.", Code.TOOL_NOT_FOUND), began)
+            return self._ended(_Ending("There is no tool of that name.", Code.TOOL_NOT_FOUND, ran=False), began)
         ending = self._refusal(tool, call) or await self._run(tool, call, seconds_left)
         retry = ending.repeatable and attempt == 0 and tool.info().idempotent
         return self._ended(ending, began, retry=retry)
@@ -59,12 +60,12 @@ class ToolExecutor:
     def _ended(self, ending: _Ending, began: float, *, retry: bool = False) -> ToolEnded:
         duration_ms = (self._clock.monotonic() - began) * 1000
         content = _cut(ending.content, self._result_bytes)
-        return ToolEnded(content, ending.code is not None, ending.code, duration_ms, retry)
+        return ToolEnded(content, ending.code is not None, ending.code, duration_ms, retry, ending.ran)
 
     def _refusal(self, tool: Tool, call: ToolCall) -> _Ending | None:
         found = availability(tool)
         if not found.available:
-            return _Ending(f"The tool cannot run right now: {found.reason}.", Code.TOOL_UNAVAILABLE)
+            return _Ending(f"The tool cannot run right now: {found.reason}.", Code.TOOL_UNAVAILABLE, ran=False)
         if UNREADABLE_ARGUMENTS in call.arguments:
             return _refused("they are no JSON object")
         faults = _faults(self._validators[call.name], call.arguments)
@@ -99,7 +100,7 @@ async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
 
 
 def _refused(faults: str) -> _Ending:
-    return _Ending(f"The arguments were refused: {faults}.", Code.TOOL_EXECUTION_FAILED)
+    return _Ending(f"The arguments were refused: {faults}.", Code.TOOL_EXECUTION_FAILED, ran=False)
 
 
 def _failed(why: str) -> _Ending:

@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from anyio import to_thread
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.types import Receive
 
-from app.domain.boundary import SystemRequest
+from app.domain.boundary import Identifier, SystemRequest
 from app.domain.failures import Code, RequestFailure
 
 OFF_LOOP_BYTES = 65_536
@@ -29,6 +29,13 @@ SHOWN_FIELD = 200
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 _OTHER_WORDS = MappingProxyType({"union_tag_invalid": "Input should have a {discriminator} of {expected_tags}"})
 """Pydantic's messages that would echo input, in words of ours."""
+
+
+class _Claim(BaseModel):
+    request_id: Identifier
+
+
+_CLAIM = TypeAdapter(_Claim)
 
 
 class _UnacceptableError(ValueError):
@@ -82,6 +89,14 @@ def parse_here(body: bytes, max_depth: int) -> SystemRequest:
     if errors[0]["type"] == "json_invalid":
         raise _syntax("the body holds a string that is not Unicode text")
     raise _content(value, errors)
+
+
+def claimed_id(body: bytes) -> str | None:
+    """The request_id of a body that is no request, if it is acceptable JSON and the id could be one."""
+    try:
+        return _CLAIM.validate_json(body).request_id
+    except ValidationError:
+        return None
 
 
 def strict_json(body: bytes) -> Any:

@@ -17,7 +17,7 @@ from app.domain.access import LOCAL
 from app.domain.boundary import SystemRequest, SystemResponse
 from app.domain.failures import Code, Failure, RequestFailure
 from app.domain.lifecycle import State
-from app.entrypoints.http.body import parse, read_body
+from app.entrypoints.http.body import claimed_id, parse, read_body
 from app.entrypoints.http.correlation import Correlation, Header, correlate, parent_of
 from app.entrypoints.http.errors import CLOSE, JSON, Answer, advice, problem, status_of
 from app.entrypoints.http.sse import EventStream
@@ -44,7 +44,7 @@ class Execute:
         service: Service = scope["app"].state.service
         began = get_running_loop().time()
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        request: SystemRequest | None = None
+        body: bytes | None = None
         try:
             _refuse_later_headers(headers)
             body = await read_body(headers, receive, service.settings.limits.body_bytes)
@@ -55,7 +55,7 @@ class Execute:
             return _answer(service, running, began)
         except Failure as failure:
             service.refused(failure.code)
-            ids = correlate(scope, service.facade.new_id, request.request_id if request else None)
+            ids = correlate(scope, service.facade.new_id, claimed_id(body) if body else None)
             return problem(failure, ids, *((CLOSE,) if failure.code in _UNREAD else ()))
 
 

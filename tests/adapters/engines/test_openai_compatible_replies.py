@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import orjson
 import pytest
 
 from app.adapters.engines.dialect import Answer
@@ -336,3 +337,10 @@ def test_usage_is_read_wherever_it_stands(usage: Any, expected: TokenUsage):
     assert whole(message(content="a") | {"usage": usage}).usage == expected
     assert streamed(said("a", "stop") | {"usage": usage}).usage == expected
     assert streamed(said("a", "stop") | {"x_groq": {"usage": usage}}).usage == expected
+
+
+def test_i4_what_a_reply_without_a_choice_has_used_is_still_told():
+    usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
+    delta = ChatCompletions().decode(orjson.dumps({"choices": [], "usage": usage}))
+    assert delta.usage == TokenUsage(input_tokens=7, output_tokens=2, total_tokens=9)
+    assert delta.finish is None

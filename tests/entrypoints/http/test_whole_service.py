@@ -143,3 +143,21 @@ async def test_a_failure_at_an_engine_is_the_answer_s_status() -> None:
     assert answer.status == 503
     assert answer.json["error"]["code"] == "INFERENCE_MODEL_UNAVAILABLE"
     assert answer.headers["x-should-retry"] == "true"
+
+
+async def test_a_refused_body_is_answered_under_the_clients_own_request_id() -> None:
+    async with portico() as (served, _):
+        refused = await served.post(chat("hi", request_id="mine", zork=1))
+        assert refused.status == 422
+        assert refused.headers["x-request-id"] == "mine"
+        assert orjson.loads(refused.body)["request_id"] == "mine"
+        nobodys = await served.post(chat("hi", request_id="not an id"))
+        assert nobodys.status == 422
+        assert nobodys.headers["x-request-id"] != "not an id"
+
+
+async def test_a_trace_of_zeros_is_refused_and_one_in_capitals_is_taken_in_small_letters() -> None:
+    async with portico() as (served, _):
+        assert (await served.post(chat("hi", trace_id="0" * 32))).status == 422
+        taken = await served.post(chat("hi", trace_id="AB" * 16))
+        assert taken.headers["traceparent"].split("-")[1] == "ab" * 16
