@@ -1,4 +1,4 @@
-"""The yardsticks: a bare FastAPI and aiohttp proxy for JSON, and raw ASGI over aiohttp, without a framework, for streams."""
+"""The yardsticks: a bare FastAPI and aiohttp proxy for JSON, raw ASGI over aiohttp for streams."""
 
 import json
 import sys

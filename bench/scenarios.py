@@ -85,7 +85,7 @@ async def tool_round(bench: Bench) -> Numbers:
 
 
 async def streams(bench: Bench) -> Numbers:
-    """100 streams of 50 chunks at 20 ms, in turn with the bare proxy's. They start one after the other, as clients do."""
+    """100 streams of 50 chunks at 20 ms, in turn with the bare proxy's. They start one after the other."""
     async with (
         open_portico(bench.cores, bench.upstream.port) as portico,
         open_proxy(bench.cores, bench.upstream.port) as proxy,

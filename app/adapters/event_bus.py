@@ -85,7 +85,7 @@ class LiveReader:
             self.close()
             return
         self._waiting.extend(items)
-        if any(type(item.event) in LAST for item in items):
+        if type(items[-1].event) in LAST:
             self._end()
         self._wake()
 
