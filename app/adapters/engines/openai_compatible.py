@@ -8,6 +8,7 @@ the reasoning ones refuse `max_tokens`, which is what every other server knows; 
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -100,7 +101,8 @@ def _choice(hints: ExecutionHints) -> dict[str, Any]:
     return {"tool_choice": choice} if choice else {}
 
 
-def _tool(tool: ToolDefinition) -> dict[str, Any]:
+@lru_cache(maxsize=1024)
+def _tool(tool: ToolDefinition) -> Mapping[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return {"type": "function", "function": function}
 

@@ -17,7 +17,6 @@ StreamingResponse, which cost a third more a chunk.
 
 from asyncio import get_running_loop
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import anyio
 import orjson
@@ -132,5 +131,5 @@ def frame(item: Recorded | Live) -> bytes:
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (item.sequence_number, name, data)
 
 
-def _value(model: BaseModel) -> dict[str, Any]:
-    return model.model_dump(mode="json", by_alias=True)
+def _value(model: BaseModel) -> orjson.Fragment:
+    return orjson.Fragment(model.model_dump_json(by_alias=True))
