@@ -36,7 +36,8 @@ class Recollection:
 
     def row(self, key: str) -> Row | None:
         """The recorded step under that key."""
-        self._asked.add(key)
+        if self._rows:
+            self._asked.add(key)
         return self._rows.get(key)
 
     def began(self, key: str) -> bool:

@@ -11,7 +11,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.bootstrap import Service, open_service
 from app.domain.failures import Code, RequestFailure
@@ -19,7 +19,7 @@ from app.entrypoints.http.catalogue import PAGES, Page
 from app.entrypoints.http.correlation import correlate
 from app.entrypoints.http.errors import problem
 from app.entrypoints.http.execute import Execute
-from app.entrypoints.http.middleware import Direct, EveryAnswer, Gate
+from app.entrypoints.http.middleware import EveryAnswer, Gate
 from app.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
 from app.settings import Settings
 
@@ -28,7 +28,22 @@ Opener = Callable[[Settings], AbstractAsyncContextManager[Service]]
 
 
 class Api(FastAPI):
-    """FastAPI with a description of its own. The docs page loads its scripts from a CDN; the API needs none of it."""
+    """FastAPI with a description of its own, and with one route that goes past it.
+
+    What FastAPI puts around a route is a dozen coroutines, which stay for as long as a stream does, and a wrapper
+    around every frame it sends. So what posts to `EXECUTE` gets `surrounded`, which has what holds for every answer,
+    and nothing else; the router knows the route too, for what it says of other methods. The docs page loads its
+    scripts from a CDN; the API needs none of it.
+    """
+
+    surrounded: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == EXECUTE and scope["method"] == "POST":
+            scope["app"] = self
+            await self.surrounded(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         if not self.openapi_schema:
@@ -42,16 +57,15 @@ def create_app(settings: Settings, opener: Opener = open_service) -> FastAPI:
     It is meant for uvicorn with `http=BoundedProtocol` of `limits`, and for a server that drains `app.state.service`
     before it closes its listener.
     """
-    middleware = [
-        Middleware(EveryAnswer, new_id=_new_id),
-        Middleware(Gate, new_id=_new_id, allowed_hosts=settings.server.allowed_hosts),
-        Middleware(Direct, path=EXECUTE, method="POST", endpoint=Execute()),
-    ]
-    return Api(
+    hosts = settings.server.allowed_hosts
+    api = Api(
         title="Portico",
         version=CONTRACT_VERSION,
         routes=_routes(),
-        middleware=middleware,
+        middleware=[
+            Middleware(EveryAnswer, new_id=_new_id),
+            Middleware(Gate, new_id=_new_id, allowed_hosts=hosts),
+        ],
         exception_handlers={HTTPException: _refuse_route},
         lifespan=_lifespan(settings, opener),
         telemetry=_no_telemetry(),
@@ -59,6 +73,8 @@ def create_app(settings: Settings, opener: Opener = open_service) -> FastAPI:
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
+    api.surrounded = EveryAnswer(Gate(Execute(), new_id=_new_id, allowed_hosts=hosts), new_id=_new_id)
+    return api
 
 
 def _no_telemetry() -> TelemetryConfig:

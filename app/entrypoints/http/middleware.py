@@ -58,24 +58,6 @@ class EveryAnswer:
         await answer(scope, receive, send)
 
 
-class Direct:
-    """The innermost layer: takes one route past the framework's router and what surrounds it.
-
-    That is a dozen coroutines that stay for as long as a stream does, and a wrapper around every frame it sends. The
-    router knows the route too, for what it says of other methods.
-    """
-
-    def __init__(self, app: ASGIApp, *, path: str, method: str, endpoint: ASGIApp) -> None:
-        self._app = app
-        self._path = path
-        self._method = method
-        self._endpoint = endpoint
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_ours = scope["type"] == "http" and scope["path"] == self._path and scope["method"] == self._method
-        await (self._endpoint if is_ours else self._app)(scope, receive, send)
-
-
 class Gate:
     """Refuses requests for hosts that are not ours, and whatever comes on surplus connections but the liveness probe.
 
