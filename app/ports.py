@@ -91,7 +91,8 @@ class Engine(Protocol):
     def profile(self) -> EngineProfile: ...
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        """One try, without retries. Everything that is published goes through `progress` first.
+        """One try, without retries. Everything that is published goes through `progress` first. Options that the
+        profile does not list are not passed on.
 
         Raises: EngineFault. Cancelling it closes whatever it had opened, at once.
         """

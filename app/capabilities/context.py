@@ -69,10 +69,14 @@ def cut_to_fit(
         message = conversation[index]
         if message.role == "tool" and message.content != CUT_MARK:
             cut.append(index)
-            over -= counter.messages([message]) - counter.messages([without_result(message)])
+            over -= counter.messages([message]) - counter.messages([_without_result(message)])
     return tuple(cut)
 
 
-def without_result(message: Message) -> Message:
-    """The tool message with the mark in place of its result."""
+def with_cut(conversation: Sequence[Message], cut: Sequence[int]) -> list[Message]:
+    """The conversation with the mark in place of the results at those indexes."""
+    return [_without_result(message) if index in cut else message for index, message in enumerate(conversation)]
+
+
+def _without_result(message: Message) -> Message:
     return message.model_copy(update={"content": CUT_MARK})

@@ -223,14 +223,15 @@ class SystemError(_Outbound):
 
     @classmethod
     def of(cls, failure: Failure) -> "SystemError":
-        """The failure as clients see it."""
+        """The failure as clients see it; how long to wait, in seconds, stands in `details.retry_after`."""
         cause = failure.__cause__
+        wait = {} if failure.retry_after is None else {"retry_after": failure.retry_after}
         return cls(
             code=failure.code,
             category=failure.category,
             retryable=failure.retryable,
             message=failure.message,
-            details=failure.details,
+            details={**failure.details, **wait},
             caused_by=None if cause is None else cause.code if isinstance(cause, Failure) else type(cause).__name__,
         )
 

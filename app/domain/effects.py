@@ -149,7 +149,6 @@ class AttemptFailed:
     partial: str
     usage: TokenUsage
     duration_ms: float
-    cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,11 +55,10 @@ class Availability:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool as one inference offered it; `unsafe` makes its calls barriers, `retryable` grants the one retry."""
+    """A tool as one inference offered it; `unsafe` makes its calls barriers."""
 
     name: str
     unsafe: bool
-    retryable: bool
 
 
 def waves(names: Sequence[str], unsafe: frozenset[str]) -> list[list[int]]:

@@ -48,7 +48,7 @@ def respond(execution: Execution, state: State, ending: Ending, suspensions: lis
         cost=Cost(amount=tally.cost, currency=currency) if tally.priced else None,
         suspensions=suspensions,
         metadata=_metadata(execution, state),
-        error=None if ending.failure is None else _error(ending.failure),
+        error=None if ending.failure is None else SystemError.of(ending.failure),
     )
 
 
@@ -92,13 +92,6 @@ def _metadata(execution: Execution, state: State) -> ResponseMetadata:
     if state is State.CANCELLED:
         metadata.finish_reason = "cancelled"
     return metadata
-
-
-def _error(failure: Failure) -> SystemError:
-    error = SystemError.of(failure)
-    if failure.retry_after is not None:
-        error.details = {**error.details, "retry_after": failure.retry_after}
-    return error
 
 
 def _suspensions(execution: Execution) -> list[Suspension]:

@@ -39,6 +39,7 @@ from app.domain.events import (
     Event,
     InferenceDelta,
     InferenceRetracted,
+    InferenceStart,
     LifecycleTransition,
 )
 from app.domain.failures import Code, Failure
@@ -310,9 +311,8 @@ class Execution:
         self._recollection.skip(leaf.key)
         if leaf.unsafe:
             self._ask(leaf.unsafe.question)
-        segment = getattr(leaf.start, "segment", None)
-        if segment is not None:
-            self._hold(leaf.key, (InferenceRetracted(segment), leaf.start), leaf.correlation)
+        if isinstance(leaf.start, InferenceStart):
+            self._hold(leaf.key, (InferenceRetracted(leaf.start.segment), leaf.start), leaf.correlation)
 
     async def _act(self, leaf: Leaf) -> Row:
         began_at = self.world.clock.monotonic()

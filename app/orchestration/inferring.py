@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from types import MappingProxyType
 
-from app.capabilities.context import cut_to_fit, exceeded, measure, room, without_result
+from app.capabilities.context import cut_to_fit, exceeded, measure, room, with_cut
 from app.capabilities.failover import decide, transition
 from app.capabilities.inference import candidate
 from app.domain.boundary import ExecutionHints, TokenUsage
@@ -90,8 +90,8 @@ class Inference:
             raise outcome.failure()
         assert isinstance(outcome, Offered)  # noqa: S101 - what an offer can come to
         self._offered = outcome
-        for index in outcome.cut:
-            self._asked.conversation[index] = without_result(self._asked.conversation[index])
+        if outcome.cut:
+            self._asked.conversation[:] = with_cut(self._asked.conversation, outcome.cut)
         max_retries = self._prepared.bounds.max_retries
         who, replied = await decide(self, outcome, max_retries)
         return Inferred(replied.reply, who, self.anchor, outcome, self._at)
@@ -177,10 +177,7 @@ class Inference:
             asked.conversation, turn_starts=asked.turn_starts, over=parts.used - limit, counter=world.counter
         )
         if cut:
-            shortened = list(asked.conversation)
-            for index in cut:
-                shortened[index] = without_result(shortened[index])
-            parts = measure(shortened, tools_tokens, world.counter)
+            parts = measure(with_cut(asked.conversation, cut), tools_tokens, world.counter)
         if parts.used > limit:
             return Refused.by(exceeded(parts, limit))
         fitting = [engine for engine in engines if parts.used <= room(engine)]
@@ -259,7 +256,7 @@ class Trial:
     async def _ask(self, engine: Engine) -> Reply | EngineFault:
         world = self._execution.world
         self._watched = world.watchers.watched(self._execution.header.execution_id)
-        call = EngineCall(self._asked.conversation, self._tools(), _for_engine(self._asked.hints, engine))
+        call = EngineCall(self._asked.conversation, self._tools(), self._asked.hints)
         try:
             return _usable(await engine.attempt(call, self, stream=self._watched))
         except EngineFault as fault:
@@ -282,7 +279,6 @@ class Trial:
             partial="".join(self._text),
             usage=self._used_so_far() if self._text or self._used else NO_USAGE,
             duration_ms=self._ran_ms(),
-            cause=None if fault.__cause__ is None else type(fault.__cause__).__name__,
         )
 
     def _ran_ms(self) -> float:
@@ -303,11 +299,6 @@ def jitter(execution_id: str, key: str) -> float:
 
 def _in_order(engines: Sequence[Engine], first: str | None) -> list[Engine]:
     return sorted(engines, key=lambda engine: engine.profile.name != first)
-
-
-def _for_engine(hints: ExecutionHints, engine: Engine) -> ExecutionHints:
-    allowed = {key: value for key, value in hints.options.items() if key in engine.profile.options}
-    return hints if len(allowed) == len(hints.options) else hints.model_copy(update={"options": allowed})
 
 
 def _usable(reply: Reply) -> Reply:

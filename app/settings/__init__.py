@@ -2,7 +2,6 @@
 
 from app.settings.loading import load_settings
 from app.settings.tables import (
-    DEFAULT_ROUTE,
     AuthSettings,
     EngineSettings,
     FailoverSettings,
@@ -15,7 +14,6 @@ from app.settings.tables import (
 from app.settings.values import ModelUrl, Secret
 
 __all__ = [
-    "DEFAULT_ROUTE",
     "AuthSettings",
     "EngineSettings",
     "FailoverSettings",

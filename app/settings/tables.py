@@ -15,10 +15,10 @@ from pydantic import (
     model_validator,
 )
 
+from app.capabilities.inference import DEFAULT_ROUTE
 from app.domain.failures import Code, ConfigurationFailure
 from app.settings.values import NOT_YET, BaseUrl, ModelUrl, ModelUrlText, Secret, SecretFromFile, SecretFromVariable
 
-DEFAULT_ROUTE = "default"
 _KIB, _MIB = 1024, 1024 * 1024
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]

@@ -64,7 +64,7 @@ OUTCOMES: Sequence[Any] = (
         stages=(StageTrace("ContextGuard", 0.25),),
     ),
     Offered(
-        tools=(OfferedTool("roll_dice", unsafe=False, retryable=True),),
+        tools=(OfferedTool("roll_dice", unsafe=False),),
         candidates=(Candidate("primary", "gpt-4o-mini", (0.15, 0.6)),),
         left_out=(Candidate("backup", "claude"),),
         cut=(3, 4),
@@ -79,7 +79,6 @@ OUTCOMES: Sequence[Any] = (
         partial="tw",
         usage=USAGE,
         duration_ms=3.25,
-        cause="HTTP 429",
     ),
     ToolEnded("[3, 4]", is_error=True, code=Code.TOOL_TIMEOUT, duration_ms=0.1, retry=True),
     Slept(),

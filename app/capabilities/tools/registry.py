@@ -78,7 +78,7 @@ def availability(tool: Tool) -> Availability:
 
 
 def _offered(info: ToolInfo) -> OfferedTool:
-    return OfferedTool(info.name, info.unsafe, info.idempotent)
+    return OfferedTool(info.name, info.unsafe)
 
 
 def _status(tool: Tool) -> ToolStatus:

@@ -71,8 +71,6 @@ def advice(error: boundary.SystemError) -> tuple[Header, ...]:
 def problem(failure: Failure, correlation: Correlation, *extra: Header) -> Answer:
     """The answer to a request that was refused before an execution existed [RFC 9457]."""
     error = boundary.SystemError.of(failure)
-    if failure.retry_after is not None:
-        error.details.setdefault("retry_after", failure.retry_after)
     headers = (PROBLEM, *correlation.headers(), *advice(error), *extra)
     return Answer(failure.status, orjson.dumps(_document(failure, error, correlation.request_id)), headers)
 
