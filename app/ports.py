@@ -72,6 +72,28 @@ class EngineFault(Exception):  # noqa: N818 - a fault is a value the failover re
 
 
 @dataclass(frozen=True, slots=True)
+class EngineCapabilities:
+    """What an engine can do by itself. What it cannot is done another way, by rule, and the answer says so."""
+
+    schema: bool = False
+    """Keeps a JSON Schema while it writes."""
+    schema_with_tools: bool = False
+    """Does so although tools are offered."""
+    grammar: bool = False
+    """Keeps a GBNF grammar while it writes."""
+    tools: bool = True
+    forced_calls: bool = True
+    """Can be made to call one tool."""
+    parallel_tools: bool = True
+    """Reads an answer that asks for several calls."""
+    streaming_usage: bool = True
+    """Can be asked for the usage of a stream."""
+    system_role: bool = True
+    images: bool = True
+    embeddings: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EngineProfile:
     """What is known of a configured engine. `options` are the hints.options keys that may pass through."""
 
@@ -82,6 +104,7 @@ class EngineProfile:
     response_reserve: int
     options: frozenset[str]
     price: tuple[float, float] | None = None
+    capabilities: EngineCapabilities = EngineCapabilities()
 
 
 class Engine(Protocol):

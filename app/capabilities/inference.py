@@ -1,13 +1,32 @@
 """The catalogue of engines and routes: which engines a request's `model` stands for."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from app.domain.boundary import ExecutionHints
 from app.domain.effects import Candidate
 from app.domain.failures import Code, RequestFailure
-from app.ports import Engine
+from app.ports import Engine, EngineCapabilities
 
 DEFAULT_ROUTE = "default"
+CAPABILITIES: Mapping[str, EngineCapabilities] = MappingProxyType(
+    {
+        "openai": EngineCapabilities(schema=True, schema_with_tools=True, embeddings=True),
+        "anthropic": EngineCapabilities(forced_calls=False),
+        "gemini": EngineCapabilities(schema=True, embeddings=True),
+        "ollama": EngineCapabilities(schema=True, forced_calls=False, embeddings=True),
+        "llamacpp": EngineCapabilities(
+            schema=True, grammar=True, tools=False, forced_calls=False, images=False, embeddings=True
+        ),
+        "rehearsal": EngineCapabilities(schema=True, schema_with_tools=True, grammar=True),
+        "scripted": EngineCapabilities(schema=True, schema_with_tools=True, grammar=True),
+    }
+)
+"""What is behind a scheme can do unless the configuration says otherwise.
+
+Anthropic refuses to be made to call a tool beside extended thinking, and keeps a schema as a contract [flow seed]; a
+model of its that keeps one natively is configured so.
+"""
 
 
 class Catalogue:

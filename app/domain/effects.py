@@ -17,7 +17,7 @@ from pydantic import BaseModel, JsonValue
 from app.domain.boundary import ExecutionHints, SystemRequest, TokenUsage
 from app.domain.failures import Code, Failure, failure
 from app.domain.lifecycle import Mode
-from app.domain.messages import Message, ToolCall
+from app.domain.messages import Message, ModelMessage, ToolCall
 from app.domain.tools import OfferedTool, ToolDefinition
 
 PREPARE = "prepare"
@@ -109,7 +109,8 @@ class Offered:
 class Reply:
     """A whole answer of a model, in no provider's dialect.
 
-    `finish_reason` is stop, tool or length; `raw_finish` is the provider's own word where it is none of these.
+    `finish_reason` is stop, tool or length; `raw_finish` is the provider's own word where it is none of these. `kept`
+    is what only this provider can read and wants to be told again.
     """
 
     text: str
@@ -119,10 +120,12 @@ class Reply:
     usage: TokenUsage
     model: str
     reasoning: str = ""
+    kept: tuple[dict[str, Any], ...] = ()
 
-    def message(self) -> Message:
-        """The answer as the next inference is told it."""
-        return Message(role="assistant", content=self.text, tool_calls=list(self.tool_calls) or None)
+    def message(self, provider: str) -> Message:
+        """The answer of that provider as the next inference is told it."""
+        said = {"role": "assistant", "content": self.text, "tool_calls": list(self.tool_calls) or None}
+        return ModelMessage(**said, provider=provider, kept=list(self.kept)) if self.kept else Message(**said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +254,16 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class EngineCall:
-    """What an engine is asked: a whole conversation, the tools offered, the hints."""
+    """What an engine is asked: a whole conversation, the tools offered, the hints.
+
+    At most one of `schema` (JSON Schema) and `grammar` (GBNF) is set, and only for an engine that keeps it by itself.
+    """
 
     messages: Sequence[Message]
     tools: Sequence[ToolDefinition]
     hints: ExecutionHints
+    schema: Mapping[str, Any] | None = None
+    grammar: str | None = None
 
 
 def digest(*parts: object) -> str:

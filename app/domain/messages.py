@@ -73,6 +73,17 @@ class Message(_Value):
         return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
 
 
+class ModelMessage(Message):
+    """An answer of a model with what only the provider that gave it can read, such as signed thoughts.
+
+    `kept` holds blocks in that provider's own form, in the order in which they came. For any other provider it is
+    left out.
+    """
+
+    provider: str = Field(description="The configured name of the engine that answered.")
+    kept: list[dict[str, Any]] = Field(description="What that provider wants to be told again, as it said it.")
+
+
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     """What came of one tool call; `content` is the text the model sees. `code` is set when `is_error` is."""

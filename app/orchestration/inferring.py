@@ -54,7 +54,7 @@ class Asked:
     conversation: list[Message]
     turn_starts: int
     hints: ExecutionHints
-    last_provider: str | None
+    last_provider: str
     fingerprint: str
 
 
@@ -297,7 +297,7 @@ def jitter(execution_id: str, key: str) -> float:
     return int.from_bytes(blake2b(f"{execution_id}:{key}".encode(), digest_size=7).digest()) / 2**56
 
 
-def _in_order(engines: Sequence[Engine], first: str | None) -> list[Engine]:
+def _in_order(engines: Sequence[Engine], first: str) -> list[Engine]:
     return sorted(engines, key=lambda engine: engine.profile.name != first)
 
 

@@ -38,7 +38,7 @@ class Run:
         self._conversation: list[Message] = []
         self._turn_starts = 0
         self._last_reply: Reply | None = None
-        self._last_provider: str | None = None
+        self._last_provider = ""
         self._slots: Sequence[CallSlot] = ()
         self._offered = Offered((), ())
 
@@ -49,7 +49,7 @@ class Run:
         """
         key = self._take()
         first = not self._conversation
-        new = list(added) if self._last_reply is None else [self._last_reply.message(), *added]
+        new = list(added) if self._last_reply is None else [self._last_reply.message(self._last_provider), *added]
         self._conversation += new
         if first:
             self._turn_starts = len(self._conversation)

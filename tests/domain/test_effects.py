@@ -76,7 +76,7 @@ def test_a_refusal_gives_its_failure_back_whole() -> None:
 
 def test_a_reply_is_told_to_the_next_inference_without_empty_calls() -> None:
     call = ToolCall(id="a", name="roll_dice", arguments={"count": 2})
-    silent = Reply("Hi.", (), "stop", "stop", TokenUsage(), "m").message()
-    asking = Reply("", (call,), "tool", "tool_calls", TokenUsage(), "m", reasoning="hidden").message()
+    silent = Reply("Hi.", (), "stop", "stop", TokenUsage(), "m").message("primary")
+    asking = Reply("", (call,), "tool", "tool_calls", TokenUsage(), "m", reasoning="hidden").message("primary")
     assert silent == Message(role="assistant", content="Hi.")
     assert asking == Message(role="assistant", content="", tool_calls=[call])

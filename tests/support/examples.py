@@ -56,7 +56,7 @@ REPLY = Reply(
 
 OUTCOMES: Sequence[Any] = (
     Prepared(
-        messages=(Message(role="user", content="roll"), REPLY.message()),
+        messages=(Message(role="user", content="roll"), REPLY.message("primary")),
         tools=("roll_dice",),
         bounds=Bounds(timeout=600.0, tool_rounds=20, calls_per_reply=32, max_retries=1),
         currency="USD",

@@ -10,7 +10,7 @@ refuse, so that the model hears of its mistake.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ import orjson
 
 from app.domain.boundary import TokenUsage
 from app.domain.effects import NO_USAGE, EngineCall, Reason, Reply
-from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
+from app.domain.messages import UNREADABLE_ARGUMENTS, Message, ModelMessage, ToolCall
 from app.ports import EngineFault, EngineProfile
 
 ARGUMENT_DEPTH: Final = 64
@@ -35,12 +35,26 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """A tool call or the next fragment of one. `arguments` is JSON text; `index` is None where none was given."""
+    """A tool call or the next fragment of one. `arguments` is JSON text; `index` is None where none was given.
+
+    `signature` is what the provider wants to see again with the call; `Answer` keeps it as a block of `call` and
+    `signature`.
+    """
 
     index: int | None
     id: str
     name: str
     arguments: str
+    signature: str = ""
+
+
+class KeptPiece(NamedTuple):
+    """Part of a block that only the provider can read. Pieces of one number are one block: of a key that comes again
+    texts are joined, and anything else replaces what was there.
+    """
+
+    number: int
+    data: Mapping[str, Any]
 
 
 class Delta(NamedTuple):
@@ -58,6 +72,7 @@ class Delta(NamedTuple):
     model: str = ""
     refused: bool = False
     done: bool = False
+    kept: tuple[KeptPiece, ...] = ()
 
 
 class Dialect(Protocol):
@@ -103,6 +118,7 @@ class Dialect(Protocol):
 class _OpenCall:
     id: str
     name: str
+    signature: str
     arguments: list[str] = field(default_factory=list)
 
 
@@ -118,6 +134,7 @@ class Answer:
         self._finish: str | None = None
         self._usage = NO_USAGE
         self._model = ""
+        self._kept: dict[int, dict[str, Any]] = {}
         self._refused = False
         self.done = False
         """Whether the end of the stream was seen; nothing behind it counts."""
@@ -140,6 +157,8 @@ class Answer:
             self._reasoning.append(delta.reasoning)
         for piece in delta.calls:
             self._add_call(piece)
+        for number, data in delta.kept:
+            _join(self._kept.setdefault(number, {}), data)
         if delta.finish is not None:
             self._finish = delta.finish
         if delta.usage is not None:
@@ -162,23 +181,30 @@ class Answer:
         calls = self._tool_calls(truncated=ending == "length")
         return Reply(
             text="".join(self._text),
-            reasoning="".join(self._reasoning),
             tool_calls=calls,
             finish_reason="tool" if calls and ending == "stop" else ending,
             raw_finish="" if raw in self._finishes else raw,
             usage=self._usage,
             model=self._model or model,
+            reasoning="".join(self._reasoning),
+            kept=(*self._kept.values(), *self._signatures(calls)),
         )
+
+    def _signatures(self, calls: Sequence[ToolCall]) -> Iterator[dict[str, Any]]:
+        for call, told in zip(self._calls, calls, strict=True):
+            if call.signature:
+                yield {"call": told.id, "signature": call.signature}
 
     def _add_call(self, piece: CallPiece) -> None:
         call = self._continued(piece)
         if call is None:
-            call = _OpenCall(piece.id, piece.name)
+            call = _OpenCall(piece.id, piece.name, piece.signature)
             self._calls.append(call)
         if piece.index is not None:
             self._slots[piece.index] = call
         call.id = call.id or piece.id
         call.name = call.name or piece.name
+        call.signature = call.signature or piece.signature
         call.arguments.append(piece.arguments)
 
     def _continued(self, piece: CallPiece) -> _OpenCall | None:
@@ -204,6 +230,16 @@ class Answer:
         if len({call.id for call in calls}) < len(calls):
             raise malformed("the reply holds two tool calls with one id")
         return calls
+
+
+def _join(block: dict[str, Any], data: Mapping[str, Any]) -> None:
+    for key, value in data.items():
+        block[key] = block.get(key, "") + value if isinstance(value, str) else value
+
+
+def kept_of(message: Message) -> Sequence[dict[str, Any]]:
+    """What this provider said in that message and wants to be told again; nothing for other people's messages."""
+    return message.kept if isinstance(message, ModelMessage) else ()
 
 
 def malformed(message: str) -> EngineFault:
