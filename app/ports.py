@@ -204,10 +204,23 @@ class EventSink(Protocol):
 
 
 class Subscription(Protocol):
-    """A live reader of one execution, behind a bounded queue."""
+    """A live reader of one execution, behind a bounded queue. It is read by `next`, or by `notify` and `take`."""
 
     async def next(self) -> Sequence[Recorded | Live]:
         """All that waits, at least one; empty when the subscription ended."""
+        ...
+
+    def notify(self, callback: Callable[[], None] | None) -> None:
+        """Calls back whenever something has arrived or the subscription has ended, at once and so in few steps."""
+        ...
+
+    def take(self) -> Sequence[Recorded | Live]:
+        """All that waits, without waiting."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will arrive than what waits."""
         ...
 
     @property

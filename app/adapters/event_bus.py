@@ -7,6 +7,7 @@ event, or `execution.suspended`, a subscription ends by itself.
 
 from asyncio import Future, get_running_loop
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from app.domain.events import LAST, Live, Recorded
 from app.ports import EventSink
@@ -65,18 +66,18 @@ class EventBus:
 
 
 class LiveReader:
-    """Implements `ports.Subscription`; one task at a time may wait in `next`."""
+    """Implements `ports.Subscription`."""
 
-    __slots__ = ("_capacity", "_ended", "_leave", "_waiting", "_waker", "execution_id", "overflowed")
+    __slots__ = ("_capacity", "_leave", "_notify", "_waiting", "ended", "execution_id", "overflowed")
 
     def __init__(self, execution_id: str, capacity: int, leave: Callable[["LiveReader"], None]) -> None:
         self.execution_id = execution_id
         self.overflowed = False
+        self.ended = False
         self._capacity = capacity
         self._leave = leave
-        self._ended = False
         self._waiting: list[Recorded | Live] = []
-        self._waker: Future[None] | None = None
+        self._notify: Callable[[], None] | None = None
 
     def offer(self, items: Sequence[Recorded | Live]) -> None:
         """Queues all of them, or drops the reader with everything that waits when there is no room."""
@@ -87,25 +88,37 @@ class LiveReader:
         self._waiting.extend(items)
         if type(items[-1].event) in LAST:
             self._end()
-        self._wake()
+        self._tell()
 
-    async def next(self) -> Sequence[Recorded | Live]:
-        while not self._waiting and not self._ended:
-            self._waker = get_running_loop().create_future()
-            await self._waker
+    def notify(self, callback: Callable[[], None] | None) -> None:
+        self._notify = callback
+
+    def take(self) -> Sequence[Recorded | Live]:
         taken, self._waiting = self._waiting, []
         return taken
+
+    async def next(self) -> Sequence[Recorded | Live]:
+        if not self._waiting and not self.ended:
+            arrived = get_running_loop().create_future()
+            self.notify(partial(_resolve, arrived))
+            await arrived
+        return self.take()
 
     def close(self) -> None:
         self._waiting = []
         self._end()
-        self._wake()
+        self._tell()
 
     def _end(self) -> None:
-        if not self._ended:
-            self._ended = True
+        if not self.ended:
+            self.ended = True
             self._leave(self)
 
-    def _wake(self) -> None:
-        if self._waker is not None and not self._waker.done():
-            self._waker.set_result(None)
+    def _tell(self) -> None:
+        if self._notify is not None:
+            self._notify()
+
+
+def _resolve(arrived: Future[None]) -> None:
+    if not arrived.done():
+        arrived.set_result(None)

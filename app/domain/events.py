@@ -218,26 +218,6 @@ class Live(NamedTuple):
     event: InferenceDelta
 
 
-def wire(item: Recorded | Live) -> dict[str, Any]:
-    """The event as the contract's section 5 shows it, ready for JSON; optional fields of a delta only when set."""
-    event = item.event
-    correlation = item.correlation
-    head: dict[str, Any] = {} if isinstance(item, Live) else {"sequence_number": item.sequence_number}
-    head["type"] = event.type
-    head["request_id"] = correlation.request_id
-    head["session_id"] = correlation.session_id
-    head["trace_id"] = correlation.trace_id
-    head["span_id"] = correlation.span_id
-    head["parent_span_id"] = correlation.parent_span_id
-    head["caused_by"] = correlation.caused_by
-    head["timestamp"] = timestamp(item.at)
-    for name in FIELDS[type(event)]:
-        value = getattr(event, name)
-        if value is not None or name not in _ABSENT_WHEN_NONE:
-            head[name] = value
-    return head
-
-
 def timestamp(at: float) -> str:
     """Unix seconds as RFC 3339 UTC with microseconds."""
     seconds, microseconds = divmod(round(at * 1_000_000), 1_000_000)
@@ -267,4 +247,3 @@ EVENT_TYPES: tuple[type[Any], ...] = (
 FIELDS: Mapping[type[Any], tuple[str, ...]] = MappingProxyType(
     {kind: tuple(field.name for field in fields(kind)) for kind in EVENT_TYPES}
 )
-_ABSENT_WHEN_NONE = frozenset({"text", "reasoning"})

@@ -79,6 +79,19 @@ async def test_a_reader_that_waits_is_woken() -> None:
     assert len(got) == 2
 
 
+def test_a_reader_is_notified_of_all_that_arrives_and_of_its_end() -> None:
+    bus = Bench().bus
+    reader = bus.watch("a")
+    told: list[tuple[int, bool]] = []
+    reader.notify(lambda: told.append((len(reader.take()), reader.ended)))
+    bus.publish("a", [*recorded(MOVED, STARTED), live()])
+    bus.publish("a", recorded(COMPLETED))
+    assert told == [(3, False), (1, True)]
+    reader.notify(None)
+    reader.close()
+    assert told == [(3, False), (1, True)]
+
+
 async def test_a_reader_hears_only_its_own_execution() -> None:
     bus = Bench().bus
     reader = bus.watch("a")

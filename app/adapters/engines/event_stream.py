@@ -26,6 +26,9 @@ class EventStream:
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of the events that this piece completes, in order. Raises: EngineFault."""
+        if self._is_one_event(piece):
+            self._fresh = False
+            return [piece[6:-2]]
         if self._after_cr or b"\r" in piece:
             piece = self._with_newlines(piece)
         if b"\n" not in piece:
@@ -38,6 +41,17 @@ class EventStream:
             self._fresh = False
             lines[0] = lines[0].removeprefix(BOM)
         return [data for data in self._events(lines) if data]
+
+    def _is_one_event(self, piece: bytes) -> bool:
+        """Whether it is what nearly every piece of a stream is: one event of one line, no more and no less."""
+        return (
+            len(b"data: \n\n") < len(piece) <= self._line_bytes
+            and piece.startswith(b"data: ")
+            and piece.find(b"\n") == len(piece) - 2
+            and piece.endswith(b"\n")
+            and b"\r" not in piece
+            and not (self._line or self._data or self._after_cr)
+        )
 
     def _with_newlines(self, piece: bytes) -> bytes:
         if self._after_cr:

@@ -19,11 +19,11 @@ changes nothing any more.
 
 import io
 from asyncio import get_running_loop
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import aiohttp
 import anyio
@@ -33,6 +33,7 @@ import orjson
 from app.adapters.engines.dialect import Answer, Delta, Dialect, malformed
 from app.adapters.engines.event_stream import EventStream
 from app.adapters.engines.http_session import fault_of
+from app.adapters.engines.json_lines import JsonLines
 from app.adapters.engines.retry_after import retry_after
 from app.domain.effects import EngineCall, Reason, Reply
 from app.ports import Clock, EngineFault, EngineProfile, Progress
@@ -43,6 +44,9 @@ LINGER = 0.1
 OFF_LOOP_BYTES = 64 * 2**10
 WHOLE_BODY_BYTES = 2**20
 REACHED = frozenset({200, 404})
+_Splitter: TypeAlias = type[EventStream] | type[JsonLines]
+STREAMED: Final[Mapping[str, _Splitter]] = {"text/event-stream": EventStream, "application/x-ndjson": JsonLines}
+"""What cuts a stream, by its media type. Anything else is read as one JSON body."""
 _Request: TypeAlias = AbstractAsyncContextManager[aiohttp.ClientResponse]
 _Read: TypeAlias = Callable[[aiohttp.ClientResponse], Awaitable[None]]
 
@@ -152,8 +156,9 @@ class HttpEngine:
             raise await self._refusal(response)
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise malformed("the reply is compressed, which was not asked for")
-        if response.headers.get("Content-Type", "").lower().startswith("text/event-stream"):
-            await reading.events(response.content)
+        media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if media_type in STREAMED:
+            await reading.events(response.content, STREAMED[media_type])
         else:
             await reading.document(response.content)
 
@@ -185,6 +190,7 @@ class _Reading:
         self.answer = Answer(dialect.finishes)
         self.scope = anyio.CancelScope(deadline=first)
         self._late: Delta | None = None
+        self._moves_at = 0.0
 
     def reply(self, model: str) -> Reply:
         """The whole reply. A JSON body that was to be a stream is published here, once it is known to be sound."""
@@ -195,11 +201,12 @@ class _Reading:
             self._publish(self._late)
         return reply
 
-    async def events(self, content: aiohttp.StreamReader) -> None:
-        """Reads a stream to its end marker."""
-        stream = EventStream(self._caps.line)
+    async def events(self, content: aiohttp.StreamReader, splitter: _Splitter) -> None:
+        """Reads a stream to its end marker. The empty piece at the end of a body is for the splitter too."""
+        stream = splitter(self._caps.line)
         received = 0
-        while piece := await content.readany():
+        while True:
+            piece = await content.readany()
             received = self._counted(received, piece)
             for data in stream.feed(piece):
                 delta = self._dialect.decode_chunk(data)
@@ -208,6 +215,8 @@ class _Reading:
                 if self.answer.done:
                     await _linger(content)
                     return
+            if not piece:
+                return
             if self.answer.begun:
                 self._rest()
 
@@ -250,10 +259,10 @@ class _Reading:
 
     def _rest(self) -> None:
         """Waits `idle` from now on, or a fiftieth more, for moving the deadline at every read costs 10 µs each."""
-        least = self._now() + self._idle
-        most = min(self._end, least + self._idle / 50)
-        if not min(self._end, least) <= self.scope.deadline <= most:
-            self.scope.deadline = most
+        now = self._now()
+        if now >= self._moves_at:
+            self._moves_at = now + self._idle / 50
+            self.scope.deadline = min(self._end, self._moves_at + self._idle)
 
 
 def _payload(body: dict[str, Any]) -> bytes | io.BytesIO:

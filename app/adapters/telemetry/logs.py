@@ -77,9 +77,10 @@ class LogSink:
         }
 
     def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
-        for item in items:
-            if self._verbose:
+        if self._verbose:
+            for item in items:
                 self._tell(execution_id, item)
+        for item in items:
             handler = self._handlers.get(type(item.event))
             if handler is not None:
                 handler(execution_id, item.at, item.event)

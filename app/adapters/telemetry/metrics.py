@@ -199,6 +199,7 @@ class MetricsSink:
         self._inference_seconds = book.histograms("portico_inference_duration_seconds")
         self._first_delta_seconds = book.histograms("portico_inference_first_delta_seconds")
         self._deltas = book.counter("portico_inference_deltas_total")
+        self._unsaid_deltas = 0
         self._retractions = book.counter("portico_inference_retractions_total")
         self._tokens = book.counters("portico_tokens_total")
         self._tool_calls = book.counters("portico_tool_calls_total")
@@ -250,6 +251,8 @@ class MetricsSink:
 
     def render(self) -> tuple[bytes, str]:
         """All series in the text format, and its content type."""
+        self._deltas.inc(self._unsaid_deltas)
+        self._unsaid_deltas = 0
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
     def _run(self, execution_id: str) -> _Run:
@@ -276,7 +279,7 @@ class MetricsSink:
         self._run(execution_id).attempts[event.segment] = _Attempt(event.provider, at)
 
     def _streamed(self, execution_id: str, at: float, event: events.InferenceDelta) -> None:
-        self._deltas.inc()
+        self._unsaid_deltas += 1
         attempt = self._attempts(execution_id).get(event.segment)
         if attempt is not None and attempt.silent:
             attempt.silent = False

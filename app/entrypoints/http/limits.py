@@ -10,6 +10,7 @@ of a body is bounded, and a proxy in front must do the rest.
 
 import socket
 from asyncio import BaseTransport, TimerHandle
+from collections.abc import Callable
 from typing import Any, cast
 
 from starlette.types import Receive, Scope
@@ -37,7 +38,9 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(cast(Any, transport))
         limit, self.limit_concurrency = self.limit_concurrency, None
         surplus = limit is not None and len(self.connections) > limit
-        self._connection = {_CONNECTION: {"abort": self.transport.abort, "surplus": surplus}}
+        self._connection = {
+            _CONNECTION: {"abort": self.transport.abort, "surplus": surplus, "has_room": self._has_room}
+        }
         self._unanswered: list[RequestResponseCycle] = []
         self._receiving = True
         self._framing_bytes = 0
@@ -81,6 +84,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._framing_bytes = 0
         super().on_message_complete()
 
+    def _has_room(self) -> bool:
+        return not self.flow.write_paused
+
     def _arm(self) -> None:
         self._deadline_timer = self.loop.call_later(RECEIVE_SECONDS, self._expired)
 
@@ -101,6 +107,12 @@ def is_surplus(scope: Scope) -> bool:
     """Whether the request came on a connection beyond the limit."""
     connection: dict[str, Any] = scope.get("extensions", {}).get(_CONNECTION, {})
     return bool(connection.get("surplus", False))
+
+
+def room_of(scope: Scope) -> Callable[[], bool]:
+    """What says whether the request's connection takes more at once; under another server, always that it does not."""
+    has_room: Callable[[], bool] = scope.get("extensions", {}).get(_CONNECTION, {}).get("has_room", lambda: False)
+    return has_room
 
 
 async def cut_off(scope: Scope, receive: Receive) -> None:

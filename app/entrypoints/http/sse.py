@@ -4,15 +4,16 @@ Theory of operation
 
 1. A recorded event is a frame of `id:`, `event:` and `data:`; a delta has no number and so no `id:`. Frames that wait
    together are sent together, and the frame that ends the execution ends the response with it.
-2. The writer only takes from the subscription and sends. All that is rare has a second task beside it, the attendant:
-   the client's leaving, a comment after `SILENCE_SECONDS` without a word, and the end of patience with a client that
-   takes nothing for `SEND_SECONDS`. They share one timestamp, so a frame costs no timer.
-3. A client that leaves cancels the execution. A reader that we drop, because its queue overflowed or it takes
+2. One task listens for the client's leaving and for `SILENCE_SECONDS` without a word. What arrives meanwhile is sent
+   past it, in one step and without waking it, as long as the server has room; that is the usual case by far.
+3. Without room the task stops listening and sends, waiting at most `SEND_SECONDS` for a client that takes nothing.
+   A server that does not say whether there is room is always sent to in that way.
+4. A client that leaves cancels the execution. A reader that we drop, because its queue overflowed or it takes
    nothing, does not; the first is told to come back with a `retry:` line, the second is cut off.
-4. A subscription that ends without a last event, and whatever ends while the service is stopping, gets that line too.
+5. A subscription that ends without a last event, and whatever ends while the service is stopping, gets that line too.
 
-Refused: a timeout around each wait for the next event, which costs more than the frame it waits for; sse-starlette and
-StreamingResponse, which cost a third more a chunk.
+Refused: a task that takes from the subscription and sends, which costs as much a chunk as reading it upstream; a
+timeout around each wait; sse-starlette and StreamingResponse, which cost a third more a chunk.
 """
 
 from asyncio import get_running_loop
@@ -20,13 +21,12 @@ from collections.abc import Callable, Sequence
 
 import anyio
 import orjson
-from anyio.abc import TaskGroup
 from pydantic import BaseModel
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from app.domain.events import LAST, Live, Recorded, wire
+from app.domain.events import CorrelationContext, Event, InferenceDelta, Live, Recorded, timestamp
 from app.entrypoints.http.correlation import Correlation
-from app.entrypoints.http.limits import cut_off
+from app.entrypoints.http.limits import cut_off, room_of
 from app.orchestration.facade import Running
 from app.ports import Subscription
 
@@ -34,6 +34,7 @@ SILENCE_SECONDS = 15.0
 SEND_SECONDS = 20.0
 KEEP_ALIVE = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
+_SENT = object()
 
 
 class EventStream:
@@ -44,72 +45,97 @@ class EventStream:
         self._running = running
         self._subscription = subscription
         self._stopping = stopping
-        self._now = get_running_loop().time
-        self._touched_at = self._now()
-        self._sending = False
-        self._cut_off = False
+        self._frames = Frames()
+        self._loop = get_running_loop()
+        self._sent_at = self._loop.time()
+        self._scope: anyio.CancelScope | None = None
+        self._woken = False
         self._over = False
+        self._fault: Exception | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._send = send
+        self._has_room = room_of(scope)
         self._running.when_done(self._end_without_response)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self._headers()})
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._attend, receive, send, group)
-                await self._write(send)
-                group.cancel_scope.cancel()
-        finally:
-            self._subscription.close()
-        if self._cut_off:
-            await cut_off(scope, receive)
-
-    async def _write(self, send: Send) -> None:
-        while not self._over:
-            await self._put(send, self._frames(await self._subscription.next()))
-
-    def _frames(self, items: Sequence[Recorded | Live]) -> bytes:
-        self._over = not items or type(items[-1].event) in LAST
-        data = b"".join([frame(item) for item in items])
-        return RETRY + data if self._over and (not items or self._stopping()) else data
-
-    async def _put(self, send: Send, data: bytes) -> None:
-        self._touched_at = self._now()
-        self._sending = True
-        await send({"type": "http.response.body", "body": data, "more_body": not self._over})
-        self._sending = False
-
-    async def _attend(self, receive: Receive, send: Send, group: TaskGroup) -> None:
-        while True:
-            with anyio.move_on_after(self._patience()):
-                if (await receive())["type"] == "http.disconnect":
-                    self._client_left()
+            self._subscription.notify(self._wake)
+            while not self._over:
+                message = self._message() or self._keep_alive()
+                if message is None:
+                    if await self._client_leaves(receive):
+                        break
+                elif not await self._takes(message):
+                    await cut_off(scope, receive)
                     break
-            if self._patience() > 0:
-                continue
-            if self._sending:
-                self._cut_off = True
-                break
-            self._touched_at = self._now()
-            group.start_soon(self._keep_alive, send)
-        group.cancel_scope.cancel()
+        finally:
+            self._subscription.notify(None)
+            self._subscription.close()
 
-    async def _keep_alive(self, send: Send) -> None:
-        if not self._over:
-            await self._put(send, KEEP_ALIVE)
+    async def _client_leaves(self, receive: Receive) -> bool:
+        """Listens until the client leaves, which is True, or this task has to send or to end."""
+        with anyio.CancelScope(deadline=self._sent_at + SILENCE_SECONDS) as self._scope:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            if not self._over:
+                self._running.cancel()
+            return True
+        self._scope = None
+        if self._fault is not None:
+            raise self._fault
+        return False
 
-    def _client_left(self) -> None:
-        """Also said by a server once everything was sent, which cancels nothing."""
-        if not self._over:
-            self._running.cancel()
+    async def _takes(self, message: Message) -> bool:
+        """Whether the client takes it in time."""
+        with anyio.move_on_after(SEND_SECONDS) as patience:
+            await self._send(message)
+        self._sent_at = self._loop.time()
+        return not patience.cancelled_caught
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon(self._arrived)
+
+    def _arrived(self) -> None:
+        """Sends what waits while the task listens."""
+        self._woken = False
+        if self._scope is None:
+            return
+        try:
+            if self._has_room() and not self._send_at_once():
+                return
+        except Exception as fault:  # noqa: BLE001 - the task raises it, whose stream it breaks; the loop would only log it
+            self._fault = fault
+        self._scope.cancel()
+
+    def _send_at_once(self) -> bool:
+        """Whether that was the end. Waiting for room is all that a server's `send` waits for."""
+        message = self._message()
+        if message is not None:
+            self._sent_at = self._loop.time()
+            if next(self._send(message).__await__(), _SENT) is not _SENT:
+                raise RuntimeError("the server waits although it has room")
+        return self._over
+
+    def _message(self) -> Message | None:
+        items = self._subscription.take()
+        self._over = self._subscription.ended
+        if not items and not self._over:
+            return None
+        data = self._frames.of(items)
+        if self._over and (not items or self._stopping()):
+            data = RETRY + data
+        return _body(data, more=not self._over)
+
+    def _keep_alive(self) -> Message | None:
+        silent = self._loop.time() >= self._sent_at + SILENCE_SECONDS
+        return _body(KEEP_ALIVE) if silent and not self._over else None
 
     def _end_without_response(self) -> None:
         """A bug ended the execution: no last event comes."""
         if self._running.response is None:
             self._subscription.close()
-
-    def _patience(self) -> float:
-        """Seconds until the attendant has to act."""
-        return self._touched_at + (SEND_SECONDS if self._sending else SILENCE_SECONDS) - self._now()
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         running = self._running
@@ -122,14 +148,41 @@ class EventStream:
         ]
 
 
-def frame(item: Recorded | Live) -> bytes:
-    """One event as the contract frames it."""
-    data = orjson.dumps(wire(item), default=_value)
-    name = item.event.type.encode()
-    if isinstance(item, Live):
-        return b"event: %b\ndata: %b\n\n" % (name, data)
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (item.sequence_number, name, data)
+class Frames:
+    """Events as the contract frames them. The ids that an event shares with the one before are encoded once."""
+
+    def __init__(self) -> None:
+        self._correlation: CorrelationContext | None = None
+        self._ids = b""
+
+    def of(self, items: Sequence[Recorded | Live]) -> bytes:
+        """The frames of these events, one after the other."""
+        return b"".join([self._frame(item) for item in items])
+
+    def _frame(self, item: Recorded | Live) -> bytes:
+        event = item.event
+        if item.correlation is not self._correlation:
+            self._correlation = item.correlation
+            self._ids = orjson.dumps(item.correlation)[1:-1]
+        name = event.type.encode()
+        data = b'"type":"%b",%b,"timestamp":"%b",%b' % (name, self._ids, timestamp(item.at).encode(), _fields(event))
+        if isinstance(item, Live):
+            return b"event: %b\ndata: {%b\n\n" % (name, data)
+        number = item.sequence_number
+        return b'id: %d\nevent: %b\ndata: {"sequence_number":%d,%b\n\n' % (number, name, number, data)
+
+
+def _fields(event: Event | InferenceDelta) -> bytes:
+    """The event's own fields as the rest of an object; a delta has only what it says."""
+    if isinstance(event, InferenceDelta):
+        said = {"segment": event.segment, "offset": event.offset, "text": event.text, "reasoning": event.reasoning}
+        return orjson.dumps({name: value for name, value in said.items() if value is not None})[1:]
+    return orjson.dumps(event, default=_value)[1:]
 
 
 def _value(model: BaseModel) -> orjson.Fragment:
     return orjson.Fragment(model.model_dump_json(by_alias=True))
+
+
+def _body(data: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}

@@ -1,16 +1,24 @@
 """An execution's events as they happen: frames, silence, and every way a reader can end."""
 
 import socket
+from asyncio import get_running_loop
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import anyio
+import anyio.lowlevel
 import orjson
 import pytest
+from starlette.types import Message, Scope
 
+from app.adapters.event_bus import EventBus
+from app.domain.boundary import SystemRequest
 from app.domain.events import ExecutionSuspended, LifecycleTransition
 from app.domain.lifecycle import State
 from app.entrypoints.http import sse
+from app.entrypoints.http.sse import EventStream
+from app.orchestration.facade import Running
 from tests.entrypoints.http.fakes import SPAN, TRACE, FakeRunning, FakeService, fake_app, response
 from tests.entrypoints.http.waiting import gone, started
 from tests.support.service import Connection, Served, request_bytes, serving
@@ -192,6 +200,72 @@ async def test_a_hundred_streams_at_once_are_each_answered() -> None:
             group.start_soon(served.post, CHAT, {"Accept": "text/event-stream"})
     assert len(service.facade.running) == 100
     assert sse.SILENCE_SECONDS == 15
+
+
+class OtherServer:
+    """A server that does not say whether it has room, and whose client leaves when the test says so."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.left = anyio.Event()
+        self.may_take = anyio.Event()
+        self.may_take.set()
+
+    async def receive(self) -> Message:
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        await self.may_take.wait()
+        await anyio.lowlevel.checkpoint()
+        if message["type"] == "http.response.body":
+            self.bodies.append(message["body"])
+
+    async def reads(self, running: FakeRunning, scope: Scope | None = None) -> None:
+        assert running.subscription is not None
+        stream = EventStream(cast("Running", running), running.subscription, stopping=lambda: False)
+        await stream(scope or {"type": "http"}, self.receive, self.send)
+
+
+def executing() -> FakeRunning:
+    bus = EventBus([], capacity=100, on_fault=print, on_drop=lambda: None)
+    return FakeRunning(SystemRequest.model_validate_json(CHAT), bus.watch("r"), bus)
+
+
+async def test_a_server_that_does_not_say_whether_it_has_room_is_waited_for() -> None:
+    server, running = OtherServer(), executing()
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.reads, running)
+        await anyio.wait_all_tasks_blocked()
+        running.streams("a")
+        await anyio.wait_all_tasks_blocked()
+        server.may_take = anyio.Event()
+        running.streams("b")
+        await anyio.wait_all_tasks_blocked()
+        running.streams("c")
+        server.may_take.set()
+        running.ends()
+    assert [body.count(b"\n\n") for body in server.bodies] in ([1, 1, 2], [1, 3])
+    assert b"execution.completed" in server.bodies[-1]
+    assert not running.cancelled
+
+
+async def test_under_any_server_silence_is_broken_and_a_client_that_leaves_cancels() -> None:
+    server, running = OtherServer(), executing()
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.reads, running)
+        await anyio.sleep(31)
+        server.left.set()
+    assert server.bodies == [sse.KEEP_ALIVE, sse.KEEP_ALIVE]
+    assert running.cancelled
+
+
+async def test_a_server_that_waits_although_it_has_room_breaks_its_stream_and_no_other() -> None:
+    server, running = OtherServer(), executing()
+    scope = {"type": "http", "extensions": {"portico.connection": {"has_room": lambda: True}}}
+    get_running_loop().call_later(1, running.streams, "a")
+    with pytest.raises(RuntimeError, match="although it has room"):
+        await server.reads(running, scope)
 
 
 def shrink(served: Served) -> None:
