@@ -6,7 +6,7 @@ Here alone a port and its adapter are named in one breath: an engine, a tool or 
 import gc
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -17,9 +17,15 @@ from pydantic import BaseModel, Field
 
 from app.adapters.clock import SystemClock
 from app.adapters.durable.inline import InlineRunner
+from app.adapters.engines.anthropic import Messages
+from app.adapters.engines.dialect import Dialect
+from app.adapters.engines.gemini import GenerateContent
 from app.adapters.engines.http_engine import Caps, Endpoint, HttpEngine, Timeouts
 from app.adapters.engines.http_session import open_session
+from app.adapters.engines.ollama import OllamaChat
 from app.adapters.engines.openai_compatible import ChatCompletions
+from app.adapters.engines.openai_models import needs_responses
+from app.adapters.engines.openai_responses import Responses
 from app.adapters.engines.rehearsal import RehearsalEngine
 from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.entropy import SystemEntropy
@@ -30,7 +36,7 @@ from app.adapters.telemetry.logs import LogSink, open_logger, route_stdlib
 from app.adapters.telemetry.metrics import MetricsSink
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.capabilities.failover import FailoverPolicy, ProviderHealth
-from app.capabilities.inference import Catalogue
+from app.capabilities.inference import CAPABILITIES, Catalogue
 from app.capabilities.tokens import EstimatingCounter
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
@@ -181,19 +187,42 @@ class Making:
     clock: Clock
     session: ClientSession
 
+    @property
+    def timeouts(self) -> Timeouts:
+        """How long this engine is waited for."""
+        failover = self.settings.failover
+        return Timeouts(
+            connect=failover.connect_timeout,
+            attempt=failover.attempt_timeout,
+            first_token=failover.first_token_timeout,
+            idle=failover.idle_timeout,
+        )
+
+
+def _http(making: Making, dialect: Dialect) -> Engine:
+    address = making.engine.model.address
+    base_url = making.engine.base_url or (f"http://{address}" if address else dialect.base_url)
+    caps = Caps(making.settings.limits.upstream_bytes, making.settings.limits.upstream_line_bytes)
+    endpoint = Endpoint(base_url, making.engine.api_key.read, making.timeouts, caps)
+    return HttpEngine(making.profile, dialect, endpoint=endpoint, session=making.session, clock=making.clock)
+
 
 def _openai(making: Making) -> Engine:
-    failover = making.settings.failover
-    timeouts = Timeouts(
-        connect=failover.connect_timeout,
-        attempt=failover.attempt_timeout,
-        first_token=failover.first_token_timeout,
-        idle=failover.idle_timeout,
-    )
-    base_url = making.engine.base_url or ChatCompletions.base_url
-    caps = Caps(making.settings.limits.upstream_bytes, making.settings.limits.upstream_line_bytes)
-    endpoint = Endpoint(base_url, making.engine.api_key.read, timeouts, caps)
-    return HttpEngine(making.profile, ChatCompletions(), endpoint=endpoint, session=making.session, clock=making.clock)
+    """OpenAI speaks two dialects; the others that use this scheme speak the older."""
+    api = making.engine.api or ("responses" if needs_responses(making.profile.model) else "chat_completions")
+    return _http(making, Responses() if api == "responses" else ChatCompletions())
+
+
+def _anthropic(making: Making) -> Engine:
+    return _http(making, Messages())
+
+
+def _gemini(making: Making) -> Engine:
+    return _http(making, GenerateContent())
+
+
+def _ollama(making: Making) -> Engine:
+    return _http(making, OllamaChat())
 
 
 def _scripted(making: Making) -> Engine:
@@ -205,7 +234,14 @@ def _rehearsal(making: Making) -> Engine:
 
 
 ENGINES: Mapping[str, Callable[[Making], Engine]] = MappingProxyType(
-    {"openai": _openai, "scripted": _scripted, "rehearsal": _rehearsal}
+    {
+        "openai": _openai,
+        "anthropic": _anthropic,
+        "gemini": _gemini,
+        "ollama": _ollama,
+        "scripted": _scripted,
+        "rehearsal": _rehearsal,
+    }
 )
 """What speaks to which scheme of a model URL."""
 
@@ -220,5 +256,6 @@ def _engine(name: str, settings: Settings, clock: Clock, session: ClientSession)
         response_reserve=engine.response_reserve,
         options=frozenset(engine.options),
         price=None if engine.price is None else (engine.price.input, engine.price.output),
+        capabilities=replace(CAPABILITIES[engine.model.scheme], **engine.capabilities),
     )
     return ENGINES[profile.scheme](Making(engine, profile, settings, clock, session))

@@ -126,6 +126,22 @@ class Engine(Protocol):
         ...
 
 
+class Embedder(Protocol):
+    """Whoever turns texts into vectors."""
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """One vector a text, in order. Raises: EngineFault, also when the provider makes none."""
+        ...
+
+
+class ExactCounter(Protocol):
+    """Whoever knows, rather than estimates, how many tokens a model reads."""
+
+    async def count(self, call: EngineCall) -> int | None:
+        """Tokens; None when the provider does not say. Raises: EngineFault."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a running tool may know. `seconds_left` is the time it has; `entropy` and `clock` are the only ones."""

@@ -23,7 +23,7 @@ def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def load(text: str = "", **environ: str) -> Settings:
     Path("given.toml").write_text(text)
-    return load_settings(environ, Path("given.toml"))
+    return load_settings(environ, Path("given.toml"), local_model=lambda: None)
 
 
 def refusal(text: str = "", **environ: str) -> str:
@@ -34,7 +34,7 @@ def refusal(text: str = "", **environ: str) -> str:
 
 
 def test_the_defaults_are_those_of_the_contract() -> None:
-    assert json.loads(load_settings({}).model_dump_json()) == {
+    assert json.loads(load_settings({}, local_model=lambda: None).model_dump_json()) == {
         "server": {
             "host": "127.0.0.1",
             "port": 8080,
@@ -79,6 +79,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
                 "response_reserve": 4096,
                 "options": [],
                 "price": None,
+                "api": None,
+                "capabilities": {},
             }
         },
         "routes": {"default": ["rehearsal"]},
@@ -86,7 +88,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
 
 
 def test_settings_made_without_any_source_are_the_same_defaults() -> None:
-    assert Settings() == load_settings({})
+    assert Settings() == load_settings({}, local_model=lambda: None)
 
 
 def test_settings_cannot_be_changed() -> None:
@@ -139,12 +141,14 @@ def test_every_key_of_the_contract_can_be_set_in_the_file() -> None:
 class TestSources:
     def test_the_file_in_the_working_directory_is_read(self) -> None:
         Path("portico.toml").write_text("[server]\nport = 9\n")
-        assert load_settings({}).server.port == 9
+        assert load_settings({}, local_model=lambda: None).server.port == 9
 
     def test_portico_config_names_another_file(self, tmp_path: Path) -> None:
         Path("portico.toml").write_text("[server]\nport = 9\n")
         (tmp_path / "other.toml").write_text("[server]\nport = 10\n")
-        assert load_settings({"PORTICO_CONFIG": str(tmp_path / "other.toml")}).server.port == 10
+        assert (
+            load_settings({"PORTICO_CONFIG": str(tmp_path / "other.toml")}, local_model=lambda: None).server.port == 10
+        )
         assert load_settings({"PORTICO_CONFIG": ""}).server.port == 9
 
     def test_a_given_path_is_taken_before_portico_config(self) -> None:
@@ -350,8 +354,26 @@ class TestDefaultEngine:
         assert settings.routes == {"default": ("openai",)}
         assert not settings.is_rehearsal
 
-    def test_keys_of_later_engines_are_skipped(self) -> None:
-        assert load(ANTHROPIC_API_KEY="x", GEMINI_API_KEY="x", OPENAI_API_KEY="").is_rehearsal
+    @pytest.mark.parametrize(
+        ("given", "name"),
+        [
+            ({"ANTHROPIC_API_KEY": CANARY, "GEMINI_API_KEY": "x", "OPENAI_API_KEY": ""}, "anthropic"),
+            ({"GEMINI_API_KEY": CANARY}, "gemini"),
+        ],
+    )
+    def test_without_it_the_key_of_another_provider_does(self, given: dict[str, str], name: str) -> None:
+        settings = load(**given)
+        assert list(settings.engines) == [name]
+        assert settings.engines[name].model.scheme == name
+        assert settings.engines[name].api_key.read() == CANARY
+
+    def test_without_any_key_an_ollama_server_does_and_else_rehearsal(self) -> None:
+        found = load_settings({}, local_model=lambda: "qwen3:8b")
+        assert found.engines["ollama"].model == ModelUrl("ollama", "qwen3:8b")
+        assert not found.is_rehearsal
+        assert load().is_rehearsal
+        with_key = load_settings({"GEMINI_API_KEY": "x"}, local_model=lambda: "qwen3:8b")
+        assert list(with_key.engines) == ["gemini"]
 
     def test_configured_engines_are_all_there_is(self) -> None:
         settings = load('[engines.b]\nmodel = "rehearsal://"\n[engines.a]\nmodel = "rehearsal://"', OPENAI_API_KEY="x")
@@ -376,6 +398,12 @@ class TestModelUrls:
             ("rehearsal://", ModelUrl("rehearsal", "rehearsal")),
             ("rehearsal://twin", ModelUrl("rehearsal", "twin")),
             ("scripted:///a/replies.json", ModelUrl("scripted", "/a/replies.json")),
+            ("anthropic://claude-sonnet-4-5", ModelUrl("anthropic", "claude-sonnet-4-5")),
+            ("gemini://gemini-2.5-flash", ModelUrl("gemini", "gemini-2.5-flash")),
+            ("ollama://localhost:11434/qwen3:8b", ModelUrl("ollama", "qwen3:8b", "localhost:11434")),
+            ("ollama://[::1]:11434/hf.co/a/b:Q4", ModelUrl("ollama", "hf.co/a/b:Q4", "[::1]:11434")),
+            ("ollama:///qwen3:8b", ModelUrl("ollama", "qwen3:8b")),
+            ("llamacpp:///models/tiny.gguf", ModelUrl("llamacpp", "/models/tiny.gguf")),
         ],
     )
     def test_a_model_url_names_scheme_and_model(self, text: str, url: ModelUrl) -> None:
@@ -387,7 +415,7 @@ class TestModelUrls:
         ("text", "told"),
         [
             ("gpt-4o", "must be a model URL"),
-            ("://x", "must begin with one of openai://, rehearsal://, scripted://"),
+            ("://x", "must begin with one of openai://, anthropic://, gemini://, ollama://, llamacpp://, rehearsal://"),
             ("openia://x", "must begin with one of"),
             ("OPENAI://x", "must begin with one of"),
             ("openai://", "must name a model"),
@@ -396,10 +424,13 @@ class TestModelUrls:
             ("openai://" + "x" * 257, "at most 256"),
             ("scripted://replies.json", "absolute path"),
             ("scripted:///", "absolute path"),
-            ("anthropic://claude", "anthropic:// is not usable: this version of Portico does not have it yet"),
-            ("gemini://x", "gemini:// is not usable: this version"),
-            ("ollama://127.0.0.1:11434/x", "ollama:// is not usable: this version"),
-            ("llamacpp:///x.gguf", "llamacpp:// is not usable: this version"),
+            ("anthropic://", "must name a model after anthropic://"),
+            ("gemini://", "must name a model after gemini://"),
+            ("ollama://qwen3:8b", "must be ollama://host:port/model"),
+            ("ollama://host:99999/x", "must be ollama://host:port/model"),
+            ("ollama://u:p@host:1/x", "must be ollama://host:port/model"),
+            ("ollama://host:11434/", "must be ollama://host:port/model"),
+            ("llamacpp://x.gguf", "must be llamacpp:// and the absolute path"),
         ],
     )
     def test_other_urls_are_refused_by_name(self, text: str, told: str) -> None:

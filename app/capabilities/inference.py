@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from app.domain.boundary import ExecutionHints
-from app.domain.effects import Candidate
+from app.capabilities.adapting import left_out
+from app.domain.effects import Candidate, EngineCall
 from app.domain.failures import Code, RequestFailure
 from app.ports import Engine, EngineCapabilities
 
@@ -53,8 +53,7 @@ class Catalogue:
         )
 
 
-def candidate(engine: Engine, hints: ExecutionHints) -> Candidate:
-    """The engine as an inference's candidate; options that are not on its allow-list are withheld from it."""
+def candidate(engine: Engine, call: EngineCall) -> Candidate:
+    """The engine as a candidate for that call, with what it will not be told of it."""
     profile = engine.profile
-    withheld = tuple(f"hints.options.{key}" for key in sorted(hints.options.keys() - profile.options))
-    return Candidate(profile.name, profile.model, profile.price, withheld)
+    return Candidate(profile.name, profile.model, profile.price, left_out(call, profile))

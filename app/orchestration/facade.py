@@ -1,7 +1,7 @@
 """The facade: what can be asked of the service. It reads like a table of contents."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 
 from pydantic import BaseModel, Field, JsonValue
@@ -40,6 +40,7 @@ class EngineView(BaseModel):
     response_reserve: int = Field(description="Tokens of it that are kept for the answer.")
     options: list[str] = Field(description="The keys of `hints.options` that pass through.")
     routes: list[str] = Field(description="Routes it is part of; a route's name is a value for `model` too.")
+    capabilities: dict[str, bool] = Field(description="What it can do by itself; the rest is done another way.")
     breaker: BreakerState = Field(description="Whether it is tried right now.")
 
 
@@ -230,6 +231,7 @@ class Facade:
             response_reserve=profile.response_reserve,
             options=sorted(profile.options),
             routes=routes,
+            capabilities=asdict(profile.capabilities),
             breaker=self._world.health.breakers[name].state,
         )
 

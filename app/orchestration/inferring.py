@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from types import MappingProxyType
 
+from app.capabilities.adapting import adapted
 from app.capabilities.context import cut_to_fit, exceeded, measure, room, with_cut
 from app.capabilities.failover import decide, transition
 from app.capabilities.inference import candidate
+from app.capabilities.replies import usable
 from app.domain.boundary import ExecutionHints, TokenUsage
 from app.domain.effects import (
     NO_USAGE,
@@ -184,10 +186,11 @@ class Inference:
         breakers = {engine.profile.name: world.health.breakers[engine.profile.name] for engine in fitting}
         admitted = [engine for engine in fitting if breakers[engine.profile.name].admits]
         closed = [engine for engine in fitting if engine not in admitted]
+        call = EngineCall(asked.conversation, self._definitions, asked.hints)
         return Offered(
             tools=tools,
-            candidates=tuple(candidate(engine, asked.hints) for engine in admitted),
-            left_out=tuple(candidate(engine, asked.hints) for engine in closed),
+            candidates=tuple(candidate(engine, call) for engine in admitted),
+            left_out=tuple(candidate(engine, call) for engine in closed),
             closed_for=min((breakers[engine.profile.name].seconds_closed for engine in closed), default=0.0),
             cut=cut,
         )
@@ -258,7 +261,8 @@ class Trial:
         self._watched = world.watchers.watched(self._execution.header.execution_id)
         call = EngineCall(self._asked.conversation, self._tools(), self._asked.hints)
         try:
-            return _usable(await engine.attempt(call, self, stream=self._watched))
+            reply = await engine.attempt(adapted(call, engine.profile), self, stream=self._watched)
+            return usable(reply, self._asked.conversation, self._key)
         except EngineFault as fault:
             return fault
 
@@ -299,15 +303,6 @@ def jitter(execution_id: str, key: str) -> float:
 
 def _in_order(engines: Sequence[Engine], first: str) -> list[Engine]:
     return sorted(engines, key=lambda engine: engine.profile.name != first)
-
-
-def _usable(reply: Reply) -> Reply:
-    """The reply itself. Raises: EngineFault when it says nothing, or asks for two calls under one id."""
-    if not (reply.text or reply.tool_calls or reply.finish_reason == "length"):
-        raise EngineFault(Reason.MALFORMED, "the provider's answer is empty")
-    if len({call.id for call in reply.tool_calls}) != len(reply.tool_calls):
-        raise EngineFault(Reason.MALFORMED, "the provider's answer names two calls alike")
-    return reply
 
 
 def _aborted(

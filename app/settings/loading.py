@@ -16,7 +16,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -25,11 +25,19 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from app.domain.failures import Code, ConfigurationFailure
+from app.settings.local_server import ollama_model
 from app.settings.tables import Settings, nearest
 from app.settings.values import NOT_YET
 
 _FILE, _CONFIG, _PREFIX = Path("portico.toml"), "PORTICO_CONFIG", "PORTICO__"
-_OPENAI_KEY = "OPENAI_API_KEY"
+_USUAL: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "OPENAI_API_KEY": ("openai", "openai://gpt-4o-mini"),
+        "ANTHROPIC_API_KEY": ("anthropic", "anthropic://claude-haiku-4-5"),
+        "GEMINI_API_KEY": ("gemini", "gemini://gemini-2.5-flash"),
+    }
+)
+"""The engine that a key stands for when none is configured, in order of preference."""
 _LATER = frozenset(
     {
         *("storage", "agents", "flows", "skills", "policy", "tools"),
@@ -49,24 +57,34 @@ def load_settings(
     path: Path | None = None,
     *,
     overrides: Mapping[str, object] = MappingProxyType({}),
+    local_model: Callable[[], str | None] = ollama_model,
 ) -> Settings:
     """The settings of this process. `path` is taken before `PORTICO_CONFIG`; `overrides` go by dotted name.
 
-    Raises: ConfigurationFailure (CONFIG_INVALID, CONFIG_NO_ENGINE), which names every key at fault and no value.
+    Where no engines are configured one is taken that is there: by its provider's key, else `local_model` of an Ollama
+    server. Raises: ConfigurationFailure (CONFIG_INVALID, CONFIG_NO_ENGINE), which names the keys at fault and no value.
     """
     variables = os.environ if environ is None else environ
     tree = _file_tree(variables, path)
     faults = _place_variables(tree, variables)
     for dotted, value in overrides.items():
         _place(tree, tuple(dotted.split(".")), value)
-    if "engines" not in tree and variables.get(_OPENAI_KEY):
-        tree["engines"] = {"openai": {"model": "openai://gpt-4o-mini", "api_key_env": _OPENAI_KEY}}
+    if "engines" not in tree:
+        tree |= _found_engines(variables, local_model)
     if not faults:
         try:
             return Settings.model_validate(tree, context={"environ": variables})
         except ValidationError as error:
             faults = [_told(tuple(map(str, fault["loc"])), fault["type"], fault["msg"]) for fault in error.errors()]
     raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(faults), {"errors": faults})
+
+
+def _found_engines(variables: Mapping[str, str], local_model: Callable[[], str | None]) -> Tree:
+    for key, (name, url) in _USUAL.items():
+        if variables.get(key):
+            return {"engines": {name: {"model": url, "api_key_env": key}}}
+    model = local_model()
+    return {} if model is None else {"engines": {"ollama": {"model": f"ollama:///{model}"}}}
 
 
 def _file_tree(variables: Mapping[str, str], path: Path | None) -> Tree:

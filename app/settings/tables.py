@@ -1,11 +1,13 @@
 """The tables of the configuration file, their defaults, and where they would contradict each other."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from difflib import get_close_matches
 from ipaddress import ip_address
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -17,11 +19,27 @@ from pydantic import (
 
 from app.capabilities.inference import DEFAULT_ROUTE
 from app.domain.failures import Code, ConfigurationFailure
+from app.ports import EngineCapabilities
 from app.settings.values import NOT_YET, BaseUrl, ModelUrl, ModelUrlText, Secret, SecretFromFile, SecretFromVariable
 
 _KIB, _MIB = 1024, 1024 * 1024
+_USUAL_WINDOW, _OWN_WINDOW = 128_000, 16_384
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The most similar of the names that there are."""
+    return get_close_matches(name, list(known), n=1, cutoff=0)[0]
+
+
+def _known_capability(name: str) -> str:
+    known = [field.name for field in fields(EngineCapabilities)]
+    if name not in known:
+        raise ValueError(f"is not known; did you mean {nearest(name, known)}?")
+    return name
+
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+CapabilityName = Annotated[str, AfterValidator(_known_capability)]
 HostPattern = Annotated[str, StringConstraints(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])$")]
 OptionName = Annotated[str, StringConstraints(min_length=1)]
 Positive = Annotated[int, Field(ge=1)]
@@ -102,17 +120,29 @@ class Price(_Table):
     output: Annotated[float, Field(ge=0)]
 
 
+def _usual_window(validated: Mapping[str, Any]) -> int:
+    """A server on one's own machine loads a model with the window it is asked for, so a large one needs the memory."""
+    model: ModelUrl | None = validated.get("model")
+    return _OWN_WINDOW if model is not None and model.scheme in {"ollama", "llamacpp"} else _USUAL_WINDOW
+
+
 class EngineSettings(_Table):
-    """A model endpoint. Windows are tokens; `options` are the `hints.options` keys that may pass through."""
+    """A model endpoint. Windows are tokens; `options` are the `hints.options` keys that may pass through.
+
+    `api` chooses between OpenAI's two, which the model's name decides otherwise. `capabilities` corrects what is
+    assumed of the scheme.
+    """
 
     model: ModelUrlText
     base_url: BaseUrl | None = None
     api_key_env: SecretFromVariable | None = None
     api_key_file: SecretFromFile | None = None
-    context_window: Positive = 128_000
+    context_window: Positive = Field(default_factory=_usual_window)
     response_reserve: Natural = 4096
     options: Annotated[tuple[OptionName, ...], Field(strict=False)] = ()
     price: Price | None = None
+    api: Literal["chat_completions", "responses"] | None = None
+    capabilities: Mapping[CapabilityName, bool] = Field(default_factory=dict)
 
     @property
     def api_key(self) -> Secret:
@@ -173,11 +203,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The most similar of the names that there are."""
-    return get_close_matches(name, list(known), n=1, cutoff=0)[0]
-
-
 def _of_the_listener(settings: Settings) -> Iterator[tuple[str, str]]:
     if settings.auth.mode == "none" and not is_loopback(settings.server.host):
         yield "server.host", 'must be loopback (127.0.0.1, ::1 or localhost) while auth.mode is "none"'
@@ -190,6 +215,8 @@ def _of_engines(settings: Settings) -> Iterator[tuple[str, str]]:
             yield f"{here}.response_reserve", f"must be less than {here}.context_window"
         if engine.api_key_env and engine.api_key_file:
             yield f"{here}.api_key_file", f"must not stand beside {here}.api_key_env"
+        if engine.api is not None and engine.model.scheme != "openai":
+            yield f"{here}.api", f"has no meaning for {engine.model.scheme}://"
         if len(set(engine.options)) < len(engine.options):
             yield f"{here}.options", "must not name an option twice"
         if engine.model.is_offline:

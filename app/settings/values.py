@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, PlainSerializer, PlainValidator, ValidationInfo
 
 NOT_YET = "this version of Portico does not have it yet"
-_LATER_SCHEMES = frozenset({"anthropic", "gemini", "ollama", "llamacpp"})
 
 
 class Secret:
@@ -92,17 +91,26 @@ def _from_file(given: object) -> Secret:
 
 @dataclass(frozen=True, slots=True)
 class ModelUrl:
-    """Which dialect speaks to which model: `scheme://model`. The model of `scripted` is the path of its replies."""
+    """Which dialect speaks to which model: `scheme://model`.
 
-    SCHEMES: ClassVar[tuple[str, ...]] = ("openai", "rehearsal", "scripted")
+    The model of `scripted` is the path of its replies, that of `llamacpp` the path of its weights. Ollama's stands
+    behind the `address` (host and port) of its server, empty for the usual one.
+    """
+
+    SCHEMES: ClassVar[tuple[str, ...]] = (
+        *("openai", "anthropic", "gemini", "ollama", "llamacpp"),
+        *("rehearsal", "scripted"),
+    )
+    FILES: ClassVar[frozenset[str]] = frozenset({"llamacpp", "scripted"})
 
     scheme: str
     model: str
+    address: str = ""
 
     @property
     def is_offline(self) -> bool:
-        """Whether the engine is part of Portico, so that there is nothing to connect to."""
-        return self.scheme != "openai"
+        """Whether the engine runs in this process, so that there is nothing to connect to."""
+        return self.scheme in self.FILES or self.scheme == "rehearsal"
 
     @classmethod
     def parse(cls, given: object) -> Self:
@@ -112,20 +120,30 @@ class ModelUrl:
         if not isinstance(given, str) or "://" not in given:
             raise ValueError('must be a model URL such as "openai://gpt-4o-mini"')
         scheme, _, rest = given.partition("://")
-        if scheme in _LATER_SCHEMES:
-            raise ValueError(f"{scheme}:// is not usable: {NOT_YET}")
         if scheme not in cls.SCHEMES:
             raise ValueError("must begin with one of " + ", ".join(f"{known}://" for known in cls.SCHEMES))
         if len(rest) > 256 or not _is_visible(rest):
             raise ValueError("must have at most 256 characters of visible ASCII after ://")
-        if scheme == "scripted" and not (rest.startswith("/") and rest.strip("/")):
-            raise ValueError("must be scripted:// and the absolute path of a file, three slashes in all")
-        if scheme == "openai" and not rest:
-            raise ValueError("must name a model after openai://")
+        if scheme in cls.FILES and not (rest.startswith("/") and rest.strip("/")):
+            raise ValueError(f"must be {scheme}:// and the absolute path of a file, three slashes in all")
+        if scheme == "ollama":
+            address, _, model = rest.partition("/")
+            if not model or not _is_address(address):
+                raise ValueError("must be ollama://host:port/model; ollama:///model is the server on its usual port")
+            return cls(scheme, model, address)
+        if scheme != "rehearsal" and not rest:
+            raise ValueError(f"must name a model after {scheme}://")
         return cls(scheme, rest or scheme)
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.model}"
+        return f"{self.scheme}://{self.address}{'/' if self.scheme == 'ollama' else ''}{self.model}"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return not text or _base_url(f"http://{text}") == f"http://{text}"
+    except ValueError:
+        return False
 
 
 def _base_url(text: str) -> str:

@@ -12,7 +12,7 @@ refuse, so that the model hears of its mistake.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import orjson
 
@@ -37,8 +37,9 @@ class Encoded:
 class CallPiece:
     """A tool call or the next fragment of one. `arguments` is JSON text; `index` is None where none was given.
 
-    `signature` is what the provider wants to see again with the call; `Answer` keeps it as a block of `call` and
-    `signature`.
+    `whole` is for providers that never send fragments: such a piece begins a call whatever came before. `elsewhere`
+    begins one that the provider runs by itself, which is none of ours. `signature` is what the provider wants to see
+    again with the call; `Answer` keeps it as a block of `call` and `signature`.
     """
 
     index: int | None
@@ -46,6 +47,8 @@ class CallPiece:
     name: str
     arguments: str
     signature: str = ""
+    whole: bool = False
+    elsewhere: bool = False
 
 
 class KeptPiece(NamedTuple):
@@ -114,6 +117,41 @@ class Dialect(Protocol):
         ...
 
 
+@runtime_checkable
+class EmbeddingDialect(Protocol):
+    """How vectors of texts are asked for, where a provider has them."""
+
+    def encode_embeddings(self, texts: Sequence[str], model: str) -> Encoded: ...
+
+    def decode_embeddings(self, body: bytes) -> list[list[float]]:
+        """The vectors in the order of the texts. Raises: EngineFault."""
+        ...
+
+
+@runtime_checkable
+class CountingDialect(Protocol):
+    """How a provider is asked what a call would cost in tokens, where it says so."""
+
+    def encode_count(self, call: EngineCall, profile: EngineProfile) -> Encoded: ...
+
+    def decode_count(self, body: bytes) -> int:
+        """Tokens. Raises: EngineFault."""
+        ...
+
+
+@runtime_checkable
+class WaitingDialect(Protocol):
+    """Where a provider says in the body of its refusal, not in a header, how long it wants to be left alone."""
+
+    def retry_after(self, body: bytes) -> float | None:
+        """Seconds; None where it says nothing."""
+        ...
+
+
+class _Texts(list[str]):
+    """Pieces of one text of a kept block, joined once all of them are there."""
+
+
 @dataclass(slots=True)
 class _OpenCall:
     id: str
@@ -151,21 +189,25 @@ class Answer:
 
     def add(self, delta: Delta) -> None:
         """Takes the next piece."""
-        if delta.text:
-            self._text.append(delta.text)
-        if delta.reasoning:
-            self._reasoning.append(delta.reasoning)
-        for piece in delta.calls:
+        text, reasoning, calls, finish, usage, model, refused, done, kept = delta
+        if text:
+            self._text.append(text)
+        if reasoning:
+            self._reasoning.append(reasoning)
+        for piece in calls:
             self._add_call(piece)
-        for number, data in delta.kept:
-            _join(self._kept.setdefault(number, {}), data)
-        if delta.finish is not None:
-            self._finish = delta.finish
-        if delta.usage is not None:
-            self._usage = delta.usage
-        self._model = self._model or delta.model
-        self._refused = self._refused or delta.refused
-        self.done = self.done or delta.done
+        for number, data in kept:
+            self._keep(self._kept.setdefault(number, {}), data)
+        if finish is not None:
+            self._finish = finish
+        if usage is not None:
+            self._usage = usage
+        if model and not self._model:
+            self._model = model
+        if refused:
+            self._refused = True
+        if done:
+            self.done = True
 
     def reply(self, model: str) -> Reply:
         """The whole reply; `model` is the one that was asked, for providers that do not say which one answered.
@@ -187,8 +229,18 @@ class Answer:
             usage=self._usage,
             model=self._model or model,
             reasoning="".join(self._reasoning),
-            kept=(*self._kept.values(), *self._signatures(calls)),
+            kept=(*map(_joined, self._kept.values()), *self._signatures(calls)),
         )
+
+    @staticmethod
+    def _keep(block: dict[str, Any], data: Mapping[str, Any]) -> None:
+        for key, value in data.items():
+            if not isinstance(value, str):
+                block[key] = value
+            elif isinstance(texts := block.get(key), _Texts):
+                texts.append(value)
+            else:
+                block[key] = _Texts([value])
 
     def _signatures(self, calls: Sequence[ToolCall]) -> Iterator[dict[str, Any]]:
         for call, told in zip(self._calls, calls, strict=True):
@@ -196,10 +248,11 @@ class Answer:
                 yield {"call": told.id, "signature": call.signature}
 
     def _add_call(self, piece: CallPiece) -> None:
-        call = self._continued(piece)
+        call = None if piece.whole else self._continued(piece)
         if call is None:
             call = _OpenCall(piece.id, piece.name, piece.signature)
-            self._calls.append(call)
+            if not piece.elsewhere:
+                self._calls.append(call)
         if piece.index is not None:
             self._slots[piece.index] = call
         call.id = call.id or piece.id
@@ -232,9 +285,8 @@ class Answer:
         return calls
 
 
-def _join(block: dict[str, Any], data: Mapping[str, Any]) -> None:
-    for key, value in data.items():
-        block[key] = block.get(key, "") + value if isinstance(value, str) else value
+def _joined(block: Mapping[str, _Texts | Any]) -> dict[str, Any]:
+    return {key: "".join(value) if isinstance(value, _Texts) else value for key, value in block.items()}
 
 
 def kept_of(message: Message) -> Sequence[dict[str, Any]]:
@@ -254,20 +306,12 @@ def loads(text: bytes) -> Any:
     comes back as long as it was has lost no key and no digit, and is spared it. Raises: ValueError.
     """
     value = orjson.loads(text)
-    if _comes_back_whole(value, text):
-        return value
     try:
-        _STRICT.decode(text.decode())
-    except RecursionError:
+        if len(orjson.dumps(value)) != len(text):
+            _STRICT.decode(text.decode())
+    except (orjson.JSONEncodeError, RecursionError):
         raise ValueError("nested too deeply") from None
     return value
-
-
-def _comes_back_whole(value: Any, text: bytes) -> bool:
-    try:
-        return len(orjson.dumps(value)) == len(text)
-    except orjson.JSONEncodeError:
-        return False
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -26,9 +26,10 @@ class EventStream:
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of the events that this piece completes, in order. Raises: EngineFault."""
-        if self._is_one_event(piece):
+        events = self._plain_events(piece)
+        if events is not None:
             self._fresh = False
-            return [piece[6:-2]]
+            return events
         if self._after_cr or b"\r" in piece:
             piece = self._with_newlines(piece)
         if b"\n" not in piece:
@@ -36,22 +37,20 @@ class EventStream:
             self._check(self._line)
             return []
         *lines, rest = (bytes(self._line) + piece if self._line else piece).split(b"\n")
+        self._check(rest)
         self._line = bytearray(rest)
         if self._fresh:
             self._fresh = False
             lines[0] = lines[0].removeprefix(BOM)
         return [data for data in self._events(lines) if data]
 
-    def _is_one_event(self, piece: bytes) -> bool:
-        """Whether it is what nearly every piece of a stream is: one event of one line, no more and no less."""
-        return (
-            len(b"data: \n\n") < len(piece) <= self._line_bytes
-            and piece.startswith(b"data: ")
-            and piece.find(b"\n") == len(piece) - 2
-            and piece.endswith(b"\n")
-            and b"\r" not in piece
-            and not (self._line or self._data or self._after_cr)
-        )
+    def _plain_events(self, piece: bytes) -> list[bytes] | None:
+        """The data of what nearly every piece of a stream is: whole events of one line each; None for all others."""
+        if self._line or self._data or self._after_cr or not (piece.startswith(b"data: ") and piece.endswith(b"\n\n")):
+            return None
+        events = piece[6:-2].split(b"\n\ndata: ")
+        plain = piece.count(b"\n") == 2 * len(events) and b"" not in events and b"\r" not in piece
+        return events if plain and len(piece) <= self._line_bytes else None
 
     def _with_newlines(self, piece: bytes) -> bytes:
         if self._after_cr:

@@ -19,18 +19,27 @@ changes nothing any more.
 
 import io
 from asyncio import get_running_loop
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import aiohttp
 import anyio
 import anyio.to_thread
 import orjson
 
-from app.adapters.engines.dialect import Answer, Delta, Dialect, malformed
+from app.adapters.engines.dialect import (
+    Answer,
+    CountingDialect,
+    Delta,
+    Dialect,
+    EmbeddingDialect,
+    Encoded,
+    WaitingDialect,
+    malformed,
+)
 from app.adapters.engines.event_stream import EventStream
 from app.adapters.engines.http_session import fault_of
 from app.adapters.engines.json_lines import JsonLines
@@ -47,6 +56,7 @@ REACHED = frozenset({200, 404})
 _Splitter: TypeAlias = type[EventStream] | type[JsonLines]
 STREAMED: Final[Mapping[str, _Splitter]] = {"text/event-stream": EventStream, "application/x-ndjson": JsonLines}
 """What cuts a stream, by its media type. Anything else is read as one JSON body."""
+_T = TypeVar("_T")
 _Request: TypeAlias = AbstractAsyncContextManager[aiohttp.ClientResponse]
 _Read: TypeAlias = Callable[[aiohttp.ClientResponse], Awaitable[None]]
 
@@ -67,6 +77,11 @@ class Caps:
 
     response: int = 32 * 2**20
     line: int = 4 * 2**20
+
+    def check(self, received: int) -> None:
+        """Raises: EngineFault when more was received of one reply than may be."""
+        if received > self.response:
+            raise malformed(f"the reply is longer than {self.response} bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +122,7 @@ class HttpEngine:
         reading = _Reading(self._dialect, progress, self._endpoint, streamed=stream)
         with reading.scope:
             read = partial(self._read, reading)
-            fault = await self._exchange(self._post(call, stream=stream), read)
+            fault = await self._exchange(self._post(self._dialect.encode(call, self._profile, stream=stream)), read)
             if fault is not None and not reading.answer.whole:
                 raise fault
         return reading.reply(self._profile.model)
@@ -121,9 +136,40 @@ class HttpEngine:
             return "answered"
         raise EngineFault(Reason.TIMED_OUT, "the provider did not answer in time")
 
-    def _post(self, call: EngineCall, *, stream: bool) -> _Request:
+    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        dialect = self._dialect
+        if not isinstance(dialect, EmbeddingDialect):
+            raise EngineFault(Reason.REFUSED, "this provider makes no embeddings")
+        vectors = await self._asked(dialect.encode_embeddings(texts, self._profile.model), dialect.decode_embeddings)
+        if len(vectors) != len(texts):
+            raise malformed("the reply has not one vector a text")
+        return vectors
+
+    async def count(self, call: EngineCall) -> int | None:
+        dialect = self._dialect
+        if not isinstance(dialect, CountingDialect):
+            return None
+        return await self._asked(dialect.encode_count(call, self._profile), dialect.decode_count)
+
+    async def _asked(self, encoded: Encoded, decode: Callable[[bytes], _T]) -> _T:
+        """What a JSON reply says that is no answer of a model."""
+        body = bytearray()
+
+        async def read(response: aiohttp.ClientResponse) -> None:
+            await self._refuse_failures(response)
+            while piece := await response.content.readany():
+                body.extend(piece)
+                self._endpoint.caps.check(len(body))
+
+        with anyio.move_on_after(self._endpoint.timeouts.attempt):
+            fault = await self._exchange(self._post(encoded), read)
+            if fault is not None:
+                raise fault
+            return await _off_loop(decode, bytes(body))
+        raise EngineFault(Reason.TIMED_OUT, "the provider did not answer in time")
+
+    def _post(self, encoded: Encoded) -> _Request:
         """The request, not yet sent; nobody else holds what it says, so that it is gone once it was."""
-        encoded = self._dialect.encode(call, self._profile, stream=stream)
         headers = self._dialect.headers(self._endpoint.api_key()) | {"Content-Type": "application/json"}
         return self._request("POST", encoded.path, headers, _payload(encoded.body))
 
@@ -151,11 +197,14 @@ class HttpEngine:
         if response.status not in REACHED:
             raise await self._refusal(response)
 
-    async def _read(self, reading: "_Reading", response: aiohttp.ClientResponse) -> None:
+    async def _refuse_failures(self, response: aiohttp.ClientResponse) -> None:
         if not 200 <= response.status < 300:
             raise await self._refusal(response)
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise malformed("the reply is compressed, which was not asked for")
+
+    async def _read(self, reading: "_Reading", response: aiohttp.ClientResponse) -> None:
+        await self._refuse_failures(response)
         media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if media_type in STREAMED:
             await reading.events(response.content, STREAMED[media_type])
@@ -170,6 +219,8 @@ class HttpEngine:
                 body += piece
         reason = self._dialect.reason(response.status, body)
         wait = retry_after(response.headers, self._clock.now())
+        if wait is None and isinstance(self._dialect, WaitingDialect):
+            wait = self._dialect.retry_after(body)
         return EngineFault(reason, f"the provider answered with status {response.status}", wait)
 
 
@@ -231,12 +282,7 @@ class _Reading:
             pieces.append(piece)
             if not content.at_eof():
                 self._rest()
-        body = b"".join(pieces)
-        decode = self._dialect.decode
-        if received <= OFF_LOOP_BYTES:
-            delta = decode(body)
-        else:
-            delta = await anyio.to_thread.run_sync(decode, body, abandon_on_cancel=True)
+        delta = await _off_loop(self._dialect.decode, b"".join(pieces))
         self._take(delta)
         self._late = delta if self._streamed else None
 
@@ -253,8 +299,7 @@ class _Reading:
 
     def _counted(self, received: int, piece: bytes) -> int:
         received += len(piece)
-        if received > self._caps.response:
-            raise malformed(f"the reply is longer than {self._caps.response} bytes")
+        self._caps.check(received)
         return received
 
     def _rest(self) -> None:
@@ -272,6 +317,13 @@ def _payload(body: dict[str, Any]) -> bytes | io.BytesIO:
     """
     data = bytes(memoryview(orjson.dumps(body)))
     return data if len(data) <= WHOLE_BODY_BYTES else io.BytesIO(data)
+
+
+async def _off_loop(decode: Callable[[bytes], _T], body: bytes) -> _T:
+    """Decodes a large body on a worker thread, so that it does not hold up all others."""
+    if len(body) <= OFF_LOOP_BYTES:
+        return decode(body)
+    return await anyio.to_thread.run_sync(decode, body, abandon_on_cancel=True)
 
 
 async def _linger(content: aiohttp.StreamReader) -> None:

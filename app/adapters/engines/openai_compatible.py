@@ -1,27 +1,31 @@
 """The chat completions dialect, as OpenAI and the many servers that follow it speak it.
 
-Servers differ where OpenAI is silent, and each tolerance here was seen in the wild: contents made of parts, calls
-without index or id, arguments that are an object, reasoning under two names, usage in a server's own corner, errors
-with status 200. What differs in a request is one name only: OpenAI's own models know `max_completion_tokens`, and
-the reasoning ones refuse `max_tokens`, which is what every other server knows; the model's name decides.
+What we ask is what all of them take. Little differs by server: the name of OpenAI's own models decides what the limit
+is called and whether sampling is left out, the engine's capabilities whether a stream's usage is asked for. A grammar
+is llama.cpp's own member of the request.
+
+Reasoning that DeepSeek and others call `reasoning_content` is told again in turns in which tools were called, from the
+first such call on: there DeepSeek demands it, in turns gone by as in this one, and in all others it ignores it.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 import orjson
 
-from app.adapters.engines.dialect import CallPiece, Delta, Encoded, loads, malformed
-from app.adapters.engines.openai_errors import error_of, reason_of, status_of
-from app.domain.boundary import ExecutionHints, NamedTool, TokenUsage
+from app.adapters.engines import openai_embeddings, openai_replies, openai_schemas
+from app.adapters.engines.dialect import Delta, Encoded, kept_of
+from app.adapters.engines.openai_errors import error_of, reason_of
+from app.adapters.engines.openai_models import is_own, takes_sampling
+from app.adapters.engines.openai_values import parsed
+from app.domain.boundary import ExecutionHints, NamedTool
 from app.domain.effects import EngineCall, Reason
 from app.domain.messages import ImagePart, Message, Part, ToolCall
 from app.domain.tools import ToolDefinition
-from app.ports import EngineFault, EngineProfile
+from app.ports import EngineProfile
 
-OWN_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|chatgpt-|o\d)")
 DONE = b"[DONE]"
 FINISHES: Final[Mapping[str, str | Reason]] = {
     "stop": "stop",
@@ -34,8 +38,8 @@ FINISHES: Final[Mapping[str, str | Reason]] = {
     "error": Reason.SERVER_ERROR,
     "insufficient_system_resource": Reason.OVERLOADED,
 }
-CACHED: Final = (("prompt_tokens_details", "cached_tokens"), ("prompt_cache_hit_tokens",), ("num_cached_tokens",))
-REASONED: Final = (("completion_tokens_details", "reasoning_tokens"),)
+AUTHOR = re.compile(r"[^\s<|\\/>]{1,64}")
+"""A name that OpenAI takes; a message with any other is sent without."""
 
 
 class ChatCompletions:
@@ -51,46 +55,41 @@ class ChatCompletions:
     def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> Encoded:
         hints = call.hints
         body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
-        body |= {"model": profile.model, "messages": [_message(message) for message in call.messages]}
-        body |= _sampling(hints, profile.model)
+        body |= {"model": profile.model, "messages": list(_messages(call.messages))}
+        body |= _sampling(hints, profile.model, body.get("reasoning_effort"))
         if call.tools:
             body["tools"] = [_tool(tool) for tool in call.tools]
             body |= _choice(hints)
+        if call.schema is not None:
+            body["response_format"] = {"type": "json_schema", "json_schema": openai_schemas.named(call.schema)}
+        if call.grammar is not None:
+            body["grammar"] = call.grammar
         body["stream"] = stream
-        if stream:
+        if stream and profile.capabilities.streaming_usage:
             body["stream_options"] = {"include_usage": True}
         return Encoded("/chat/completions", body)
 
     def decode(self, body: bytes) -> Delta:
-        reply = _parsed(body)
-        choice = _first_choice(reply)
-        if choice is None:
-            return Delta(usage=_usage(reply), model=_text(reply.get("model")))
-        return _delta(reply, _mapping(choice.get("message")), finish=_text(choice.get("finish_reason")))
+        return openai_replies.whole(parsed(body))
 
     def decode_chunk(self, data: bytes) -> Delta:
-        if data == DONE:
-            return Delta(done=True)
-        chunk = _parsed(data)
-        choice = _first_choice(chunk)
-        if choice is None:
-            return Delta(usage=_usage(chunk), model=_text(chunk.get("model")))
-        finish = _text(choice.get("finish_reason")) or None
-        return _delta(chunk, _mapping(choice.get("delta") or {}), finish=finish, streamed=True)
+        return Delta(done=True) if data == DONE else openai_replies.chunk(data)
 
     def reason(self, status: int, body: bytes) -> Reason:
         return reason_of(status, error_of(body))
 
+    def encode_embeddings(self, texts: Sequence[str], model: str) -> Encoded:
+        return openai_embeddings.encode_embeddings(texts, model)
 
-def _sampling(hints: ExecutionHints, model: str) -> dict[str, Any]:
-    most = "max_completion_tokens" if OWN_MODEL.match(model) else "max_tokens"
-    asked = {
-        "temperature": hints.temperature,
-        "top_p": hints.top_p,
-        "stop": hints.stop,
-        "seed": hints.seed,
-        most: hints.max_tokens,
-    }
+    def decode_embeddings(self, body: bytes) -> list[list[float]]:
+        return openai_embeddings.decode_embeddings(body)
+
+
+def _sampling(hints: ExecutionHints, model: str, effort: object) -> dict[str, Any]:
+    most = "max_completion_tokens" if is_own(model) else "max_tokens"
+    asked: dict[str, Any] = {"seed": hints.seed, most: hints.max_tokens}
+    if takes_sampling(model, effort):
+        asked |= {"temperature": hints.temperature, "top_p": hints.top_p, "stop": hints.stop}
     return {key: value for key, value in asked.items() if value is not None}
 
 
@@ -107,6 +106,16 @@ def _tool(tool: ToolDefinition) -> Mapping[str, Any]:
     return {"type": "function", "function": function}
 
 
+def _messages(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
+    calling = False
+    for message in messages:
+        calling = message.role != "user" and (calling or bool(message.tool_calls))
+        body = _message(message)
+        for block in kept_of(message):
+            _tell_again(block, body, calling=calling)
+        yield body
+
+
 def _message(message: Message) -> dict[str, Any]:
     content = message.content
     body: dict[str, Any] = {
@@ -118,7 +127,7 @@ def _message(message: Message) -> dict[str, Any]:
         body["tool_calls"] = [_call(call) for call in message.tool_calls]
     if message.role == "tool":
         body["tool_call_id"] = message.tool_call_id
-    elif message.name:
+    elif message.name and AUTHOR.fullmatch(message.name):
         body["name"] = message.name
     return body
 
@@ -134,135 +143,17 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _parsed(data: bytes) -> dict[str, Any]:
-    """The JSON object of a reply or chunk. Raises: EngineFault, also when it reports an error."""
-    try:
-        reply = loads(data)
-    except ValueError as cause:
-        raise malformed("the reply is not JSON") from cause
-    reply = _mapping(reply)
-    if reply.get("error"):
-        raise _reported(reply["error"])
-    return reply
-
-
-def _reported(error: Any) -> EngineFault:
-    """An error that came where a reply was expected."""
-    return EngineFault(reason_of(status_of(error), error), "the provider reported an error in its reply")
-
-
-def _first_choice(reply: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The only choice we ask for; None where there is none or where it is another."""
-    choices = reply.get("choices")
-    if not choices:
-        return None
-    if not isinstance(choices, list):
-        raise malformed("the reply's choices are not a list")
-    choice = _mapping(choices[0])
-    if choice.get("error"):
-        raise _reported(choice["error"])
-    return None if choice.get("index") else choice
-
-
-def _delta(
-    reply: Mapping[str, Any], message: Mapping[str, Any], *, finish: str | None, streamed: bool = False
-) -> Delta:
-    content = message.get("content")
-    text, thought = (content, "") if isinstance(content, str) else _from_parts(content)
-    return Delta(
-        text=text,
-        reasoning=thought or _text(message.get("reasoning_content")) or _text(message.get("reasoning")),
-        calls=_calls(message, streamed=streamed),
-        finish=finish,
-        usage=_usage(reply),
-        model=_text(reply.get("model")),
-        refused=bool(message.get("refusal")),
-    )
-
-
-def _from_parts(content: Any) -> tuple[str, str]:
-    """Text and reasoning of a content that is missing, or a list of parts as Mistral sends it."""
-    if content is None:
-        return "", ""
-    if not isinstance(content, list):
-        raise malformed("the reply's content is neither text nor a list")
-    parts = [_mapping(part) for part in content]
-    text = "".join(_text(part.get("text")) for part in parts if part.get("type") == "text")
-    return text, "".join(_thinking(part.get("thinking")) for part in parts if part.get("type") == "thinking")
-
-
-def _thinking(value: Any) -> str:
-    return "".join(_text(_mapping(part).get("text")) for part in value) if isinstance(value, list) else _text(value)
-
-
-def _calls(message: Mapping[str, Any], *, streamed: bool) -> tuple[CallPiece, ...]:
-    calls = message.get("tool_calls")
-    if calls:
-        if not isinstance(calls, list):
-            raise malformed("the reply's tool calls are not a list")
-        return tuple(_pieces(calls, streamed=streamed))
-    legacy = message.get("function_call")
-    if isinstance(legacy, dict) and (legacy.get("name") or legacy.get("arguments")):
-        return (_piece({"function": legacy}, 0),)
-    return ()
-
-
-def _pieces(calls: list[Any], *, streamed: bool) -> Iterable[CallPiece]:
-    """In a stream the server says which call a piece belongs to, or does not; in a whole reply each is one call."""
-    for position, value in enumerate(calls):
-        call = _mapping(value)
-        index = call.get("index") if streamed else position
-        yield _piece(call, index if isinstance(index, int) else None)
-
-
-def _piece(call: Mapping[str, Any], index: int | None) -> CallPiece:
-    function = _mapping(call.get("function") or {})
-    arguments = function.get("arguments")
-    if isinstance(arguments, dict):
-        arguments = orjson.dumps(arguments).decode()
-    return CallPiece(index, _text(call.get("id")), _text(function.get("name")), _text(arguments))
-
-
-def _usage(reply: Mapping[str, Any]) -> TokenUsage | None:
-    """What was used; Groq's streams tell it in a corner of their own."""
-    usage = reply.get("usage")
-    if not usage and isinstance(reply.get("x_groq"), dict):
-        usage = reply["x_groq"].get("usage")
-    if not isinstance(usage, dict):
-        return None
-    read, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-    return TokenUsage(
-        input_tokens=read,
-        output_tokens=written,
-        reasoning_tokens=_first_count(usage, REASONED),
-        cached_tokens=_first_count(usage, CACHED),
-        total_tokens=_count(usage.get("total_tokens")) or read + written,
-    )
-
-
-def _first_count(usage: Mapping[str, Any], paths: Iterable[tuple[str, ...]]) -> int:
-    for path in paths:
-        value: Any = usage
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        if _count(value):
-            return _count(value)
-    return 0
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise malformed("the reply holds something else where text belongs")
-    return value
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise malformed("the reply holds something else where an object belongs")
-    return value
+def _tell_again(block: Mapping[str, Any], body: dict[str, Any], *, calling: bool) -> None:
+    """Puts what the server said back where it said it. `calling`: this turn has called tools, up to this message."""
+    match block:
+        case {"reasoning_content": thought}:
+            if calling:
+                body["reasoning_content"] = thought
+        case {"reasoning_detail": rest, **texts}:
+            body.setdefault("reasoning_details", []).append({**rest, **texts})
+        case {"extra_content": extra}:
+            body["extra_content"] = extra
+        case {"call": call_id, "signature": signature}:
+            for call in body.get("tool_calls", ()):
+                if call["id"] == call_id:
+                    call["extra_content"] = {"google": {"thought_signature": signature}}

@@ -1,5 +1,6 @@
-"""What the errors of chat completions servers mean, by their codes, their wording and their status, in this order."""
+"""What the errors of OpenAI and of the servers that follow it mean: by code, then wording, then status."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from app.domain.effects import Reason
 BY_CODE: Final[Mapping[str, Reason]] = {
     "context_length_exceeded": Reason.CONTEXT_EXCEEDED,
     "exceed_context_size_error": Reason.CONTEXT_EXCEEDED,
+    "string_above_max_length": Reason.CONTEXT_EXCEEDED,
     "insufficient_quota": Reason.QUOTA,
     "billing_hard_limit_reached": Reason.QUOTA,
     "billing_not_active": Reason.QUOTA,
@@ -25,10 +27,16 @@ BY_CODE: Final[Mapping[str, Reason]] = {
     "content_filter": Reason.CONTENT_FILTERED,
     "content_policy_violation": Reason.CONTENT_FILTERED,
     "data_inspection_failed": Reason.CONTENT_FILTERED,
+    "moderation_blocked": Reason.CONTENT_FILTERED,
+    "image_content_policy_violation": Reason.CONTENT_FILTERED,
+    "misalignment_policy_violation": Reason.CONTENT_FILTERED,
+    "bio_policy": Reason.CONTENT_FILTERED,
+    "cyber_policy": Reason.CONTENT_FILTERED,
     "rate_limit_exceeded": Reason.RATE_LIMITED,
     "rate_limit_error": Reason.RATE_LIMITED,
     "overloaded_error": Reason.OVERLOADED,
     "server_overloaded": Reason.OVERLOADED,
+    "server_is_overloaded": Reason.OVERLOADED,
     "slow_down": Reason.OVERLOADED,
 }
 BY_WORDING: Final = (
@@ -49,8 +57,13 @@ BY_WORDING: Final = (
     ("api key", Reason.CREDENTIALS),
     ("content management policy", Reason.CONTENT_FILTERED),
     ("content exists risk", Reason.CONTENT_FILTERED),
+    ("violating our usage policy", Reason.CONTENT_FILTERED),
     ("overloaded", Reason.OVERLOADED),
 )
+REQUEST_AT_FAULT: Final = ("invalid_", "unsupported_", "image_", "empty_image", "failed_to_download_image")
+"""How codes and types begin that say so; with status 200 nothing else does."""
+STATUS = re.compile(r"[45][0-9][0-9]")
+REFUSED: Final = 400
 UNNUMBERED: Final = 500
 
 
@@ -66,12 +79,12 @@ def error_of(body: bytes) -> Any:
 
 
 def status_of(error: Any) -> int:
-    """The status that an error names in itself, 500 where it names none: it came with a status that is no error."""
+    """The status that an error stands for that came with one that is no error; 500 unless the error says more."""
     for key in ("status_code", "code"):
         value = error.get(key) if isinstance(error, dict) else None
-        if str(value).isdecimal() and 400 <= int(str(value)) < 600:
-            return int(str(value))
-    return UNNUMBERED
+        if isinstance(value, int | str) and STATUS.fullmatch(str(value)):
+            return int(value)
+    return REFUSED if any(code.startswith(REQUEST_AT_FAULT) for code in _codes(error)) else UNNUMBERED
 
 
 def reason_of(status: int, error: Any) -> Reason:

@@ -11,9 +11,11 @@ from pydantic import TypeAdapter
 from app.adapters.engines.openai_compatible import ChatCompletions
 from app.domain.boundary import ExecutionHints, NamedTool
 from app.domain.effects import EngineCall
-from app.domain.messages import ImagePart, Message, TextPart, ToolCall
+from app.domain.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
 from app.domain.tools import ToolDefinition
-from tests.adapters.engines.asking import call, profile
+from app.ports import EngineCapabilities, EngineProfile
+from tests.adapters.engines.asking import HELLO, call, profile
+from tests.adapters.engines.cases import GRAMMAR, OPEN_SCHEMA, SCHEMA
 
 DICE = ToolDefinition(
     "roll_dice", "Rolls dice", {"type": "object", "properties": {"sides": {"type": "integer"}}, "required": ["sides"]}
@@ -54,6 +56,13 @@ def test_a_stream_is_asked_for_with_its_usage():
     body = encoded(call(), stream=True)
     assert body["stream"] is True
     assert body["stream_options"] == {"include_usage": True}
+
+
+def test_a_server_that_cannot_tell_a_streams_usage_is_not_asked_for_it():
+    silent = EngineProfile("p", "m", "s", 1, 1, frozenset(), None, EngineCapabilities(streaming_usage=False))
+    body = ChatCompletions().encode(call(), silent, stream=True).body
+    assert body["stream"] is True
+    assert "stream_options" not in body
 
 
 def test_a_conversation_keeps_its_parts_calls_and_results():
@@ -137,3 +146,72 @@ def test_options_pass_when_the_engine_lists_them_and_never_replace_what_is_ours(
 def test_b8_the_key_is_a_header():
     assert ChatCompletions().headers("secret") == {"Authorization": "Bearer secret"}
     assert ChatCompletions().headers(None) == {}
+
+
+SAMPLING = ExecutionHints(temperature=0, top_p=0.5, stop="END", seed=0)
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "sent"),
+    [
+        ("gpt-4.1", None, True),
+        ("o3", None, False),
+        ("gpt-5-nano", "low", False),
+        ("gpt-5-chat-latest", None, True),
+        ("gpt-5.2", None, True),
+        ("gpt-5.2", "low", False),
+        ("gpt-5.6-sol", None, False),
+        ("gpt-5.6-sol", "none", True),
+        ("ft:o4-mini:org::id", None, False),
+        ("openai/o3", None, True),
+        ("deepseek-reasoner", "high", True),
+    ],
+)
+def test_sampling_is_left_out_where_openais_model_refuses_it(model: str, effort: str | None, sent: bool):
+    hints = SAMPLING.model_copy(update={"options": {"reasoning_effort": effort} if effort else {}})
+    body = encoded(call(hints=hints), model=model, options=frozenset({"reasoning_effort"}))
+    assert ({"temperature", "top_p", "stop"} <= body.keys()) is sent
+    assert body["seed"] == 0
+
+
+@pytest.mark.parametrize("name", ["Ada Lovelace", "a/b", "<b>", "a|b"])
+def test_a_name_that_openai_refuses_is_left_out(name: str):
+    body = encoded(call((Message(role="user", content="Hello", name=name),)))
+    assert body["messages"] == [{"role": "user", "content": "Hello"}]
+
+
+def test_a_schema_is_strict_where_it_fits_as_it_is_and_sent_unchanged_either_way():
+    closed = {**SCHEMA, "properties": {**SCHEMA["properties"], "people": {"type": "integer"}}}
+    for schema, strict in ((closed, True), (SCHEMA, False), (OPEN_SCHEMA, False)):
+        form = encoded(EngineCall(HELLO, (), ExecutionHints(), schema))["response_format"]
+        named = {"name": "answer", "schema": dict(schema), "strict": strict}
+        assert form == {"type": "json_schema", "json_schema": named}
+
+
+def test_a_grammar_is_llama_cpps_own_member():
+    assert encoded(EngineCall(HELLO, (), ExecutionHints(), grammar=GRAMMAR))["grammar"] == GRAMMAR
+    assert not {"grammar", "response_format"} & encoded(call()).keys()
+
+
+def thought(text: str, *calls: ToolCall, **kept: object) -> ModelMessage:
+    said = {"role": "assistant", "content": text, "tool_calls": list(calls) or None}
+    return ModelMessage(**said, provider="primary", kept=[kept])
+
+
+def test_reasoning_is_told_again_in_every_turn_that_called_tools_and_only_from_the_first_call_on():
+    roll, rolled = ToolCall(id="a", name="roll_dice", arguments={}), Message(role="tool", content="4", tool_call_id="a")
+    turns = [
+        [*HELLO, thought("Hi.", reasoning_content="A greeting.")],
+        [*HELLO, thought("", roll, reasoning_content=""), rolled, thought("Four.", reasoning_content="It is four.")],
+        [*HELLO, thought("Wait.", reasoning_content="Hm."), thought("", roll, reasoning_content="Now."), rolled],
+    ]
+    messages = encoded(call([message for turn in turns for message in turn]))["messages"]
+    told = [message.get("reasoning_content") for message in messages if message["role"] == "assistant"]
+    assert told == [None, "", "It is four.", None, "Now."]
+
+
+def test_blocks_of_another_kind_and_signatures_of_other_calls_are_not_told():
+    messages = [thought("", ToolCall(id="a", name="f", arguments={}), call="b", signature="x"), thought("Hi.", id="rs")]
+    first, second = encoded(call(messages))["messages"]
+    assert first["tool_calls"] == [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    assert second == {"role": "assistant", "content": "Hi."}

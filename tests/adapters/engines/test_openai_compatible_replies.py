@@ -12,7 +12,7 @@ from app.domain.boundary import TokenUsage
 from app.domain.effects import Reason, Reply
 from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
 from app.ports import EngineFault
-from tests.adapters.engines.asking import said
+from tests.adapters.engines.asking import call, profile, said
 
 DIALECT = ChatCompletions()
 
@@ -330,6 +330,15 @@ def test_chunks_that_say_nothing_are_passed_over():
             {"prompt_tokens": 10, "completion_tokens": 5, "prompt_cache_hit_tokens": 4},
             TokenUsage(input_tokens=10, output_tokens=5, cached_tokens=4, total_tokens=15),
         ),
+        (
+            {
+                "prompt_tokens": 10,
+                "completion_tokens": 5,
+                "total_tokens": 18,
+                "completion_tokens_details": {"reasoning_tokens": 3},
+            },
+            TokenUsage(input_tokens=10, output_tokens=8, reasoning_tokens=3, total_tokens=18),
+        ),
         ({"prompt_tokens": -1, "completion_tokens": "5", "total_tokens": None}, TokenUsage()),
     ],
 )
@@ -344,3 +353,107 @@ def test_i4_what_a_reply_without_a_choice_has_used_is_still_told():
     delta = ChatCompletions().decode(orjson.dumps({"choices": [], "usage": usage}))
     assert delta.usage == TokenUsage(input_tokens=7, output_tokens=2, total_tokens=9)
     assert delta.finish is None
+
+
+def test_reasoning_content_is_kept_even_when_it_is_empty():
+    assert whole(message(content="4", reasoning_content="two and two")).kept == ({"reasoning_content": "two and two"},)
+    assert whole(message(content="4", reasoning_content="")).kept == ({"reasoning_content": ""},)
+    assert whole(message(content="4", reasoning_content=None, reasoning="two and two")).kept == ()
+    pieces = said(reasoning_content="two "), said(reasoning_content="and two"), said("4", "stop")
+    assert streamed(*pieces).kept == ({"reasoning_content": "two and two"},)
+
+
+def test_details_of_reasoning_are_kept_by_kind_and_index_with_their_texts_joined():
+    details = [
+        {"type": "reasoning.text", "text": "two ", "format": "f", "index": 0, "id": None, "signature": None},
+        {"type": "reasoning.text", "text": "and two", "format": "f", "index": 0, "id": None, "signature": None},
+        {"type": "reasoning.text", "text": "", "format": "f", "index": 0, "id": None, "signature": "signed"},
+        {"type": "reasoning.encrypted", "data": "sealed", "index": 0, "id": "rs_1"},
+        {"type": "reasoning.summary", "summary": "four", "index": 1},
+        {"type": "reasoning.other", "more": 1},
+    ]
+    rest = {"type": "reasoning.text", "format": "f", "index": 0, "id": None}
+    others = (
+        {"reasoning_detail": {"type": "reasoning.encrypted", "index": 0, "id": "rs_1"}, "data": "sealed"},
+        {"reasoning_detail": {"type": "reasoning.summary", "index": 1}, "summary": "four"},
+        {"reasoning_detail": {"type": "reasoning.other", "more": 1}},
+    )
+    reply = streamed(*(said(reasoning_details=[detail]) for detail in details), said("4", "stop"))
+    assert reply.kept == ({"reasoning_detail": rest, "text": "two and two", "signature": "signed"}, *others)
+    joined = details[0] | {"text": "two and two", "signature": "signed"}
+    assert whole(message(content="4", reasoning_details=[joined, *details[3:]])).kept == reply.kept
+
+
+def test_details_told_again_are_what_was_said():
+    details = [
+        {"type": "reasoning.text", "text": "two", "format": "f", "index": 0, "signature": None},
+        {"type": "reasoning.encrypted", "data": "sealed", "index": 1, "id": "rs_1"},
+    ]
+    extra = {"google": {"thought_signature": "signed"}}
+    reply = whole(message(content="4", reasoning_details=details, extra_content=extra))
+    sent = DIALECT.encode(call([reply.message("primary")]), profile(), stream=False).body["messages"]
+    assert sent == [{"role": "assistant", "content": "4", "reasoning_details": details, "extra_content": extra}]
+
+
+def test_googles_signature_of_a_call_is_kept_with_the_id_that_the_call_got():
+    signed = {"extra_content": {"google": {"thought_signature": "signed"}}}
+    expected = ({"call": "call_0", "signature": "signed"},)
+    assert whole(message("tool_calls", tool_calls=[asked_for(id="", **signed), asked_for(id="b")])).kept == expected
+    assert streamed(*fragments(asked_for(index=0, **signed))).kept == expected
+    for extra in (None, [], {"google": None}, {"other": {"thought_signature": "x"}}):
+        assert whole(message("tool_calls", tool_calls=[asked_for(extra_content=extra)])).kept == ()
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"reasoning_content": ["x"]},
+        {"reasoning_details": {"type": "reasoning.text"}},
+        {"reasoning_details": ["x"]},
+        {"extra_content": "x"},
+        {"tool_calls": [asked_for(extra_content={"google": {"thought_signature": 3}})]},
+    ],
+)
+def test_b1_18_what_is_to_be_kept_in_a_wrong_shape_is_malformed(members: dict[str, Any]):
+    assert fault(whole, message(content="4", **members)) is Reason.MALFORMED
+    assert fault(streamed, said("4", "stop", **members)) is Reason.MALFORMED
+
+
+@pytest.mark.parametrize("index", [True, -3, 2**63, "0", None, 1.5])
+def test_strange_indexes_of_details_lose_nothing(index: Any):
+    details = [{"type": "reasoning.text", "text": "a", "index": index}]
+    assert whole(message(content="4", reasoning_details=details)).kept[0]["text"] == "a"
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"choices": [{"index": 0, "delta": {"content": "a", "role": 3}, "finish_reason": 3}]},
+        {"choices": [{"index": 0, "delta": ["a"]}]},
+        {"choices": [{"index": 0, "delta": {"content": "a"}}], "model": 3},
+        {"choices": [{"index": 0, "delta": {"content": {"a": 1}}}]},
+    ],
+)
+def test_b1_18_a_chunk_of_the_wrong_shape_is_malformed(chunk: dict[str, Any]):
+    assert fault(streamed, chunk) is Reason.MALFORMED
+
+
+def test_the_usage_of_a_chunk_that_also_adds_text_is_not_passed_over():
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    assert streamed(said("a") | {"usage": usage}, said("b", "stop")).usage.total_tokens == 5
+    assert streamed(said("a") | {"x_groq": {"usage": usage}}, said("b", "stop")).usage.total_tokens == 5
+
+
+@pytest.mark.parametrize("levels", [66, 300, 600])
+def test_b1_17_what_is_too_deep_to_be_told_again_is_malformed(levels: int):
+    deep: Any = 1
+    for _ in range(levels):
+        deep = {"a": deep}
+    members: list[dict[str, Any]] = [
+        {"extra_content": deep},
+        {"reasoning_details": [{"type": "reasoning.text", "text": "x", "more": deep}]},
+        {"tool_calls": [asked_for(arguments=deep)]},
+    ]
+    for member in members:
+        assert fault(whole, message(content="4", **member)) is Reason.MALFORMED
+        assert fault(streamed, said("4", "stop", **member)) is Reason.MALFORMED

@@ -1,4 +1,4 @@
-"""What the errors of chat completions servers mean."""
+"""What the errors of OpenAI and of the servers that follow it mean."""
 
 import json
 from typing import Any
@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 
 from app.adapters.engines.openai_compatible import ChatCompletions
+from app.adapters.engines.openai_errors import status_of
+from app.adapters.engines.openai_responses import Responses
 from app.domain.effects import Reason
+
+CONTENT, MISSING = Reason.CONTENT_FILTERED, Reason.MODEL_MISSING
 
 
 def error(message: str = "", **members: Any) -> dict[str, Any]:
@@ -73,9 +77,38 @@ def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: Reason, body: by
         (400, error("x", code="content_filter"), Reason.CONTENT_FILTERED),
         (503, error("The model is overloaded", type="server_error"), Reason.OVERLOADED),
         (503, error("x", type="overloaded_error"), Reason.OVERLOADED),
+        (400, error("x", code="string_above_max_length"), Reason.CONTEXT_EXCEEDED),
+        (400, error("Your prompt was flagged as violating our usage policy", code="invalid_prompt"), CONTENT),
+        (400, error("x", code="moderation_blocked", type="image_generation_user_error"), CONTENT),
+        (503, error("x", code="server_is_overloaded"), Reason.OVERLOADED),
+        (404, error("This model is only supported in v1/responses", type="invalid_request_error"), MISSING),
         (400, error(code={"odd": 1}), Reason.REFUSED),
         (400, {"error": {"message": ["x"]}}, Reason.REFUSED),
     ],
 )
 def test_b1_4_and_27_a_code_or_the_wording_says_it_better(status: int, body: Any, reason: Reason):
-    assert ChatCompletions().reason(status, json.dumps(body).encode()) is reason
+    for dialect in (ChatCompletions(), Responses()):
+        assert dialect.reason(status, json.dumps(body).encode()) is reason
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ({"code": 429}, 429),
+        ({"code": "503"}, 503),
+        ({"status_code": 400, "code": "x"}, 400),
+        ({"code": "invalid_image_format"}, 400),
+        ({"type": "invalid_request_error", "code": None}, 400),
+        ({"code": "unsupported_parameter"}, 400),
+        ({"code": "server_error"}, 500),
+        ({"code": 200}, 500),
+        ({"code": "9" * 5000}, 500),
+        ({"code": "\uff14\uff12\uff19"}, 500),
+        ({"code": [[[400]]]}, 500),
+        ({"code": True}, 500),
+        ("overloaded", 500),
+        (None, 500),
+    ],
+)
+def test_an_error_within_a_success_stands_for_a_status(said: Any, status: int):
+    assert status_of(said) == status

@@ -1,78 +1,37 @@
-"""Real exchanges with real providers: nothing of an answer is lost, and what we ask has the recorded shape.
+"""Real exchanges with real chat completions servers: nothing of an answer is lost, and what we ask has their shape.
 
 What an answer holds is read a second time here, the naive way, from the recorded body alone.
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.adapters.engines.dialect import Answer
-from app.adapters.engines.event_stream import EventStream
-from app.adapters.engines.http_engine import Caps
 from app.adapters.engines.openai_compatible import FINISHES, ChatCompletions
 from app.domain.boundary import ExecutionHints, NamedTool
 from app.domain.effects import EngineCall, Reason, Reply
-from app.domain.messages import ImagePart, Message, TextPart, ToolCall
+from app.domain.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
 from app.domain.tools import ToolDefinition
-from app.ports import EngineFault
-from tests.adapters.engines.asking import Heard, engine, profile
-from tests.support.upstream import Upstream, event_stream, reply
+from tests.adapters.engines.asking import profile
+from tests.adapters.engines.recordings import Exchange, reason_over_a_socket, recordings, shape, without
 
-DIRECTORY = os.environ.get("RECORDED_TRAFFIC")
-FILES = sorted(Path(DIRECTORY).glob("openai*-*.json")) if DIRECTORY else []
+FILES = recordings("openai*-*.json")
 pytestmark = pytest.mark.skipif(not FILES, reason="RECORDED_TRAFFIC names no directory of recordings")
 
 DIALECT = ChatCompletions()
 PIXEL = ImagePart(type="image", media_type="image/png", data="iVBORw==")
-UNSENT = {"n", "strict", "cache_control", "prompt_cache_breakpoint", "reasoning_content"}
+UNSENT = {"n", "strict", "cache_control", "prompt_cache_breakpoint"}
 """Keys that clients sent and we do not: defaults, or a provider's own extensions of messages and tools."""
 EXPECTED_ERRORS = {400: Reason.REFUSED, 404: Reason.MODEL_MISSING}
 HINTS = {"temperature", "top_p", "stop", "seed"}
 OURS = {"model", "messages", "stream", "stream_options", "tools", "tool_choice", "max_tokens", "max_completion_tokens"}
 
 
-class Exchange:
-    """One recording. A chunk is decoded once, however often it is cut: decoding it is a pure function."""
-
-    def __init__(self, path: Path) -> None:
-        recorded = json.loads(path.read_text())
-        body, self.request = recorded["response"]["body"], recorded["request"]["body"]
-        self.path: str = recorded["request"]["path"]
-        self.status: int = recorded["response"]["status"]
-        self.content_type: str = recorded["response"]["content_type"]
-        self.body = (body if isinstance(body, str) else json.dumps(body)).encode()
-        self.decode_chunk = cache(DIALECT.decode_chunk)
-        self.streamed = self.content_type.startswith("text/event-stream")
-
-    def chunks(self) -> list[dict[str, Any]]:
-        """The whole answer as a list of chunks; a JSON body is one."""
-        if not self.streamed:
-            return [json.loads(self.body)]
-        lines = [line.removeprefix("data: ") for line in self.body.decode().split("\n") if line.startswith("data: ")]
-        return [json.loads(line) for line in lines if line != "[DONE]"]
-
-
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
 def exchange(request: pytest.FixtureRequest) -> Exchange:
-    return Exchange(request.param)
-
-
-def read(exchange: Exchange, *pieces: bytes) -> Reply:
-    answer = Answer(DIALECT.finishes)
-    if not exchange.streamed:
-        answer.add(DIALECT.decode(b"".join(pieces)))
-        return answer.reply("")
-    stream = EventStream(Caps().line)
-    for piece in pieces:
-        for data in stream.feed(piece):
-            answer.add(exchange.decode_chunk(data))
-    return answer.reply("")
+    return Exchange(request.param, DIALECT)
 
 
 def check(exchange: Exchange, answer: Reply) -> None:
@@ -126,46 +85,25 @@ def _calls(said: list[dict[str, Any]]) -> Iterator[tuple[str, str, Any]]:
 
 def test_a_recorded_answer_decodes_without_loss_in_one_piece_and_byte_by_byte(exchange: Exchange):
     if exchange.status == 200:
-        check(exchange, read(exchange, exchange.body))
-        check(exchange, read(exchange, *(exchange.body[index : index + 1] for index in range(len(exchange.body)))))
+        check(exchange, exchange.read())
+        check(exchange, exchange.read_byte_by_byte())
 
 
 def test_a_recorded_answer_decodes_without_loss_cut_at_every_byte(exchange: Exchange):
-    if exchange.status == 200 and exchange.streamed:
-        expected = read(exchange, exchange.body)
-        for cut in range(1, len(exchange.body)):
-            assert read(exchange, exchange.body[:cut], exchange.body[cut:]) == expected
+    if exchange.status == 200:
+        exchange.check_cuts()
 
 
 def test_a_recorded_answer_that_ends_early_is_whole_or_malformed_and_never_something_else(exchange: Exchange):
-    if exchange.status != 200:
-        return
-    expected = read(exchange, exchange.body)
-    reasons: set[Reason] = set()
-    for end in range(0, len(exchange.body), 1 if exchange.streamed else 7):
-        try:
-            answer = read(exchange, exchange.body[:end])
-        except EngineFault as fault:
-            reasons.add(fault.reason)
-        else:
-            assert (answer.text, answer.tool_calls) == (expected.text, expected.tool_calls)
-    assert reasons == {Reason.MALFORMED}
+    if exchange.status == 200:
+        exchange.check_early_ends()
 
 
 async def test_a_recorded_exchange_goes_over_a_socket(exchange: Exchange):
-    asked = asked_for(exchange.request)
-    half = len(exchange.body) // 2
-    script = reply(exchange.body, status=exchange.status, content_type=exchange.content_type)
-    if exchange.streamed:
-        script = event_stream(exchange.body[:half], exchange.body[half:], content_type=exchange.content_type)
-    async with Upstream(script) as upstream, engine(upstream.url) as asker:
-        heard = Heard()
-        if exchange.status == 200:
-            check(exchange, await asker.attempt(asked, heard, stream=exchange.streamed))
-            return
-        with pytest.raises(EngineFault) as caught:
-            await asker.attempt(asked, heard, stream=False)
-        assert caught.value.reason is EXPECTED_ERRORS[exchange.status]
+    if exchange.status == 200:
+        check(exchange, await exchange.over_a_socket())
+    else:
+        assert await reason_over_a_socket(exchange) is EXPECTED_ERRORS[exchange.status]
 
 
 def asked_for(request: Mapping[str, Any]) -> EngineCall:
@@ -173,11 +111,11 @@ def asked_for(request: Mapping[str, Any]) -> EngineCall:
     choice = request.get("tool_choice")
     return EngineCall(
         [_message(message) for message in request["messages"]],
-        [ToolDefinition(**_without(tool["function"], UNSENT)) for tool in request.get("tools") or []],
+        [ToolDefinition(**without(tool["function"], UNSENT)) for tool in request.get("tools") or []],
         ExecutionHints(
             max_tokens=request.get("max_completion_tokens", request.get("max_tokens")),
             tool_choice=NamedTool(name=choice["function"]["name"]) if isinstance(choice, dict) else choice,
-            options=_without(request, OURS | HINTS | UNSENT),
+            options=without(request, OURS | HINTS | UNSENT),
             **{key: request[key] for key in HINTS if key in request},
         ),
     )
@@ -189,34 +127,19 @@ def _message(message: Mapping[str, Any]) -> Message:
         ToolCall(id=call["id"], name=call["function"]["name"], arguments=json.loads(call["function"]["arguments"]))
         for call in message.get("tool_calls") or []
     ]
-    return Message(
+    said = Message(
         role="system" if message["role"] == "developer" else message["role"],
         content=content if isinstance(content, str) else [_part(part) for part in content],
         tool_calls=calls or None,
         tool_call_id=message.get("tool_call_id"),
     )
+    thought = message.get("reasoning_content")
+    kept = [{"reasoning_content": thought}]
+    return said if thought is None else ModelMessage(**dict(said), provider="primary", kept=kept)
 
 
 def _part(part: Mapping[str, Any]) -> TextPart | ImagePart:
     return TextPart(type="text", text=part["text"]) if part["type"] == "text" else PIXEL
-
-
-def _without(members: Mapping[str, Any], keys: set[str]) -> dict[str, Any]:
-    return {key: value for key, value in members.items() if key not in keys}
-
-
-def shape(value: Any) -> Any:
-    """Keys and nesting, without what means nothing: nulls, empty lists, keys of others."""
-    match value:
-        case dict():
-            kept = {key: shape(member) for key, member in value.items() if key not in UNSENT}
-            return {key: member for key, member in kept.items() if member not in (None, [])}
-        case list():
-            return [shape(member) for member in value]
-        case None:
-            return None
-        case _:
-            return type(value).__name__
 
 
 def test_an_equal_request_of_ours_has_the_recorded_shape(exchange: Exchange):
@@ -226,5 +149,5 @@ def test_an_equal_request_of_ours_has_the_recorded_shape(exchange: Exchange):
     asked = asked_for(recorded)
     sent = DIALECT.encode(asked, profile(recorded["model"], frozenset(asked.hints.options)), stream=recorded["stream"])
     assert exchange.path.endswith(sent.path)
-    assert shape(sent.body) == shape(recorded)
-    assert _without(sent.body, {"messages", "tools"}) == _without(recorded, {"messages", "tools"} | UNSENT)
+    assert shape(sent.body, UNSENT) == shape(recorded, UNSENT)
+    assert without(sent.body, {"messages", "tools"}) == without(recorded, {"messages", "tools"} | UNSENT)

@@ -1,0 +1,212 @@
+"""The generateContent dialect, as the Gemini API speaks it.
+
+A conversation has two voices, user and model, and parts; what one voice says in a row is one content. System prompts
+stand outside of it, wherever they stood, and results of tools are the user's. Gemini's thoughts are signed: a
+signature belongs to one part, and models from the third generation on refuse calls that lost theirs. So parts are told
+again as they came, and where calls come from another model, the first of each answer bears the word that Google gives
+for that case.
+
+Options go where the API has them: a few beside the conversation, all others into `generationConfig`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import quote
+
+from app.adapters.engines import gemini_replies
+from app.adapters.engines.dialect import Delta, Encoded, kept_of
+from app.adapters.engines.gemini_errors import error_of, reason_of, retry_delay
+from app.adapters.engines.gemini_schema import sanitized
+from app.domain.boundary import ExecutionHints, NamedTool
+from app.domain.effects import EngineCall, Reason
+from app.domain.messages import ImagePart, Message, Part, ToolCall
+from app.domain.tools import ToolDefinition
+from app.ports import EngineProfile
+
+BESIDE: Final = frozenset({"cachedContent", "labels", "safetySettings", "serviceTier", "store"})
+"""Options that are no part of `generationConfig`."""
+MODES: Final[Mapping[str, str]] = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
+OUR_ID = re.compile(r"(call_\d+)?")
+SIGNING_MODEL = re.compile(r"(models/)?gemini-([3-9]|\d\d|.*latest)")
+FROM_ANOTHER_MODEL: Final = "skip_thought_signature_validator"
+SEED_BITS: Final = 31
+
+
+class GenerateContent:
+    """Implements `Dialect`."""
+
+    base_url = "https://generativelanguage.googleapis.com"
+    probe = "/v1beta/models?pageSize=1"
+    finishes = gemini_replies.FINISHES
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"x-goog-api-key": key} if key else {}
+
+    def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> Encoded:
+        method = "streamGenerateContent?alt=sse" if stream else "generateContent"
+        return Encoded(f"{_path(profile.model)}:{method}", _request(call, profile))
+
+    def decode(self, body: bytes) -> Delta:
+        return gemini_replies.whole(body)
+
+    def decode_chunk(self, data: bytes) -> Delta:
+        return gemini_replies.chunk(data)
+
+    def retry_after(self, body: bytes) -> float | None:
+        return retry_delay(error_of(body))
+
+    def reason(self, status: int, body: bytes) -> Reason:
+        return reason_of(status, error_of(body))
+
+    def encode_embeddings(self, texts: Sequence[str], model: str) -> Encoded:
+        """Asks for one vector a text."""
+        requests = [{"model": _resource(model), "content": {"parts": [{"text": text}]}} for text in texts]
+        return Encoded(f"{_path(model)}:batchEmbedContents", {"requests": requests})
+
+    def decode_embeddings(self, body: bytes) -> list[list[float]]:
+        """The vectors, in the order of the texts. Raises: EngineFault."""
+        return gemini_replies.vectors(body)
+
+    def encode_count(self, call: EngineCall, profile: EngineProfile) -> Encoded:
+        """Asks how many tokens the model would read."""
+        request = {"model": _resource(profile.model)} | _request(call, profile)
+        return Encoded(f"{_path(profile.model)}:countTokens", {"generateContentRequest": request})
+
+    def decode_count(self, body: bytes) -> int:
+        """The number of tokens. Raises: EngineFault."""
+        return gemini_replies.tokens(body)
+
+
+def _resource(model: str) -> str:
+    return f"models/{model.removeprefix('models/')}"
+
+
+def _path(model: str) -> str:
+    return f"/v1beta/models/{quote(model.removeprefix('models/'), safe='')}"
+
+
+def _request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
+    options = {key: value for key, value in call.hints.options.items() if key in profile.options}
+    body: dict[str, Any] = {key: value for key, value in options.items() if key in BESIDE}
+    prompts = [{"text": message.text} for message in call.messages if message.role == "system" and message.text]
+    if prompts:
+        body["systemInstruction"] = {"role": "user", "parts": prompts}
+    body["contents"] = _contents(call.messages, signing=bool(SIGNING_MODEL.match(profile.model)))
+    if call.tools:
+        body["tools"] = [{"functionDeclarations": [_tool(tool) for tool in call.tools]}]
+        body |= _choice(call.hints)
+    config = {key: value for key, value in options.items() if key not in BESIDE} | _sampling(call.hints)
+    if call.schema is not None:
+        config |= {"responseMimeType": "application/json", "responseJsonSchema": sanitized(call.schema)}
+    return body | {"generationConfig": config}
+
+
+def _sampling(hints: ExecutionHints) -> dict[str, Any]:
+    asked = {
+        "temperature": hints.temperature,
+        "topP": hints.top_p,
+        "maxOutputTokens": hints.max_tokens,
+        "stopSequences": [hints.stop] if isinstance(hints.stop, str) else hints.stop,
+        "seed": None if hints.seed is None else _seed(hints.seed),
+    }
+    return {key: value for key, value in asked.items() if value is not None}
+
+
+def _seed(seed: int) -> int:
+    """Gemini refuses seeds above 32 bits; a larger one becomes another, and always the same one."""
+    return seed if -(2**SEED_BITS) <= seed < 2**SEED_BITS else seed % 2**SEED_BITS
+
+
+def _choice(hints: ExecutionHints) -> dict[str, Any]:
+    choice = hints.tool_choice
+    if isinstance(choice, NamedTool):
+        return {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [choice.name]}}}
+    return {"toolConfig": {"functionCallingConfig": {"mode": MODES[choice]}}} if choice else {}
+
+
+@lru_cache(maxsize=1024)
+def _tool(tool: ToolDefinition) -> Mapping[str, Any]:
+    parameters = {"type": "object"} | sanitized(tool.parameters)
+    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": parameters}
+
+
+def _contents(messages: Sequence[Message], *, signing: bool) -> list[dict[str, Any]]:
+    """What user and model said, in turn. What is empty is left out: Gemini refuses empty parts."""
+    contents: list[dict[str, Any]] = []
+    names: dict[str, str] = {}
+    for message in messages:
+        names |= {call.id: call.name for call in message.tool_calls or ()}
+        parts = _said(message, names, signing=signing)
+        role = "model" if message.role == "assistant" else "user"
+        if contents and contents[-1]["role"] == role:
+            contents[-1]["parts"] += parts
+        elif parts:
+            contents.append({"role": role, "parts": parts})
+    return contents
+
+
+def _said(message: Message, names: Mapping[str, str], *, signing: bool) -> list[dict[str, Any]]:
+    match message.role:
+        case "system":
+            return []
+        case "user":
+            return _parts(message.content)
+        case "tool":
+            return _result(message, names)
+        case "assistant":
+            return [*_answered(message), *_called(message, signing=signing)]
+
+
+def _parts(content: str | Sequence[Part]) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"text": content}] if content else []
+    return [_part(part) for part in content if isinstance(part, ImagePart) or part.text]
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if isinstance(part, ImagePart):
+        return {"inlineData": {"mimeType": part.media_type, "data": part.data}}
+    return {"text": part.text}
+
+
+def _result(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A tool's result: an object by rule, whose `output` is what the tool said; its images stand behind it."""
+    call_id = message.tool_call_id or ""
+    response = {"name": names.get(call_id) or message.name or "", "response": {"output": message.text}}
+    images = [] if isinstance(message.content, str) else [p for p in message.content if isinstance(p, ImagePart)]
+    return [{"functionResponse": _id(call_id) | response}, *_parts(images)]
+
+
+def _id(call_id: str) -> dict[str, Any]:
+    """The id of a call where a provider gave it one; those of ours come again in every answer."""
+    return {} if OUR_ID.fullmatch(call_id) else {"id": call_id}
+
+
+def _answered(message: Message) -> list[dict[str, Any]]:
+    """Thoughts and text that the model said. A signature stands on the text it came with, the last of its kind, and
+    is left out with a text that is no longer said.
+    """
+    kept = [dict(block["part"]) for block in kept_of(message) if "part" in block]
+    if not kept or not isinstance(message.content, str):
+        return _parts(message.content)
+    rest, backwards = message.content, []
+    for part in reversed([part for part in kept if not part.get("thought")]):
+        start = rest.rfind(part["text"])
+        if start >= 0:
+            backwards += [*_parts(rest[start + len(part["text"]) :]), part]
+            rest = rest[:start]
+    return [*(part for part in kept if part.get("thought")), *_parts(rest), *reversed(backwards)]
+
+
+def _called(message: Message, *, signing: bool) -> Iterator[dict[str, Any]]:
+    signatures = {block["call"]: block["signature"] for block in kept_of(message) if "call" in block}
+    for number, call in enumerate(message.tool_calls or ()):
+        missing = FROM_ANOTHER_MODEL if signing and number == 0 else ""
+        signature = signatures.get(call.id, missing)
+        yield _call(call) | ({"thoughtSignature": signature} if signature else {})
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"functionCall": _id(call.id) | {"name": call.name, "args": call.arguments}}

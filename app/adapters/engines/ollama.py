@@ -1,0 +1,224 @@
+"""Ollama's own chat dialect, as a server of one's own and its cloud speak it.
+
+Ollama gives a model a context of the server's choosing, often 4,096 tokens, and by itself forgets the oldest messages
+of a longer conversation without a word. Therefore every request asks for the context that we count with (`num_ctx`),
+and forbids forgetting (`truncate`), so that an overflow is an error. A server loads a model anew when another `num_ctx`
+is asked for than it runs with: an engine's `context_window` had best be what its server is set to.
+
+No tool call can be demanded, and none of several forbidden: `tool_choice` either leaves the tools out or says nothing.
+Calls come whole, often without ids.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from app.adapters.engines.dialect import CallPiece, Delta, Encoded, KeptPiece, kept_of, loads, malformed
+from app.adapters.engines.ollama_schemas import format_of, plain
+from app.adapters.engines.statuses import reason_by_status
+from app.domain.boundary import ExecutionHints, TokenUsage
+from app.domain.effects import EngineCall, Reason
+from app.domain.messages import ImagePart, Message, ToolCall
+from app.domain.tools import ToolDefinition
+from app.ports import EngineFault, EngineProfile
+
+FINISHES: Final[Mapping[str, str | Reason]] = {
+    "stop": "stop",
+    "length": "length",
+    "load": Reason.MALFORMED,
+    "unload": Reason.MALFORMED,
+}
+"""The last two say that a model was loaded or let go, and nobody spoke."""
+BESIDE_OPTIONS: Final = frozenset({"think", "keep_alive", "truncate", "shift"})
+"""Members of a request that Ollama does not count among its `options`."""
+BY_WORDING: Final = (
+    ("context length", Reason.CONTEXT_EXCEEDED),
+    ("context size", Reason.CONTEXT_EXCEEDED),
+    ("usage limit", Reason.QUOTA),
+    ("requires a subscription", Reason.QUOTA),
+    ("try pulling it", Reason.MODEL_MISSING),
+    ("unauthorized", Reason.CREDENTIALS),
+    ("maximum pending requests", Reason.OVERLOADED),
+    ("overloaded", Reason.OVERLOADED),
+    ("system memory", Reason.OVERLOADED),
+    ("out of memory", Reason.OVERLOADED),
+)
+"""Errors are English sentences and have no codes."""
+UNNUMBERED: Final = 500
+
+
+class OllamaChat:
+    """Implements `Dialect`."""
+
+    base_url = "http://127.0.0.1:11434"
+    probe = "/api/tags"
+    finishes = FINISHES
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> Encoded:
+        hints = call.hints
+        passing = {key: value for key, value in hints.options.items() if key in profile.options}
+        beside = {key: value for key, value in passing.items() if key in BESIDE_OPTIONS}
+        options = {key: value for key, value in passing.items() if key not in BESIDE_OPTIONS}
+        body: dict[str, Any] = {
+            "model": profile.model,
+            "messages": list(_messages(call.messages)),
+            "options": {"num_ctx": profile.context_window} | options | _sampling(hints),
+            "truncate": False,
+            "stream": stream,
+        } | beside
+        if call.tools and hints.tool_choice != "none":
+            body["tools"] = [_tool(tool) for tool in call.tools]
+        if call.schema is not None:
+            body["format"] = format_of(call.schema)
+        return Encoded("/api/chat", body)
+
+    def decode(self, body: bytes) -> Delta:
+        return self.decode_chunk(body)
+
+    def decode_chunk(self, data: bytes) -> Delta:
+        reply = _parsed(data)
+        message = _mapping(reply.get("message"))
+        thought = _text(message.get("thinking"))
+        done = reply.get("done") is True
+        return Delta(
+            text=_text(message.get("content")),
+            reasoning=thought,
+            calls=_calls(message.get("tool_calls")),
+            finish=_text(reply.get("done_reason")) or None if done else None,
+            usage=_usage(reply),
+            model=_text(reply.get("model")),
+            done=done,
+            kept=(KeptPiece(0, {"thinking": thought}),) if thought else (),
+        )
+
+    def reason(self, status: int, body: bytes) -> Reason:
+        try:
+            reply = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return reason_by_status(status)
+        return _reason(status, reply.get("error") if isinstance(reply, dict) else None)
+
+    def encode_embeddings(self, texts: Sequence[str], model: str) -> Encoded:
+        """A text that is too long is an error rather than cut."""
+        return Encoded("/api/embed", {"model": model, "input": list(texts), "truncate": False})
+
+    def decode_embeddings(self, body: bytes) -> list[list[float]]:
+        """The vectors in the order of the texts. Raises: EngineFault."""
+        vectors = _parsed(body).get("embeddings")
+        if not isinstance(vectors, list) or not all(map(_is_vector, vectors)):
+            raise malformed("the reply's embeddings are not lists of numbers")
+        return [[float(number) for number in vector] for vector in vectors]
+
+
+def _sampling(hints: ExecutionHints) -> dict[str, Any]:
+    asked = {
+        "temperature": hints.temperature,
+        "top_p": hints.top_p,
+        "stop": [hints.stop] if isinstance(hints.stop, str) else hints.stop,
+        "seed": hints.seed,
+        "num_predict": hints.max_tokens,
+    }
+    return {key: value for key, value in asked.items() if value is not None}
+
+
+@lru_cache(maxsize=1024)
+def _tool(tool: ToolDefinition) -> Mapping[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": plain(tool.parameters)}
+    return {"type": "function", "function": function}
+
+
+def _messages(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
+    """Results name their tool. An id may come again in a later turn, and means the call before it."""
+    names: dict[str, str] = {}
+    for message in messages:
+        names |= {call.id: call.name for call in message.tool_calls or ()}
+        body = _message(message)
+        if message.role == "tool":
+            call_id = message.tool_call_id or ""
+            body |= {"tool_name": names.get(call_id) or message.name or "", "tool_call_id": call_id}
+        yield body
+
+
+def _message(message: Message) -> dict[str, Any]:
+    """Thoughts are told again with every answer: which of them the model still needs, its own template knows."""
+    body: dict[str, Any] = {"role": message.role, "content": message.text}
+    thought = "".join(_text(block.get("thinking")) for block in kept_of(message))
+    if thought:
+        body["thinking"] = thought
+    if not isinstance(message.content, str):
+        images = [part.data for part in message.content if isinstance(part, ImagePart)]
+        body |= {"images": images} if images else {}
+    if message.tool_calls:
+        body["tool_calls"] = [_call(call) for call in message.tool_calls]
+    return body
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """The JSON object of a reply or line. Raises: EngineFault, also when it reports an error."""
+    try:
+        reply = _mapping(loads(data))
+    except ValueError as cause:
+        raise malformed("the reply is not JSON") from cause
+    if reply.get("error"):
+        status = reply.get("StatusCode")
+        reason = _reason(status if isinstance(status, int) else UNNUMBERED, reply["error"])
+        raise EngineFault(reason, "the provider reported an error in its reply")
+    return reply
+
+
+def _reason(status: int, error: Any) -> Reason:
+    wording = error.lower() if isinstance(error, str) else ""
+    return next((reason for words, reason in BY_WORDING if words in wording), reason_by_status(status))
+
+
+def _calls(calls: Any) -> tuple[CallPiece, ...]:
+    if not isinstance(calls, list | None):
+        raise malformed("the reply's tool calls are not a list")
+    return tuple(_piece(_mapping(call)) for call in calls or ())
+
+
+def _piece(call: Mapping[str, Any]) -> CallPiece:
+    function = _mapping(call.get("function"))
+    arguments = orjson.dumps(_mapping(function.get("arguments"))).decode()
+    return CallPiece(None, _text(call.get("id")), _text(function.get("name")), arguments, whole=True)
+
+
+def _usage(reply: Mapping[str, Any]) -> TokenUsage | None:
+    """Told with the end. A count of nothing is left out by the server."""
+    if "prompt_eval_count" not in reply and "eval_count" not in reply:
+        return None
+    read, written = _count(reply.get("prompt_eval_count")), _count(reply.get("eval_count"))
+    return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
+def _is_vector(vector: Any) -> bool:
+    return isinstance(vector, list) and all(type(number) in {float, int} for number in vector)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise malformed("the reply holds something else where text belongs")
+    return value
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise malformed("the reply holds something else where an object belongs")
+    return value

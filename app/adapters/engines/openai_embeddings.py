@@ -1,0 +1,33 @@
+"""Embeddings, which OpenAI and the servers that follow it offer in one form, whatever else they speak."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.adapters.engines.dialect import Encoded, malformed
+from app.adapters.engines.openai_values import mappings_of, parsed
+
+
+def encode_embeddings(texts: Sequence[str], model: str) -> Encoded:
+    return Encoded("/embeddings", {"model": model, "input": list(texts)})
+
+
+def decode_embeddings(body: bytes) -> list[list[float]]:
+    """The vectors in the order of the texts. Raises: EngineFault."""
+    entries = mappings_of(parsed(body).get("data"))
+    placed = {_index(entry, place): _vector(entry.get("embedding")) for place, entry in enumerate(entries)}
+    if sorted(placed) != list(range(len(entries))):
+        raise malformed("the reply's embeddings are not numbered one by one")
+    return [placed[index] for index in range(len(entries))]
+
+
+def _index(entry: dict[str, Any], place: int) -> int:
+    index = entry.get("index", place)
+    if type(index) is not int:
+        raise malformed("the reply holds an embedding without a number")
+    return index
+
+
+def _vector(value: Any) -> list[float]:
+    if not isinstance(value, list) or not value or not {type(number) for number in value} <= {float, int}:
+        raise malformed("the reply holds an embedding that is no list of numbers")
+    return [float(number) for number in value]

@@ -1,0 +1,184 @@
+"""OpenAI's Responses API, which its newest models speak best and some of them alone.
+
+Nothing is stored there: each request tells the whole conversation. What was thought comes back encrypted, as items of
+the answer, and is told again where it stood, for a reasoning item that is not followed by the very item it led to is
+refused. So what is kept of an answer is its reasoning and, as marks, the places of the text and the calls among it.
+
+The API knows neither stop texts nor seeds, and no limit below `LEAST_TOKENS`. Its functions are strict unless told not
+to be, which would change what a tool's schema means. Names of authors, and images that an assistant said, have no
+place in it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from app.adapters.engines import openai_embeddings, openai_events, openai_schemas
+from app.adapters.engines.dialect import Delta, Encoded, kept_of, malformed
+from app.adapters.engines.openai_errors import error_of, reason_of
+from app.adapters.engines.openai_models import reasons, takes_sampling
+from app.adapters.engines.openai_values import parsed
+from app.domain.boundary import ExecutionHints, NamedTool
+from app.domain.effects import EngineCall, Reason
+from app.domain.messages import ImagePart, Message, Part, ToolCall
+from app.domain.tools import ToolDefinition
+from app.ports import EngineProfile
+
+DONE = b"[DONE]"
+LEAST_TOKENS: Final = 16
+ENCRYPTED: Final = "reasoning.encrypted_content"
+COUNTED = frozenset({"model", "input", "tools", "tool_choice", "text", "reasoning"})
+"""What the endpoint that counts tokens takes of a request."""
+FINISHES: Final[Mapping[str, str | Reason]] = {
+    "completed": "stop",
+    "incomplete": "length",
+    "max_output_tokens": "length",
+    "content_filter": Reason.CONTENT_FILTERED,
+    "failed": Reason.SERVER_ERROR,
+    "cancelled": Reason.SERVER_ERROR,
+}
+
+
+class Responses:
+    """Implements `Dialect`."""
+
+    base_url = "https://api.openai.com/v1"
+    probe = "/models"
+    finishes = FINISHES
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> Encoded:
+        hints = call.hints
+        body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
+        body |= {"model": profile.model, "input": [item for message in call.messages for item in _items(message)]}
+        body |= _sampling(hints, profile.model, body.get("reasoning"))
+        if call.tools:
+            body["tools"] = [_tool(tool) for tool in call.tools]
+            body |= _choice(hints)
+        if call.schema is not None:
+            body["text"] = _object(body.get("text")) | {
+                "format": {"type": "json_schema", **openai_schemas.named(call.schema)}
+            }
+        if reasons(profile.model):
+            body["include"] = [ENCRYPTED]
+        return Encoded("/responses", body | {"store": False, "stream": stream})
+
+    def decode(self, body: bytes) -> Delta:
+        return openai_events.whole(parsed(body))
+
+    def decode_chunk(self, data: bytes) -> Delta:
+        """Some servers end with chat completions' marker; here it makes nothing whole."""
+        return Delta() if data == DONE else openai_events.event(parsed(data))
+
+    def reason(self, status: int, body: bytes) -> Reason:
+        return reason_of(status, error_of(body))
+
+    def encode_embeddings(self, texts: Sequence[str], model: str) -> Encoded:
+        return openai_embeddings.encode_embeddings(texts, model)
+
+    def decode_embeddings(self, body: bytes) -> list[list[float]]:
+        return openai_embeddings.decode_embeddings(body)
+
+    def encode_count(self, call: EngineCall, profile: EngineProfile) -> Encoded:
+        body = self.encode(call, profile, stream=False).body
+        return Encoded("/responses/input_tokens", {key: value for key, value in body.items() if key in COUNTED})
+
+    def decode_count(self, body: bytes) -> int:
+        count = parsed(body).get("input_tokens")
+        if type(count) is not int or count < 0:
+            raise malformed("the reply holds no number of tokens")
+        return count
+
+
+def _sampling(hints: ExecutionHints, model: str, reasoning: Any) -> dict[str, Any]:
+    asked: dict[str, Any] = {"max_output_tokens": hints.max_tokens and max(hints.max_tokens, LEAST_TOKENS)}
+    if takes_sampling(model, _object(reasoning).get("effort")):
+        asked |= {"temperature": hints.temperature, "top_p": hints.top_p}
+    return {key: value for key, value in asked.items() if value is not None}
+
+
+def _choice(hints: ExecutionHints) -> dict[str, Any]:
+    choice = hints.tool_choice
+    if isinstance(choice, NamedTool):
+        return {"tool_choice": {"type": "function", "name": choice.name}}
+    return {"tool_choice": choice} if choice else {}
+
+
+@lru_cache(maxsize=1024)
+def _tool(tool: ToolDefinition) -> Mapping[str, Any]:
+    about = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", **about, "strict": False}
+
+
+def _items(message: Message) -> Iterator[dict[str, Any]]:
+    match message.role:
+        case "assistant":
+            yield from _answer(message)
+        case "tool":
+            yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": _content(message)}
+        case role:
+            yield {"role": role, "content": _content(message)}
+
+
+def _answer(message: Message) -> list[dict[str, Any]]:
+    """An answer's items in the order in which they came: what has no mark stood at the beginning.
+
+    Reasoning that led to nothing, since the answer was cut behind it, is left out.
+    """
+    kept, text = kept_of(message), message.text
+    calls = {call.id: _call(call) for call in message.tool_calls or ()}
+    marked = {block["call_id"] for block in kept if block.get("type") == "function_call"}
+    lengths = [block["characters"] for block in kept if block.get("type") == "message"]
+    texts = _cut(text, lengths)
+    items = list(_said(next(texts), {}) if text or calls else [{"role": "assistant", "content": ""}])
+    items += [item for call_id, item in calls.items() if call_id not in marked]
+    for block in kept:
+        match block:
+            case {"type": "reasoning"}:
+                items.append(block)
+            case {"type": "message"}:
+                items.extend(_said(next(texts), block))
+            case {"type": "function_call", "call_id": call_id} if call_id in calls:
+                items.append(calls[call_id])
+    while items and items[-1].get("type") == "reasoning":
+        items.pop()
+    return items
+
+
+def _cut(text: str, lengths: Sequence[int]) -> Iterator[str]:
+    """The text as its messages held it; it all stands in the last where it is shorter than they were."""
+    first = len(text) - sum(lengths)
+    sizes = [first, *lengths] if first >= 0 else [0] * len(lengths) + [len(text)]
+    for size in sizes:
+        yield text[:size]
+        text = text[size:]
+
+
+def _said(text: str, mark: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if text:
+        yield {"role": "assistant", "content": text} | {key: mark[key] for key in ("phase",) if key in mark}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    arguments = orjson.dumps(call.arguments).decode()
+    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    content = message.content
+    return content if isinstance(content, str) else [_part(part) for part in content]
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if isinstance(part, ImagePart):
+        return {"type": "input_image", "detail": "auto", "image_url": f"data:{part.media_type};base64,{part.data}"}
+    return {"type": "input_text", "text": part.text}
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """An option that is to be an object, as far as it is one."""
+    return value if isinstance(value, dict) else {}

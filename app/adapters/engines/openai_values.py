@@ -1,0 +1,84 @@
+"""Reads what OpenAI and the servers that follow it reply, of which no shape is certain: what is wrong is malformed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.adapters.engines.dialect import ARGUMENT_DEPTH, loads, malformed
+from app.adapters.engines.openai_errors import reason_of, status_of
+from app.ports import EngineFault
+
+
+def loaded(data: bytes) -> Any:
+    """The JSON value of a reply or chunk. Raises: EngineFault."""
+    try:
+        return loads(data)
+    except ValueError as cause:
+        raise malformed("the reply is not JSON") from cause
+
+
+def parsed(data: bytes) -> dict[str, Any]:
+    """The JSON object of a reply or event. Raises: EngineFault, also when it reports an error."""
+    return checked(loaded(data))
+
+
+def checked(reply: Any) -> dict[str, Any]:
+    """The value as the object that it is. Raises: EngineFault, also when it reports an error."""
+    if not isinstance(reply, dict):
+        raise malformed("the reply is not a JSON object")
+    if reply.get("error"):
+        raise reported(reply["error"])
+    return reply
+
+
+def reported(error: Any) -> EngineFault:
+    """The fault of an error that came where a reply was expected."""
+    return EngineFault(reason_of(status_of(error), error), "the provider reported an error in its reply")
+
+
+def text_of(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise malformed("the reply holds something else where text belongs")
+    return value
+
+
+def mapping_of(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise malformed("the reply holds something else where an object belongs")
+    return value
+
+
+def mappings_of(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; none where it is missing."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise malformed("the reply holds something else where a list belongs")
+    return [mapping_of(item) for item in value]
+
+
+def tellable(value: Any, levels: int = ARGUMENT_DEPTH) -> Any:
+    """The value as it is, which is to be told again, so that it must not be deeper than what is ever written."""
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if children and levels == 0:
+        raise malformed("the reply holds a value that is nested too deeply")
+    for child in children:
+        tellable(child, levels - 1)
+    return value
+
+
+def count_of(value: Any) -> int:
+    """A number of tokens; what is none counts nothing, since usage is no part of the answer."""
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
+def first_count(usage: Mapping[str, Any], *paths: tuple[str, ...]) -> int:
+    """The first count above 0 that stands at one of the paths."""
+    for path in paths:
+        value: Any = usage
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        if count_of(value):
+            return count_of(value)
+    return 0

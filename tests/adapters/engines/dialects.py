@@ -1,0 +1,96 @@
+"""Every dialect with what an engine of its kind can do and an example of what it wants to be told again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from app.adapters.engines.anthropic import Messages
+from app.adapters.engines.dialect import Dialect
+from app.adapters.engines.gemini import GenerateContent
+from app.adapters.engines.ollama import OllamaChat
+from app.adapters.engines.openai_compatible import ChatCompletions
+from app.adapters.engines.openai_responses import Responses
+from app.ports import EngineCapabilities, EngineProfile
+from tests.adapters.engines.cases import Kept
+
+
+@dataclass(frozen=True)
+class Row:
+    """One dialect. `kept` is what came with the text `Rolling.` and the one call `call_1`, as `Reply.kept` holds it."""
+
+    dialect: Dialect
+    model: str
+    capabilities: EngineCapabilities
+    kept: Kept = ()
+
+    def profile(self, options: frozenset[str] = frozenset()) -> EngineProfile:
+        return EngineProfile("primary", self.model, "any", 128_000, 4_096, options, None, self.capabilities)
+
+
+THOUGHTS: Kept = (
+    {"type": "thinking", "thinking": "A die is needed.", "signature": "c2lnbmVk"},
+    {"type": "redacted_thinking", "data": "c2VhbGVk", "index": 1},
+)
+DIALECTS: Mapping[str, Row] = MappingProxyType(
+    {
+        "openai": Row(
+            ChatCompletions(),
+            "gpt-4.1-mini",
+            EngineCapabilities(schema=True, schema_with_tools=True, embeddings=True),
+        ),
+        "openai_compatible": Row(
+            ChatCompletions(),
+            "qwen3-8b",
+            EngineCapabilities(schema=True, grammar=True, embeddings=True, streaming_usage=False),
+            kept=(
+                {"reasoning_content": "A die is needed."},
+                {"extra_content": {"google": {"thought_signature": "dGV4dA=="}}},
+                {"reasoning_detail": {"type": "reasoning.text", "index": 0}, "text": "A die is", "signature": "c2Vl"},
+                {"reasoning_detail": {"type": "reasoning.encrypted", "index": 1}, "data": "c2VhbGVk"},
+                {"call": "call_1", "signature": "c2lnbmVk"},
+            ),
+        ),
+        "openai_responses": Row(
+            Responses(),
+            "gpt-5-codex",
+            EngineCapabilities(schema=True, schema_with_tools=True, embeddings=True),
+            kept=(
+                {
+                    "type": "reasoning",
+                    "id": "rs_1",
+                    "summary": [{"type": "summary_text", "text": "A die is needed."}],
+                    "encrypted_content": "c2VhbGVk",
+                },
+                {"type": "message", "characters": 8, "phase": "commentary"},
+                {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "c2VhbGVkIHRvbw=="},
+                {"type": "function_call", "call_id": "call_1"},
+            ),
+        ),
+        "anthropic": Row(
+            Messages(),
+            "claude-opus-5-5",
+            EngineCapabilities(schema=True, schema_with_tools=True, forced_calls=False),
+            kept=THOUGHTS,
+        ),
+        "anthropic_4_5": Row(
+            Messages(), "claude-haiku-4-5", EngineCapabilities(schema=True, schema_with_tools=True), kept=THOUGHTS
+        ),
+        "ollama": Row(
+            OllamaChat(),
+            "qwen3:8b",
+            EngineCapabilities(schema=True, forced_calls=False, embeddings=True),
+            kept=({"thinking": "A die is needed."},),
+        ),
+        "gemini": Row(
+            GenerateContent(),
+            "gemini-3-flash-preview",
+            EngineCapabilities(schema=True, embeddings=True),
+            kept=(
+                {"part": {"text": "A die is needed.", "thoughtSignature": "dGhvdWdodA==", "thought": True}},
+                {"part": {"text": "", "thoughtSignature": "dGV4dA=="}},
+                {"call": "call_1", "signature": "c2lnbmVk"},
+            ),
+        ),
+    }
+)
+"""By the name of their directory of goldens."""

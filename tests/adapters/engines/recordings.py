@@ -1,0 +1,120 @@
+"""Real exchanges with real providers, and what holds for every one of them: nothing of an answer is lost.
+
+They are not part of the repository: RECORDED_TRAFFIC names the directory where they are.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.adapters.engines.dialect import Answer, Dialect
+from app.adapters.engines.event_stream import EventStream
+from app.adapters.engines.http_engine import Caps
+from app.domain.effects import Reason, Reply
+from app.ports import EngineFault
+from tests.adapters.engines.asking import Heard, call
+from tests.support.emulators.serving import engine_at
+from tests.support.upstream import Upstream, event_stream, reply
+
+DIRECTORY = os.environ.get("RECORDED_TRAFFIC")
+
+
+def recordings(*patterns: str) -> list[Path]:
+    """The recordings whose names match one of the patterns, in order; none where there is no directory."""
+    return sorted({path for pattern in patterns for path in Path(DIRECTORY).glob(pattern)}) if DIRECTORY else []
+
+
+class Exchange:
+    """One recording. A chunk is decoded once, however often it is cut: decoding it is a pure function."""
+
+    def __init__(self, path: Path, dialect: Dialect) -> None:
+        recorded = json.loads(path.read_text())
+        body, self.request = recorded["response"]["body"], recorded["request"]["body"]
+        self.path: str = recorded["request"]["path"]
+        self.status: int = recorded["response"]["status"]
+        self.content_type: str = recorded["response"]["content_type"]
+        self.body = (body if isinstance(body, str) else json.dumps(body)).encode()
+        self.dialect = dialect
+        self.streamed = self.content_type.startswith("text/event-stream")
+        self._decode_chunk = cache(dialect.decode_chunk)
+
+    def chunks(self) -> list[dict[str, Any]]:
+        """The whole answer as a list of chunks, read naively; a JSON body is one."""
+        if not self.streamed:
+            return [json.loads(self.body)]
+        lines = [line.removeprefix("data: ") for line in self.body.decode().splitlines() if line.startswith("data: ")]
+        return [json.loads(line) for line in lines if line != "[DONE]"]
+
+    def read(self, *pieces: bytes) -> Reply:
+        """The answer as it is read when it arrives in these pieces; all of it where none are given."""
+        answer = Answer(self.dialect.finishes)
+        if not self.streamed:
+            answer.add(self.dialect.decode(b"".join(pieces or (self.body,))))
+            return answer.reply("")
+        stream = EventStream(Caps().line)
+        for piece in pieces or (self.body,):
+            for data in stream.feed(piece):
+                answer.add(self._decode_chunk(data))
+        return answer.reply("")
+
+    def read_byte_by_byte(self) -> Reply:
+        return self.read(*(self.body[index : index + 1] for index in range(len(self.body))))
+
+    def check_cuts(self) -> None:
+        """Wherever the body is cut in two, the answer is the same."""
+        expected = self.read()
+        for cut in range(1, len(self.body)) if self.streamed else ():
+            assert self.read(self.body[:cut], self.body[cut:]) == expected
+
+    def check_early_ends(self) -> None:
+        """A body that ends early is whole already or malformed, and never another answer."""
+        expected = self.read()
+        reasons: set[Reason] = set()
+        for end in range(0, len(self.body), 1 if self.streamed else 7):
+            try:
+                answer = self.read(self.body[:end])
+            except EngineFault as fault:
+                reasons.add(fault.reason)
+            else:
+                assert (answer.text, answer.tool_calls) == (expected.text, expected.tool_calls)
+        assert reasons == {Reason.MALFORMED}
+
+    async def over_a_socket(self, *, stream: bool | None = None) -> Reply:
+        """The answer as our engine reads it from a server that sends it. Raises: EngineFault."""
+        streamed = self.streamed if stream is None else stream
+        half = len(self.body) // 2
+        script = reply(self.body, status=self.status, content_type=self.content_type)
+        if self.streamed:
+            script = event_stream(self.body[:half], self.body[half:], content_type=self.content_type)
+        async with Upstream(script) as upstream, engine_at(upstream.url, self.dialect) as engine:
+            return await engine.attempt(call(), Heard(), stream=streamed)
+
+
+async def reason_over_a_socket(exchange: Exchange) -> Reason:
+    """Why our engine finds no answer in it."""
+    with pytest.raises(EngineFault) as caught:
+        await exchange.over_a_socket()
+    return caught.value.reason
+
+
+def without(members: Mapping[str, Any], keys: set[str] | frozenset[str]) -> dict[str, Any]:
+    return {key: value for key, value in members.items() if key not in keys}
+
+
+def shape(value: Any, unsent: set[str] | frozenset[str] = frozenset()) -> Any:
+    """Keys and nesting, without what means nothing: nulls, empty lists, the keys in `unsent`."""
+    match value:
+        case dict():
+            kept = {key: shape(member, unsent) for key, member in value.items() if key not in unsent}
+            return {key: member for key, member in kept.items() if member not in (None, [])}
+        case list():
+            return [shape(member, unsent) for member in value]
+        case None:
+            return None
+        case _:
+            return type(value).__name__

@@ -1,0 +1,112 @@
+"""What the errors of Anthropic's API mean, as a status and within a reply."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.adapters.engines.anthropic import Messages
+from app.domain.effects import Reason
+from app.ports import EngineFault
+
+
+def error(kind: str, message: str = "", code: str | None = None) -> dict[str, Any]:
+    details = {"details": {"error_code": code}} if code else {}
+    return {"type": "error", "error": {"type": kind, "message": message, **details}, "request_id": "req_1"}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (301, Reason.UNREACHABLE),
+        (400, Reason.REFUSED),
+        (401, Reason.CREDENTIALS),
+        (402, Reason.QUOTA),
+        (403, Reason.CREDENTIALS),
+        (404, Reason.MODEL_MISSING),
+        (409, Reason.REFUSED),
+        (413, Reason.CONTEXT_EXCEEDED),
+        (429, Reason.RATE_LIMITED),
+        (500, Reason.SERVER_ERROR),
+        (502, Reason.SERVER_ERROR),
+        (504, Reason.SERVER_ERROR),
+        (529, Reason.OVERLOADED),
+        (799, Reason.MALFORMED),
+    ],
+)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>CDN</html>",
+        b"{}",
+        b"[]",
+        b"\xff",
+        b"3",
+        b'{"error": "x"}',
+        b'{"error": []}',
+        b'{"error": {}}',
+        b'{"error": {"type": ["x"], "message": 3, "details": "x"}}',
+        b'{"error": {"type": "unheard_of_error", "details": {"error_code": {"a": 1}}}}',
+    ],
+)
+def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: Reason, body: bytes):
+    assert Messages().reason(status, body) is reason
+
+
+REPORTED = [
+    (
+        400,
+        error("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"),
+        Reason.CONTEXT_EXCEEDED,
+    ),
+    (
+        400,
+        error("invalid_request_error", "input length and `max_tokens` exceed context limit: 199000 + 4096 > 200000"),
+        Reason.CONTEXT_EXCEEDED,
+    ),
+    (413, error("request_too_large", "Request exceeds the maximum size"), Reason.CONTEXT_EXCEEDED),
+    (400, error("invalid_request_error", "Your credit balance is too low to access the Anthropic API."), Reason.QUOTA),
+    (400, error("invalid_request_error", "You have reached your specified API usage limits."), Reason.QUOTA),
+    (400, error("invalid_request_error", "You have reached your specified workspace API usage limits."), Reason.QUOTA),
+    (429, error("rate_limit_error", "x", "enforced_spend_limit_reached"), Reason.QUOTA),
+    (429, error("rate_limit_error", "x", "contract_spend_limit_reached"), Reason.QUOTA),
+    (429, error("rate_limit_error", "This organization has reached its monthly spend limit."), Reason.QUOTA),
+    (402, error("billing_error", "There is an issue with your billing"), Reason.QUOTA),
+    (429, error("rate_limit_error", "This request would exceed your rate limit"), Reason.RATE_LIMITED),
+    (429, error("rate_limit_error", "x", "ramp_limit_exceeded"), Reason.RATE_LIMITED),
+    (529, error("overloaded_error", "Overloaded"), Reason.OVERLOADED),
+    (503, error("overloaded_error", "Overloaded"), Reason.OVERLOADED),
+    (401, error("authentication_error", "invalid x-api-key"), Reason.CREDENTIALS),
+    (403, error("permission_error", "Your API key does not have permission"), Reason.CREDENTIALS),
+    (400, error("invalid_request_error", "This organization has been disabled."), Reason.CREDENTIALS),
+    (400, error("invalid_request_error", "x", "organization_on_hold"), Reason.CREDENTIALS),
+    (404, error("not_found_error", "model: claude-none"), Reason.MODEL_MISSING),
+    (400, error("invalid_request_error", "Output blocked by content filtering policy"), Reason.CONTENT_FILTERED),
+    (400, error("invalid_request_error", "max_tokens: Field required"), Reason.REFUSED),
+    (504, error("timeout_error", "The request timed out"), Reason.TIMED_OUT),
+    (500, error("api_error", "Internal server error"), Reason.SERVER_ERROR),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "reason"), REPORTED)
+def test_b1_4_7_and_27_a_code_the_wording_or_the_type_says_it_better(status: int, body: Any, reason: Reason):
+    assert Messages().reason(status, json.dumps(body).encode()) is reason
+
+
+@pytest.mark.parametrize(("status", "body", "reason"), REPORTED)
+def test_an_error_within_a_reply_or_a_stream_says_the_same_in_our_words(status: int, body: Any, reason: Reason):
+    for read in (Messages().decode, Messages().decode_chunk, Messages().decode_count):
+        with pytest.raises(EngineFault) as caught:
+            read(json.dumps(body).encode())
+        assert caught.value.reason is reason
+        assert body["error"]["message"] not in caught.value.message or body["error"]["message"] == "x"
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"type": "error"}', b'{"type": "error", "error": null}', b'{"error": "overloaded"}']
+)
+def test_an_error_within_a_reply_that_says_nothing_is_the_servers(body: bytes):
+    with pytest.raises(EngineFault) as caught:
+        Messages().decode_chunk(body)
+    assert caught.value.reason is Reason.SERVER_ERROR

@@ -1,0 +1,133 @@
+"""Schemas for Anthropic's decoder: what it is given, and what the model is told in words instead."""
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from app.adapters.engines.anthropic import Messages
+from app.adapters.engines.anthropic_schemas import kept_by_decoder
+from app.domain.boundary import ExecutionHints
+from app.domain.effects import EngineCall
+from tests.adapters.engines.asking import profile
+from tests.adapters.engines.cases import HELLO
+
+CLOSED = {"additionalProperties": False}
+
+
+def encoded(schema: Mapping[str, Any], **options: Any) -> Any:
+    hints = ExecutionHints(options=options)
+    asked = EngineCall((HELLO,), (), hints, schema=schema)
+    body = Messages().encode(asked, profile("claude-sonnet-4-5", frozenset(options)), stream=False).body
+    return body["output_config"]
+
+
+def test_a_schema_is_sent_as_the_format_of_the_output_beside_what_an_option_says():
+    schema = {"type": "string"}
+    assert encoded(schema) == {"format": {"type": "json_schema", "schema": schema}}
+    assert encoded(schema, output_config={"effort": "low", "format": "none"}) == {
+        "effort": "low",
+        "format": {"type": "json_schema", "schema": schema},
+    }
+
+
+@pytest.mark.parametrize("closing", [{}, {"additionalProperties": True}, {"additionalProperties": False}])
+def test_every_object_with_members_is_closed(closing: dict[str, Any]):
+    inner = {"type": "object", "properties": {"a": {"type": "null"}}, **closing}
+    schema = {"type": "object", "properties": {"one": inner, "many": {"type": "array", "items": inner}}, **closing}
+    sent = kept_by_decoder(schema)
+    assert sent == {
+        "type": "object",
+        "properties": {"one": {**inner, **CLOSED}, "many": {"type": "array", "items": {**inner, **CLOSED}}},
+        **CLOSED,
+    }
+
+
+def test_members_stay_optional():
+    schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["a"]}
+    assert kept_by_decoder(schema)["required"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"type": "integer", "minimum": 1, "maximum": 9}, '{"minimum":1,"maximum":9}'),
+        ({"type": "string", "description": "A name.", "maxLength": 9}, 'A name.\n\n{"maxLength":9}'),
+        ({"type": "string", "pattern": "^a(?=b)"}, '{"pattern":"^a(?=b)"}'),
+        ({"type": "string", "format": "hostname-ish"}, '{"format":"hostname-ish"}'),
+        ({"type": "array", "minItems": 2}, '{"minItems":2}'),
+        ({"type": "array", "uniqueItems": True, "maxItems": 3}, '{"uniqueItems":true,"maxItems":3}'),
+        ({"enum": [{"a": 1}]}, '{"enum":[{"a":1}]}'),
+        ({"const": [1]}, '{"const":[1]}'),
+        ({"type": "string", "default": "x", "examples": ["y"]}, '{"default":"x","examples":["y"]}'),
+        ({"not": {"type": "null"}}, '{"not":{"type":"null"}}'),
+    ],
+)
+def test_what_the_decoder_does_not_keep_the_model_is_told(schema: dict[str, Any], told: str):
+    sent = kept_by_decoder(schema)
+    assert sent["description"] == told
+    assert sent.keys() <= {"type", "description"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "format": "date-time"},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        {"type": ["string", "null"], "description": "Either."},
+        {"enum": ["a", 1, 1.5, True, None], "title": "T"},
+        {"const": "a"},
+        {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        {"allOf": [{"type": "string"}]},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}},
+        {"type": "array", "items": {"$ref": "#/definitions/a"}, "definitions": {"a": {"type": "string"}}},
+    ],
+)
+def test_what_the_decoder_keeps_is_sent_as_it_is(schema: dict[str, Any]):
+    assert kept_by_decoder(schema) == schema
+
+
+def test_one_of_several_is_any_of_them():
+    choices = [{"type": "string", "minLength": 1}, {"type": "null"}]
+    sent = kept_by_decoder({"oneOf": choices})
+    assert sent == {"anyOf": [{"type": "string", "description": '{"minLength":1}'}, {"type": "null"}]}
+    both = kept_by_decoder({"anyOf": [{"type": "null"}], "oneOf": choices})
+    assert both["anyOf"] == [{"type": "null"}]
+    assert json.loads(both["description"]) == {"oneOf": choices}
+
+
+def test_definitions_are_closed_like_everything_else():
+    node = {"type": "object", "properties": {"name": {"type": "string"}}}
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$ref": "#/$defs/node",
+        "$defs": {"node": node},
+    }
+    assert kept_by_decoder(schema) == {"$ref": "#/$defs/node", "$defs": {"node": {**node, **CLOSED}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object"},
+        {"type": "object", "additionalProperties": {"type": "integer"}},
+        {"type": "object", "properties": {"a": {"type": "null"}}, "additionalProperties": {"type": "integer"}},
+        {"type": "array", "items": True},
+    ],
+)
+def test_what_cannot_be_said_is_left_for_the_api_to_refuse(schema: dict[str, Any]):
+    assert kept_by_decoder(schema) == schema
+
+
+def test_names_of_members_are_no_keywords():
+    schema = {"type": "object", "properties": {"minimum": {"type": "string"}, "oneOf": {"type": "null"}}, **CLOSED}
+    assert kept_by_decoder(schema) == schema
+
+
+def test_the_given_schema_stays_as_it_is():
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}}
+    before = deepcopy(schema)
+    kept_by_decoder(schema)
+    assert schema == before

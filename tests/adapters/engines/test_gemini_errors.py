@@ -1,0 +1,180 @@
+"""What Gemini's errors mean."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.adapters.engines.gemini import GenerateContent
+from app.domain.effects import Reason
+
+DIALECT = GenerateContent()
+EXHAUSTED = "You exceeded your current quota, please check your plan and billing details."
+
+
+def error(message: str = "", status: str = "", *details: Any, **members: Any) -> dict[str, Any]:
+    told = {"message": message, "status": status, **members}
+    return {"error": told | ({"details": list(details)} if details else {})}
+
+
+def info(reason: str, **metadata: str) -> dict[str, Any]:
+    return {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": reason, "metadata": metadata}
+
+
+def quota(*identifiers: str, **members: Any) -> dict[str, Any]:
+    violations = [{"quotaId": identifier, **members} for identifier in identifiers]
+    return {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": violations}
+
+
+RETRY = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "47s"}
+HELP = {"@type": "type.googleapis.com/google.rpc.Help", "links": [{"description": "x", "url": "y"}]}
+A_MINUTE = "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"
+A_DAY = "GenerateRequestsPerDayPerProjectPerModel-FreeTier"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (302, Reason.UNREACHABLE),
+        (400, Reason.REFUSED),
+        (401, Reason.CREDENTIALS),
+        (403, Reason.CREDENTIALS),
+        (404, Reason.MODEL_MISSING),
+        (413, Reason.CONTEXT_EXCEEDED),
+        (429, Reason.RATE_LIMITED),
+        (500, Reason.SERVER_ERROR),
+        (502, Reason.SERVER_ERROR),
+        (503, Reason.SERVER_ERROR),
+        (504, Reason.SERVER_ERROR),
+        (799, Reason.MALFORMED),
+    ],
+)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>CDN</html>",
+        b"{}",
+        b"[]",
+        b"[3]",
+        b"\xff",
+        b"3",
+        b'{"error": null}',
+        b'{"error": "x"}',
+        b'{"error": [1]}',
+        b'{"error": {"message": 3, "status": [], "details": {"reason": 3}}}',
+        b'{"error": {"details": [3, {"reason": [], "violations": 3, "metadata": []}, {"violations": [3]}]}}',
+        b'{"error": {"details": [{"violations": [{"quotaId": 3, "quotaValue": 0}], "metadata": {"quota_limit": 1}}]}}',
+        b'{"error": {"message": "cut off he',
+        b"[" * 100_000,
+    ],
+)
+def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: Reason, body: bytes):
+    assert DIALECT.reason(status, body) is reason
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (
+            400,
+            error("The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).", "X"),
+            Reason.CONTEXT_EXCEEDED,
+        ),
+        (
+            400,
+            error("The input token count exceeds the maximum number of tokens allowed 32768.", "INVALID_ARGUMENT"),
+            Reason.CONTEXT_EXCEEDED,
+        ),
+        (500, error("Your input context is too long.", "INTERNAL"), Reason.CONTEXT_EXCEEDED),
+        (
+            400,
+            error("Request payload size exceeds the limit: 20971520 bytes.", "INVALID_ARGUMENT"),
+            Reason.CONTEXT_EXCEEDED,
+        ),
+        (400, error("Invalid JSON payload received.", "INVALID_ARGUMENT"), Reason.REFUSED),
+        (
+            400,
+            error("API key not valid. Please pass a valid API key.", "INVALID_ARGUMENT", info("API_KEY_INVALID")),
+            Reason.CREDENTIALS,
+        ),
+        (400, error("x", "INVALID_ARGUMENT", info("API_KEY_INVALID")), Reason.CREDENTIALS),
+        (400, error("API key expired. Please renew the API key.", "INVALID_ARGUMENT"), Reason.CREDENTIALS),
+        (401, error("x", "UNAUTHENTICATED", info("ACCESS_TOKEN_TYPE_UNSUPPORTED")), Reason.CREDENTIALS),
+        (403, error("Your API key was reported as leaked.", "PERMISSION_DENIED"), Reason.CREDENTIALS),
+        (403, error("x", "PERMISSION_DENIED", info("SERVICE_DISABLED")), Reason.CREDENTIALS),
+        (403, error("x", "PERMISSION_DENIED", info("BILLING_DISABLED")), Reason.QUOTA),
+        (
+            400,
+            error("User location is not supported for the API use.", "FAILED_PRECONDITION"),
+            Reason.CREDENTIALS,
+        ),
+        (
+            400,
+            error("Gemini API free tier is not available in your country. Please enable billing.", "X"),
+            Reason.QUOTA,
+        ),
+        (404, error("models/x is not found for API version v1beta", "NOT_FOUND"), Reason.MODEL_MISSING),
+        (503, error("The model is overloaded. Please try again later.", "UNAVAILABLE"), Reason.OVERLOADED),
+        (503, error("x", "UNAVAILABLE"), Reason.OVERLOADED),
+        (500, error("x", "INTERNAL"), Reason.SERVER_ERROR),
+        (504, error("Deadline expired before operation could complete.", "DEADLINE_EXCEEDED"), Reason.TIMED_OUT),
+        (499, error("The operation was cancelled.", "CANCELLED"), Reason.SERVER_ERROR),
+        (429, error("No capacity", "RESOURCE_EXHAUSTED", info("MODEL_CAPACITY_EXHAUSTED")), Reason.OVERLOADED),
+    ],
+)
+def test_a_code_or_the_wording_says_more_than_the_status(status: int, body: Any, reason: Reason):
+    assert DIALECT.reason(status, json.dumps(body).encode()) is reason
+    assert DIALECT.reason(status, json.dumps([body]).encode()) is reason
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (error("Resource has been exhausted (e.g. check quota).", "RESOURCE_EXHAUSTED"), Reason.RATE_LIMITED),
+        (error(EXHAUSTED, "RESOURCE_EXHAUSTED", HELP), Reason.RATE_LIMITED),
+        (error(EXHAUSTED, "RESOURCE_EXHAUSTED", HELP, quota(A_MINUTE, quotaValue="10"), RETRY), Reason.RATE_LIMITED),
+        (error(EXHAUSTED, "RESOURCE_EXHAUSTED", HELP, quota(A_MINUTE, A_DAY), RETRY), Reason.QUOTA),
+        (error(EXHAUSTED, "RESOURCE_EXHAUSTED", quota(A_MINUTE, quotaValue="0")), Reason.QUOTA),
+        (
+            error(
+                EXHAUSTED + "\n* Quota exceeded for metric: x/generate_content_free_tier_requests, limit: 0, model: y"
+            ),
+            Reason.QUOTA,
+        ),
+        (error(EXHAUSTED + "\n* Quota exceeded for metric: x/y, limit: 20, model: z"), Reason.RATE_LIMITED),
+        (
+            error("x", "RESOURCE_EXHAUSTED", info("RATE_LIMIT_EXCEEDED", quota_limit="RequestsPerMinutePerProject")),
+            Reason.RATE_LIMITED,
+        ),
+        (error("x", "X", info("RATE_LIMIT_EXCEEDED", quota_limit="Gemini25ProRequestsPerDay")), Reason.QUOTA),
+        (error("x", "X", info("RATE_LIMIT_EXCEEDED", quota_limit="PerMinute", quota_limit_value="0")), Reason.QUOTA),
+        (error("x", "RESOURCE_EXHAUSTED", info("QUOTA_EXHAUSTED")), Reason.QUOTA),
+        (error("Your prepayment credits are depleted. Please go to AI Studio", "RESOURCE_EXHAUSTED"), Reason.QUOTA),
+        (error("Your project has exceeded its monthly spending cap.", "RESOURCE_EXHAUSTED"), Reason.QUOTA),
+        (
+            error("Quota exceeded for quota metric 'x' and limit 'Gemini 2.5 Pro Requests per day per user'"),
+            Reason.QUOTA,
+        ),
+    ],
+)
+def test_b1_4_a_limit_of_a_minute_passes_and_a_spent_day_or_purse_does_not(body: Any, reason: Reason):
+    assert DIALECT.reason(429, json.dumps(body).encode()) is reason
+
+
+@pytest.mark.parametrize(
+    ("details", "seconds"),
+    [
+        ([{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "47s"}], 47),
+        ([{"reason": "X"}, {"retryDelay": "0.5s"}], 0.5),
+        ([{"retryDelay": "soon"}], None),
+        ([{"retryDelay": "-1s"}], None),
+        ([{"retryDelay": 3}], None),
+        (["47s"], None),
+        ("47s", None),
+        (None, None),
+    ],
+)
+def test_a_wait_is_read_from_the_body(details: object, seconds: float | None) -> None:
+    body = json.dumps({"error": {"code": 429, "details": details}}).encode()
+    assert DIALECT.retry_after(body) == seconds
