@@ -145,7 +145,7 @@ def _block_went_on(event: Mapping[str, Any]) -> Delta:
 
 def _ended(event: Mapping[str, Any]) -> Delta:
     finish = _text(_mapping(event.get("delta")).get("stop_reason")) or None
-    return Delta(finish=finish, usage=_usage(event))
+    return Delta(finish=finish, unclosed=True, usage=_usage(event))
 
 
 def _stopped(_event: Mapping[str, Any]) -> Delta:

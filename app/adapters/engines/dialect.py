@@ -63,8 +63,9 @@ class KeptPiece(NamedTuple):
 class Delta(NamedTuple):
     """What one piece of a reply adds. `finish` is the provider's own word, None while the reply goes on.
 
-    `usage` replaces what was known before. `refused` says that the model declined. `done` is the end of a stream,
-    behind which nothing follows.
+    A count of `usage` replaces the one that was known before, unless it is 0. `refused` says that the model declined.
+    `done` is the end of a stream, behind which nothing follows; `unclosed` says that it has yet to come, so that
+    `finish` alone makes no reply whole.
     """
 
     text: str = ""
@@ -76,6 +77,7 @@ class Delta(NamedTuple):
     refused: bool = False
     done: bool = False
     kept: tuple[KeptPiece, ...] = ()
+    unclosed: bool = False
 
 
 class Dialect(Protocol):
@@ -170,7 +172,8 @@ class Answer:
         self._calls: list[_OpenCall] = []
         self._slots: dict[int, _OpenCall] = {}
         self._finish: str | None = None
-        self._usage = NO_USAGE
+        self._unclosed = False
+        self.usage = NO_USAGE
         self._model = ""
         self._kept: dict[int, dict[str, Any]] = {}
         self._refused = False
@@ -185,11 +188,11 @@ class Answer:
     @property
     def whole(self) -> bool:
         """Whether the terminal marker has been seen."""
-        return self.done or self._finish is not None
+        return self.done or (self._finish is not None and not self._unclosed)
 
     def add(self, delta: Delta) -> None:
         """Takes the next piece."""
-        text, reasoning, calls, finish, usage, model, refused, done, kept = delta
+        text, reasoning, calls, finish, usage, model, refused, done, kept, unclosed = delta
         if text:
             self._text.append(text)
         if reasoning:
@@ -199,9 +202,9 @@ class Answer:
         for number, data in kept:
             self._keep(self._kept.setdefault(number, {}), data)
         if finish is not None:
-            self._finish = finish
+            self._finish, self._unclosed = finish, unclosed
         if usage is not None:
-            self._usage = usage
+            self.usage = _latest(self.usage, usage)
         if model and not self._model:
             self._model = model
         if refused:
@@ -226,7 +229,7 @@ class Answer:
             tool_calls=calls,
             finish_reason="tool" if calls and ending == "stop" else ending,
             raw_finish="" if raw in self._finishes else raw,
-            usage=self._usage,
+            usage=self.usage,
             model=self._model or model,
             reasoning="".join(self._reasoning),
             kept=(*map(_joined, self._kept.values()), *self._signatures(calls)),
@@ -283,6 +286,20 @@ class Answer:
         if len({call.id for call in calls}) < len(calls):
             raise malformed("the reply holds two tool calls with one id")
         return calls
+
+
+def _latest(known: TokenUsage, told: TokenUsage) -> TokenUsage:
+    """Streams that count as they go tell some counts at their beginning and others at their end."""
+    if known is NO_USAGE:
+        return told
+    read, written = told.input_tokens or known.input_tokens, told.output_tokens or known.output_tokens
+    return TokenUsage(
+        input_tokens=read,
+        output_tokens=written,
+        reasoning_tokens=told.reasoning_tokens or known.reasoning_tokens,
+        cached_tokens=told.cached_tokens or known.cached_tokens,
+        total_tokens=max(told.total_tokens, read + written),
+    )
 
 
 def _joined(block: Mapping[str, _Texts | Any]) -> dict[str, Any]:

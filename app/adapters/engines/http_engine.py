@@ -289,7 +289,7 @@ class _Reading:
     def _take(self, delta: Delta) -> None:
         self.answer.add(delta)
         if delta.usage is not None:
-            self._progress.usage(delta.usage)
+            self._progress.usage(self.answer.usage)
 
     def _publish(self, delta: Delta) -> None:
         if delta.text:

@@ -108,6 +108,7 @@ def test_a_stream_is_put_together_block_by_block():
 def test_b1_14_a_stream_without_an_end_is_malformed():
     assert fault(streamed, start(), begin(0, text("")), more(0, "text_delta", text="a")) is Reason.MALFORMED
     assert fault(streamed, start(), more(0, "text_delta", text="a"), end(None)[0]) is Reason.MALFORMED
+    assert fault(streamed, start(), more(0, "text_delta", text="a"), end("end_turn")[0]) is Reason.MALFORMED
     assert fault(whole, message(text("a"), stop=None)) is Reason.MALFORMED
     assert streamed(more(0, "text_delta", text="a"), STOP).text == "a"
 
@@ -367,8 +368,11 @@ def test_input_counts_what_came_from_the_cache_and_what_was_written_to_it(usage:
 
 
 def test_i4_what_a_stream_has_used_is_told_from_its_first_event_on():
-    used = DIALECT.decode_chunk(encode(start(usage={"input_tokens": 25, "output_tokens": 1}))).usage
-    assert used == TokenUsage(input_tokens=25, output_tokens=1, total_tokens=26)
+    first = start(usage={"input_tokens": 25, "cache_read_input_tokens": 5, "output_tokens": 1})
+    used = DIALECT.decode_chunk(encode(first)).usage
+    assert used == TokenUsage(input_tokens=30, output_tokens=1, cached_tokens=5, total_tokens=31)
+    used = streamed(first, *end(usage={"output_tokens": 15})).usage
+    assert used == TokenUsage(input_tokens=30, output_tokens=15, cached_tokens=5, total_tokens=45)
 
 
 def test_a_count_of_tokens_is_a_number():
