@@ -2,13 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from app.domain.boundary import TokenUsage
 from app.domain.effects import EngineCall, Header, Reason, Reply, Row
 from app.domain.events import Anchored, CorrelationContext, InferenceDelta, Live, Recorded
 from app.domain.messages import Message
 from app.domain.tools import Availability, ToolDefinition, ToolInfo
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -258,6 +260,14 @@ class Watchers(Protocol):
 
     def watched(self, execution_id: str) -> bool:
         """Whether anybody reads this execution live right now."""
+        ...
+
+
+class Workers(Protocol):
+    """Threads for what computes long enough to hold up everybody else."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What the work returns or raises."""
         ...
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from app.capabilities.adapting import left_out
+from app.domain.boundary import Way
 from app.domain.effects import Candidate, EngineCall
 from app.domain.failures import Code, RequestFailure
 from app.ports import Engine, EngineCapabilities
@@ -53,7 +54,7 @@ class Catalogue:
         )
 
 
-def candidate(engine: Engine, call: EngineCall) -> Candidate:
+def candidate(engine: Engine, call: EngineCall, way: Way | None) -> Candidate:
     """The engine as a candidate for that call, with what it will not be told of it."""
     profile = engine.profile
-    return Candidate(profile.name, profile.model, profile.price, left_out(call, profile))
+    return Candidate(profile.name, profile.model, profile.price, left_out(call, profile), way)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints,
 from app.domain.failures import Category, Code, Failure
 from app.domain.lifecycle import Mode, State
 from app.domain.messages import TOOL_NAME_PATTERN, Message, conversation_faults
+from app.domain.rules import Rule, RuleName
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
 TraceId = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
@@ -58,7 +59,7 @@ class OutputContract(_Inbound):
     grammar: str | None = Field(None, description="GBNF when it contains `::=`, else a registered name.")
     repair_allowed: bool = Field(True, description="Whether broken JSON may be repaired.")
     strict_validation: bool = Field(False, description="Whether warnings fail too.")
-    rules: list[JsonValue] = Field(default_factory=list, description="Rules by name, or inline.")
+    rules: list[RuleName | Rule] = Field(default_factory=list, description="Rules by name, or inline.")
     semantic: bool | str = Field(False, description="Whether a judge reads the answer, or the intent it judges by.")
 
 
@@ -323,6 +324,15 @@ class Suspension(_Outbound):
     expires_at: datetime = Field(description="When it expires.")
 
 
+class Way(StrEnum):
+    """How an answer was kept to its form: by the engine itself, by a `submit` tool, or by the prompt."""
+
+    SCHEMA = "schema"
+    GRAMMAR = "grammar"
+    SUBMIT = "submit"
+    CONTRACT = "contract"
+
+
 class ResponseMetadata(_Outbound):
     """How the answer came about."""
 
@@ -333,6 +343,7 @@ class ResponseMetadata(_Outbound):
     fallback_attempts: int = Field(0, ge=0, description="Attempts beyond the first of each inference.")
     truncated_history: bool = Field(False, description="Whether history was cut.")
     left_out: list[str] = Field(default_factory=list, description="What a provider could not be given.")
+    kept_by: Way | None = Field(None, description="How the answer was kept to the form asked for.")
     durability: Literal["memory", "journaled"] = Field("memory", description="What survives the process.")
     client: dict[str, str] = Field(default_factory=dict, description="The request's own metadata.")
 

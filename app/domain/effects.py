@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import orjson
 from pydantic import BaseModel, JsonValue
 
-from app.domain.boundary import ExecutionHints, SystemRequest, TokenUsage
+from app.domain.boundary import ExecutionHints, SystemRequest, TokenUsage, Way
 from app.domain.failures import Code, Failure, failure
 from app.domain.lifecycle import Mode
 from app.domain.messages import Message, ModelMessage, ToolCall
@@ -62,6 +62,7 @@ class Bounds:
     tool_rounds: int
     calls_per_reply: int
     max_retries: int
+    attempts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +78,26 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """The form that an answer must have: a JSON Schema 2020-12, a GBNF grammar, or both."""
+
+    schema: Mapping[str, Any] | None = None
+    grammar: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """One provider an inference may try: the engine's configured name and the model it stands for.
 
     `price` is per million input and output tokens, where one is configured; `withheld` names what the request holds
-    that this provider is not given.
+    that this provider is not given. `way` is how it is kept to the answer's form, where there is one.
     """
 
     provider: str
     model: str
     price: tuple[float, float] | None = None
     withheld: tuple[str, ...] = ()
+    way: Way | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,13 +89,17 @@ class InferenceStart:
 
 @dataclass(frozen=True, slots=True)
 class InferenceDelta:
-    """A piece of an answer as it arrives; `offset` is the characters of its kind before it in the segment."""
+    """A piece of an answer as it arrives; `offset` is the characters of its kind before it in the segment.
+
+    With `value`, what a structured answer's value is so far, it is the characters that value was read from.
+    """
 
     type: ClassVar[str] = "inference.delta"
     segment: str
     offset: int
     text: str | None = None
     reasoning: str | None = None
+    value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,26 @@ class ToolEnd:
     duration_ms: float
     success: bool
     error_code: Code | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintRepaired:
+    """An answer was repaired, or respelled, to keep its form; each repair has `action`, `path` and `times`."""
+
+    type: ClassVar[str] = "constraint.repaired"
+    attempt: int
+    repairs: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationEnd:
+    """An answer was judged; what was said never stands in the errors."""
+
+    type: ClassVar[str] = "validation.end"
+    attempt: int
+    valid: bool
+    errors: tuple[Any, ...]
+    warnings: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +210,8 @@ Event: TypeAlias = (
     | InferenceEnd
     | ToolStart
     | ToolEnd
+    | ConstraintRepaired
+    | ValidationEnd
     | ExecutionSuspended
     | Terminal
 )
@@ -239,6 +265,8 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     InferenceEnd,
     ToolStart,
     ToolEnd,
+    ConstraintRepaired,
+    ValidationEnd,
     ExecutionSuspended,
     ExecutionCompleted,
     ExecutionFailed,

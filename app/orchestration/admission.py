@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from app.capabilities.contracts import Contract
 from app.capabilities.inference import Catalogue
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.boundary import NamedTool, SystemRequest
+from app.domain.boundary import NamedTool, OutputContract, SystemRequest
 from app.domain.effects import Bounds
-from app.domain.failures import Code, RequestFailure, ToolFailure
+from app.domain.failures import Code, ConfigurationFailure, RequestFailure, ToolFailure
 from app.domain.lifecycle import Mode
 
 Fault: TypeAlias = tuple[str, str]
@@ -25,14 +26,15 @@ class ConfiguredLimits:
     calls_per_reply: int
     timeout: float
     max_retries: int
+    attempts: int
 
 
+_MODES = frozenset({Mode.CHAT, Mode.STRUCTURED})
 _NOT_YET = "is not in this version"
 _LATER_FIELDS = frozenset(
     {
         "session_id",
         "agent",
-        "output",
         "context",
         "plan",
         "redundancy",
@@ -42,7 +44,7 @@ _LATER_FIELDS = frozenset(
         "on_limit",
     }
 )
-_LATER_LIMITS = frozenset({"attempts", "tokens", "cost"})
+_LATER_LIMITS = frozenset({"tokens", "cost"})
 
 
 class Admission:
@@ -68,6 +70,7 @@ class Admission:
             tool_rounds=caps.tool_rounds if limits.tool_rounds is None else limits.tool_rounds,
             calls_per_reply=caps.calls_per_reply if limits.calls_per_reply is None else limits.calls_per_reply,
             max_retries=caps.max_retries,
+            attempts=caps.attempts if limits.attempts is None else limits.attempts,
         )
 
     def _above_caps(self, request: SystemRequest) -> Iterator[Fault]:
@@ -78,6 +81,7 @@ class Admission:
             ("hints.timeout", request.hints.timeout, caps.timeout),
             ("limits.tool_rounds", request.limits.tool_rounds, caps.tool_rounds),
             ("limits.calls_per_reply", request.limits.calls_per_reply, caps.calls_per_reply),
+            ("limits.attempts", request.limits.attempts, caps.attempts),
         )
         for field, value, cap in asked:
             if value is not None and value > cap:
@@ -105,8 +109,12 @@ class Admission:
 
 
 def _of_later_versions(request: SystemRequest) -> Iterator[Fault]:
-    if request.mode is not Mode.CHAT:
+    if request.mode not in _MODES:
         yield "mode", f"{request.mode} {_NOT_YET}"
+    if request.mode is Mode.CHAT and request.output != OutputContract():
+        yield "output", f"in mode chat {_NOT_YET}"
+    if request.output.semantic:
+        yield "output.semantic", _NOT_YET
     if request.on_disconnect == "continue":
         yield "on_disconnect", f"continue {_NOT_YET}"
     for field in sorted(_LATER_FIELDS & request.model_fields_set):
@@ -115,6 +123,14 @@ def _of_later_versions(request: SystemRequest) -> Iterator[Fault]:
     for field in sorted(_LATER_LIMITS & request.limits.model_fields_set):
         if getattr(request.limits, field) is not None:
             yield f"limits.{field}", _NOT_YET
+
+
+def keepable(request: SystemRequest) -> None:
+    """Raises: ConfigurationFailure, RequestFailure, for a contract that no answer could be held to."""
+    output = request.output
+    if output.schema_ is None and output.grammar is None:
+        raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output: structured needs a schema or a grammar")
+    Contract(output)
 
 
 def _invalid(faults: Sequence[Fault]) -> RequestFailure:

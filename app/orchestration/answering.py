@@ -19,6 +19,7 @@ from app.domain.events import (
 )
 from app.domain.failures import Cancellation, Failure
 from app.domain.lifecycle import State
+from app.domain.produced import Produced
 from app.orchestration.execution import Execution
 
 SUSPENSION_EXPIRES_AFTER = timedelta(days=7)
@@ -26,15 +27,16 @@ SUSPENSION_EXPIRES_AFTER = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a story ended: with text, with a failure, or (neither) suspended."""
+    """How a story ended: with what it produced, with a failure, or (neither) suspended."""
 
-    content: str | None = None
+    produced: Produced | None = None
     failure: Failure | None = None
 
 
 def respond(execution: Execution, state: State, ending: Ending, suspensions: list[Suspension]) -> SystemResponse:
     """The response in that state. It holds what was done so far, however the execution ended."""
     header, tally = execution.header, execution.tally
+    produced = ending.produced or execution.draft
     currency = execution.prepared.currency if execution.prepared else ""
     return SystemResponse(
         request_id=header.request_id,
@@ -42,8 +44,12 @@ def respond(execution: Execution, state: State, ending: Ending, suspensions: lis
         trace_id=header.trace_id,
         mode=header.mode,
         state=state,
-        content=tally.partial if ending.content is None else ending.content,
+        content=tally.partial if produced is None else produced.content,
+        structured_output=None if produced is None else produced.structured_output,
         tool_calls_made=tally.calls_made(),
+        confidence=None if produced is None else produced.confidence,
+        confidence_source=None if produced is None else produced.confidence_source,
+        validation_result=None if produced is None else produced.validation,
         token_usage=tally.usage,
         cost=Cost(amount=tally.cost, currency=currency) if tally.priced else None,
         suspensions=suspensions,
@@ -73,7 +79,7 @@ def state_of(ending: Ending) -> State:
         return State.CANCELLED
     if ending.failure is not None:
         return State.ERROR
-    return State.SUSPENDED if ending.content is None else State.COMPLETE
+    return State.SUSPENDED if ending.produced is None else State.COMPLETE
 
 
 def _metadata(execution: Execution, state: State) -> ResponseMetadata:
@@ -89,6 +95,7 @@ def _metadata(execution: Execution, state: State) -> ResponseMetadata:
     if tally.reply is not None:
         metadata.finish_reason = tally.reply.raw_finish or tally.reply.finish_reason
         metadata.left_out = list(tally.withheld)
+        metadata.kept_by = tally.way
     if state is State.CANCELLED:
         metadata.finish_reason = "cancelled"
     return metadata

@@ -44,9 +44,10 @@ from app.domain.events import (
 )
 from app.domain.failures import Code, Failure
 from app.domain.lifecycle import Lifecycle, State
+from app.domain.produced import Produced
 from app.orchestration.record import Recollection, diverged
 from app.orchestration.tally import Tally
-from app.ports import Clock, Entropy, Journal, Record, TokenCounter, Watchers
+from app.ports import Clock, Entropy, Journal, Record, TokenCounter, Watchers, Workers
 
 T = TypeVar("T")
 GRACE_FOR_UNSAFE_S = 4.0
@@ -74,6 +75,7 @@ class World:
     tools: ToolExecutor
     health: ProviderHealth
     counter: TokenCounter
+    workers: Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ class Execution:
         self.questions: list[Question] = []
         self.prepared: Prepared | None = None
         self.prepared_at = 0.0
+        self.draft: Produced | None = None
         self.response: SystemResponse | None = None
         self.ended = False
         self.deadline = 0.0

@@ -6,14 +6,16 @@ from functools import partial
 
 from pydantic import BaseModel, Field, JsonValue
 
+from app.capabilities.contracts import is_large
 from app.capabilities.failover import BreakerState
 from app.domain.access import Principal
 from app.domain.boundary import SystemRequest, SystemResponse
 from app.domain.effects import Bounds, Header, Outcome
 from app.domain.failures import Code, Failure
 from app.domain.lifecycle import Mode
+from app.domain.produced import Produced
 from app.domain.tools import SideEffects
-from app.orchestration.admission import Admission, ConfiguredLimits
+from app.orchestration.admission import Admission, ConfiguredLimits, keepable
 from app.orchestration.execution import Execution, World
 from app.orchestration.pipeline.auth_resolve import auth_resolve
 from app.orchestration.pipeline.prepare import Stages, prepare
@@ -26,7 +28,7 @@ from app.ports import EngineFault, Runner, Subscription
 class Pattern:
     """What runs a mode, and the version its journals belong to."""
 
-    run: Callable[[Run], Awaitable[str]]
+    run: Callable[[Run], Awaitable[Produced | str]]
     version: int
 
 
@@ -137,6 +139,8 @@ class Facade:
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
         bounds = self._admission.admit(request)
+        if request.mode is not Mode.CHAT:
+            await self._make_ready(request)
         header = self._header(request, principal, trace_id, parent_span_id)
         self._world.journal.open(header)
         execution = Execution(header, world=self._world, journal=self._world.journal)
@@ -183,6 +187,13 @@ class Facade:
     def new_id(self) -> str:
         """A UUIDv7, for whatever has no id yet."""
         return self._world.entropy.uuid7()
+
+    async def _make_ready(self, request: SystemRequest) -> None:
+        """Raises: Failure for an output contract that cannot be kept. What it takes to know is remembered."""
+        if is_large(request.output):
+            await self._world.workers.run(partial(keepable, request))
+        else:
+            keepable(request)
 
     def _header(
         self, request: SystemRequest, principal: Principal, trace_id: str | None, parent_span_id: str | None

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from types import MappingProxyType
 
+from pydantic import JsonValue
+
 from app.capabilities.adapting import adapted
+from app.capabilities.constraint.partial import PartialAnswer
 from app.capabilities.context import cut_to_fit, exceeded, measure, room, with_cut
 from app.capabilities.failover import decide, transition
+from app.capabilities.forming import asked_for, handed_in, way_of
 from app.capabilities.inference import candidate
 from app.capabilities.replies import usable
 from app.domain.boundary import ExecutionHints, TokenUsage
@@ -17,6 +21,7 @@ from app.domain.effects import (
     Candidate,
     CutOff,
     EngineCall,
+    Form,
     Offered,
     Outcome,
     Prepared,
@@ -50,7 +55,8 @@ class Asked:
     """What one inference is about.
 
     `conversation` is the branch's own and is cut in place; `turn_starts` is the index at which what tool rounds added
-    begins. `fingerprint` covers what was added since the branch's last inference, and the hints.
+    begins. `fingerprint` covers what was added since the branch's last inference, the hints, and the `form` that the
+    answer must have. `tools` are the names of those that may be offered.
     """
 
     conversation: list[Message]
@@ -58,6 +64,13 @@ class Asked:
     hints: ExecutionHints
     last_provider: str
     fingerprint: str
+    tools: Sequence[str]
+    form: Form | None = None
+
+    def call(self, tools: Sequence[ToolDefinition]) -> EngineCall:
+        """What is asked, with these tools."""
+        form = self.form or Form()
+        return EngineCall(self.conversation, tools, self.hints, form.schema, form.grammar)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +170,13 @@ class Inference:
         return self._definitions
 
     def _start(self, candidate: Candidate, key: str) -> InferenceStart:
+        form = self._asked.form or Form()
         return InferenceStart(
             segment=key,
             message_count=len(self._asked.conversation),
             tool_defs_count=len(self._offered.tools),
-            schema_present=False,
-            grammar_present=False,
+            schema_present=form.schema is not None,
+            grammar_present=form.grammar is not None,
             temperature=self._asked.hints.temperature,
             provider=candidate.provider,
             model=candidate.model,
@@ -170,7 +184,7 @@ class Inference:
 
     async def _offer(self) -> Outcome:
         world, asked = self._execution.world, self._asked
-        tools, self._definitions = world.registry.offer(self._prepared.tools)
+        tools, self._definitions = world.registry.offer(asked.tools)
         tools_tokens = world.counter.tools(self._definitions)
         engines = _in_order(world.catalogue.resolve(self._execution.header.request.model), asked.last_provider)
         limit = max(room(engine) for engine in engines)
@@ -186,11 +200,11 @@ class Inference:
         breakers = {engine.profile.name: world.health.breakers[engine.profile.name] for engine in fitting}
         admitted = [engine for engine in fitting if breakers[engine.profile.name].admits]
         closed = [engine for engine in fitting if engine not in admitted]
-        call = EngineCall(asked.conversation, self._definitions, asked.hints)
+        call = asked.call(self._definitions)
         return Offered(
             tools=tools,
-            candidates=tuple(candidate(engine, call) for engine in admitted),
-            left_out=tuple(candidate(engine, call) for engine in closed),
+            candidates=tuple(candidate(engine, call, way_of(call, engine.profile)) for engine in admitted),
+            left_out=tuple(candidate(engine, call, None) for engine in closed),
             closed_for=min((breakers[engine.profile.name].seconds_closed for engine in closed), default=0.0),
             cut=cut,
         )
@@ -214,6 +228,7 @@ class Trial:
         self._tools = tools
         self._key = key
         self._watched = False
+        self._value = PartialAnswer() if asked.form is not None and asked.form.schema is not None else None
         self._text: list[str] = []
         self._text_size = 0
         self._reasoning_size = 0
@@ -226,6 +241,12 @@ class Trial:
             self._execution.delta(self.correlation, InferenceDelta(self._key, self._text_size, text=piece))
         self._text.append(piece)
         self._text_size += len(piece)
+        if self._value is not None and self._watched:
+            self._show_value(self._value.add(piece))
+
+    def _show_value(self, value: JsonValue) -> None:
+        if value is not None:
+            self._execution.delta(self.correlation, InferenceDelta(self._key, self._text_size, value=value))
 
     def reasoning(self, piece: str) -> None:
         """A piece of the reasoning arrived."""
@@ -259,10 +280,11 @@ class Trial:
     async def _ask(self, engine: Engine) -> Reply | EngineFault:
         world = self._execution.world
         self._watched = world.watchers.watched(self._execution.header.execution_id)
-        call = EngineCall(self._asked.conversation, self._tools(), self._asked.hints)
+        way = self._candidate.way
+        call = asked_for(self._asked.call(self._tools()), way)
         try:
             reply = await engine.attempt(adapted(call, engine.profile), self, stream=self._watched)
-            return usable(reply, self._asked.conversation, self._key)
+            return usable(handed_in(reply, way), self._asked.conversation, self._key)
         except EngineFault as fault:
             return fault
 

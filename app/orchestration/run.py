@@ -6,10 +6,13 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from app.domain.boundary import ExecutionHints, NamedTool, SuspensionKind
-from app.domain.effects import Answered, Offered, Prepared, Reply, digest
+from app.domain.boundary import ExecutionHints, NamedTool, SuspensionKind, SystemRequest
+from app.domain.effects import PREPARE, Answered, Form, Offered, Prepared, Reply, digest
+from app.domain.events import Event
 from app.domain.failures import Failure
+from app.domain.lifecycle import State
 from app.domain.messages import Message, ToolCall, ToolResult
+from app.domain.produced import Produced
 from app.orchestration.calling import Round
 from app.orchestration.execution import Execution, Question
 from app.orchestration.inferring import Asked, Inference
@@ -31,6 +34,8 @@ class Run:
     def __init__(self, execution: Execution, prepared: Prepared, *, now: float, prefix: str = "") -> None:
         self.prepared = prepared
         self.now = now
+        self.hints = execution.header.request.hints
+        """The hints in force; a pattern may change them for what it asks next."""
         self._execution = execution
         self._prefix = prefix
         self._ordinal = 0
@@ -40,12 +45,13 @@ class Run:
         self._last_reply: Reply | None = None
         self._last_provider = ""
         self._slots: Sequence[CallSlot] = ()
+        self._anchor = PREPARE
         self._offered = Offered((), ())
 
-    async def infer(self, added: Sequence[Message]) -> Reply:
-        """Asks a model about the branch's conversation with these messages added.
+    async def infer(self, added: Sequence[Message], form: Form | None = None, *, tools: bool = True) -> Reply:
+        """Asks a model about the branch's conversation with these messages added; without `tools` it is offered none.
 
-        Raises: InferenceFailure.
+        Its text has the form that is asked for as far as its provider sees to that. Raises: InferenceFailure.
         """
         key = self._take()
         first = not self._conversation
@@ -54,10 +60,13 @@ class Run:
         if first:
             self._turn_starts = len(self._conversation)
         hints = self._hints(first=first)
-        fingerprint = digest("inference", key, new, hints)
-        asked = Asked(self._conversation, self._turn_starts, hints, self._last_provider, fingerprint)
+        asked_form = () if form is None else (form.schema, form.grammar)
+        fingerprint = digest("inference", key, new, hints, *asked_form)
+        offered = self.prepared.tools if tools else ()
+        asked = Asked(self._conversation, self._turn_starts, hints, self._last_provider, fingerprint, offered, form)
         inferred = await Inference(self._execution, key, asked, self.prepared).run()
         self._last_reply = inferred.reply
+        self._anchor = inferred.attempt_key
         self._last_provider = inferred.candidate.provider
         self._slots = self._execution.tally.slots(inferred.attempt_key)
         self._offered = inferred.offered
@@ -74,6 +83,20 @@ class Run:
         results = await calling.run(self.prepared.bounds.calls_per_reply)
         self.now = max(self.now, calling.settled_at)
         return results
+
+    def enter(self, state: State, reason: str) -> None:
+        """Moves the lifecycle, where this is the outermost pattern; one that another called does not."""
+        if not self._prefix:
+            self._execution.advance(self._anchor, state, reason)
+
+    def emit(self, *events: Event) -> None:
+        """Says what happened since the branch's last inference."""
+        self._execution.emit(self._anchor, *events)
+
+    def draft(self, produced: Produced) -> None:
+        """What the response shows if nothing better comes of this."""
+        if not self._prefix:
+            self._execution.draft = produced
 
     async def suspend(self, value: JsonValue, tool_id: str) -> JsonValue:
         """Asks somebody outside and returns the answer; until there is one the branch ends here."""
@@ -103,8 +126,10 @@ class Run:
         door = Run(self._execution, self.prepared, now=self.now, prefix=prefix)
         door._conversation = list(self._conversation)
         door._turn_starts = self._turn_starts
+        door.hints = self.hints
         door._last_reply = self._last_reply
         door._last_provider = self._last_provider
+        door._anchor = self._anchor
         return door
 
     def _take(self) -> str:
@@ -114,8 +139,13 @@ class Run:
         self._ordinal += 1
         return key
 
+    @property
+    def request(self) -> SystemRequest:
+        """What was asked for."""
+        return self._execution.header.request
+
     def _hints(self, *, first: bool) -> ExecutionHints:
         """The request's hints; a call that was demanded is demanded of the first answer only, or no text would come."""
-        hints = self._execution.header.request.hints
+        hints = self.hints
         demanded = hints.tool_choice == "required" or isinstance(hints.tool_choice, NamedTool)
         return hints.model_copy(update={"tool_choice": None}) if demanded and not first else hints

@@ -9,6 +9,7 @@ from app.domain.effects import PREPARE, Outcome, Prepared, Refused, StageTrace
 from app.domain.events import LifecycleTransition, StageEnd
 from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure
 from app.domain.lifecycle import State
+from app.domain.produced import Produced
 from app.orchestration.answering import Ending, last_event, state_of
 from app.orchestration.execution import Dropped, Execution, Leaf, Suspended
 from app.orchestration.run import Run
@@ -20,10 +21,10 @@ END = "end"
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What there is to run: how it is prepared, and its pattern."""
+    """What there is to run: how it is prepared, and its pattern, which may produce text alone."""
 
     prepare: Callable[[], Awaitable[Outcome]]
-    pattern: Callable[[Run], Awaitable[str]]
+    pattern: Callable[[Run], Awaitable[Produced | str]]
 
 
 async def live(execution: Execution, story: Story, *, seconds: float) -> None:
@@ -68,14 +69,14 @@ async def tell(execution: Execution, story: Story) -> Ending:
         )
         execution.prepared, execution.prepared_at = _prepared(step.outcome), step.at
         execution.advance(PREPARE, State.EXECUTE, "prepared")
-        content = await story.pattern(Run(execution, execution.prepared, now=step.at))
+        produced = await story.pattern(Run(execution, execution.prepared, now=step.at))
     except Failure as failure:
         return Ending(failure=failure)
     except Suspended:
         return Ending()
     except Dropped:
         return _cut_short(execution)
-    return Ending(content)
+    return Ending(produced if isinstance(produced, Produced) else Produced(produced))
 
 
 def conclude(execution: Execution, ending: Ending) -> None:
@@ -135,4 +136,4 @@ def _stage_end(stage: StageTrace) -> StageEnd:
 def _reason(ending: Ending) -> str:
     if ending.failure is not None:
         return ending.failure.code.lower()
-    return "suspended" if ending.content is None else "answered"
+    return "suspended" if ending.produced is None else "answered"

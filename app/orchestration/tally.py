@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.domain.boundary import TokenUsage, ToolCallMade
+from app.domain.boundary import TokenUsage, ToolCallMade, Way
 from app.domain.effects import NO_USAGE, AttemptFailed, Candidate, CutOff, Reason, Replied, Reply, Row, ToolEnded
 from app.domain.failures import Code
 from app.domain.messages import ToolCall
@@ -39,6 +39,7 @@ class Tally:
         """Provider and model of the last text, whole or partial."""
         self.reply: Reply | None = None
         self.withheld: tuple[str, ...] = ()
+        self.way: Way | None = None
         self._rounds: set[str] = set()
         self._slots: dict[tuple[int, ...], list[CallSlot]] = {}
 
@@ -61,7 +62,7 @@ class Tally:
             self.spoke = (candidate.provider, candidate.model)
         if isinstance(outcome, Replied):
             self.spoke = (candidate.provider, outcome.reply.model)
-            self.reply, self.withheld = outcome.reply, candidate.withheld
+            self.reply, self.withheld, self.way = outcome.reply, candidate.withheld, candidate.way
             self._slots[_path(row.key)] = [CallSlot(call) for call in outcome.reply.tool_calls]
 
     def waited(self, row: Row, seconds: float) -> None:

@@ -110,6 +110,7 @@ class LimitSettings(_Table):
     tool_result_bytes: Positive = 256 * _KIB
     upstream_bytes: Positive = 32 * _MIB
     upstream_line_bytes: Positive = 4 * _MIB
+    attempts: Annotated[int, Field(ge=1, le=100)] = 3
     timeout: Seconds = 600
 
 

@@ -24,9 +24,10 @@ RUNS_OTHERS_CODE = (
     "app/adapters/durable/",
     "app/adapters/event_bus.py",
     "app/capabilities/tools/",
+    "app/capabilities/validation.py",
     "app/entrypoints/",
 )
-"""Entry points, the event bus, what runs tools, and what runs whole executions as tasks."""
+"""Entry points, the event bus, what runs tools and custom rules, and what runs whole executions as tasks."""
 
 
 def time_and_chance(source: Source) -> Iterator[Finding]:

@@ -84,7 +84,10 @@ RULES: dict[str, tuple[list[Any], list[Any]]] = {
     "output.grammar": (['root ::= "a"', "json", None], [1, []]),
     "output.repair_allowed": ([True, False], ["true", 1, None]),
     "output.strict_validation": ([True, False], ["true", 0, None]),
-    "output.rules": ([[], ["name", {"path": "a"}]], [None, "name", {}]),
+    "output.rules": (
+        [[], ["name", {"type": "not_empty", "path": "$.a"}]],
+        [None, "name", {}, [{}], [{"type": "not_empty", "path": "a"}]],
+    ),
     "output.semantic": ([True, False, "Answers the question."], [None, 1, []]),
     "tools": (
         [None, [], ["roll_dice", "A-z_9"], ["t"] * 128],

@@ -183,6 +183,8 @@ EVENTS: Sequence[Event] = (
     ENDED,
     events.ToolStart("roll_dice", "call_1", "0f" * 16),
     TOOL_ENDED,
+    events.ConstraintRepaired(1, ({"action": "quotes_added", "path": "$.city", "times": 2},)),
+    events.ValidationEnd(2, valid=False, errors=({"path": "$", "message": "is no object"},), warnings=()),
     SUSPENDED,
     COMPLETED,
     FAILED,

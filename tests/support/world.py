@@ -8,6 +8,7 @@ from typing import Any
 from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.event_bus import EventBus
 from app.adapters.stores.memory import MemoryJournal
+from app.adapters.threads import Threads
 from app.capabilities.failover import FailoverPolicy, ProviderHealth
 from app.capabilities.inference import Catalogue
 from app.capabilities.tokens import EstimatingCounter
@@ -16,7 +17,6 @@ from app.capabilities.tools.registry import ToolRegistry
 from app.domain.boundary import SystemRequest, SystemResponse
 from app.domain.effects import Bounds, Header, Outcome
 from app.domain.events import Live, Recorded
-from app.domain.lifecycle import Mode
 from app.orchestration.execution import Execution, World
 from app.orchestration.patterns.agent_loop import VERSION, agent_loop
 from app.orchestration.pipeline.prepare import Stages, prepare
@@ -129,6 +129,7 @@ def stage(
         tools=ToolExecutor(registry, clock, entropy, 262_144),
         health=ProviderHealth(policy, clock, names),
         counter=EstimatingCounter(),
+        workers=Threads(),
     )
     values = {name: getattr(BOUNDS, name) for name in BOUNDS.__slots__} | {"max_retries": policy.max_retries} | bounds
     return Stage(world, bus, log, journal, Bounds(**values))
@@ -163,7 +164,7 @@ def _header(request: SystemRequest, world: World, **changes: Any) -> Header:
         "tenant": "local",
         "trace_id": "0af7651916cd43dd8448eb211c80319c",
         "parent_span_id": None,
-        "mode": Mode.CHAT,
+        "mode": request.mode,
         "pattern_version": VERSION,
         "request": request,
         "args_key": "00" * 16,

@@ -31,7 +31,7 @@ LINE_BYTES = 4096
 """What a pipe takes whole or not at all [POSIX, PIPE_BUF]."""
 _MOST_RUNS = 20_000
 _FRAMES = 12
-_CONTENT = frozenset({"response", "suspensions", "text", "reasoning"})
+_CONTENT = frozenset({"response", "suspensions", "text", "reasoning", "value", "errors", "warnings", "repairs"})
 _TOLD: Mapping[type[Any], tuple[str, ...]] = MappingProxyType(
     {kind: tuple(name for name in names if name not in _CONTENT) for kind, names in FIELDS.items()}
 )

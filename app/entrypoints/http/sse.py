@@ -175,8 +175,9 @@ class Frames:
 def _fields(event: Event | InferenceDelta) -> bytes:
     """The event's own fields as the rest of an object; a delta has only what it says."""
     if isinstance(event, InferenceDelta):
-        said = {"segment": event.segment, "offset": event.offset, "text": event.text, "reasoning": event.reasoning}
-        return orjson.dumps({name: value for name, value in said.items() if value is not None})[1:]
+        said = {"text": event.text, "reasoning": event.reasoning, "value": event.value}
+        told = {name: value for name, value in said.items() if value is not None}
+        return orjson.dumps({"segment": event.segment, "offset": event.offset, **told})[1:]
     return orjson.dumps(event, default=_value)[1:]
 
 

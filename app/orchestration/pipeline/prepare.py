@@ -7,6 +7,7 @@ from typing import TypeVar
 from app.domain.boundary import SystemRequest
 from app.domain.effects import Bounds, Prepared, Refused, StageTrace
 from app.domain.failures import Failure
+from app.domain.lifecycle import Mode
 from app.orchestration.execution import World
 from app.orchestration.pipeline.context_guard import context_guard
 from app.orchestration.pipeline.history_sanitize import history_sanitize
@@ -14,6 +15,10 @@ from app.orchestration.pipeline.tool_split import tool_split
 from app.ports import Clock
 
 T = TypeVar("T")
+
+
+OFFERED_ALL = frozenset({Mode.CHAT})
+"""Modes that are offered all tools when none are named; the others are offered none."""
 
 
 @dataclass(slots=True)
@@ -42,10 +47,11 @@ def prepare(
     engines = world.catalogue.resolve(request.model)
     try:
         history = stages.run("HistorySanitize", lambda: history_sanitize(request.messages))
-        tools = tool_split(request.tools, world.registry)
+        requested = request.tools if request.mode in OFFERED_ALL or request.tools is not None else ()
+        tools = tool_split(requested, world.registry)
         offered = world.registry.definitions(tools)
         stages.run("ContextGuard", lambda: context_guard(history, offered, engines, world.counter))
-        tools = stages.run("ToolSplit", lambda: tool_split(request.tools, world.registry))
+        tools = stages.run("ToolSplit", lambda: tool_split(requested, world.registry))
     except Failure as refusal:
         return Refused.by(refusal, tuple(stages.traces))
     return Prepared(

@@ -1,0 +1,158 @@
+"""The constraint stages, in their order: extract → repair → enum normalisation → schema → grammar.
+
+    found a value? ── no ──► repair allowed, and possible? ── no ──► CONSTRAINT_JSON_INVALID
+         │ yes ◄──────────────────── yes ──┘
+    fits the schema? ── no ──► respelled to fit it? ── no ──► CONSTRAINT_ENUM_UNRECOGNIZED, _SCHEMA_INVALID
+         │ yes ◄──────────────────── yes ──┘
+    follows the grammar? ── no ──► CONSTRAINT_GRAMMAR_REJECTED
+
+An answer that fits is not respelled, since nothing is wrong with it. One that does not is told all reasons at once; if
+an enumeration is among them, that is the stage it failed at. With a grammar alone the text is the answer: it has a
+value where all of it is JSON, and no other stage runs. The grammar judges the text as the model wrote it.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from app.capabilities.constraint.enums import normalise
+from app.capabilities.constraint.extract import JSONExtractionError, extract, read_whole, repairable
+from app.capabilities.constraint.grammar import Grammar
+from app.capabilities.constraint.repair import Repair, Repaired, repair
+from app.capabilities.constraint.schema import Schema
+from app.capabilities.constraint.strict_json import UnacceptableError
+from app.capabilities.constraint.violations import Violation
+from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure
+
+
+class Stage(StrEnum):
+    """The stages, in their order."""
+
+    EXTRACT = "extract"
+    REPAIR = "repair"
+    ENUM = "enum"
+    SCHEMA = "schema"
+    GRAMMAR = "grammar"
+
+
+class Outcome(StrEnum):
+    """How a stage ended."""
+
+    PASSED = "passed"
+    CHANGED = "changed"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """One stage as it ended; `detail` is the finder that found the value."""
+
+    stage: Stage
+    outcome: Outcome
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Enforced:
+    """An answer of the promised form: its value, None where only a grammar was asked for and the text is no JSON."""
+
+    value: Any
+    repairs: tuple[Repair, ...]
+    reports: tuple[StageReport, ...]
+
+
+def enforce(text: str, *, schema: Schema | None, grammar: Grammar | None, repair_allowed: bool) -> Enforced:
+    """The answer in the promised form.
+
+    Raises: ConstraintFailure of the first stage that failed, with `details.stage` and `details.violations`, each of
+    them a path and a message; ConfigurationFailure (CONFIG_SCHEMA_REQUIRED) when nothing was promised.
+    """
+    if schema is None:
+        if grammar is None:
+            raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "there is neither a schema nor a grammar")
+        return _follow_alone(text, grammar)
+    reports: list[StageReport] = []
+    value, repairs = _find(text, reports, repair_allowed=repair_allowed)
+    value, respelled = _fit(value, schema, reports)
+    if grammar is None:
+        reports.append(StageReport(Stage.GRAMMAR, Outcome.SKIPPED))
+    else:
+        _follow(text, grammar)
+        reports.append(StageReport(Stage.GRAMMAR, Outcome.PASSED))
+    return Enforced(value, repairs + respelled, tuple(reports))
+
+
+def _find(text: str, reports: list[StageReport], *, repair_allowed: bool) -> tuple[Any, tuple[Repair, ...]]:
+    try:
+        found = extract(text)
+    except JSONExtractionError as failure:
+        failure.details["stage"] = Stage.EXTRACT.value
+        if not repair_allowed:
+            raise
+        repaired = _repaired(text, failure)
+        reports += (StageReport(Stage.EXTRACT, Outcome.FAILED), StageReport(Stage.REPAIR, Outcome.CHANGED))
+        return repaired.value, repaired.repairs
+    reports += (StageReport(Stage.EXTRACT, Outcome.PASSED, found.method), StageReport(Stage.REPAIR, Outcome.SKIPPED))
+    return found.value, ()
+
+
+def _repaired(text: str, failure: JSONExtractionError) -> Repaired:
+    broken = repairable(text)
+    if broken is None:
+        raise failure
+    try:
+        return repair(broken)
+    except UnacceptableError as fault:
+        message = f"{failure.reason}; it cannot be repaired: {fault}"
+        beyond = JSONExtractionError(message)
+        beyond.details["stage"] = Stage.REPAIR.value
+        raise beyond from None
+
+
+def _fit(value: Any, schema: Schema, reports: list[StageReport]) -> tuple[Any, tuple[Repair, ...]]:
+    respelled: tuple[Repair, ...] = ()
+    if not schema.fits(value):
+        value, respelled = normalise(schema.outline, value)
+        violations = schema.violations(value)
+        if violations:
+            raise _unfit(violations)
+    reports += (
+        StageReport(Stage.ENUM, Outcome.CHANGED if respelled else Outcome.PASSED),
+        StageReport(Stage.SCHEMA, Outcome.PASSED),
+    )
+    return value, respelled
+
+
+def _unfit(violations: tuple[Violation, ...]) -> ConstraintFailure:
+    unrecognised = [violation.path for violation in violations if violation.keyword == "enum"]
+    code = Code.CONSTRAINT_ENUM_UNRECOGNIZED if unrecognised else Code.CONSTRAINT_SCHEMA_INVALID
+    first = unrecognised[0] if unrecognised else violations[0].path
+    what = "is none of the values that the schema names" if unrecognised else "does not fit the schema"
+    details = {
+        "stage": (Stage.ENUM if unrecognised else Stage.SCHEMA).value,
+        "violations": [violation.told() for violation in violations],
+    }
+    return ConstraintFailure(code, f"{first} {what}", details)
+
+
+def _follow(text: str, grammar: Grammar) -> None:
+    accepted, position = grammar.check(text)
+    if accepted:
+        return
+    if position == len(text):
+        message = "the text ends before the grammar does"
+    else:
+        line = text.count("\n", 0, position) + 1
+        column = position - text.rfind("\n", 0, position)
+        message = f"the text leaves the grammar at line {line}, column {column}"
+    details = {"stage": Stage.GRAMMAR.value, "position": position, "violations": [Violation("$", message).told()]}
+    raise ConstraintFailure(Code.CONSTRAINT_GRAMMAR_REJECTED, message, details)
+
+
+def _follow_alone(text: str, grammar: Grammar) -> Enforced:
+    _follow(text, grammar)
+    found = read_whole(text)
+    skipped = tuple(StageReport(stage, Outcome.SKIPPED) for stage in Stage if stage is not Stage.GRAMMAR)
+    reports = (*skipped, StageReport(Stage.GRAMMAR, Outcome.PASSED))
+    return Enforced(None if found is None else found.value, (), reports)

@@ -1,0 +1,210 @@
+"""Finds the JSON value in what a model said [003].
+
+Four finders, each strictly before the next: a mapping's `text` string, the first fenced block, the first
+brace-balanced value, the whole text. The third goes from one *region* to the next: a region begins at a bracket that
+can start a value, so not at that of `[see below]` or `{name}`, and ends at the bracket that balances it, strings
+aside. What lies within a region is never tried on its own: the inner list of an object with a comma too many is not
+the answer. A region that never ends is the last one: what is cut off may be repaired, its parts are no answer either.
+
+Regions do not overlap, so the time is linear in the text, whatever it holds.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Final
+
+from app.capabilities.constraint.strict_json import UnacceptableError, read
+from app.domain.failures import Code, ConstraintFailure
+
+
+class Method(StrEnum):
+    """The finders, in their order, by the seed's names."""
+
+    TEXT_KEY = "dictionary_text_key"
+    FENCED = "markdown_code_blocks"
+    EMBEDDED = "embedded_json"
+    DIRECT = "direct_parsing"
+
+
+METHODS: Final = tuple(Method)
+
+
+class JSONExtractionError(ConstraintFailure):
+    """No finder found a JSON value, and none could be repaired.
+
+    `prompt_id` is the prompt that was being answered, where there is one. A value that was found and does not fit is
+    another failure.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        extraction_methods_attempted: tuple[Method, ...] = METHODS,
+        prompt_id: str | None = None,
+    ) -> None:
+        self.extraction_methods_attempted: list[str] = [method.value for method in extraction_methods_attempted]
+        self.prompt_id = prompt_id
+        self.reason = message
+        details = {"methods": self.extraction_methods_attempted, "violations": [{"path": "$", "message": message}]}
+        super().__init__(Code.CONSTRAINT_JSON_INVALID, f"the answer holds no JSON value: {message}", details)
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """A value, and the finder that found it."""
+
+    value: Any
+    method: Method
+
+
+def extract(response: str | Mapping[str, Any]) -> Extracted:
+    """The value that a reply holds.
+
+    Raises: JSONExtractionError, which says what was wrong with the first region, if there was one.
+    """
+    if isinstance(response, str):
+        return _extract(response)
+    text = response.get("text")
+    if not isinstance(text, str):
+        raise JSONExtractionError("the reply is a mapping without a text")
+    whole = read_whole(text)
+    return _extract(text) if whole is None else Extracted(whole.value, Method.TEXT_KEY)
+
+
+def _extract(text: str) -> Extracted:
+    found = _fenced(text)
+    if found is not None:
+        return found
+    fault = ""
+    for region in regions(text):
+        try:
+            return Extracted(region.read(first=not fault), Method.EMBEDDED)
+        except UnacceptableError as refused:
+            fault = fault or str(refused)
+    found = read_whole(text)
+    if found is None:
+        raise JSONExtractionError(fault or "there is neither an object nor a list in it")
+    return found
+
+
+_BLANK = re.compile(r"\s*+")
+_FENCE = re.compile(
+    r"^[ \t]*+(?:`{3,}+|~{3,}+)[ \t]*+(?:[\w+.-]++(?=\s))?|(?<!`)`{3,}+[\w+.-]*+[ \t]*+\n", re.MULTILINE
+)
+"""A fence at the beginning of its line; elsewhere only where its line ends with it, which no JSON string holds."""
+_FENCE_END = re.compile(r"\s*+(?:`{3}|~{3}|\Z)")
+
+
+def fence_end(text: str) -> int | None:
+    """Where what the first fence opens begins; None without a fence."""
+    if "```" not in text and "~~~" not in text:
+        return None
+    fence = _FENCE.search(text)
+    return None if fence is None else fence.end()
+
+
+def _fenced(text: str) -> Extracted | None:
+    begin = fence_end(text)
+    if begin is None:
+        return None
+    try:
+        value, end = read(text, _skip_blank(text, begin))
+    except UnacceptableError:
+        return None
+    return Extracted(value, Method.FENCED) if _FENCE_END.match(text, end) else None
+
+
+def read_whole(text: str) -> Extracted | None:
+    """The value that all of the text is, blanks around it aside; None where it is none."""
+    try:
+        value, end = read(text, _skip_blank(text, 0))
+    except UnacceptableError:
+        return None
+    return Extracted(value, Method.DIRECT) if _skip_blank(text, end) == len(text) else None
+
+
+def _skip_blank(text: str, at: int) -> int:
+    blank = _BLANK.match(text, at)
+    return at if blank is None else blank.end()
+
+
+_OPENING = re.compile(
+    r"""\{(?=\s*+(?:["'\u201c\u201d\u2018\u2019}\#,]|/[/*]|[\w$][\w$.-]*+\s*+:|\Z))"""
+    r"""|\[(?=\s*+(?:["'\u201c\u201d\u2018\u2019{\[\]\#,-]|/[/*]|\d|(?:true|false|null|True|False|None|NaN|Infinity)\b|\Z))"""
+)
+_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
+
+
+class Region:
+    """A part of `text` that may be a value, from the bracket at `start` on."""
+
+    def __init__(self, text: str, start: int) -> None:
+        self.text = text
+        self.start = start
+
+    @cached_property
+    def end(self) -> int | None:
+        """The index after the bracket that balances the first; None where the text ends before."""
+        return _balanced_end(self.text, self.start)
+
+    def read(self, *, first: bool) -> Any:
+        """The value. All but the first region are read from a text of their own: a fault's line is counted from its
+        beginning, which would take the longer the later a region comes. Raises: UnacceptableError.
+        """
+        return read(self.text, self.start)[0] if first else read(self.text[self.start : self.end])[0]
+
+
+def regions(text: str) -> Iterator[Region]:
+    """The regions in their order. Where one ends is looked up only when it is asked for, or the next region is."""
+    opening = _OPENING.search(text)
+    while opening is not None:
+        region = Region(text, opening.start())
+        yield region
+        opening = None if region.end is None else _OPENING.search(text, region.end)
+
+
+def _balanced_end(text: str, start: int) -> int | None:
+    depth = 0
+    for token in _BRACKET.finditer(text, start):
+        match token[0][0]:
+            case "{" | "[":
+                depth += 1
+            case "}" | "]":
+                depth -= 1
+        if depth == 0:
+            return token.end()
+    return None
+
+
+def repairable(text: str) -> str | None:
+    """The text that repair is tried on: from the last region in the first fenced block, else in all of the text."""
+    begin = fence_end(text)
+    if begin is not None:
+        block = text[begin : _closing_fence(text, begin)]
+        last = _last_region(block)
+        if last is not None:
+            return block[last:]
+    last = _last_region(text)
+    return None if last is None else text[last:]
+
+
+_CLOSING_LINE = re.compile(r"^[ \t]*+(?:```|~~~)", re.MULTILINE)
+
+
+def _closing_fence(text: str, begin: int) -> int:
+    """Where the block ends: at a fence on a line of its own, else at any, else with the text."""
+    line = _CLOSING_LINE.search(text, begin)
+    if line is not None:
+        return line.start()
+    anywhere = text.find("```", begin)
+    return len(text) if anywhere < 0 else anywhere
+
+
+def _last_region(text: str) -> int | None:
+    last = None
+    for region in regions(text):
+        last = region.start
+    return last

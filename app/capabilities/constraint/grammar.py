@@ -1,0 +1,252 @@
+"""GBNF grammars: read as llama.cpp reads them, checked exactly, character by character.
+
+A grammar is refused, with line and column, before any engine sees it, since a bad one ends or starves an engine's
+process: what cannot be read or is beyond a limit (`grammar_parser`), and left recursion, be it direct, through other
+rules, behind what may be empty, or in a repetition without end of what may be empty. The last is `(x?)*`: llama.cpp
+writes it as `many ::= x? many |`, which enters itself first; older releases never end there, current ones refuse some
+of it. A grammar that no text follows is refused too, since nobody could ever answer.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from string import ascii_lowercase, printable
+from typing import NamedTuple
+
+from app.capabilities.constraint.grammar_parser import (
+    MOST_BYTES,
+    MOST_COPIES,
+    MOST_EXPANSION,
+    MOST_GROUPS,
+    MOST_NESTING,
+    MOST_REPETITIONS,
+    MOST_RULES,
+    parse,
+)
+from app.capabilities.constraint.grammar_recogniser import Recogniser, TooAmbiguousError
+from app.capabilities.constraint.grammar_symbols import Chars, Choice, GrammarError, Repeat, Rules, Symbol, error_at
+
+__all__ = [
+    "MOST_BYTES",
+    "MOST_COPIES",
+    "MOST_EXPANSION",
+    "MOST_GROUPS",
+    "MOST_NESTING",
+    "MOST_REPETITIONS",
+    "MOST_RULES",
+    "MOST_SHORTEST",
+    "Grammar",
+    "GrammarError",
+    "Verdict",
+    "is_grammar",
+]
+
+MOST_SHORTEST = 65_536
+"""Characters of the longest text that `Grammar.shortest` writes out."""
+
+
+class Verdict(NamedTuple):
+    """Whether a text follows a grammar, and how many of its first characters a text that follows it may begin with.
+
+    A position of the whole length beside `accepted: False` means that the text is too short, not that it is wrong.
+    """
+
+    accepted: bool
+    position: int
+
+
+def is_grammar(text: str) -> bool:
+    """Whether a contract's `grammar` is one itself rather than the name of one."""
+    return "::=" in text
+
+
+class Grammar:
+    """A grammar that can be used. It is made once and checks any number of texts, in any number of threads.
+
+    Raises: GrammarError (CONFIG_GRAMMAR_INVALID), with line and column.
+    """
+
+    __slots__ = ("_lengths", "_recogniser", "_rules")
+
+    def __init__(self, text: str) -> None:
+        self._rules = parse(text)
+        self._lengths = _shortest_lengths(self._rules.symbols)
+        order = _callers_first(self._rules, self._lengths)
+        for symbol in self._rules.symbols:
+            if isinstance(symbol, Repeat) and symbol.most is None and self._lengths[symbol.item] == 0:
+                raise error_at("left recursion: what is repeated without end may be empty", text, symbol.mark)
+        if self._lengths[self._rules.root] is None:
+            raise self._error("no text can follow this rule: none of its ways comes to an end")
+        self._recogniser = Recogniser(self._rules, self._lengths, order)
+
+    def check(self, text: str) -> Verdict:
+        """Whether the text, from its first character to its last, follows the grammar.
+
+        Raises: GrammarError where the grammar gives the text more readings than can be followed.
+        """
+        try:
+            return Verdict(*self._recogniser.read(text))
+        except TooAmbiguousError as cause:
+            raise self._error("this rule gives a text too many readings to check it") from cause
+
+    def shortest(self) -> str:
+        """The shortest text that follows the grammar; among several that of the first alternatives.
+
+        Raises: GrammarError where it is longer than `MOST_SHORTEST`.
+        """
+        length = self._lengths[self._rules.root]
+        if length is None or length > MOST_SHORTEST:
+            raise self._error(f"each text that follows this rule is longer than {MOST_SHORTEST} characters")
+        shortest = _Shortest(self._rules.symbols, self._lengths)
+        return shortest.text(self._rules.root)
+
+    def _error(self, what: str) -> GrammarError:
+        return error_at(what, self._rules.text, self._rules.root_place)
+
+
+_LENGTH_THAT_COUNTS = 2**40
+"""Lengths beyond are not told apart."""
+_PLAINEST_FIRST = ascii_lowercase + printable
+
+
+@dataclass(slots=True)
+class _Sum:
+    """The length of one way through a rule, as far as it is known."""
+
+    rule: int
+    total: int
+    missing: int
+    times: int = 1
+
+
+def _shortest_lengths(symbols: Sequence[Symbol]) -> list[int | None]:
+    """The length of each symbol's shortest text, None where it has none.
+
+    Shorter ones are found first, so that what is found is final [Knuth's generalisation of Dijkstra's algorithm].
+    """
+    lengths = [1 if isinstance(symbol, Chars) and symbol.bounds else None for symbol in symbols]
+    waiting: dict[int, list[_Sum]] = {}
+    found: list[tuple[int, int]] = []
+    for rule, total, missing, times in _ways(symbols, lengths):
+        way = _Sum(rule, total, len(missing), times)
+        for symbol in missing:
+            waiting.setdefault(symbol, []).append(way)
+        if not missing:
+            found.append((total, rule))
+    heapify(found)
+    while found:
+        length, symbol = heappop(found)
+        if lengths[symbol] is None:
+            lengths[symbol] = length
+            for way in waiting.get(symbol, ()):
+                way.total = min(way.total + length * way.times, _LENGTH_THAT_COUNTS)
+                way.missing -= 1
+                if not way.missing:
+                    heappush(found, (way.total, way.rule))
+    return lengths
+
+
+def _ways(symbols: Sequence[Symbol], lengths: Sequence[int | None]) -> Iterator[tuple[int, int, list[int], int]]:
+    """Each way through each rule: the rule, its characters, its symbols besides, and how often each is repeated."""
+    for rule, symbol in enumerate(symbols):
+        if isinstance(symbol, Choice):
+            for alternative in symbol.alternatives:
+                missing = [part for part in alternative if lengths[part] is None]
+                yield rule, len(alternative) - len(missing), missing, 1
+        elif isinstance(symbol, Repeat):
+            known = symbol.least == 0 or lengths[symbol.item] is not None
+            yield rule, symbol.least if known else 0, [] if known else [symbol.item], symbol.least
+
+
+def _callers_first(rules: Rules, lengths: Sequence[int | None]) -> list[int]:
+    """A number for each symbol, lower than those of all it may enter before any character.
+
+    Raises: GrammarError for left recursion, which leaves no such order.
+    """
+    order = [0] * len(rules.symbols)
+    within = bytearray(len(rules.symbols))
+    ended = 0
+    for start in range(len(rules.symbols)):
+        path = [] if order[start] else [(start, _corners(start, rules.symbols, lengths))]
+        while path:
+            rule, corners = path[-1]
+            within[rule] = True
+            for callee, place in corners:
+                if within[callee]:
+                    raise error_at("left recursion: this leads back to itself before any character", rules.text, place)
+                if not order[callee]:
+                    path.append((callee, _corners(callee, rules.symbols, lengths)))
+                    break
+            else:
+                ended -= 1
+                order[rule] = ended
+                within[rule] = False
+                path.pop()
+    return order
+
+
+def _corners(rule: int, symbols: Sequence[Symbol], lengths: Sequence[int | None]) -> Iterator[tuple[int, int]]:
+    """The rules that may be entered in a rule before any character, with their places."""
+    symbol = symbols[rule]
+    if isinstance(symbol, Repeat):
+        if not isinstance(symbols[symbol.item], Chars):
+            yield symbol.item, symbol.place
+    elif isinstance(symbol, Choice):
+        for parts, places in zip(symbol.alternatives, symbol.places, strict=True):
+            for part, place in zip(parts, places, strict=True):
+                if isinstance(symbols[part], Chars):
+                    break
+                yield part, place
+                if lengths[part] != 0:
+                    break
+
+
+class _Shortest:
+    """Writes the shortest texts of symbols that have one."""
+
+    def __init__(self, symbols: Sequence[Symbol], lengths: Sequence[int | None]) -> None:
+        self._symbols = symbols
+        self._lengths = lengths
+        self._parts: dict[int, tuple[int, ...]] = {}
+
+    def text(self, rule: int) -> str:
+        written = []
+        todo = [rule]
+        while todo:
+            part = todo.pop()
+            symbol = self._symbols[part]
+            if isinstance(symbol, Chars):
+                written.append(_plainest(symbol.bounds))
+            else:
+                todo += reversed(self._branched(part))
+        return "".join(written)
+
+    def _branched(self, rule: int) -> tuple[int, ...]:
+        """The parts of the rule, or of the only rule it leads to, so that each step brings the text further."""
+        passed = []
+        while rule not in self._parts:
+            passed.append(rule)
+            parts = self._chosen(self._symbols[rule], self._lengths[rule])
+            if len(parts) == 1 and not isinstance(self._symbols[parts[0]], Chars):
+                rule = parts[0]
+            else:
+                self._parts[rule] = parts
+        self._parts.update(dict.fromkeys(passed, self._parts[rule]))
+        return self._parts[rule]
+
+    def _chosen(self, symbol: Symbol, length: int | None) -> tuple[int, ...]:
+        """The parts, empty ones left out, of the first way that is as short as can be."""
+        if isinstance(symbol, Repeat):
+            return (symbol.item,) * symbol.least if length else ()
+        for alternative in symbol.alternatives if isinstance(symbol, Choice) else ():
+            lengths = [self._lengths[part] for part in alternative]
+            if None not in lengths and sum(filter(None, lengths)) == length:
+                return tuple(part for part in alternative if self._lengths[part])
+        return ()
+
+
+def _plainest(bounds: tuple[int, ...]) -> str:
+    """The character that is easiest to read, a letter if there is one."""
+    plain = (character for character in _PLAINEST_FIRST if bisect_right(bounds, ord(character)) & 1)
+    return next(plain, chr(bounds[0]))

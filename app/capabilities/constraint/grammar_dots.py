@@ -1,0 +1,136 @@
+"""The places in a grammar's rules, linked so that a recogniser can walk from one to the next."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from app.capabilities.constraint.grammar_symbols import Chars, Choice, Repeat, Rules
+
+
+class Dot:
+    """A place in a rule. Where neither a character nor a rule comes next, and there is no fork, the rule ends."""
+
+    __slots__ = ("_later", "after", "callee", "chars", "forks", "skip")
+
+    def __init__(
+        self,
+        chars: tuple[int, ...] = (),
+        callee: int | None = None,
+        *,
+        after: "Dot | Callable[[], Dot] | None" = None,
+        skip: "Dot | None" = None,
+        forks: "tuple[Dot, ...]" = (),
+    ) -> None:
+        self.chars = chars
+        """The bounds of the characters that may come next."""
+        self.callee = callee
+        """The rule that comes next."""
+        self.after: Dot | None = after if isinstance(after, Dot) else None
+        """The dot behind that; None until it is first needed."""
+        self.skip = skip
+        """The dot to go on at if nothing of it comes."""
+        self.forks = forks
+        """The dots that this one stands for."""
+        self._later = None if isinstance(after, Dot) else after
+
+    def grow(self) -> "Dot":
+        """The dot behind what comes next."""
+        if self.after is None:
+            self.after = self._later() if self._later else END
+        return self.after
+
+
+END = Dot()
+"""Where every rule ends."""
+
+
+class Dots:
+    """The dots of a grammar, made when they are first needed.
+
+    A group is no rule of its own but a fork, and so is a group that is repeated without end: only named rules, which
+    may contain themselves, and what has to be counted are entered and left. `lengths` are those of each symbol's
+    shortest text, None where it has none; what has none is left out.
+    """
+
+    def __init__(self, rules: Rules, lengths: Sequence[int | None]) -> None:
+        self._symbols = rules.symbols
+        self._named = rules.named
+        self._lengths = lengths
+        self._entries: dict[int, Dot] = {}
+        self._counts: dict[tuple[int, int], Dot] = {}
+
+    def entry(self, rule: int) -> Dot:
+        """The dot at which a rule, or a counted item, begins."""
+        entry = self._entries.get(rule)
+        if entry is None:
+            symbol = self._symbols[rule]
+            entry = self._choice(symbol, END) if isinstance(symbol, Choice) else self.before(rule, END)
+            entry = self._entries.setdefault(rule, entry)
+        return entry
+
+    def before(self, symbol: int, after: Dot) -> Dot:
+        """The dot before a symbol that is followed by that dot."""
+        found = self._symbols[symbol]
+        if isinstance(found, Repeat):
+            return self._repeat(found, after)
+        if isinstance(found, Choice) and symbol not in self._named:
+            return self._choice(found, after)
+        return Dot(*self._next(symbol), after=after, skip=None if self._lengths[symbol] else after)
+
+    def _next(self, symbol: int) -> tuple[tuple[int, ...], int | None]:
+        """The bounds of the characters that may come next, or the rule that does."""
+        found = self._symbols[symbol]
+        return (found.bounds, None) if isinstance(found, Chars) else ((), symbol)
+
+    def _choice(self, choice: Choice, after: Dot) -> Dot:
+        productive = [parts for parts in choice.alternatives if all(self._lengths[part] is not None for part in parts)]
+        return self._fork(productive, 0, after)
+
+    def _fork(self, alternatives: list[tuple[int, ...]], start: int, after: Dot) -> Dot:
+        """The dot before these alternatives, from that index on. A first character that several share is read once."""
+        sharing: dict[int, list[tuple[int, ...]]] = {}
+        for parts in alternatives:
+            sharing.setdefault(parts[start] if start < len(parts) else -1, []).append(parts)
+        forks = []
+        for symbol, some in sharing.items():
+            if len(some) > 1 and symbol >= 0 and isinstance(self._symbols[symbol], Chars):
+                forks.append(Dot(*self._next(symbol), after=partial(self._fork, some, start + 1, after)))
+            else:
+                forks += [self._sequence(parts, after) for parts in dict.fromkeys(parts[start:] for parts in some)]
+        return forks[0] if len(forks) == 1 else Dot(forks=tuple(forks))
+
+    def _sequence(self, symbols: tuple[int, ...], after: Dot) -> Dot:
+        for symbol in reversed(symbols):
+            after = self.before(symbol, after)
+        return after
+
+    def _repeat(self, repeat: Repeat, after: Dot) -> Dot:
+        if self._lengths[repeat.item] is None:
+            return after
+        if repeat.most == 1:
+            item = self.before(repeat.item, after)
+            return item if repeat.least else Dot(forks=(item, after))
+        if repeat.most is not None or repeat.least > 1:
+            return self._count(repeat, 0, after)
+        again = Dot(skip=after)
+        first = self.before(repeat.item, again)
+        if first.after is again:
+            again.chars, again.callee, again.after = first.chars, first.callee, again
+        else:
+            again.forks = (first,)
+        return first if repeat.least else again
+
+    def _count(self, repeat: Repeat, count: int, after: Dot) -> Dot:
+        """The dot within a repetition after so many times. An item that may be empty makes up for missing times.
+
+        A repetition stands at one place only, so that always the same dot follows it.
+        """
+        if count == repeat.most:
+            return after
+        least = repeat.least if self._lengths[repeat.item] else 0
+        counted = min(count, least) if repeat.most is None else count
+        key = repeat.mark, counted
+        if key not in self._counts:
+            later = partial(self._count, repeat, counted + 1, after)
+            dot = Dot(*self._next(repeat.item), after=later, skip=after if counted >= least else None)
+            self._counts.setdefault(key, dot)
+        return self._counts[key]

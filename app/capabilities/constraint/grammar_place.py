@@ -1,0 +1,44 @@
+"""Follows a grammar while a text is being written, one character at a time."""
+
+from bisect import bisect_right
+
+from app.capabilities.constraint.grammar import Grammar
+from app.capabilities.constraint.grammar_recogniser import Recogniser, TooAmbiguousError, _State, _Steps
+
+
+class Place:
+    """What may follow some text. It never changes, so that any number of ways on can be tried from it."""
+
+    __slots__ = ("_recogniser", "_state")
+
+    def __init__(self, recogniser: Recogniser, state: _State) -> None:
+        self._recogniser = recogniser
+        self._state = state
+
+    @classmethod
+    def first(cls, grammar: Grammar) -> "Place":
+        """Before any character. Raises: TooAmbiguousError."""
+        recogniser = grammar._recogniser
+        return cls(recogniser, recogniser._state(recogniser._begin, _Steps(1)))
+
+    @property
+    def whole(self) -> bool:
+        """Whether the text may end here."""
+        return self._state.complete
+
+    def after(self, character: str) -> "Place | None":
+        """One character on; None when it cannot stand here. Raises: TooAmbiguousError."""
+        state = self._state.moves.get(character) or self._recogniser._move(self._state, character, _Steps(1))
+        return None if state is None else Place(self._recogniser, state)
+
+    def expects(self, first: int, last: int) -> bool:
+        """Whether any code point from the first to the last may come next."""
+        return any(_overlaps(dot.chars, first, last) for dot, _ in self._state.expected)
+
+
+def _overlaps(bounds: tuple[int, ...], first: int, last: int) -> bool:
+    run = bisect_right(bounds, first)
+    return run % 2 == 1 or (run < len(bounds) and bounds[run] <= last)
+
+
+__all__ = ["Place", "TooAmbiguousError"]

@@ -1,0 +1,63 @@
+"""What an answer's value is so far, while the answer is still being written.
+
+A value begins where extraction would look for it: at the first region of the first fenced block, or of the text. What
+is cut off is left out or, as a string, kept as far as it goes; nothing is repaired. It is shown, not relied upon: the
+whole answer is extracted anew.
+"""
+
+from typing import Any, Final
+
+import orjson
+from pydantic_core import from_json
+
+from app.capabilities.constraint.extract import fence_end, regions
+from app.capabilities.constraint.strict_json import MOST_LEVELS, is_deeper
+
+_FEWEST_NEW: Final = 16
+_NEW_SHARE: Final = 8
+
+
+def partial(text: str) -> Any | None:
+    """The object or list that the text has begun to write; None while there is none that could be shown."""
+    begin = fence_end(text)
+    for region in regions(text if begin is None else text[begin:]):
+        try:
+            value = from_json(region.text[region.start :], allow_partial="trailing-strings", allow_inf_nan=False)
+            data = orjson.dumps(value)
+        except (ValueError, orjson.JSONEncodeError):
+            continue
+        return None if _is_beyond(value, data, text) else value
+    return None
+
+
+def _is_beyond(value: Any, data: bytes, text: str) -> bool:
+    """Whether it is nested too deeply, or holds a number that was read as infinity, which is written as `null`."""
+    too_deep = data.count(b"{") + data.count(b"[") > MOST_LEVELS and is_deeper(value, MOST_LEVELS)
+    return too_deep or data.count(b"null") > text.count("null")
+
+
+class PartialAnswer:
+    """An answer that arrives in pieces. It is read anew only when it has grown by an eighth.
+
+    So all readings together cost as much as nine of the whole answer, however small the pieces are.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._characters = 0
+        self._due = 0
+        self._last: Any | None = None
+
+    def add(self, piece: str) -> Any | None:
+        """The value so far when it has changed and is due to be shown, else None."""
+        self._pieces.append(piece)
+        self._characters += len(piece)
+        if self._characters < self._due:
+            return None
+        self._due = self._characters + max(_FEWEST_NEW, self._characters // _NEW_SHARE)
+        self._pieces = ["".join(self._pieces)]
+        value = partial(self._pieces[0])
+        if value == self._last:
+            return None
+        self._last = value
+        return value

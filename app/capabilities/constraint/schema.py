@@ -1,0 +1,185 @@
+"""JSON Schema 2020-12 as clients send it: bounded before it is compiled, compiled once, never fetching anything.
+
+jsonschema-rs holds the interpreter's lock while it works and cannot be stopped, so what a schema can cost is bounded
+beforehand: its bytes, nodes and levels; how often it looks at one place of an answer (`schema_outline`); how many
+patterns it has and how large they become; and once an answer is there, the product of these with the answer's size.
+Only whether an answer fits is asked of it. Why one does not is found by `violations`: a list of all errors can take
+minutes and gigabytes where alternatives refer back to themselves.
+
+Refused: other dialects than 2020-12, since what they share keywords for means something else; `$id` within a schema
+and references out of it, which only retrieval could need. Compiled schemas are kept by digest, a few of them if they
+are large: one can take 20 MB.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from typing import Any, Final
+
+import jsonschema_rs
+import orjson
+
+from app.capabilities.constraint.schema_outline import Outline, OutlineError, outline
+from app.capabilities.constraint.validators import pattern_size, validator
+from app.capabilities.constraint.violations import Explainer, Violation
+from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure
+from app.domain.json_path import written
+
+MOST_BYTES: Final = 262_144
+MOST_NODES: Final = 2_000
+"""Objects and lists in a schema, itself among them."""
+MOST_LEVELS: Final = 64
+MOST_EVALUATIONS: Final = 20_000
+"""Evaluations of subschemas that one place of an answer may take."""
+MOST_PATTERNS: Final = 100
+MOST_PATTERNS_BYTES: Final = 4_194_304
+"""Memory of all compiled patterns together."""
+MOST_PATTERN_CHARACTERS: Final = 4_096
+MOST_CHECK_COST: Final = 5_000_000
+"""Evaluations that one check may come to, in about 10 ns each."""
+_HEAVY_COST: Final = 500_000
+_PATTERN_BYTES_PER_EVALUATION: Final = 1_024
+"""The size of a pattern that a character is matched with in the time of one evaluation, at worst [measured]."""
+_DIALECTS: Final = ("https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#")
+_SMALL_BYTES: Final = 16_384
+
+
+class Schema:
+    """A schema that answers can be checked against. Threads may share it."""
+
+    def __init__(self, document: Mapping[str, Any], parts: Outline) -> None:
+        self.outline = parts
+        self._document = {name: inner for name, inner in document.items() if name not in {"$id", "$schema"}}
+        self._evaluations = parts.evaluations()
+        self._matches = parts.matches(_pattern_cost)
+        if self._evaluations > MOST_EVALUATIONS:
+            raise _invalid("$", f"one place of an answer would take more than {MOST_EVALUATIONS:,} evaluations")
+        self._validator = _compiled(self._document)
+
+    def fits(self, value: Any) -> bool:
+        """Whether the value fits.
+
+        Raises: ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) for one that is too large to be checked.
+        """
+        if self._cost(value) > MOST_CHECK_COST:
+            message = "the answer is too large to be checked against its schema"
+            details = {"violations": [Violation("$", message).told()]}
+            raise ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, message, details)
+        return self._validator.is_valid(value)
+
+    def is_heavy(self, characters: int) -> bool:
+        """Whether checking an answer of that length may take longer than the event loop should wait: some 10 ms."""
+        return (self._evaluations + self._matches) * characters > _HEAVY_COST
+
+    def violations(self, value: Any) -> tuple[Violation, ...]:
+        """Why the value does not fit; empty where it does. Raises: as `fits`."""
+        return () if self.fits(value) else self._explainer.explain(value)
+
+    def _cost(self, value: Any) -> int:
+        """The most evaluations that checking this value can take."""
+        data = orjson.dumps(value)
+        places = 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
+        return self._evaluations * places + self._matches * len(data)
+
+    @cached_property
+    def _explainer(self) -> Explainer:
+        return Explainer(self._document, self.outline, self._cost)
+
+
+def compile_schema(document: Mapping[str, Any]) -> Schema:
+    """The compiled schema, from the cache if it was compiled before.
+
+    Raises: ConfigurationFailure (CONFIG_SCHEMA_INVALID), with the place in the schema as `details.path`.
+    """
+    try:
+        data = orjson.dumps(dict(document), option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        raise _invalid("$", "it is nested too deeply, or holds what JSON does not") from None
+    if len(data) > MOST_BYTES:
+        raise _invalid("$", f"it is longer than {MOST_BYTES} bytes")
+    source = _Source(data)
+    return _small(source) if len(data) <= _SMALL_BYTES else _large(source)
+
+
+class _Source:
+    """A schema's text, known again by its digest."""
+
+    __slots__ = ("_digest", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._digest = blake2b(data, digest_size=16).digest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Source) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+
+@lru_cache(maxsize=128)
+def _small(source: _Source) -> Schema:
+    return _read(source.data)
+
+
+@lru_cache(maxsize=8)
+def _large(source: _Source) -> Schema:
+    return _read(source.data)
+
+
+def _read(data: bytes) -> Schema:
+    document = orjson.loads(data)
+    _refuse_size(document)
+    if document.get("$schema", _DIALECTS[0]) not in _DIALECTS:
+        raise _invalid("$['$schema']", "only JSON Schema 2020-12 is understood")
+    try:
+        parts = outline(document)
+    except OutlineError as fault:
+        raise _invalid(fault.path, str(fault)) from None
+    _refuse_patterns(parts)
+    return Schema(document, parts)
+
+
+def _refuse_size(document: Any) -> None:
+    level, levels, nodes = [document], 0, 0
+    while level:
+        levels, nodes = levels + 1, nodes + len(level)
+        if levels > MOST_LEVELS:
+            raise _invalid("$", f"it is nested deeper than {MOST_LEVELS}")
+        if nodes > MOST_NODES:
+            raise _invalid("$", f"it has more than {MOST_NODES:,} nodes")
+        inner = (child for node in level for child in (node.values() if isinstance(node, dict) else node))
+        level = [child for child in inner if isinstance(child, dict | list)]
+
+
+def _refuse_patterns(parts: Outline) -> None:
+    total, known = 0, set[str]()
+    for pointer, pattern in parts.patterns():
+        if pattern in known:
+            continue
+        known.add(pattern)
+        size = pattern_size(pattern) if len(pattern) <= MOST_PATTERN_CHARACTERS else None
+        if size is None:
+            raise _invalid(written(pointer), "it is no pattern that can be searched for in linear time, or too large")
+        total += size
+        if len(known) > MOST_PATTERNS or total > MOST_PATTERNS_BYTES:
+            raise _invalid(written(pointer), f"it has more than {MOST_PATTERNS} patterns, or too large ones together")
+
+
+def _pattern_cost(pattern: str) -> int:
+    return (pattern_size(pattern) or 0) // _PATTERN_BYTES_PER_EVALUATION
+
+
+def _compiled(document: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
+    try:
+        return validator(document)
+    except jsonschema_rs.ValidationError as fault:
+        raise _invalid(written(fault.instance_path), fault.message) from None
+    except ValueError as fault:
+        raise _invalid("$", str(fault).partition("\n")[0]) from None
+
+
+def _invalid(path: str, what: str) -> ConfigurationFailure:
+    what = what[:240]
+    details = {"field": "output.schema", "path": path, "message": what}
+    return ConfigurationFailure(Code.CONFIG_SCHEMA_INVALID, f"the schema cannot be used, at {path}: {what}", details)

@@ -1,0 +1,274 @@
+"""What a schema consists of, and how often it can look at one place of an answer.
+
+jsonschema-rs evaluates what refers back to itself once for each place of an answer, but anything else as often as it
+is referred to: a chain of 25 definitions that each refer to the next one twice takes 0.4 s, and each further one twice
+that [measured], all of it holding the interpreter's lock. So how often what is met is counted here, before compiling.
+
+Two counts are kept of a subschema: evaluations at the place it is applied to, and the most at any one place below.
+What applies to the same place adds up; of what shares places out among itself, `properties` and `prefixItems`, the
+dearest counts. `unevaluated…` evaluates its neighbours again, which nested comes to a factor of 8 each time [measured].
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final
+
+from app.capabilities.constraint.schema_effort import character_effort, effort
+from app.domain.json_path import written
+
+Pointer = tuple[str | int, ...]
+"""The steps of a JSON pointer [RFC 6901], unescaped."""
+
+
+class Applies(Enum):
+    """Where a subschema applies, seen from the one it is written in."""
+
+    HERE = "here"
+    BELOW = "below"
+    BELOW_EXCLUSIVELY = "below, sharing places out with its siblings"
+    NOWHERE = "only where it is referred to"
+
+
+ONE: Mapping[str, Applies] = MappingProxyType(
+    dict.fromkeys(("not", "if", "then", "else"), Applies.HERE)
+    | dict.fromkeys(
+        (
+            "additionalProperties",
+            "contains",
+            "items",
+            "propertyNames",
+            "unevaluatedItems",
+            "unevaluatedProperties",
+        ),
+        Applies.BELOW,
+    )
+)
+LISTED: Mapping[str, Applies] = MappingProxyType(
+    dict.fromkeys(("allOf", "anyOf", "oneOf"), Applies.HERE) | {"prefixItems": Applies.BELOW_EXCLUSIVELY}
+)
+NAMED: Mapping[str, Applies] = MappingProxyType(
+    {
+        "dependentSchemas": Applies.HERE,
+        "properties": Applies.BELOW_EXCLUSIVELY,
+        "patternProperties": Applies.BELOW,
+        "$defs": Applies.NOWHERE,
+    }
+)
+"""The keywords that hold one subschema, a list of them, and some by name."""
+REFERENCES: Final = ("$ref", "$dynamicRef")
+_ANCHORS: Final = ("$anchor", "$dynamicAnchor")
+_TWICE: Final = frozenset({"unevaluatedItems", "unevaluatedProperties"})
+_TWICE_COSTS: Final = 8
+_ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+class OutlineError(ValueError):
+    """The schema cannot be followed; `path` is the place in the schema, as a JSON path."""
+
+    def __init__(self, pointer: Pointer, message: str) -> None:
+        super().__init__(message)
+        self.path = written(pointer)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """All subschemas by their pointers, where their references lead, and the order in which `load` sums them up."""
+
+    subschemas: Mapping[Pointer, Any]
+    references: Mapping[Pointer, tuple[Pointer, ...]]
+    _edges: Mapping[Pointer, tuple["_Edge", ...]]
+    _recursive: frozenset[Pointer]
+
+    def patterns(self) -> Iterator[tuple[Pointer, str]]:
+        """Every regular expression and where it stands."""
+        for pointer, subschema in self.subschemas.items():
+            for keyword, pattern in _patterns(subschema):
+                yield (*pointer, keyword), pattern
+
+    def evaluations(self) -> int:
+        """How many evaluations, at most, one place of an answer takes the time of."""
+        return self._load(effort)
+
+    def matches(self, pattern_cost: Callable[[str], int]) -> int:
+        """The same for one character of an answer, given what matching it with a pattern takes."""
+        return self._load(
+            lambda subschema: (
+                character_effort(subschema) + sum(pattern_cost(pattern) for _, pattern in _patterns(subschema))
+            )
+        )
+
+    def _load(self, own: Callable[[Any], int]) -> int:
+        loads: dict[Pointer, _Load] = {}
+        for pointer, edges in self._edges.items():
+            subschema = self.subschemas[pointer]
+            factor = _TWICE_COSTS if isinstance(subschema, dict) and not _TWICE.isdisjoint(subschema) else 1
+            loads[pointer] = _Load.of(own(subschema), factor, [(edge.applies, edge.load(loads)) for edge in edges])
+        repeated = sum(loads[pointer].here + loads[pointer].all_below for pointer in self._recursive)
+        return repeated if () in self._recursive else repeated + max(loads[()].here, loads[()].below)
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Evaluations: at the place a subschema is applied to, at the worst place below, and at one of each depth below.
+
+    What refers back to itself is applied at every place anew, so that what it does at all depths meets at one.
+    """
+
+    here: int
+    below: int
+    all_below: int
+
+    @classmethod
+    def of(cls, own: int, factor: int, applied: list[tuple[Applies, "_Load"]]) -> "_Load":
+        """The load of a subschema that takes so much itself and applies these others."""
+        here = own + sum(load.here for applies, load in applied if applies is Applies.HERE)
+        below = sum(load.below for applies, load in applied if applies is Applies.HERE)
+        all_below = sum(load.all_below for applies, load in applied if applies is Applies.HERE)
+        beneath = [load for applies, load in applied if applies is Applies.BELOW]
+        sharing = [load for applies, load in applied if applies is Applies.BELOW_EXCLUSIVELY]
+        below += sum(max(load.here, load.below) for load in beneath)
+        below += max((max(load.here, load.below) for load in sharing), default=0)
+        all_below += sum(load.here + load.all_below for load in beneath)
+        all_below += max((load.here + load.all_below for load in sharing), default=0)
+        return cls(factor * here, factor * below, factor * all_below)
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """A subschema applied by another; `back` where it is being applied already."""
+
+    applies: Applies
+    target: Pointer
+    back: bool
+
+    def load(self, loads: Mapping[Pointer, _Load]) -> _Load:
+        return _Load(1, 0, 0) if self.back else loads[self.target]
+
+
+def outline(schema: Any) -> Outline:
+    """The schema's outline. Raises: OutlineError for references that lead out of it or nowhere."""
+    subschemas = _subschemas(schema)
+    anchors = {
+        subschema[keyword]: pointer
+        for pointer, subschema in subschemas.items()
+        for keyword in _ANCHORS
+        if isinstance(subschema, dict) and isinstance(subschema.get(keyword), str)
+    }
+    references: dict[Pointer, tuple[Pointer, ...]] = {}
+    for pointer, subschema in subschemas.items():
+        found = tuple(_target(schema, anchors, (*pointer, name), text) for name, text in _references(subschema))
+        if found:
+            references[pointer] = found
+    edges, recursive = _post_order(subschemas, references)
+    return Outline(subschemas, references, edges, frozenset(recursive))
+
+
+def _subschemas(schema: Any) -> dict[Pointer, Any]:
+    found: dict[Pointer, Any] = {}
+    waiting: list[tuple[Pointer, Any]] = [((), schema)]
+    while waiting:
+        pointer, subschema = waiting.pop()
+        if pointer in found:
+            continue
+        found[pointer] = subschema
+        if pointer and isinstance(subschema, dict) and "$id" in subschema:
+            raise OutlineError((*pointer, "$id"), "only the whole schema can have an $id")
+        waiting += [((*pointer, *steps), child) for _, steps, child in children(subschema)]
+        for name, text in _references(subschema):
+            if text == "#" or text.startswith("#/"):
+                waiting.append(_found(schema, text, (*pointer, name)))
+    return found
+
+
+def children(subschema: Any) -> Iterator[tuple[Applies, Pointer, Any]]:
+    """The subschemas directly within one: where they apply, the steps to them, themselves."""
+    if not isinstance(subschema, dict):
+        return
+    for keyword, inner in subschema.items():
+        if keyword in ONE:
+            yield ONE[keyword], (keyword,), inner
+        elif keyword in LISTED and isinstance(inner, list):
+            yield from ((LISTED[keyword], (keyword, index), child) for index, child in enumerate(inner))
+        elif keyword in NAMED and isinstance(inner, dict):
+            yield from ((NAMED[keyword], (keyword, name), child) for name, child in inner.items())
+
+
+def _references(subschema: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(subschema, dict):
+        for keyword in REFERENCES:
+            if isinstance(subschema.get(keyword), str):
+                yield keyword, subschema[keyword]
+
+
+def _target(schema: Any, anchors: Mapping[str, Pointer], place: Pointer, text: str) -> Pointer:
+    if not text.startswith("#"):
+        raise OutlineError(place, "a reference must lead to a place in this schema and begin with #")
+    if text == "#" or text.startswith("#/"):
+        return _found(schema, text, place)[0]
+    if text[1:] not in anchors:
+        raise OutlineError(place, "the schema has no such anchor")
+    return anchors[text[1:]]
+
+
+def _found(schema: Any, text: str, place: Pointer) -> tuple[Pointer, Any]:
+    """Where a reference such as `#/$defs/name` leads, and what stands there."""
+    decoded = _ENCODED.sub(lambda code: bytes.fromhex(code[1].decode()), text[1:].encode()).decode(errors="replace")
+    pointer: Pointer = ()
+    found = schema
+    for written_step in decoded.split("/")[1:]:
+        step: str | int = written_step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and written_step.isdecimal() and int(written_step) < len(found):
+            step = int(written_step)
+        elif not isinstance(found, dict) or step not in found:
+            raise OutlineError(place, "nothing stands where the reference leads")
+        pointer, found = (*pointer, step), found[step]
+    if not isinstance(found, dict | bool):
+        raise OutlineError(place, "the reference leads to what is no schema")
+    return pointer, found
+
+
+def _post_order(
+    subschemas: Mapping[Pointer, Any], references: Mapping[Pointer, tuple[Pointer, ...]]
+) -> tuple[dict[Pointer, tuple[_Edge, ...]], set[Pointer]]:
+    """What each subschema applies, in an order in which it comes after what it applies; and what applies itself."""
+    finished: dict[Pointer, tuple[_Edge, ...]] = {}
+    recursive: set[Pointer] = set()
+    waiting: list[tuple[Pointer, list[_Edge], Iterator[tuple[Applies, Pointer]]]] = []
+    within: set[Pointer] = set()
+
+    def enter(pointer: Pointer) -> None:
+        within.add(pointer)
+        applied = [(applies, (*pointer, *steps)) for applies, steps, _ in children(subschemas[pointer])]
+        applied += [(Applies.HERE, target) for target in references.get(pointer, ())]
+        waiting.append((pointer, [], iter(applied)))
+
+    enter(())
+    while waiting:
+        pointer, edges, applied = waiting[-1]
+        for applies, target in applied:
+            if applies is Applies.NOWHERE:
+                continue
+            back = target in within
+            edges.append(_Edge(applies, target, back))
+            if back:
+                recursive.add(target)
+            elif target not in finished:
+                enter(target)
+                break
+        else:
+            within.discard(pointer)
+            finished[pointer] = tuple(edges)
+            waiting.pop()
+    return finished, recursive
+
+
+def _patterns(subschema: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(subschema, dict):
+        return
+    if isinstance(subschema.get("pattern"), str):
+        yield "pattern", subschema["pattern"]
+    if isinstance(subschema.get("patternProperties"), dict):
+        yield from (("patternProperties", pattern) for pattern in subschema["patternProperties"])

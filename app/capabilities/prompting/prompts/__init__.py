@@ -1,0 +1,1 @@
+"""The prompts' texts and models, one family a module."""

@@ -1,0 +1,18 @@
+"""What a pattern produces: the answer's text, and what its mode adds to it."""
+
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from app.domain.boundary import ConfidenceSource, ValidationResult
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """The part of a response that its pattern answers for. `confidence` is a share of 1."""
+
+    content: str
+    structured_output: JsonValue = None
+    validation: ValidationResult | None = None
+    confidence: float | None = None
+    confidence_source: ConfidenceSource | None = None

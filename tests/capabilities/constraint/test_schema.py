@@ -1,0 +1,190 @@
+"""A client's schema is checked and compiled within bounds, and then judges answers within bounds."""
+
+import json
+import resource
+from contextlib import suppress
+from functools import reduce
+from time import process_time
+from typing import Any
+
+import pytest
+
+from app.capabilities.constraint import schema as schemas
+from app.capabilities.constraint.enforce import enforce
+from app.capabilities.constraint.schema import Schema, compile_schema
+from app.domain.failures import Category, Code, ConfigurationFailure, ConstraintFailure, Failure
+from tests.capabilities.constraint.hostile_schemas import HOSTILE, tree
+
+SECONDS, MEGABYTES = 1.0, 50
+"""What a hostile schema may take here: four times what it may in service, since tests share their processors."""
+
+
+def refused(document: dict[str, Any]) -> ConfigurationFailure:
+    with pytest.raises(ConfigurationFailure) as caught:
+        compile_schema(document)
+    assert (caught.value.code, caught.value.category) == (Code.CONFIG_SCHEMA_INVALID, Category.CONFIGURATION)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("document", "fitting", "unfit"),
+    [
+        ({"type": "object", "required": ["a"]}, {"a": 1}, {}),
+        ({"prefixItems": [{"type": "string"}], "items": False}, ["a"], ["a", 1]),
+        ({"properties": {"a": {"$ref": "#/$defs/x~1y%25"}}, "$defs": {"x/y%": {"const": 1}}}, {"a": 1}, {"a": 2}),
+        ({"$ref": "#low", "$defs": {"a": {"$anchor": "low", "maximum": 1}}}, 1, 2),
+        ({"$dynamicRef": "#low", "$defs": {"a": {"$dynamicAnchor": "low", "maximum": 1}}}, 1, 2),
+        ({"items": {"$ref": "#"}, "type": "array"}, [[]], [[1]]),
+        ({"allOf": [{"$ref": "#/x/0"}], "x": [{"type": "null"}]}, None, 1),
+        ({"unevaluatedProperties": False, "allOf": [{"properties": {"a": True}}]}, {"a": 1}, {"b": 1}),
+        ({"format": "date"}, "2026-02-28", "2026-02-30"),
+        ({"format": "email"}, "ada@example.org", "ada"),
+        ({"format": "regex"}, "(", None),
+        ({"pattern": "^(a+)+$"}, "a" * 5000, "a" * 5000 + "!"),
+        ({"pattern": r"^\p{Lu}[\p{L} .'-]+$"}, "Zoë d'Ör", "zoë"),
+        ({"pattern": "^.{1,255}$"}, "x" * 255, "x" * 256),
+        (
+            {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "https://example.org/s", "type": "null"},
+            None,
+            1,
+        ),
+        (
+            {"properties": {"$id": {"type": "string"}, "$ref": {"type": "string"}}},
+            {"$id": "a", "$ref": "b"},
+            {"$id": 1},
+        ),
+        ({"enum": [1.5, "a", None, [1], {"b": 2}]}, {"b": 2}, {"b": 3}),
+        ({"maximum": 2**64 - 1}, 2**64 - 1, 2.0**65),
+        ({"format": "no-such-format", "type": "string"}, "anything", 1),
+    ],
+)
+def test_an_answer_is_judged_by_2020_12(document: dict[str, Any], fitting: Any, unfit: Any) -> None:
+    schema = compile_schema(document)
+    assert schema.fits(fitting)
+    assert schema.violations(fitting) == ()
+    if unfit is not None:
+        assert not schema.fits(unfit)
+        assert schema.violations(unfit)
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "what"),
+    [
+        ({"properties": {"a": {"type": "strng"}}}, "$.properties.a.type", "the value is not valid"),
+        ({"properties": 5}, "$.properties", 'the value is not of type "object"'),
+        ({"items": [{"type": "string"}]}, "$.items", "the value is not of types"),
+        ({"required": "a"}, "$.required", "the value is not of type"),
+        ({"properties": {"a": {"pattern": "(?=a)b"}}}, "$.properties.a.pattern", "linear time"),
+        ({"pattern": r"(a)\1"}, "$.pattern", "linear time"),
+        ({"pattern": "(["}, "$.pattern", "no pattern"),
+        ({"patternProperties": {"(": {}}}, "$.patternProperties", "no pattern"),
+        ({"$ref": "https://example.org/schema"}, "$['$ref']", "must lead to a place in this schema"),
+        ({"$ref": "http://169.254.169.254/latest"}, "$['$ref']", "must lead to a place in this schema"),
+        ({"items": {"$ref": "file:///etc/passwd"}}, "$.items['$ref']", "must lead to a place in this schema"),
+        ({"$ref": "other.json#/a"}, "$['$ref']", "must lead to a place in this schema"),
+        ({"$dynamicRef": "https://example.org/#a"}, "$['$dynamicRef']", "must lead to a place in this schema"),
+        ({"$id": "https://example.org/a", "$ref": "https://example.org/a"}, "$['$ref']", "must lead to a place"),
+        ({"anyOf": [{"$ref": "#/$defs/none"}]}, "$.anyOf[0]['$ref']", "nothing stands"),
+        ({"$ref": "#none"}, "$['$ref']", "no such anchor"),
+        ({"$ref": "#/enum", "enum": [1]}, "$['$ref']", "no schema"),
+        ({"properties": {"a": {"$id": "https://example.org/b"}}}, "$.properties.a['$id']", "only the whole schema"),
+        ({"$schema": "http://json-schema.org/draft-07/schema#"}, "$['$schema']", "only JSON Schema 2020-12"),
+        ({"$schema": "https://example.org/dialect"}, "$['$schema']", "only JSON Schema 2020-12"),
+        ({"enum": ["x" * 300_000]}, "$", "longer than 262144 bytes"),
+        ({"properties": {f"p{number}": {} for number in range(2_000)}}, "$", "more than 2,000 nodes"),
+        ({"enum": [2**64]}, "$", "holds what JSON does not"),
+        ({"enum": ["\ud800"]}, "$", "holds what JSON does not"),
+        ({"default": {1, 2}}, "$", "holds what JSON does not"),
+        ({"allOf": [{"pattern": f"^{number}$"} for number in range(101)]}, "$.allOf", "more than 100 patterns"),
+        ({"allOf": [{"pattern": f"^.{{1,{number}}}$"} for number in range(390, 400)]}, "$.allOf", "too large ones"),
+        ({"pattern": "a" * 5_000}, "$.pattern", "too large"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused_with_the_place(document: dict[str, Any], path: str, what: str) -> None:
+    failure = refused(document)
+    assert failure.details["path"].startswith(path)
+    assert what in failure.message
+    assert failure.details["field"] == "output.schema"
+
+
+def test_a_secret_in_a_refused_schema_is_not_told() -> None:
+    for document in ({"type": "sk-secret"}, {"pattern": "(sk-secret"}, {"$ref": "https://sk-secret/"}):
+        failure = refused(document)
+        assert "sk-secret" not in f"{failure.message} {failure.details}"
+
+
+def test_what_means_the_same_is_compiled_once() -> None:
+    first = compile_schema({"type": "object", "required": ["once"]})
+    assert compile_schema({"required": ["once"], "type": "object"}) is first
+    assert compile_schema({"required": ["twice"], "type": "object"}) is not first
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_schema_is_refused_or_judges_within_its_bounds(name: str) -> None:
+    document, value = HOSTILE[name]
+    peak, began = _peak_megabytes(), process_time()
+    with suppress(ConfigurationFailure, ConstraintFailure):
+        schema = compile_schema(document)
+        assert schema.fits(value) == (not schema.violations(value))
+        enforce(json.dumps(value), schema=schema, grammar=None, repair_allowed=True)
+    assert process_time() - began < SECONDS
+    assert _peak_megabytes() - peak < MEGABYTES
+
+
+def _peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@pytest.mark.parametrize(
+    ("document", "value"),
+    [
+        (tree("abcdefghijklmnopqrst"), reduce(lambda inner, _: {"k": "q", "c": inner}, range(55), 1)),
+        (
+            {
+                "properties": {
+                    f"p{n}": {"type": "string", "pattern": f"^[a-z]{{{n}}}", "maxLength": 200} for n in range(1, 90)
+                }
+            },
+            {"p20": "a" * 100},
+        ),
+        (
+            {
+                "items": {"$ref": "#/$defs/row"},
+                "$defs": {"row": {"properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}}}},
+            },
+            [{"a": 1, "b": "x"}] * 20_000,
+        ),
+        ({"properties": {"text": {"type": "string", "maxLength": 2_000_000}}}, {"text": "words " * 200_000}),
+        ({"properties": {"name": {"pattern": r"^\p{Lu}\p{L}+$"}}}, {"name": "Ada", "text": "x" * 40_000}),
+        (
+            {"properties": {f"p{n}": {"anyOf": [{"type": "string"}, {"type": "null"}]} for n in range(300)}},
+            {f"p{n}": None for n in range(300)},
+        ),
+    ],
+    ids=["an expression", "many patterns", "many rows", "a long text", "letters", "many optional properties"],
+)
+def test_large_honest_schemas_and_answers_are_taken(document: dict[str, Any], value: Any) -> None:
+    assert compile_schema(document).fits(value)
+
+
+def test_only_large_answers_and_schemas_are_heavy() -> None:
+    rows = {"type": "array", "items": {"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}}
+    assert not compile_schema(rows).is_heavy(16_384)
+    assert compile_schema(rows).is_heavy(1_000_000)
+    assert compile_schema({"anyOf": [{"const": [number]} for number in range(900)]}).is_heavy(2_048)
+
+
+def test_an_answer_that_is_too_large_for_its_schema_fails_as_one_that_does_not_fit() -> None:
+    schema = compile_schema({"items": {"anyOf": [{"type": "object", "required": [f"r{n}"]} for n in range(900)]}})
+    with pytest.raises(ConstraintFailure, match="too large to be checked") as caught:
+        schema.fits([{"a": 1}] * 10_000)
+    assert caught.value.code is Code.CONSTRAINT_SCHEMA_INVALID
+    assert [violation["path"] for violation in caught.value.details["violations"]] == ["$"]
+
+
+def test_few_large_schemas_are_kept() -> None:
+    for document, _ in HOSTILE.values():
+        with suppress(Failure):
+            assert isinstance(compile_schema(document), Schema)
+    assert schemas._large.cache_info().maxsize == 8
+    assert schemas._small.cache_info().maxsize == 128

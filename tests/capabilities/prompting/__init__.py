@@ -1,0 +1,1 @@
+"""What the service tells models in words of its own."""

@@ -1,0 +1,194 @@
+"""The registry: every id has one definition, and what a model answers is what was asked for or is refused."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from app.capabilities.constraint.extract import METHODS
+from app.capabilities.prompting.definition import PromptDefinition, PromptId, PromptInput, PromptOutput
+from app.capabilities.prompting.prompts import assessment, constraint, planning
+from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
+from app.capabilities.prompting.prompts.constraint import SubmitToolInput
+from app.capabilities.prompting.prompts.planning import PlanGenerationOutput
+from app.capabilities.prompting.registry import JSONExtractionError, PromptRegistry, default_registry
+from app.domain.boundary import PlanStep
+from app.domain.failures import Code, Failure
+
+REGISTRY = default_registry()
+ALL = [REGISTRY.definition(prompt_id) for prompt_id in REGISTRY.ids()]
+JUDGEMENT: JsonValue = {"valid": False, "score": 0.25, "issues": ["It is late."]}
+PLAN: JsonValue = {"rationale": "One step will do.", "steps": [{"name": "look", "type": "retrieve", "input": "cats"}]}
+
+
+def test_every_id_has_exactly_one_definition() -> None:
+    assert REGISTRY.ids() == tuple(PromptId)
+    assert [definition.prompt_id for definition in ALL] == list(PromptId)
+    families = (*planning.PROMPTS, *assessment.PROMPTS, *constraint.PROMPTS)
+    assert sorted(definition.prompt_id for definition in families) == sorted(PromptId)
+
+
+def test_an_id_is_written_as_it_is_named() -> None:
+    assert all(prompt_id.name == prompt_id.value for prompt_id in PromptId)
+
+
+def test_every_prompt_has_an_input_model_of_its_own_kind_and_no_other_than_an_output_model() -> None:
+    for definition in ALL:
+        assert issubclass(definition.input_model, PromptInput)
+        assert definition.output_model is None or issubclass(definition.output_model, PromptOutput)
+
+
+def test_exactly_the_prompts_that_ask_for_json_have_an_output_model() -> None:
+    assert {definition.prompt_id: definition.output_model for definition in ALL if definition.output_model} == {
+        PromptId.PLAN_GENERATION_SYSTEM: PlanGenerationOutput,
+        PromptId.PLAN_GENERATION_USER: PlanGenerationOutput,
+        PromptId.VALIDATION_SEMANTIC_USER: SemanticValidationOutput,
+    }
+
+
+def test_a_system_prompt_and_its_user_prompt_are_rendered_from_the_same_input() -> None:
+    for name in ("PLAN_GENERATION", "VALIDATION_SEMANTIC"):
+        system, user = (REGISTRY.definition(PromptId(f"{name}_{role}")) for role in ("SYSTEM", "USER"))
+        assert system.input_model is user.input_model
+
+
+def test_models_can_be_shown_as_json_schema() -> None:
+    for definition in ALL:
+        for model in filter(None, (definition.input_model, definition.output_model)):
+            fields = model.model_json_schema().get("properties", {})
+            assert all(field.get("description") for field in fields.values())
+
+
+def test_nothing_is_said_in_two_prompts() -> None:
+    lines = [line for definition in ALL for line in definition.template.splitlines() if len(line) > 50]
+    assert len(lines) == len(set(lines))
+
+
+def test_there_is_one_registry_of_what_is_shipped() -> None:
+    assert default_registry() is default_registry()
+
+
+def test_an_id_with_two_definitions_is_refused() -> None:
+    with pytest.raises(ValueError, match="PLAN_GENERATION_USER has two definitions"):
+        PromptRegistry([*ALL, REGISTRY.definition(PromptId.PLAN_GENERATION_USER)])
+
+
+def test_an_id_without_a_definition_is_refused() -> None:
+    with pytest.raises(ValueError, match="no definition of VALIDATION_SEMANTIC_USER, SUBMIT_TOOL_DESCRIPTION"):
+        PromptRegistry([each for each in ALL if not each.prompt_id.endswith(("SEMANTIC_USER", "DESCRIPTION"))])
+
+
+@pytest.mark.parametrize("unknown", ["NOTHING", "plan_generation_user", "", "x" * 10_000, 7])
+def test_what_is_no_id_is_refused(unknown: Any) -> None:
+    for use in (
+        lambda: REGISTRY.definition(unknown),
+        lambda: REGISTRY.get_prompt(unknown, SubmitToolInput()),
+        lambda: REGISTRY.validate_output(unknown, "{}"),
+    ):
+        with pytest.raises(KeyError, match="there is no prompt") as caught:
+            use()
+        assert len(str(caught.value)) < 120
+
+
+def test_an_id_may_be_given_by_its_name() -> None:
+    assert REGISTRY.definition(PromptId("PLAN_GENERATION_USER")) is REGISTRY.definition(PromptId.PLAN_GENERATION_USER)
+
+
+@pytest.mark.parametrize("definition", ALL, ids=lambda definition: definition.prompt_id)
+def test_every_prompt_refuses_an_input_that_is_not_its_own(definition: PromptDefinition) -> None:
+    class Stranger(PromptInput):
+        other: str = "x"
+
+    with pytest.raises(ValidationError, match=definition.input_model.__name__):
+        REGISTRY.get_prompt(definition.prompt_id, Stranger())
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        json.dumps(JUDGEMENT),
+        {"text": json.dumps(JUDGEMENT)},
+        f"Here it is:\n```json\n{json.dumps(JUDGEMENT, indent=2)}\n```\nBye {{.",
+        f"I think {json.dumps(JUDGEMENT)} says it all.",
+        json.dumps({**JUDGEMENT, "confidence": "high"}),
+    ],
+)
+def test_a_judgement_is_found_and_read(response: str | Mapping[str, Any]) -> None:
+    assert REGISTRY.validate_output(PromptId.VALIDATION_SEMANTIC_USER, response) == SemanticValidationOutput(
+        valid=False, score=0.25, issues=("It is late.",)
+    )
+
+
+def test_a_plan_is_read_as_steps_with_the_members_of_their_types() -> None:
+    steps = [
+        {"name": "a", "type": "infer", "input": {"messages": []}, "depends_on": None},
+        {"name": "b", "type": "validate", "depends_on": ["a"], "schema": {"type": "string"}},
+    ]
+    plan = REGISTRY.validate_output(
+        PromptId.PLAN_GENERATION_USER, json.dumps({"steps": steps, "notes": "dropped"}), PlanGenerationOutput
+    )
+    assert plan.rationale == ""
+    assert plan.steps == tuple(PlanStep.model_validate(step) for step in steps)
+    assert plan.steps[1].model_extra == {"schema": {"type": "string"}}
+    assert "notes" not in plan.model_dump()
+
+
+def test_another_output_model_may_be_asked_for() -> None:
+    class Score(BaseModel):
+        score: float
+
+    for prompt_id in (PromptId.VALIDATION_SEMANTIC_USER, PromptId.VALIDATION_SEMANTIC_SYSTEM):
+        assert REGISTRY.validate_output(prompt_id, json.dumps(JUDGEMENT), Score) == Score(score=0.25)
+
+
+@pytest.mark.parametrize(
+    "response", ["", "No.", "{", '{"valid": true, "score": 1', "NaN", {}, {"text": "No."}, {"text": 1}, "[" * 20_000]
+)
+def test_a_reply_without_json_is_told_by_its_prompt_and_the_methods_tried(response: str | Mapping[str, Any]) -> None:
+    with pytest.raises(JSONExtractionError) as caught:
+        REGISTRY.validate_output(PromptId.VALIDATION_SEMANTIC_USER, response)
+    error = caught.value
+    assert isinstance(error, Failure)
+    assert error.code is Code.CONSTRAINT_JSON_INVALID
+    assert error.prompt_id is PromptId.VALIDATION_SEMANTIC_USER
+    assert error.extraction_methods_attempted == [method.value for method in METHODS]
+    assert error.message
+
+
+@pytest.mark.parametrize(
+    ("prompt_id", "value"),
+    [
+        (PromptId.VALIDATION_SEMANTIC_USER, []),
+        (PromptId.VALIDATION_SEMANTIC_USER, "yes"),
+        (PromptId.VALIDATION_SEMANTIC_USER, {}),
+        (PromptId.VALIDATION_SEMANTIC_USER, {"valid": True}),
+        (PromptId.VALIDATION_SEMANTIC_USER, {"valid": True, "score": 1.01}),
+        (PromptId.VALIDATION_SEMANTIC_USER, {"valid": True, "score": -0.01}),
+        (PromptId.VALIDATION_SEMANTIC_USER, {"valid": "perhaps", "score": 1}),
+        (PromptId.VALIDATION_SEMANTIC_USER, {"valid": True, "score": 1, "issues": "none"}),
+        (PromptId.VALIDATION_SEMANTIC_USER, {"valid": True, "score": 1, "issues": [{}]}),
+        (PromptId.PLAN_GENERATION_USER, {"rationale": "none"}),
+        (PromptId.PLAN_GENERATION_USER, {"steps": []}),
+        (PromptId.PLAN_GENERATION_USER, {"steps": [{"name": "a"}]}),
+        (PromptId.PLAN_GENERATION_USER, {"steps": [{"name": "", "type": "infer"}]}),
+        (PromptId.PLAN_GENERATION_USER, {"steps": [{"name": "a", "type": "infer", "depends_on": "b"}]}),
+        (PromptId.PLAN_GENERATION_SYSTEM, [PLAN]),
+    ],
+)
+def test_json_that_does_not_fit_is_another_error(prompt_id: PromptId, value: JsonValue) -> None:
+    with pytest.raises(ValidationError) as caught:
+        REGISTRY.validate_output(prompt_id, json.dumps(value))
+    assert not isinstance(caught.value, JSONExtractionError)
+
+
+def test_a_refused_answer_is_not_shown() -> None:
+    with pytest.raises(ValidationError) as caught:
+        REGISTRY.validate_output(PromptId.VALIDATION_SEMANTIC_USER, '{"valid": "secret", "score": "secret"}')
+    assert "secret" not in str(caught.value)
+
+
+def test_a_prompt_that_asks_for_text_has_no_output_to_validate() -> None:
+    with pytest.raises(ValueError, match="VALIDATION_SEMANTIC_SYSTEM asks for text"):
+        REGISTRY.validate_output(PromptId.VALIDATION_SEMANTIC_SYSTEM, "{}")

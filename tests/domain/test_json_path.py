@@ -1,0 +1,68 @@
+"""Paths are read as they are written, and lead where they say."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.domain.json_path import Step, at, read, written
+
+steps = st.lists(st.text(max_size=12) | st.integers(-999, 999) | st.none(), max_size=8).map(tuple)
+
+
+@given(steps)
+@settings(deadline=None, max_examples=300, derandomize=True)
+def test_what_is_written_is_read_back(path: tuple[Step, ...]) -> None:
+    assert read(written(path)) == path
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("$", ()),
+        ("$.items[0].name", ("items", 0, "name")),
+        ("$.items[*].price", ("items", None, "price")),
+        ("$.*", (None,)),
+        ("$['a b'][\"c'd\"]", ("a b", "c'd")),
+        ("$['it\\'s']", ("it's",)),
+        ("$[-1]", (-1,)),
+        ("$.naïve-key", ("naïve-key",)),
+    ],
+)
+def test_a_path_is_read_step_by_step(text: str, path: tuple[Step, ...]) -> None:
+    assert read(text) == path
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", ".a", "$a", "$.", "$..a", "$[", "$[a]", "$[1:2]", "$[?@.a]", "$['a]", "$.a b", "$" + ".a" * 65]
+)
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be a path"):
+        read(text)
+
+
+VALUE = {"items": [{"n": 1}, {"n": 2}, {}], "a": {"b": None}}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("$", [("$", VALUE)]),
+        ("$.items[1].n", [("$.items[1].n", 2)]),
+        ("$.items[-3].n", [("$.items[0].n", 1)]),
+        ("$.items[*].n", [("$.items[0].n", 1), ("$.items[1].n", 2)]),
+        ("$.a.*", [("$.a.b", None)]),
+        ("$.a.b", [("$.a.b", None)]),
+        ("$.items[3]", []),
+        ("$.items.n", []),
+        ("$.a[0]", []),
+        ("$.none[*]", []),
+    ],
+)
+def test_a_path_leads_to_what_stands_there_with_its_own_place(text: str, found: list[tuple[str, Any]]) -> None:
+    assert [(written(place), value) for place, value in at(VALUE, read(text))] == found
+
+
+def test_a_long_name_is_cut_where_it_is_shown() -> None:
+    assert len(written(["x" * 1_000])) < 80
