@@ -1,9 +1,11 @@
 # The same commands for people, CI and README. `make` alone prints them.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check format bench openapi readme lock image clean
+.PHONY: help setup run test test-llamacpp check format bench openapi readme lock image clean
 
 BIN := .venv/bin
+LLAMACPP := .venv-llamacpp
+LLAMACPP_CMAKE := -DGGML_NATIVE=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAVA_BUILD=OFF
 READY := .venv/.ready
 CODE := app bench tests
 USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
@@ -11,7 +13,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--custom-compile-command 'make lock' pyproject.toml
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## Make .venv from the hashed locks
 
@@ -28,6 +30,15 @@ run: setup ## Serve on http://127.0.0.1:8080
 
 test: check ## Check, then run all tests
 	$(BIN)/pytest
+
+test-llamacpp: $(LLAMACPP)/.ready ## Build llama.cpp once, which takes minutes, then test the engine on it
+	$(LLAMACPP)/bin/pytest tests/llamacpp
+
+$(LLAMACPP)/.ready: $(READY) requirements-llamacpp.lock
+	$(BIN)/python -m venv $(LLAMACPP)
+	CMAKE_ARGS="$(LLAMACPP_CMAKE)" $(LLAMACPP)/bin/pip install --quiet --require-hashes --requirement requirements-llamacpp.lock
+	$(LLAMACPP)/bin/pip install --quiet --no-deps --editable .
+	@touch $@
 
 check: setup ## Format, lint, types, import rules, architecture, OpenAPI and README drift
 	$(BIN)/ruff format --check $(CODE)
@@ -50,13 +61,15 @@ openapi: setup ## Write openapi/openapi.json from the code
 readme: setup ## Write the generated parts of README.md from the code
 	$(BIN)/python -m tests.support.readme --write
 
-lock: setup ## Resolve the dependencies anew into both hashed locks
+lock: setup ## Resolve the dependencies anew into the hashed locks
 	$(LOCK) --output-file requirements.lock
 	$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+	$(LOCK) --extra dev --extra llamacpp --extra llamacpp-dev --constraint requirements-dev.lock \
+		--output-file requirements-llamacpp.lock
 
 image: ## Build the container image
 	docker build --tag portico .
 
 clean: ## Remove everything that was made
-	rm -rf .venv build bench/results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv $(LLAMACPP) build bench/results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,7 +5,7 @@ Here alone a port and its adapter are named in one breath: an engine, a tool or 
 
 import gc
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from app.adapters.engines.dialect import Dialect
 from app.adapters.engines.gemini import GenerateContent
 from app.adapters.engines.http_engine import Caps, Endpoint, HttpEngine, Timeouts
 from app.adapters.engines.http_session import open_session
+from app.adapters.engines.llama_cpp import LlamaCppEngine
 from app.adapters.engines.ollama import OllamaChat
 from app.adapters.engines.openai_compatible import ChatCompletions
 from app.adapters.engines.openai_models import needs_responses
@@ -108,7 +109,7 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
     registry = ToolRegistry(*BUILTIN_TOOLS)
     logs = LogSink(logger)
     metrics = MetricsSink(providers=settings.engines, tools=registry.names())
-    async with open_session() as session, anyio.create_task_group() as group:
+    async with AsyncExitStack() as stack, open_session() as session, anyio.create_task_group() as group:
         runner = InlineRunner(
             group,
             max_in_flight=settings.server.max_in_flight,
@@ -117,7 +118,7 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         )
         metrics.read_in_flight(lambda: runner.in_flight)
         group.start_soon(partial(watch_lag, clock, metrics.lag, logs.lag, threshold=LAG_WARNING_S))
-        engines = {name: _engine(name, settings, clock, session) for name in settings.engines}
+        engines = {name: _engine(name, settings, clock, session, stack) for name in settings.engines}
         world = _world(settings, clock, engines, registry, _bus(logs, metrics))
         facade = Facade(world, runner, PATTERNS, limits=_limits(settings), currency=settings.telemetry.currency)
         gc.collect()
@@ -187,13 +188,14 @@ def _policy(settings: Settings) -> FailoverPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """What an engine is made of."""
+    """What an engine is made of; what it opens is closed with the `stack`."""
 
     engine: EngineSettings
     profile: EngineProfile
     settings: Settings
     clock: Clock
     session: ClientSession
+    stack: AsyncExitStack
 
     @property
     def timeouts(self) -> Timeouts:
@@ -233,6 +235,12 @@ def _ollama(making: Making) -> Engine:
     return _http(making, OllamaChat())
 
 
+def _llamacpp(making: Making) -> Engine:
+    engine = LlamaCppEngine(making.profile, making.timeouts)
+    making.stack.push_async_exit(engine)
+    return engine
+
+
 def _scripted(making: Making) -> Engine:
     return ScriptedEngine.from_file(making.profile, Path(making.engine.model.model), making.clock)
 
@@ -247,6 +255,7 @@ ENGINES: Mapping[str, Callable[[Making], Engine]] = MappingProxyType(
         "anthropic": _anthropic,
         "gemini": _gemini,
         "ollama": _ollama,
+        "llamacpp": _llamacpp,
         "scripted": _scripted,
         "rehearsal": _rehearsal,
     }
@@ -254,7 +263,7 @@ ENGINES: Mapping[str, Callable[[Making], Engine]] = MappingProxyType(
 """What speaks to which scheme of a model URL."""
 
 
-def _engine(name: str, settings: Settings, clock: Clock, session: ClientSession) -> Engine:
+def _engine(name: str, settings: Settings, clock: Clock, session: ClientSession, stack: AsyncExitStack) -> Engine:
     engine = settings.engines[name]
     profile = EngineProfile(
         name=name,
@@ -266,4 +275,4 @@ def _engine(name: str, settings: Settings, clock: Clock, session: ClientSession)
         price=None if engine.price is None else (engine.price.input, engine.price.output),
         capabilities=replace(CAPABILITIES[engine.model.scheme], **engine.capabilities),
     )
-    return ENGINES[profile.scheme](Making(engine, profile, settings, clock, session))
+    return ENGINES[profile.scheme](Making(engine, profile, settings, clock, session, stack))

@@ -9,7 +9,7 @@ from tests.support.readme import PART, PARTS, README, written
 
 PAGE = README.read_text(encoding="utf-8")
 MAKEFILE = README.with_name("Makefile").read_text(encoding="utf-8")
-TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 COMMANDS = {command.name for command in command_line().registered_commands}
 LINKS = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", PAGE) if "://" not in link]
 
@@ -32,7 +32,7 @@ def test_a_part_of_unknown_name_is_refused() -> None:
 
 
 def test_every_make_target_it_names_exists() -> None:
-    named = {target for line in re.findall(r"\bmake((?: [a-z]+)+)(?=`|\)| +#|\n)", PAGE) for target in line.split()}
+    named = {target for line in re.findall(r"\bmake((?: [a-z-]+)+)(?=`|\)| +#|\n)", PAGE) for target in line.split()}
     assert named >= {"run", "test", "check", "bench", "openapi"}
     assert named <= TARGETS
 
@@ -55,4 +55,4 @@ def test_every_target_of_the_makefile_is_phony_and_explained() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
     assert phony is not None
     assert set(phony[1].split()) == TARGETS
-    assert set(re.findall(r"^([a-z]+):.*## \S", MAKEFILE, re.MULTILINE)) == TARGETS
+    assert set(re.findall(r"^([a-z-]+):.*## \S", MAKEFILE, re.MULTILINE)) == TARGETS

@@ -110,11 +110,16 @@ def _fenced(text: str) -> Extracted | None:
     begin = fence_end(text)
     if begin is None:
         return None
-    try:
-        value, end = read(text, _skip_blank(text, begin))
-    except UnacceptableError:
-        return None
-    return Extracted(value, Method.FENCED) if _FENCE_END.match(text, end) else None
+    begin = _skip_blank(text, begin)
+    last_fence = text.rfind("```", begin)
+    for block in (text[:last_fence], text) if last_fence > begin else (text,):
+        try:
+            value, end = read(block, begin)
+        except UnacceptableError:
+            continue
+        if _FENCE_END.match(text, end):
+            return Extracted(value, Method.FENCED)
+    return None
 
 
 def read_whole(text: str) -> Extracted | None:

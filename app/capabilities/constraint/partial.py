@@ -7,11 +7,10 @@ whole answer is extracted anew.
 
 from typing import Any, Final
 
-import orjson
 from pydantic_core import from_json
 
 from app.capabilities.constraint.extract import fence_end, regions
-from app.capabilities.constraint.strict_json import MOST_LEVELS, is_deeper
+from app.capabilities.constraint.strict_json import as_json
 
 _FEWEST_NEW: Final = 16
 _NEW_SHARE: Final = 8
@@ -23,17 +22,11 @@ def partial(text: str) -> Any | None:
     for region in regions(text if begin is None else text[begin:]):
         try:
             value = from_json(region.text[region.start :], allow_partial="trailing-strings", allow_inf_nan=False)
-            data = orjson.dumps(value)
-        except (ValueError, orjson.JSONEncodeError):
+            as_json(value, nulls=text.count("null"))
+        except ValueError:
             continue
-        return None if _is_beyond(value, data, text) else value
+        return value
     return None
-
-
-def _is_beyond(value: Any, data: bytes, text: str) -> bool:
-    """Whether it is nested too deeply, or holds a number that was read as infinity, which is written as `null`."""
-    too_deep = data.count(b"{") + data.count(b"[") > MOST_LEVELS and is_deeper(value, MOST_LEVELS)
-    return too_deep or data.count(b"null") > text.count("null")
 
 
 class PartialAnswer:

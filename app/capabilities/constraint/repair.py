@@ -16,13 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from app.capabilities.constraint.lenient_string import QUOTES, LenientString, Within, read_string
-from app.capabilities.constraint.strict_json import (
-    MOST_LEVELS,
-    UnacceptableError,
-    read,
-    refuse_unwritable,
-    unique,
-)
+from app.capabilities.constraint.strict_json import MOST_LEVELS, UnacceptableError, as_json, read, unique
 from app.domain.json_path import written
 
 MOST_CHARACTERS: Final = 65_536
@@ -104,7 +98,7 @@ class _Reader:
             raise UnacceptableError("there is nothing to repair")
         if Action.BRACKETS_CLOSED in self._done and _GOES_ON.match(self._text, self._at):
             raise UnacceptableError("its brackets do not match")
-        refuse_unwritable(value)
+        as_json(value, nulls=self._text.count("null"))
         return Repaired(value, tuple(Repair(action, *done) for action, done in self._done.items()))
 
     def _value(self) -> Any:

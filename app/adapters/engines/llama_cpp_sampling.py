@@ -1,0 +1,106 @@
+"""How the next token is drawn: the hints as llama.cpp's samplers."""
+
+import ctypes
+from contextlib import ExitStack
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.adapters.engines.llama_cpp_model import LocalModel
+from app.domain.boundary import ExecutionHints
+from app.domain.effects import Reason
+from app.ports import EngineFault
+
+TEMPERATURE: Final = 0.8
+TOP_P: Final = 0.95
+GREEDY_BELOW: Final = 0.001
+"""A temperature that divides the differences into infinity."""
+NEVER: Final = float("-inf")
+"""The logit of a token that must not come."""
+ANY_SEED: Final = 0xFFFFFFFF
+"""llama.cpp chooses one by chance."""
+
+
+class SamplingOptions(BaseModel):
+    """The `hints.options` that a local model knows; the defaults are llama.cpp's own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    top_k: int = Field(40, ge=0, le=2**31 - 1, description="How many tokens are considered; 0 means all.")
+    min_p: float = Field(0.05, ge=0, le=1, description="Least probability, as a share of the likeliest token's.")
+    repeat_last_n: int = Field(64, ge=0, le=4096, description="How many tokens back repetition counts.")
+    repeat_penalty: float = Field(1, ge=0.1, le=10, description="What a repeated token is divided by; 1 turns it off.")
+    frequency_penalty: float = Field(0, ge=-2, le=2, description="What each repetition takes from a token.")
+    presence_penalty: float = Field(0, ge=-2, le=2, description="What any repetition takes from a token.")
+
+    @property
+    def penalises(self) -> bool:
+        """Whether repetition counts at all."""
+        return (self.repeat_penalty, self.frequency_penalty, self.presence_penalty) != (1, 0, 0)
+
+
+def options_of(hints: ExecutionHints, allowed: frozenset[str]) -> SamplingOptions:
+    """The options that may pass. Raises: EngineFault (REFUSED) for a value that none can have."""
+    try:
+        return SamplingOptions.model_validate({key: hints.options[key] for key in hints.options.keys() & allowed})
+    except ValidationError as invalid:
+        faults = invalid.errors(include_url=False, include_context=False, include_input=False)
+        said = "; ".join(f"hints.options.{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
+        raise EngineFault(Reason.REFUSED, said) from None
+
+
+class Sampler:
+    """Draws the tokens of one answer. Close it."""
+
+    def __init__(self, model: LocalModel, hints: ExecutionHints, options: SamplingOptions) -> None:
+        self._llama = llama = model.library.llama
+        self._numpy = numpy = model.library.numpy
+        fields = [("id", numpy.intc), ("logit", numpy.single), ("p", numpy.single)]
+        self._candidates = numpy.zeros(model.vocabulary.size, dtype=numpy.dtype(fields, align=True))
+        self._chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
+        self._opened = ExitStack()
+        self._opened.callback(llama.llama_sampler_free, self._chain)
+        for part in _parts(model, hints, options):
+            llama.llama_sampler_chain_add(self._chain, part)
+
+    def draw(self, logits: Any) -> int:
+        """A token, as likely as the logits and the hints have it; of those that are not minus infinity, which must be
+        some. It is not part of the answer until `took` is told.
+        """
+        llama, candidates = self._llama, self._candidates
+        open_ones = self._numpy.flatnonzero(logits > NEVER)
+        size = len(open_ones)
+        candidates["id"][:size] = open_ones
+        candidates["logit"][:size] = logits[open_ones]
+        data = candidates.ctypes.data_as(llama.llama_token_data_p)
+        array = llama.llama_token_data_array(data=data, size=size, selected=-1, sorted=False)
+        llama.llama_sampler_apply(self._chain, ctypes.byref(array))
+        return int(array.data[array.selected].id)
+
+    def took(self, token: int) -> None:
+        """The token is part of the answer now."""
+        self._llama.llama_sampler_accept(self._chain, token)
+
+    def close(self) -> None:
+        """Frees it."""
+        self._opened.close()
+
+
+def _parts(model: LocalModel, hints: ExecutionHints, options: SamplingOptions) -> list[Any]:
+    """llama.cpp's samplers in llama.cpp's order."""
+    llama = model.library.llama
+    parts = []
+    if options.penalises:
+        penalties = (options.repeat_penalty, options.frequency_penalty, options.presence_penalty)
+        parts.append(llama.llama_sampler_init_penalties(model.vocabulary.size, options.repeat_last_n, *penalties))
+    temperature = TEMPERATURE if hints.temperature is None else hints.temperature
+    if temperature < GREEDY_BELOW:
+        return [*parts, llama.llama_sampler_init_greedy()]
+    return [
+        *parts,
+        llama.llama_sampler_init_top_k(options.top_k),
+        llama.llama_sampler_init_top_p(TOP_P if hints.top_p is None else hints.top_p, 1),
+        llama.llama_sampler_init_min_p(options.min_p, 1),
+        llama.llama_sampler_init_temp(temperature),
+        llama.llama_sampler_init_dist(ANY_SEED if hints.seed is None else hints.seed % ANY_SEED),
+    ]

@@ -1,0 +1,25 @@
+"""Which characters may come of the bytes that a token has begun."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.adapters.engines.llama_cpp_masks import code_points
+
+
+@settings(deadline=None, max_examples=500, derandomize=True)
+@given(st.characters(min_codepoint=0x80, exclude_categories=["Cs"]))
+def test_a_character_is_among_those_that_its_first_bytes_begin(character: str):
+    data = character.encode()
+    for size in range(1, len(data)):
+        first, last = code_points(data[:size])
+        assert first <= ord(character) <= last
+
+
+@pytest.mark.parametrize(
+    "begun", ["c3", "df", "e0", "e1", "e280", "ee", "efbf", "f0", "f09f", "f09f98", "f4", "f48fbf"]
+)
+def test_all_of_them_begin_so(begun: str):
+    data = bytes.fromhex(begun)
+    for code in code_points(data):
+        assert chr(code).encode().startswith(data)

@@ -1,0 +1,1 @@
+"""Comparisons with llama.cpp itself, where the optional package is installed."""

@@ -1,0 +1,191 @@
+"""Whoever asks one model waits in line; who leaves is forgotten at once, and two models work side by side."""
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import enumerate as threads
+from types import ModuleType
+
+import anyio
+import pytest
+
+from app.adapters.engines.http_engine import Timeouts
+from app.adapters.engines.llama_cpp import LlamaCppEngine
+from app.domain.boundary import TokenUsage
+from app.domain.effects import Reason
+from app.domain.messages import Message
+from app.ports import EngineFault
+from tests.adapters.engines.asking import Heard
+from tests.llamacpp.asking import MISSING, PATIENCE, Begun, ask, call, loaded, local
+
+pytest.importorskip("llama_cpp", reason=MISSING)
+pytest.importorskip("gguf", reason=MISSING)
+Files = Callable[..., Path]
+LONG = 30_000
+"""Tokens that nobody waits for: minutes of writing."""
+
+
+@pytest.fixture
+def endless(model_file: Files, tiny: ModuleType) -> Path:
+    return model_file(favour=tiny.ENDLESS, context=LONG)
+
+
+def patient(path: Path, timeouts: Timeouts = PATIENCE) -> LlamaCppEngine:
+    return local(path, window=LONG, reserve=0, timeouts=timeouts)
+
+
+async def test_a_cancelled_attempt_frees_the_model_at_once(endless: Path):
+    async with patient(endless) as engine:
+        left = Begun()
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(lambda: engine.attempt(call(), left, stream=True))
+                await left.heard.wait()
+                scope.cancel()
+        told = list(left.texts)
+        with anyio.fail_after(5):
+            assert (await ask(engine, max_tokens=5)).usage.output_tokens == 5
+    assert left.texts == told
+    assert 0 < left.usages[-1].output_tokens < LONG / 10
+
+
+async def test_a_cancelled_attempt_counts_what_it_has_read_and_written(endless: Path):
+    async with patient(endless) as engine:
+        whole = (await ask(engine, max_tokens=1)).usage.input_tokens
+        left = Begun()
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: engine.attempt(call(), left, stream=True))
+            await left.heard.wait()
+            group.cancel_scope.cancel()
+    (usage,) = left.usages
+    assert usage.input_tokens == whole
+    assert usage.output_tokens >= len(left.texts) > 0
+    assert usage.total_tokens == usage.input_tokens + usage.output_tokens
+
+
+async def test_a_long_prompt_is_left_between_its_parts(endless: Path):
+    long = Message(role="user", content="q" * (LONG - 100))
+    async with patient(endless) as engine:
+        await engine.reach()
+        left = Heard()
+        with anyio.move_on_after(0.1):
+            await engine.attempt(call(long), left, stream=True)
+        with anyio.fail_after(5):
+            await ask(engine, max_tokens=5)
+    (usage,) = left.usages
+    assert usage.input_tokens < LONG - 100
+    assert usage.input_tokens % 256 == 0
+    assert usage.output_tokens == 0
+
+
+async def test_who_gives_up_waiting_is_never_asked_for(endless: Path):
+    async with patient(endless) as engine:
+        first, second, third = Begun(), Begun(), Begun()
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: engine.attempt(call(max_tokens=3000), first, stream=True))
+            await first.heard.wait()
+            with anyio.move_on_after(0.01):
+                await engine.attempt(call(), second, stream=True)
+            await engine.attempt(call(max_tokens=3), third, stream=True)
+    assert second.texts == []
+    assert second.usages == [TokenUsage()]
+    assert first.usages[-1].output_tokens == 3000
+    assert third.usages[-1].output_tokens == 3
+
+
+async def test_all_are_answered_in_the_order_of_asking(endless: Path):
+    answered: list[int] = []
+
+    async def one(number: int) -> None:
+        await ask(engine, max_tokens=20)
+        answered.append(number)
+
+    async with patient(endless) as engine, anyio.create_task_group() as group:
+        await engine.reach()
+        for number in range(20):
+            group.start_soon(one, number)
+    assert answered == list(range(20))
+
+
+async def test_many_at_once_get_what_each_would_get_alone(model_file: Files):
+    said = [Message(role="user", content=f"Number {number}") for number in range(12)]
+    async with local(model_file()) as engine:
+        alone = [await ask(engine, message, seed=1) for message in said]
+        together: dict[int, object] = {}
+
+        async def one(number: int) -> None:
+            together[number] = await ask(engine, said[number], seed=1)
+
+        async with anyio.create_task_group() as group:
+            for number in range(12):
+                group.start_soon(one, number)
+    assert [together[number] for number in range(12)] == alone
+    assert len({reply.text for reply in alone}) == 12
+
+
+async def test_two_models_write_at_once(endless: Path, model_file: Files):
+    async with patient(endless) as one, local(model_file()) as other:
+        first = Begun()
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: one.attempt(call(), first, stream=True))
+            await first.heard.wait()
+            before = len(first.texts)
+            replies = [await ask(other, seed=seed) for seed in range(3)]
+            assert len(first.texts) > before
+            group.cancel_scope.cancel()
+    assert all(reply.text for reply in replies)
+
+
+async def test_an_attempt_that_takes_too_long_times_out_with_what_it_has_used(endless: Path):
+    async with patient(endless, Timeouts(attempt=0.5)) as engine:
+        await loaded(engine)
+        heard = Heard()
+        with pytest.raises(EngineFault) as caught:
+            await engine.attempt(call(), heard, stream=False)
+        assert caught.value.reason is Reason.TIMED_OUT
+        assert heard.usages[-1].output_tokens > 0
+        assert (await ask(engine, max_tokens=3)).text
+
+
+async def test_waiting_in_line_counts_towards_the_first_token(endless: Path):
+    async with patient(endless, Timeouts(attempt=300, first_token=0.3, idle=300)) as engine:
+        await loaded(engine)
+        first, second = Begun(), Heard()
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: engine.attempt(call(), first, stream=True))
+            await first.heard.wait()
+            with pytest.raises(EngineFault) as caught:
+                await engine.attempt(call(), second, stream=True)
+            assert caught.value.reason is Reason.TIMED_OUT
+            group.cancel_scope.cancel()
+    assert second.usages == [TokenUsage()]
+
+
+async def test_a_model_that_is_loaded_is_reached_although_it_writes(endless: Path):
+    async with patient(endless) as engine:
+        first = Begun()
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: engine.attempt(call(), first, stream=True))
+            await first.heard.wait()
+            with anyio.fail_after(5):
+                assert await engine.reach() == f"loaded, with a context of {LONG} tokens"
+            group.cancel_scope.cancel()
+
+
+async def test_nothing_is_left_of_an_engine_that_is_over(endless: Path):
+    async with patient(endless) as engine:
+        await ask(engine, max_tokens=3)
+        assert any(thread.name.startswith("llamacpp local") for thread in threads())
+    assert not any(thread.name.startswith("llamacpp local") for thread in threads())
+
+
+async def test_an_engine_that_nobody_asked_needs_nothing_loaded(endless: Path):
+    async with patient(endless) as engine:
+        assert engine.profile.name == "local"
+
+
+async def test_a_load_goes_on_when_nobody_waits_for_it(endless: Path):
+    async with patient(endless, Timeouts(attempt=0.05)) as engine:
+        with pytest.raises(EngineFault) as caught:
+            await engine.reach()
+        assert caught.value.reason is Reason.TIMED_OUT
+        await loaded(engine)
