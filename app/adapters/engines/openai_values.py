@@ -8,21 +8,12 @@ from app.adapters.engines.openai_errors import reason_of, status_of
 from app.ports import EngineFault
 
 
-def loaded(data: bytes) -> Any:
-    """The JSON value of a reply or chunk. Raises: EngineFault."""
+def parsed(data: bytes) -> dict[str, Any]:
+    """The JSON object of a reply or chunk. Raises: EngineFault, also when it reports an error."""
     try:
-        return loads(data)
+        reply = loads(data)
     except ValueError as cause:
         raise malformed("the reply is not JSON") from cause
-
-
-def parsed(data: bytes) -> dict[str, Any]:
-    """The JSON object of a reply or event. Raises: EngineFault, also when it reports an error."""
-    return checked(loaded(data))
-
-
-def checked(reply: Any) -> dict[str, Any]:
-    """The value as the object that it is. Raises: EngineFault, also when it reports an error."""
     if not isinstance(reply, dict):
         raise malformed("the reply is not a JSON object")
     if reply.get("error"):

@@ -5,8 +5,10 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from app.adapters.engines.dialect import Answer
+from app.adapters.engines.dialect import Answer, Delta
 from app.adapters.engines.openai_compatible import ChatCompletions
 from app.domain.boundary import TokenUsage
 from app.domain.effects import Reason, Reply
@@ -457,3 +459,38 @@ def test_b1_17_what_is_too_deep_to_be_told_again_is_malformed(levels: int):
     for member in members:
         assert fault(whole, message(content="4", **member)) is Reason.MALFORMED
         assert fault(streamed, said("4", "stop", **member)) is Reason.MALFORMED
+
+
+@settings(deadline=None, max_examples=300, derandomize=True)
+@given(
+    st.text(st.characters(codec="utf-8"), max_size=30),
+    st.sampled_from([{}, {"role": "assistant"}, {"refusal": None}, {"reasoning_content": "hm"}]),
+    st.sampled_from(
+        [{}, {"usage": None}, {"usage": {"prompt_tokens": 3}}, {"x_groq": {"id": "x"}}, {"model": 3}, {"error": "x"}]
+    ),
+    st.sampled_from([None, "stop"]),
+    st.booleans(),
+)
+def test_a_chunk_means_the_same_whatever_was_read_before(
+    text: str, beside: dict[str, Any], more: dict[str, Any], finish: str | None, escaped: bool
+) -> None:
+    delta = {**beside, "content": text}
+    value = {"model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+    data = json.dumps(value, ensure_ascii=escaped, separators=(",", ":")).encode()
+    spaced = json.dumps(value, ensure_ascii=escaped).encode()
+    assert outcome(data) == outcome(data) == outcome(spaced)
+
+
+def outcome(data: bytes) -> Any:
+    """What a chunk says, or that it is malformed. With a space behind each colon nothing is remembered of it."""
+    try:
+        return ChatCompletions().decode_chunk(data)
+    except EngineFault as fault:
+        return fault.reason
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"\xed\xa0\x80", b"a\x01b", b"\xe2\x80"])
+def test_a_text_that_is_no_json_is_malformed_though_all_around_it_was_read_before(text: bytes) -> None:
+    around = (b'{"model":"m","choices":[{"index":0,"delta":{"content":"', b'"}}]}')
+    assert outcome(around[0] + b"fine" + around[1]) == Delta("fine", model="m")
+    assert outcome(around[0] + text + around[1]) is Reason.MALFORMED
