@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from bench.decoding import constraining, decoding
 from bench.load import Connections, open_connections, open_reader, request
 from bench.processes import Cores, Measured, open_portico, open_proxy
 from bench.upstream import HOLD, INTERVAL, PIECES, ROLL, TEXT, Upstream
@@ -136,7 +137,12 @@ async def starting(bench: Bench) -> Numbers:
     return {"start_seconds": statistics.median(ready), "idle_mb": max(resident) / 1e6}
 
 
-SCENARIOS: tuple[Scenario, ...] = (chat, tool_round, streams, closing, starting)
+async def reading(_bench: Bench) -> Numbers:
+    """What is computed on an answer, in this process."""
+    return decoding() | constraining()
+
+
+SCENARIOS: tuple[Scenario, ...] = (chat, tool_round, streams, reading, closing, starting)
 
 
 async def _cpu_per_request(measured: Measured, connections: Connections, what: bytes) -> float:
