@@ -34,12 +34,12 @@ _CUT_PAIR = re.compile(r"[\ud800-\udbff]\Z")
 
 _KEY_END = r"(?:\s*+:|\s*+\Z)"
 _QUOTED_KEY = (
-    rf"""(?:"[^"\n]*+(?:"{_KEY_END}|\Z)|'[^'\n]*+(?:'{_KEY_END}|\Z)"""
+    rf"""(?:"(?:[^"\\\n]++|\\.)*+(?:"{_KEY_END}|\\?\Z)|'(?:[^'\\\n]++|\\.)*+(?:'{_KEY_END}|\\?\Z)"""
     rf"""|[\u201c\u201d][^\u201c\u201d\n]*+(?:[\u201c\u201d]{_KEY_END}|\Z))"""
 )
 _BARE_KEY = rf"[\w$][\w$.-]*+{_KEY_END}"
 _OVER = r"[}\]]|\Z|//|/\*|\#(?:[\s!]|\Z)"
-_ELEMENT = r"""(?:["'\u201c\u2018{\[\d-]|(?:true|false|null)\b)"""
+_ELEMENT = r"""(?:["'\u201c\u2018{\[\d-]|(?:true|false|null)\b|[tfn][a-z]{0,3}+\Z)"""
 
 
 class Within(Enum):

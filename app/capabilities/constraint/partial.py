@@ -23,7 +23,7 @@ def partial(text: str) -> Any | None:
         try:
             value = from_json(region.text[region.start :], allow_partial="trailing-strings", allow_inf_nan=False)
             as_json(value, nulls=text.count("null"))
-        except ValueError:
+        except (ValueError, TypeError):
             continue
         return value
     return None

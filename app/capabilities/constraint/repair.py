@@ -19,7 +19,7 @@ from app.capabilities.constraint.lenient_string import QUOTES, LenientString, Wi
 from app.capabilities.constraint.strict_json import MOST_LEVELS, UnacceptableError, as_json, read, unique
 from app.domain.json_path import written
 
-MOST_CHARACTERS: Final = 65_536
+MOST_CHARACTERS: Final = 131_072
 """Characters of the longest text that is repaired."""
 
 
@@ -70,6 +70,7 @@ _NOTHING: Final = object()
 _SKIP = re.compile(r"\s++|(?P<comment>//[^\n]*+|\#(?:[ \t!][^\n]*+|(?=\s)|\Z)|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z))")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*+)(?:\.\d++)?(?:[eE][+-]?\d++)?(?=[\s,}\]#]|/[/*]|\Z)", re.ASCII)
 _BARE = re.compile(r'(?:(?!\s(?://|/\*|\#))[^,{}\[\]"\n])++')
+_MEMBERS = re.compile(r"[^:]*+:[^,}\]]*+[,}\]]")
 _COLON = re.compile(r"\s*+:")
 _GOES_ON = re.compile(r"\s*+[,:\]}]")
 _BARE_KEY = re.compile(r"[\w$][\w$.-]*+")
@@ -140,7 +141,7 @@ class _Reader:
         """A member's key; None where the text ends within it."""
         if self._peek() in QUOTES:
             key = self._string(Within.KEY)
-            if not key.closed and ":" in key.text:
+            if not key.closed and _MEMBERS.match(key.text):
                 raise UnacceptableError("a key has no end")
             return key.text if key.closed else None
         bare = _BARE_KEY.match(self._text, self._at)

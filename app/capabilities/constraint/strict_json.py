@@ -50,17 +50,17 @@ def read(text: str, at: int = 0) -> tuple[Any, int]:
 def _proven(text: str) -> Any:
     """The value that all of the text is, where that can be proven cheaply, else `_UNPROVEN`.
 
-    In text and value, `":` ends as many keys and stands in as many strings, unless a key was lost: a quote within a
-    string is written `\\"` in both, as long as the text has no other escapes for it.
+    Every colon follows a key or stands in a string, and only as a code point could one be written otherwise. So there
+    are as many when the value is written again, unless a key, and what it led to, was lost.
     """
     if "\\u" in text:
         return _UNPROVEN
     try:
         value = from_json(text, allow_inf_nan=False)
         data = as_json(value, nulls=text.count("null"))
-    except ValueError:
+    except (ValueError, TypeError):
         return _UNPROVEN
-    return value if data.count(b'":') == text.count('":') else _UNPROVEN
+    return value if data.count(b":") == text.count(":") else _UNPROVEN
 
 
 def as_json(value: Any, nulls: int) -> bytes:

@@ -100,7 +100,7 @@ def test_a_defect_is_repaired_and_reported_with_its_place(text: str, value: Any,
         ("[" * (MOST_LEVELS + 1), "nested deeper than 64"),
         ("[" * 20_000, "nested deeper than 64"),
         ('{"a":' * 10_000, "nested deeper than 64"),
-        ("[1," * 30_000, "longer than the 65536 characters"),
+        ("[1," * 50_000, "longer than the 131072 characters"),
     ],
 )
 def test_what_has_no_plain_meaning_is_refused_and_nothing_made_up(text: str, why: str) -> None:
@@ -183,6 +183,7 @@ def test_any_text_is_repaired_to_json_or_refused(text: str) -> None:
     assert json.loads(json.dumps(repaired.value, allow_nan=False)) == repaired.value
 
 
+LENGTH = MOST_CHARACTERS // 8
 UNITS = (
     *('"', '\\"', "\\", "\\u", "'", '" ', '",', "',", '"b": ', ',"b', ',"b" :', ',"\n', "\u201c", "\u201dx", '"a" '),
     *("b ", "b: c, ", "1 ", ",", "#\n", "/* x */", "/*", "a: b, ", "1", " ", "[],", '{"a":1},', "x", "-", ": "),
@@ -192,8 +193,8 @@ UNITS = (
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("opening", ["[", '{"a": ', '["', '{"a": "', "{", "['", "[\u201c"])
 def test_hostile_texts_take_linear_time(opening: str, unit: str) -> None:
-    text = (opening + unit * MOST_CHARACTERS)[:MOST_CHARACTERS]
+    text = (opening + unit * LENGTH)[:LENGTH]
     began = process_time()
     with suppress(UnacceptableError):
         repair(text)
-    assert process_time() - began < 1.5
+    assert process_time() - began < 0.5

@@ -64,3 +64,43 @@ def test_the_deepest_value_that_is_taken_has_as_many_levels_as_the_contract_allo
 def test_brackets_in_strings_are_no_levels() -> None:
     text = "[" * 1000
     assert read(json.dumps([text])) == ([text], 1004)
+
+
+TEXTS = ("a", "b", ":", '":', "null", "[", "}{", "é", "\\")
+
+
+def pairs_text(pairs: list[tuple[str, str]], colon: str, *, ascii_only: bool) -> str:
+    """An object with these members, whose keys may repeat."""
+    members = (f"{json.dumps(key, ensure_ascii=ascii_only)}{colon}{inner}" for key, inner in pairs)
+    return "{" + ", ".join(members) + "}"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(TEXTS),
+            st.sampled_from(TEXTS).map(json.dumps) | st.sampled_from(["1", "1e5", "null", r'"\u003a"', r'"\":"']),
+        ),
+        max_size=5,
+    ),
+    st.sampled_from([":", ": ", " : "]),
+    st.booleans(),
+)
+@settings(deadline=None, max_examples=500, derandomize=True)
+def test_a_key_that_stands_twice_is_found_whatever_strings_hold(
+    pairs: list[tuple[str, str]], colon: str, ascii_only: bool
+) -> None:
+    text = pairs_text(pairs, colon, ascii_only=ascii_only)
+    if len(dict(pairs)) == len(pairs):
+        assert read(text)[0] == json.loads(text)
+    else:
+        with pytest.raises(UnacceptableError, match="twice"):
+            read(text)
+
+
+@pytest.mark.parametrize("around", ["", " ", "\n"])
+def test_blanks_around_a_value_are_no_part_of_it(around: str) -> None:
+    text = f'{{"a": [1, "x"]}}{around}'
+    value, end = read(text)
+    assert value == {"a": [1, "x"]}
+    assert not text[end:].strip()
