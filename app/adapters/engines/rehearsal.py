@@ -1,12 +1,15 @@
 """An engine without a model: deterministic, always there, and open about what it is.
 
 It calls an offered tool when the last user message means one and no result stands behind that message yet, and tells
-the results when they do; otherwise it says what it is and what it was told. The same call gives the same reply.
+the results when they do; otherwise it says what it is and what it was told. Asked for a form it answers in it: a value
+that fits the schema, made of what the message and the results say where they say it, or the shortest text of the
+grammar. The same call gives the same reply.
 
 A text in the last user message makes it misbehave, at every attempt, so that retries and failover can be watched:
 `[[fail:429]]` fails as an HTTP status does, `[[slow:2]]` waits that many seconds first, `[[garble]]` breaks off as a
 malformed reply, in a stream after its first words. Refused: failing a number of times and then answering, since that
-needs memory of earlier attempts; two engines in a route show a recovery as well.
+needs memory of earlier attempts; two engines in a route show a recovery as well, and a script of two entries shows an
+answer that does not fit before one that does.
 """
 
 import re
@@ -14,10 +17,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import orjson
 from anyio.lowlevel import checkpoint
 
-from app.adapters.engines.rehearsal_reading import Meant, forced, meant
+from app.adapters.engines.rehearsal_filling import fill, forced
+from app.adapters.engines.rehearsal_reading import Meant, meant
 from app.adapters.engines.statuses import reason_by_status
+from app.capabilities.constraint.grammar import Grammar, GrammarError
 from app.capabilities.tokens import EstimatingCounter
 from app.domain.boundary import ExecutionHints, NamedTool, TokenUsage
 from app.domain.effects import EngineCall, Reason, Reply
@@ -28,6 +34,7 @@ from app.ports import Clock, EngineFault, EngineProfile, Progress
 MODEL = "rehearsal"
 _ECHOED = 300
 _GARBLED_WORDS = 3
+_PIECE = 8
 _COUNTER = EstimatingCounter()
 _DIRECTIVE = re.compile(r"\[\[(?:fail:(?P<fail>\d{3})|slow:(?P<slow>\d{1,6}(?:\.\d{1,3})?)|(?P<garble>garble))\]\]")
 
@@ -62,7 +69,7 @@ class RehearsalEngine:
         if directives.reason is not None:
             raise EngineFault(directives.reason, f"rehearsed: the message asked for {directives.status}")
         reply = _reply(turn, call, used)
-        words = re.findall(r"\s*\S+|\s+$", reply.text) if stream else []
+        words = _pieces(reply.text, call) if stream else []
         for word in words[:_GARBLED_WORDS] if directives.garble else words:
             progress.text(word)
             await checkpoint()
@@ -116,8 +123,32 @@ def _reply(turn: _Turn, call: EngineCall, used: int) -> Reply:
         asked = ToolCall(id=f"call_{len(call.messages)}", name=chosen.tool.name, arguments=chosen.arguments)
         written = _COUNTER.messages([Message(role="assistant", content="", tool_calls=[asked])])
         return Reply("", (asked,), "tool", "tool", _usage(used, written), MODEL)
-    answer, finish = _held(_told(turn.results) if turn.results else _echo(text), call.hints)
+    answer, finish = _held(_answer(turn, call, text), call.hints)
     return Reply(answer, (), finish, finish, _usage(used, _COUNTER.text(answer)), MODEL)
+
+
+def _answer(turn: _Turn, call: EngineCall, text: str) -> str:
+    """In the form that is asked for, else in words."""
+    if call.schema is not None:
+        said = "\n\n".join([text, *(result.text for result in turn.results)])
+        return orjson.dumps(fill(call.schema, said.strip())).decode()
+    if call.grammar is not None:
+        return _shortest(call.grammar)
+    return _told(turn.results) if turn.results else _echo(text)
+
+
+def _shortest(grammar: str) -> str:
+    """Raises: EngineFault (REFUSED) for a grammar that cannot be used, or whose texts are all too long."""
+    try:
+        return Grammar(grammar).shortest()
+    except GrammarError as fault:
+        raise EngineFault(Reason.REFUSED, f"rehearsed: {fault}") from fault
+
+
+def _pieces(text: str, call: EngineCall) -> list[str]:
+    """What a stream brings: words, or some characters each of what has a form."""
+    in_words = call.schema is None and call.grammar is None
+    return re.findall(r"\s*\S+|\s+$" if in_words else rf"(?s:.{{1,{_PIECE}}})", text)
 
 
 def _chosen(tools: Sequence[ToolDefinition], hints: ExecutionHints, text: str) -> Meant | None:

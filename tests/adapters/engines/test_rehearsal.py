@@ -227,3 +227,92 @@ async def test_a_tool_nobody_foresaw_is_called_from_its_schema_alone(engine: Reh
     mix = replace(mix, parameters={**mix.parameters, "$defs": colours})
     [call] = (await _reply(engine, 'Mix 2.5 litres of Blue paint labelled "Hall"', tools=[*BUILTIN, mix])).tool_calls
     assert (call.name, call.arguments) == ("mix_paint", {"colour": "blue", "litres": 2.5, "label": "Hall"})
+
+
+TRIP = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "class": {"enum": ["second", "first"]}},
+    "required": ["city", "days", "class"],
+}
+GRAMMAR = 'root ::= "yes" | "no" | "per" "haps"'
+
+
+async def _formed(engine: RehearsalEngine, *messages: Message | str, stream: bool = False, **form: Any) -> Reply:
+    return await engine.attempt(replace(ask(*messages), **form), Published(), stream=stream)
+
+
+async def test_a_schema_is_filled_with_what_the_message_says(engine: RehearsalEngine) -> None:
+    reply = await _formed(engine, 'To "Bonn" for 3 days, first class', schema=TRIP)
+    assert reply.text == '{"city":"Bonn","days":3,"class":"first"}'
+    assert (reply.tool_calls, reply.finish_reason) == ((), "stop")
+    assert reply.usage.output_tokens > 0
+
+
+async def test_orders_are_no_part_of_what_a_schema_is_filled_with(engine: RehearsalEngine, clock: VirtualClock) -> None:
+    began = clock.monotonic()
+    reply = await _formed(engine, "[[slow:2.5]] take 4", schema={"type": "number"})
+    assert (reply.text, clock.monotonic() - began) == ("4", pytest.approx(2.5))
+
+
+async def test_a_schema_is_filled_without_any_message_too(engine: RehearsalEngine) -> None:
+    reply = await _formed(engine, Message(role="system", content="Be kind"), schema=TRIP)
+    assert reply.text == '{"city":"rehearsal","days":1,"class":"second"}'
+
+
+async def test_with_tools_beside_a_schema_the_results_are_told_in_its_form(engine: RehearsalEngine) -> None:
+    schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+    asked = replace(ask("Roll 2d6", tools=BUILTIN), schema=schema)
+    assert (await engine.attempt(asked, Published(), stream=False)).tool_calls[0].name == "roll_dice"
+    told = replace(
+        ask("Roll 2d6", *tool_round("roll_dice", "Rolled 2d6: [3 5] (sum: 8)"), tools=BUILTIN), schema=schema
+    )
+    assert (await engine.attempt(told, Published(), stream=False)).text == '{"sum":8}'
+
+
+async def test_a_grammar_is_answered_with_its_shortest_text(engine: RehearsalEngine) -> None:
+    assert (await _formed(engine, "Really?", grammar=GRAMMAR)).text == "no"
+
+
+@pytest.mark.parametrize("grammar", ["root ::= missing", 'root ::= "a"{70000}'])
+async def test_a_grammar_that_cannot_be_followed_is_refused(engine: RehearsalEngine, grammar: str) -> None:
+    with pytest.raises(EngineFault) as fault:
+        await _formed(engine, "Really?", grammar=grammar)
+    assert fault.value.reason is Reason.REFUSED
+
+
+@pytest.mark.parametrize(
+    "form", [{"schema": TRIP}, {"schema": {"const": "a b\n" * 30}}, {"grammar": 'root ::= "line\\n"{9}'}]
+)
+async def test_what_has_a_form_is_streamed_in_small_pieces(engine: RehearsalEngine, form: dict[str, Any]) -> None:
+    published = Published()
+    reply = await engine.attempt(replace(ask("Bonn"), **form), published, stream=True)
+    assert "".join(published.pieces) == reply.text
+    assert len(published.pieces) > 3
+    assert max(map(len, published.pieces)) <= 8
+
+
+@pytest.mark.parametrize("form", [{"schema": TRIP}, {"grammar": 'root ::= "a"{40}'}])
+async def test_what_has_a_form_fails_and_is_garbled_too(engine: RehearsalEngine, form: dict[str, Any]) -> None:
+    with pytest.raises(EngineFault) as fault:
+        await _formed(engine, "[[fail:503]]", **form)
+    assert fault.value.reason is Reason.SERVER_ERROR
+    published = Published()
+    with pytest.raises(EngineFault) as fault:
+        await engine.attempt(replace(ask("[[garble]]"), **form), published, stream=True)
+    assert fault.value.reason is Reason.MALFORMED
+    assert len("".join(published.pieces)) == 24
+
+
+async def test_what_has_a_form_ends_early_where_it_is_told_to(engine: RehearsalEngine) -> None:
+    call = replace(ask("Hello", hints={"max_tokens": 2}), schema=TRIP)
+    reply = await engine.attempt(call, Published(), stream=False)
+    assert (reply.finish_reason, reply.usage.output_tokens) == ("length", 2)
+
+
+async def test_a_required_call_has_all_that_its_schema_asks_for(engine: RehearsalEngine) -> None:
+    send = definition("send", "Sends.", {"to": {"type": "string", "format": "email"}, "trip": TRIP}, ["to", "trip"])
+    [call] = (await _reply(engine, "Go", tools=[send], tool_choice="required")).tool_calls
+    assert call.arguments == {
+        "to": "rehearsal@example.com",
+        "trip": {"city": "Go", "days": 1, "class": "second"},
+    }

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.engines.rehearsal_reading import MOST_CHARACTERS, forced, meant
+from app.adapters.engines.rehearsal_filling import forced
+from app.adapters.engines.rehearsal_reading import MOST_CHARACTERS, meant
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from tests.support.asking import definition
 
