@@ -1,12 +1,16 @@
-"""What every test runs on: virtual time, a clock that follows it, and entropy that repeats."""
+"""What every test runs on: virtual time, a clock that follows it, and chance that repeats."""
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 
 import pytest
+from hypothesis import settings
 
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], AbstractEventLoop]]:

@@ -27,7 +27,8 @@ SIMPLE_PATTERN: Final = re.compile(r"\^[^\\^$]*\$")
 
 def format_of(schema: Mapping[str, Any]) -> dict[str, Any] | Literal["json"]:
     """What `format` says for an answer of that schema: the schema as far as it is taken, else JSON mode."""
-    return "json" if STRUCTURE.isdisjoint(schema) or _refers_elsewhere(schema) else plain(schema)
+    taken = plain(schema)
+    return "json" if STRUCTURE.isdisjoint(taken) or _refers_elsewhere(schema) else taken
 
 
 def plain(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +60,8 @@ def _subschema(schema: Any) -> Any:
         return {"type": list(ANYTHING)}
     if not isinstance(schema, Mapping):
         return schema
-    return plain(schema) if not STRUCTURE.isdisjoint(schema) else plain(schema) | {"type": list(ANYTHING)}
+    taken = plain(schema)
+    return taken | {"type": list(ANYTHING)} if STRUCTURE.isdisjoint(taken) else taken
 
 
 def _refers_elsewhere(schema: Any) -> bool:
