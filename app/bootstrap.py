@@ -47,7 +47,7 @@ from app.domain.lifecycle import Mode
 from app.orchestration.admission import ConfiguredLimits
 from app.orchestration.execution import World
 from app.orchestration.facade import Facade, Pattern
-from app.orchestration.patterns import agent_loop, specialized_loop
+from app.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
 from app.ports import Clock, Engine, EngineProfile
 from app.settings import EngineSettings, Settings
 
@@ -63,6 +63,7 @@ PATTERNS: Mapping[Mode, Pattern] = MappingProxyType(
     {
         Mode.CHAT: Pattern(agent_loop.agent_loop, agent_loop.VERSION),
         Mode.STRUCTURED: Pattern(specialized_loop.specialized_loop, specialized_loop.VERSION),
+        Mode.REDUNDANT: Pattern(redundant_loop.redundant_loop, redundant_loop.VERSION),
     }
 )
 
@@ -170,6 +171,7 @@ def _limits(settings: Settings) -> ConfiguredLimits:
         timeout=limits.timeout,
         max_retries=settings.failover.max_retries,
         attempts=limits.attempts,
+        replicas=limits.replicas,
     )
 
 

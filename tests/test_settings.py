@@ -68,6 +68,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "upstream_bytes": 32 * 2**20,
             "upstream_line_bytes": 4 * 2**20,
             "attempts": 3,
+            "replicas": 16,
             "timeout": 600,
         },
         "engines": {
@@ -280,7 +281,6 @@ class TestUnknownKeys:
             '[telemetry]\notlp_endpoint = "x"',
             "[telemetry]\nsample_ratio = 1",
             "[telemetry]\ncapture_content = true",
-            "[limits]\nreplicas = 3",
             "[limits]\nplan_steps = 3",
             "[limits]\npasses = 3",
         ],

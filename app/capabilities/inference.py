@@ -1,10 +1,11 @@
 """The catalogue of engines and routes: which engines a request's `model` stands for."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from app.capabilities.adapting import left_out
-from app.domain.boundary import Way
+from app.domain.boundary import SystemRequest, Way
 from app.domain.effects import Candidate, EngineCall
 from app.domain.failures import Code, RequestFailure
 from app.ports import Engine, EngineCapabilities
@@ -52,6 +53,17 @@ class Catalogue:
             "model: names no configured route or engine",
             {"errors": [{"field": "model", "message": "must be a name from GET /v1/engines"}]},
         )
+
+    def knows(self, name: str) -> bool:
+        """Whether it is the name of a route or an engine."""
+        return name in self.routes or name in self.engines
+
+    def asked(self, request: SystemRequest) -> tuple[Engine, ...]:
+        """The engines that any inference of the request may be answered by. Raises: RequestFailure, as `resolve`."""
+        replicas = request.redundancy.models if request.redundancy else None
+        models: Sequence[str | None] = replicas or (request.model,)
+        named = [self.resolve(model) for model in models]
+        return tuple(dict.fromkeys(chain.from_iterable(named)))
 
 
 def candidate(engine: Engine, call: EngineCall, way: Way | None) -> Candidate:

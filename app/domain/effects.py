@@ -2,7 +2,8 @@
 
 A step's key alternates ordinals (from 0) and branches: `2/1/0` is the first effect of branch 1 of the third step.
 Inferences and tool calls are compositions: their attempts are `k/0`, `k/1`, …, and the wait after attempt i is
-`k/i/0`. The result of PREPARE stands under `prepare`, the decision to stop under `stop`.
+`k/i/0`. The result of PREPARE stands under `prepare`, the decision to stop under `stop`,
+the decision that some branches of a gather are enough under the key of the gather.
 """
 
 from collections.abc import Mapping, Sequence
@@ -224,6 +225,13 @@ class CutOff:
 
 
 @dataclass(frozen=True, slots=True)
+class Decided:
+    """The decision, recorded before any branch is called off, that these branches of a gather are enough."""
+
+    counted: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The decision, recorded before anything is cancelled, that the execution ends: by a signal or its deadline."""
 
@@ -232,7 +240,7 @@ class Stopped:
 
 
 Outcome: TypeAlias = (
-    Prepared | Offered | Replied | AttemptFailed | ToolEnded | Slept | Answered | Refused | CutOff | Stopped
+    Prepared | Offered | Replied | AttemptFailed | ToolEnded | Slept | Answered | Refused | CutOff | Decided | Stopped
 )
 
 

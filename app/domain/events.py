@@ -74,7 +74,7 @@ class StageEnd:
 
 @dataclass(frozen=True, slots=True)
 class InferenceStart:
-    """One attempt on one provider begins."""
+    """One attempt on one provider begins; `replica` is absent where there are none."""
 
     type: ClassVar[str] = "inference.start"
     segment: str
@@ -85,6 +85,7 @@ class InferenceStart:
     temperature: float | None
     provider: str
     model: str
+    replica: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,34 @@ class ValidationEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class VoteCast:
+    """A replica voted, or failed and has no vote; what it voted for is not told."""
+
+    type: ClassVar[str] = "vote.cast"
+    replica: int
+    status: Literal["voted", "failed"]
+    error_code: Code | None
+
+
+@dataclass(frozen=True, slots=True)
+class VoteDecided:
+    """The vote ended, early when some of the `replicas` were called off: with the `votes` of the winner, or a failure.
+
+    `replica` is the lowest that gave the winning answer whole. `confidence` is a share of 1.
+    """
+
+    type: ClassVar[str] = "vote.decided"
+    replicas: int
+    voted: int
+    failed: int
+    stopped_early: bool
+    votes: int | None
+    confidence: float | None
+    replica: int | None
+    error_code: Code | None
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionSuspended:
     """Nothing can run until the open questions are answered."""
 
@@ -212,6 +241,8 @@ Event: TypeAlias = (
     | ToolEnd
     | ConstraintRepaired
     | ValidationEnd
+    | VoteCast
+    | VoteDecided
     | ExecutionSuspended
     | Terminal
 )
@@ -267,6 +298,8 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     ToolEnd,
     ConstraintRepaired,
     ValidationEnd,
+    VoteCast,
+    VoteDecided,
     ExecutionSuspended,
     ExecutionCompleted,
     ExecutionFailed,

@@ -4,15 +4,16 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from app.domain.boundary import ConfidenceSource, ValidationResult
+from app.domain.boundary import ConfidenceSource, ValidationResult, VoteReport
 
 
 @dataclass(frozen=True, slots=True)
 class Produced:
     """The part of a response that its pattern answers for. `confidence` is a share of 1."""
 
-    content: str
+    content: str | None
     structured_output: JsonValue = None
     validation: ValidationResult | None = None
     confidence: float | None = None
     confidence_source: ConfidenceSource | None = None
+    vote: VoteReport | None = None

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from app.capabilities.contracts import Contract
 from app.capabilities.inference import Catalogue
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.boundary import NamedTool, OutputContract, SystemRequest
+from app.domain.boundary import NamedTool, OutputContract, RedundancyOptions, SystemRequest
 from app.domain.effects import Bounds
 from app.domain.failures import Code, ConfigurationFailure, RequestFailure, ToolFailure
 from app.domain.lifecycle import Mode
@@ -27,9 +27,10 @@ class ConfiguredLimits:
     timeout: float
     max_retries: int
     attempts: int
+    replicas: int
 
 
-_MODES = frozenset({Mode.CHAT, Mode.STRUCTURED})
+_MODES = frozenset({Mode.CHAT, Mode.STRUCTURED, Mode.REDUNDANT})
 _NOT_YET = "is not in this version"
 _LATER_FIELDS = frozenset(
     {
@@ -37,7 +38,6 @@ _LATER_FIELDS = frozenset(
         "agent",
         "context",
         "plan",
-        "redundancy",
         "flow",
         "background",
         "if_session_busy",
@@ -60,7 +60,8 @@ class Admission:
 
         Raises: RequestFailure (REQUEST_INVALID) naming every field at fault; ToolFailure (TOOL_NOT_FOUND).
         """
-        faults = [*_of_later_versions(request), *self._above_caps(request), *self._options(request)]
+        faults = [*_of_later_versions(request), *self._above_caps(request), *self._redundancy(request)]
+        faults += self._options(request)
         if faults:
             raise _invalid(faults)
         self._known_tools(request)
@@ -87,9 +88,29 @@ class Admission:
             if value is not None and value > cap:
                 yield field, f"must be at most {cap:g}"
 
+    def _redundancy(self, request: SystemRequest) -> Iterator[Fault]:
+        if request.mode is not Mode.REDUNDANT:
+            if request.redundancy is not None:
+                yield "redundancy", f"is of no use in mode {request.mode}"
+            return
+        options = request.redundancy or RedundancyOptions()
+        if options.n > self._limits.replicas:
+            yield "redundancy.n", f"must be at most {self._limits.replicas}"
+        if options.quorum is not None and options.quorum > options.n:
+            yield "redundancy.quorum", f"must be at most the {options.n} replicas"
+        if options.models is not None and len(options.models) != options.n:
+            yield "redundancy.models", f"must name {options.n} models, one a replica"
+        for index, model in enumerate(options.models or ()):
+            if not self._catalogue.knows(model):
+                yield f"redundancy.models.{index}", "must be a name from GET /v1/engines"
+
     def _options(self, request: SystemRequest) -> Iterator[Fault]:
-        engines = self._catalogue.resolve(request.model)
+        self._catalogue.resolve(request.model)
         if request.hints.options:
+            replicas = request.redundancy.models if request.redundancy else None
+            known = [model for model in replicas or () if self._catalogue.knows(model)]
+            models: Sequence[str | None] = known or (request.model,)
+            engines = [engine for model in models for engine in self._catalogue.resolve(model)]
             allowed = frozenset().union(*(engine.profile.options for engine in engines))
             for key in sorted(request.hints.options.keys() - allowed):
                 yield "hints.options", f"{key[:64]!a} is not an option of this model's engines"
@@ -128,6 +149,8 @@ def _of_later_versions(request: SystemRequest) -> Iterator[Fault]:
 def keepable(request: SystemRequest) -> None:
     """Raises: ConfigurationFailure, RequestFailure, for a contract that no answer could be held to."""
     output = request.output
+    if request.mode is Mode.REDUNDANT and output.schema_ is None:
+        raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output.schema: redundant needs a schema")
     if output.schema_ is None and output.grammar is None:
         raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output: structured needs a schema or a grammar")
     Contract(output)

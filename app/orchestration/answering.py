@@ -52,6 +52,7 @@ def respond(execution: Execution, state: State, ending: Ending, suspensions: lis
         validation_result=None if produced is None else produced.validation,
         token_usage=tally.usage,
         cost=Cost(amount=tally.cost, currency=currency) if tally.priced else None,
+        vote=None if produced is None else produced.vote,
         suspensions=suspensions,
         metadata=_metadata(execution, state),
         error=None if ending.failure is None else SystemError.of(ending.failure),
@@ -90,12 +91,14 @@ def _metadata(execution: Execution, state: State) -> ResponseMetadata:
         truncated_history=prepared is not None and prepared.truncated_history,
         client=request.metadata,
     )
-    if tally.spoke is not None:
-        metadata.provider, metadata.model = tally.spoke
-    if tally.reply is not None:
-        metadata.finish_reason = tally.reply.raw_finish or tally.reply.finish_reason
-        metadata.left_out = list(tally.withheld)
-        metadata.kept_by = tally.way
+    spoke, answered = tally.spoke, tally.answered
+    if spoke is not None:
+        metadata.provider, metadata.model = spoke
+    if answered is not None:
+        reply, candidate = answered
+        metadata.finish_reason = reply.raw_finish or reply.finish_reason
+        metadata.left_out = list(candidate.withheld)
+        metadata.kept_by = candidate.way
     if state is State.CANCELLED:
         metadata.finish_reason = "cancelled"
     return metadata

@@ -9,7 +9,8 @@ from app.domain.events import Event, ToolEnd, ToolStart
 from app.domain.failures import Code
 from app.domain.messages import ToolCall, ToolResult
 from app.domain.tools import OfferedTool, waves
-from app.orchestration.execution import GRACE_FOR_UNSAFE_S, Execution, Leaf, Question, UnsafeCall
+from app.orchestration.execution import GRACE_FOR_UNSAFE_S, Execution
+from app.orchestration.leaf import Leaf, Question, UnsafeCall
 from app.orchestration.tally import CallSlot
 
 _UNKNOWN_OUTCOME = "it is not known whether this call has happened"

@@ -12,27 +12,29 @@ Theory of operation
    Unsafe: it suspends the execution as `unknown_outcome`, for a person to say what happened.
 4. Decision before cancellation: `stop` records why the execution ends, then cancels its scope. What was running
    records that it was cut off, and nothing is begun after it. A cancellation without a decision is a hand-over:
-   nothing is recorded, the next owner continues.
+   nothing is recorded, the next owner continues. A race is decided in the same way: which branches counted is
+   recorded, then whatever still acts for the others is cut off; retold, they end where their record does.
 5. Three lives of one class. Live: no record. Recovery: a record that is a prefix; it ends where acting begins.
    Offline replay: the whole record and no world; branches run in turn and the event loop is never needed.
 
 Task groups, scopes and timeouts of orchestration occur in this file alone. `Suspended` and `Dropped` never cross a
-task group: a branch turns them into values, and `settle` raises them again once all branches have settled.
+task group: a branch turns them into values, and `settle` raises them again once all branches have settled. A branch
+that is called off is not cancelled as a whole, for it may be in the midst of being retold: only what acts is.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import anyio
-from pydantic import JsonValue
 
 from app.capabilities.failover import ProviderHealth
 from app.capabilities.inference import Catalogue
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.boundary import SuspensionKind, SystemResponse
-from app.domain.effects import STOP, CutOff, Header, Outcome, Prepared, Row, Stopped, digest, span_id
+from app.domain.boundary import SystemResponse
+from app.domain.effects import STOP, CutOff, Decided, Header, Outcome, Prepared, Row, Stopped, digest, span_id
 from app.domain.events import (
     Anchored,
     CorrelationContext,
@@ -45,21 +47,15 @@ from app.domain.events import (
 from app.domain.failures import Code, Failure
 from app.domain.lifecycle import Lifecycle, State
 from app.domain.produced import Produced
+from app.orchestration.leaf import Leaf, Question, Race
 from app.orchestration.record import Recollection, diverged
+from app.orchestration.settling import Dropped, Settled, Suspended, as_value, has_diverged, results
 from app.orchestration.tally import Tally
 from app.ports import Clock, Entropy, Journal, Record, TokenCounter, Watchers, Workers
 
 T = TypeVar("T")
 GRACE_FOR_UNSAFE_S = 4.0
 """How long past the deadline an unsafe call may still finish before it is in doubt."""
-
-
-class Dropped(BaseException):
-    """The branch ends here: the execution was stopped before, or while, this was done."""
-
-
-class Suspended(BaseException):
-    """The branch waits for an answer that does not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,52 +72,6 @@ class World:
     health: ProviderHealth
     counter: TokenCounter
     workers: Workers
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One thing to do, and how it is told.
-
-    `act` does it; `cut_off` says what it had used when it is cancelled. `end` gives the events that belong to an
-    outcome and is asked once; `count` is told the step, acted or remembered. An `instant` act never waits, so what is
-    held need not be put before it.
-    """
-
-    key: str
-    fingerprint: str
-    correlation: CorrelationContext
-    act: Callable[[], Awaitable[Outcome]]
-    start: Event | None = None
-    end: Callable[[Outcome], Sequence[Event]] = lambda outcome: ()
-    count: Callable[[Row], None] = lambda row: None
-    cut_off: Callable[[], CutOff] | None = None
-    instant: bool = False
-    unsafe: "UnsafeCall | None" = None
-
-
-@dataclass(frozen=True, slots=True)
-class UnsafeCall:
-    """A call that must not act twice.
-
-    `doubtful` says that an outcome leaves open whether it has happened; `question` is asked then, and `unknown` is its
-    outcome when nobody can be asked any more.
-    """
-
-    question: "Question"
-    doubtful: Callable[[Outcome], bool]
-    unknown: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """An open question: what a suspension will show."""
-
-    key: str
-    kind: SuspensionKind
-    tool_id: str
-    value: JsonValue
-    tool_call_id: str | None = None
-    arguments_digest: str | None = None
 
 
 class Execution:
@@ -156,6 +106,10 @@ class Execution:
         self._recollection = Recollection(record)
         self._held: list[Anchored] = []
         self._scope: anyio.CancelScope | None = None
+        self._races = 0
+        self._acting: dict[str, anyio.CancelScope] = {}
+        self._doubtful: dict[str, Leaf] = {}
+        self._called_off: tuple[str, ...] = ()
         decided = self._recollection.row(STOP)
         self.stopped = decided.outcome if decided and isinstance(decided.outcome, Stopped) else None
         self._concurrent = world is not None and self.stopped is None
@@ -186,7 +140,7 @@ class Execution:
         if row is not None:
             return self._remembered(leaf, row)
         began = self._recollection.began(leaf.key)
-        if self.stopped is not None:
+        if self._over(leaf.key):
             if began and self._journal is not None:
                 self._recollection.skip(leaf.key)
                 self._record(leaf, leaf.unsafe.unknown if leaf.unsafe else CutOff(duration_ms=0.0))
@@ -194,7 +148,7 @@ class Execution:
         if self._world is None:
             if leaf.unsafe and began:
                 self._recollection.skip(leaf.key)
-                self._ask(leaf.unsafe.question)
+                self._doubt(leaf)
             raise diverged(leaf.key, recorded=None, replayed=leaf.fingerprint)
         self._begin(leaf, began=began)
         if not leaf.instant:
@@ -205,7 +159,7 @@ class Execution:
         """The recorded answer to the question. Raises: Suspended when there is none yet; Dropped when stopped."""
         row = self._recollection.row(question.key)
         if row is None:
-            if self.stopped is not None:
+            if self._over(question.key):
                 raise Dropped
             self._ask(question)
         assert row is not None  # noqa: S101 - _ask never returns
@@ -213,9 +167,9 @@ class Execution:
         return row
 
     def emit(self, anchor: str, *events: Event) -> None:
-        """Puts events that hang behind that step. Raises: Dropped once the execution was stopped."""
+        """Puts events that hang behind that step. Raises: Dropped once the execution was stopped, or its branch."""
         fresh = self._recollection.unmatched(anchor, events)
-        if fresh and self.stopped is not None:
+        if fresh and self._over(anchor):
             raise Dropped
         self._hold(anchor, fresh, self.root)
 
@@ -247,17 +201,24 @@ class Execution:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def settle(self, branches: Sequence[Callable[[], Awaitable[T]]]) -> list[T | Failure]:
+    async def settle(
+        self, branches: Sequence[Callable[[], Awaitable[T]]], race: Race[T] | None = None
+    ) -> dict[int, T | Failure]:
         """Runs the branches at once and returns their results in order, a failed one as its failure.
 
-        Never fails fast. One branch alone, and all branches of an offline replay, are awaited in turn.
-        Raises: Dropped or Suspended when any branch did, once all have settled.
+        Never fails fast. One branch alone, and all branches of an offline replay, are awaited in turn. Of a race that
+        was decided only the results that counted are returned. Raises: Dropped or Suspended when any branch did that
+        counts, once all have settled; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) when any did.
         """
-        settled: dict[int, T | Failure | Dropped | Suspended] = {}
+        settled: dict[int, Settled[T]] = {}
 
         async def run(index: int) -> None:
-            settled[index] = await _as_value(branches[index])
+            settled[index] = await as_value(branches[index])
+            if race is not None:
+                self._judge(race, settled)
 
+        if race is not None:
+            self._recall(race)
         if len(branches) > 1 and self._concurrent:
             async with anyio.create_task_group() as group:
                 for index in range(len(branches)):
@@ -265,11 +226,9 @@ class Execution:
         else:
             for index in range(len(branches)):
                 await run(index)
-        for interruption in (Dropped, Suspended):
-            if any(isinstance(each, interruption) for each in settled.values()):
-                raise interruption
-        in_order = (settled[index] for index in range(len(branches)))
-        return [each for each in in_order if not isinstance(each, Dropped | Suspended)]
+        self._races -= race is not None
+        counted = range(len(branches)) if race is None or race.counted is None else race.counted
+        return results(settled, counted)
 
     async def within_deadline(self, story: Callable[[], Awaitable[T]], seconds: float) -> T | None:
         """The story's result, or None when it was stopped: by `stop`, or by the deadline that passed.
@@ -289,6 +248,60 @@ class Execution:
     def finish_replay(self) -> int:
         """The number of recorded steps. Raises: OrchestrationFailure when any was not asked for."""
         return self._recollection.finish()
+
+    def called_off(self, key: str) -> bool:
+        """Whether that step belongs to a branch that did not count."""
+        return bool(self._called_off) and f"{key}/".startswith(self._called_off)
+
+    def _over(self, key: str) -> bool:
+        """Whether nothing more is begun there."""
+        return self.stopped is not None or self.called_off(key)
+
+    def _recall(self, race: Race[T]) -> None:
+        self._races += 1
+        row = self._recollection.row(race.key)
+        if row is not None:
+            self._same(row, race.fingerprint)
+            race.decide(row)
+            self._call_off(race)
+
+    def _judge(self, race: Race[T], settled: dict[int, Settled[T]]) -> None:
+        """Decides the race when what has finished is enough, on the record first."""
+        in_order = sorted(settled.items(), key=lambda each: each[0])
+        finished = {index: each for index, each in in_order if not isinstance(each, Dropped | Suspended)}
+        if race.counted is not None or self._over(race.key) or any(map(has_diverged, finished.values())):
+            return
+        if race.until(finished):
+            if self._journal is None:
+                raise diverged(race.key, recorded=None, replayed=race.fingerprint)
+            row = Row(race.key, race.fingerprint, Decided(tuple(finished)), self.world.clock.now())
+            self._flush(row)
+            race.decide(row)
+            self._call_off(race)
+
+    def _call_off(self, race: Race[T]) -> None:
+        self._called_off += race.called_off
+        self.tally.unheard = self._called_off
+        self.questions = [question for question in self.questions if not self.called_off(question.key)]
+        for key in [key for key in self._doubtful if self.called_off(key)]:
+            leaf = self._doubtful.pop(key)
+            if leaf.unsafe is not None:
+                self._record(leaf, leaf.unsafe.unknown)
+        for key, scope in self._acting.items():
+            if self.called_off(key):
+                scope.cancel()
+
+    @contextmanager
+    def _until_called_off(self, key: str) -> Iterator[None]:
+        """Ends what acts within when its branch is called off; outside of races there is nothing to end it."""
+        if not self._races:
+            yield
+            return
+        with anyio.CancelScope() as self._acting[key]:
+            try:
+                yield
+            finally:
+                del self._acting[key]
 
     def _run_out(self) -> None:
         self.stop(Code.CANCELLED_TIMEOUT, "the deadline passed")
@@ -313,31 +326,41 @@ class Execution:
             return
         self._recollection.skip(leaf.key)
         if leaf.unsafe:
-            self._ask(leaf.unsafe.question)
+            self._doubt(leaf)
         if isinstance(leaf.start, InferenceStart):
             self._hold(leaf.key, (InferenceRetracted(leaf.start.segment), leaf.start), leaf.correlation)
 
     async def _act(self, leaf: Leaf) -> Row:
         began_at = self.world.clock.monotonic()
-        try:
-            outcome = await leaf.act()
-        except anyio.get_cancelled_exc_class():
-            if self.stopped is not None:
-                ran_ms = (self.world.clock.monotonic() - began_at) * 1000
-                self._record(leaf, leaf.cut_off() if leaf.cut_off else CutOff(duration_ms=ran_ms))
-            raise
-        return self._record(leaf, outcome)
+        with self._until_called_off(leaf.key):
+            try:
+                outcome = await leaf.act()
+            except anyio.get_cancelled_exc_class():
+                if self._over(leaf.key):
+                    ran_ms = (self.world.clock.monotonic() - began_at) * 1000
+                    self._record(leaf, leaf.cut_off() if leaf.cut_off else CutOff(duration_ms=ran_ms))
+                raise
+            return self._record(leaf, outcome)
+        raise Dropped
 
     async def _act_once(self, leaf: Leaf) -> Row:
         assert leaf.unsafe is not None  # noqa: S101 - perform asks for unsafe leaves only
         await self.world.journal.durable(self.header.execution_id)
+        if self.called_off(leaf.key):
+            self._record(leaf, CutOff(duration_ms=0.0))
+            raise Dropped
         with anyio.CancelScope(shield=True):
             outcome = await leaf.act()
         if not leaf.unsafe.doubtful(outcome):
             return self._record(leaf, outcome)
-        if self.stopped is None:
-            self._ask(leaf.unsafe.question)
+        if not self._over(leaf.key):
+            self._doubt(leaf)
         return self._record(leaf, leaf.unsafe.unknown)
+
+    def _doubt(self, leaf: Leaf) -> None:
+        assert leaf.unsafe is not None  # noqa: S101 - nothing else is in doubt for long
+        self._doubtful[leaf.key] = leaf
+        self._ask(leaf.unsafe.question)
 
     def _ask(self, question: Question) -> None:
         self.questions.append(question)
@@ -363,10 +386,3 @@ class Execution:
         if self._journal is not None and (self._held or row is not None):
             held, self._held = self._held, []
             self._journal.put(self.header.execution_id, row, held)
-
-
-async def _as_value(branch: Callable[[], Awaitable[T]]) -> T | Failure | Dropped | Suspended:
-    try:
-        return await branch()
-    except (Failure, Dropped, Suspended) as interrupted:
-        return interrupted

@@ -44,7 +44,8 @@ from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import FallbackFsm
 from app.domain.messages import Message
 from app.domain.tools import ToolDefinition
-from app.orchestration.execution import Execution, Leaf
+from app.orchestration.execution import Execution
+from app.orchestration.leaf import Leaf
 from app.ports import Engine, EngineFault
 
 _FINISH: Mapping[str, FinishReason] = MappingProxyType({"stop": "stop", "tool": "tool", "length": "length"})
@@ -56,7 +57,8 @@ class Asked:
 
     `conversation` is the branch's own and is cut in place; `turn_starts` is the index at which what tool rounds added
     begins. `fingerprint` covers what was added since the branch's last inference, the hints, and the `form` that the
-    answer must have. `tools` are the names of those that may be offered.
+    answer must have. `tools` are the names of those that may be offered, `model` is the route or engine that is asked,
+    and `replica` the number of who asks where several do.
     """
 
     conversation: list[Message]
@@ -66,6 +68,8 @@ class Asked:
     fingerprint: str
     tools: Sequence[str]
     form: Form | None = None
+    model: str | None = None
+    replica: int | None = None
 
     def call(self, tools: Sequence[ToolDefinition]) -> EngineCall:
         """What is asked, with these tools."""
@@ -180,13 +184,14 @@ class Inference:
             temperature=self._asked.hints.temperature,
             provider=candidate.provider,
             model=candidate.model,
+            replica=self._asked.replica,
         )
 
     async def _offer(self) -> Outcome:
         world, asked = self._execution.world, self._asked
         tools, self._definitions = world.registry.offer(asked.tools)
         tools_tokens = world.counter.tools(self._definitions)
-        engines = _in_order(world.catalogue.resolve(self._execution.header.request.model), asked.last_provider)
+        engines = _in_order(world.catalogue.resolve(asked.model), asked.last_provider)
         limit = max(room(engine) for engine in engines)
         parts = measure(asked.conversation, tools_tokens, world.counter)
         cut = cut_to_fit(

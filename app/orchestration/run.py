@@ -1,8 +1,8 @@
 """The door a pattern is given: everything it may await, and the rules of using it."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from pydantic import JsonValue
 
@@ -14,8 +14,9 @@ from app.domain.lifecycle import State
 from app.domain.messages import Message, ToolCall, ToolResult
 from app.domain.produced import Produced
 from app.orchestration.calling import Round
-from app.orchestration.execution import Execution, Question
+from app.orchestration.execution import Execution
 from app.orchestration.inferring import Asked, Inference
+from app.orchestration.leaf import Question, Race
 from app.orchestration.tally import CallSlot
 
 T = TypeVar("T")
@@ -36,6 +37,10 @@ class Run:
         self.now = now
         self.hints = execution.header.request.hints
         """The hints in force; a pattern may change them for what it asks next."""
+        self.model = execution.header.request.model
+        """The route or engine that is asked; a pattern may change it for what it asks next."""
+        self.replica: int | None = None
+        """The branch's number where several answer the same question; it stands on their inferences."""
         self._execution = execution
         self._prefix = prefix
         self._ordinal = 0
@@ -61,9 +66,20 @@ class Run:
             self._turn_starts = len(self._conversation)
         hints = self._hints(first=first)
         asked_form = () if form is None else (form.schema, form.grammar)
-        fingerprint = digest("inference", key, new, hints, *asked_form)
+        asked_model = () if self.model == self.request.model else (self.model,)
+        fingerprint = digest("inference", key, new, hints, *asked_form, *asked_model)
         offered = self.prepared.tools if tools else ()
-        asked = Asked(self._conversation, self._turn_starts, hints, self._last_provider, fingerprint, offered, form)
+        asked = Asked(
+            conversation=self._conversation,
+            turn_starts=self._turn_starts,
+            hints=hints,
+            last_provider=self._last_provider,
+            fingerprint=fingerprint,
+            tools=offered,
+            form=form,
+            model=self.model,
+            replica=self.replica,
+        )
         inferred = await Inference(self._execution, key, asked, self.prepared).run()
         self._last_reply = inferred.reply
         self._anchor = inferred.attempt_key
@@ -107,29 +123,45 @@ class Run:
         self.now = max(self.now, row.at)
         return row.outcome.payload
 
-    async def gather(self, branches: Sequence[Callable[["Run"], Awaitable[T]]]) -> list[T | Failure]:
+    @overload
+    async def gather(self, branches: Sequence[Callable[["Run"], Awaitable[T]]]) -> list[T | Failure]: ...
+
+    @overload
+    async def gather(
+        self, branches: Sequence[Callable[["Run"], Awaitable[T]]], until: Callable[[Mapping[int, T | Failure]], bool]
+    ) -> dict[int, T | Failure]: ...
+
+    async def gather(
+        self,
+        branches: Sequence[Callable[["Run"], Awaitable[T]]],
+        until: Callable[[Mapping[int, T | Failure]], bool] | None = None,
+    ) -> list[T | Failure] | dict[int, T | Failure]:
         """Runs the branches at once, each with a door of its own, and returns their results in order.
 
-        A failed branch is its failure as a value. Nothing is shared but what was before.
+        A failed branch is its failure as a value. Nothing is shared but what was before. `until` sees what has
+        finished, by branch; once that is enough, which it says of more when it said so of fewer, the other branches
+        are called off. Then only what counted is returned, by branch.
         """
         key = self._take()
         doors = [self._branch(f"{key}/{index}/") for index in range(len(branches))]
+        race = None if until is None else Race(key, len(branches), until)
         self._shut = True
         results = await self._execution.settle(
-            [partial(branch, door) for branch, door in zip(branches, doors, strict=True)]
+            [partial(branch, door) for branch, door in zip(branches, doors, strict=True)], race
         )
         self._shut = False
-        self.now = max([self.now, *(door.now for door in doors)])
-        return results
+        self._anchor = key
+        self.now = max([self.now, *(doors[index].now for index in results), race.at if race else 0.0])
+        return list(results.values()) if race is None else results
 
     def _branch(self, prefix: str) -> "Run":
         door = Run(self._execution, self.prepared, now=self.now, prefix=prefix)
         door._conversation = list(self._conversation)
         door._turn_starts = self._turn_starts
-        door.hints = self.hints
+        door.hints, door.model, door.replica = self.hints, self.model, self.replica
         door._last_reply = self._last_reply
         door._last_provider = self._last_provider
-        door._anchor = self._anchor
+        door._anchor = prefix.removesuffix("/")
         return door
 
     def _take(self) -> str:

@@ -11,8 +11,10 @@ from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailur
 from app.domain.lifecycle import State
 from app.domain.produced import Produced
 from app.orchestration.answering import Ending, last_event, state_of
-from app.orchestration.execution import Dropped, Execution, Leaf, Suspended
+from app.orchestration.execution import Execution
+from app.orchestration.leaf import Leaf
 from app.orchestration.run import Run
+from app.orchestration.settling import Dropped, Suspended
 
 INIT = "init"
 END = "end"

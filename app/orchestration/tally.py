@@ -1,8 +1,9 @@
 """What an execution has used and done so far, counted from recorded outcomes alone."""
 
 from dataclasses import dataclass
+from math import fsum
 
-from app.domain.boundary import TokenUsage, ToolCallMade, Way
+from app.domain.boundary import TokenUsage, ToolCallMade
 from app.domain.effects import NO_USAGE, AttemptFailed, Candidate, CutOff, Reason, Replied, Reply, Row, ToolEnded
 from app.domain.failures import Code
 from app.domain.messages import ToolCall
@@ -23,25 +24,71 @@ class CallSlot:
     duration_ms: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """One attempt: when and where it ended, and what was said in it."""
+
+    at: float
+    key: str
+    candidate: Candidate
+    outcome: Replied | AttemptFailed | CutOff
+
+
 class Tally:
-    """Sums over outcomes; the order in which concurrent branches settle does not matter to it."""
+    """Sums over outcomes; the order in which concurrent branches settle does not matter to it.
+
+    So what is last is last by time and then by step, and floats are summed exactly. `unheard` is what the keys of
+    branches begin with that did not count: they are paid for, and what they said is not.
+    """
 
     def __init__(self) -> None:
         self.usage: TokenUsage = NO_USAGE
-        self.cost = 0.0
         self.priced = False
         self.last_at = 0.0
-        self.upstream_ms = 0.0
-        self.waited_ms = 0.0
         self.fallback_attempts = 0
-        self.partial: str | None = None
-        self.spoke: tuple[str, str] | None = None
-        """Provider and model of the last text, whole or partial."""
-        self.reply: Reply | None = None
-        self.withheld: tuple[str, ...] = ()
-        self.way: Way | None = None
+        self.unheard: tuple[str, ...] = ()
+        self._costs: list[float] = []
+        self._upstream_ms: list[float] = []
+        self._waited_ms: list[float] = []
+        self._said: list[_Said] = []
         self._rounds: set[str] = set()
         self._slots: dict[tuple[int, ...], list[CallSlot]] = {}
+
+    @property
+    def cost(self) -> float:
+        """What all attempts cost by the configured prices."""
+        return fsum(self._costs)
+
+    @property
+    def upstream_ms(self) -> float:
+        """Milliseconds that attempts took."""
+        return fsum(self._upstream_ms)
+
+    @property
+    def waited_ms(self) -> float:
+        """Milliseconds between attempts."""
+        return fsum(self._waited_ms)
+
+    @property
+    def partial(self) -> str | None:
+        """The text of the last attempt where it did not become a reply."""
+        last = self._last(Replied, AttemptFailed, CutOff)
+        return None if last is None or isinstance(last.outcome, Replied) else last.outcome.partial or None
+
+    @property
+    def spoke(self) -> tuple[str, str] | None:
+        """Provider and model of the last text, whole or partial."""
+        last = self._last(Replied, AttemptFailed, CutOff, with_text=True)
+        if last is None:
+            return None
+        model = last.outcome.reply.model if isinstance(last.outcome, Replied) else last.candidate.model
+        return last.candidate.provider, model
+
+    @property
+    def answered(self) -> tuple[Reply, Candidate] | None:
+        """The last whole reply, and who gave it."""
+        last = self._last(Replied)
+        return (last.outcome.reply, last.candidate) if last and isinstance(last.outcome, Replied) else None
 
     @property
     def tool_rounds(self) -> int:
@@ -54,21 +101,17 @@ class Tally:
         assert isinstance(outcome, Replied | AttemptFailed | CutOff)  # noqa: S101 - what an attempt can come to
         usage = outcome.reply.usage if isinstance(outcome, Replied) else outcome.usage
         self.last_at = max(self.last_at, row.at)
-        self.upstream_ms += outcome.duration_ms
+        self._upstream_ms.append(outcome.duration_ms)
         self.fallback_attempts += number > 0 and not _refused(outcome)
         self._count(usage, candidate.price)
-        self.partial = None if isinstance(outcome, Replied) else outcome.partial or None
-        if self.partial is not None:
-            self.spoke = (candidate.provider, candidate.model)
+        self._said.append(_Said(row.at, row.key, candidate, outcome))
         if isinstance(outcome, Replied):
-            self.spoke = (candidate.provider, outcome.reply.model)
-            self.reply, self.withheld, self.way = outcome.reply, candidate.withheld, candidate.way
             self._slots[_path(row.key)] = [CallSlot(call) for call in outcome.reply.tool_calls]
 
     def waited(self, row: Row, seconds: float) -> None:
         """Counts a wait between two attempts."""
         self.last_at = max(self.last_at, row.at)
-        self.waited_ms += seconds * 1000
+        self._waited_ms.append(seconds * 1000)
 
     def tool(self, row: Row, slot: CallSlot, *, round_key: str) -> None:
         """Counts one attempt at a tool call."""
@@ -107,7 +150,18 @@ class Tally:
             self.usage = usage if self.usage is NO_USAGE else self.usage + usage
         if price is not None:
             self.priced = True
-            self.cost += (usage.input_tokens * price[0] + usage.output_tokens * price[1]) / 1_000_000
+            self._costs.append((usage.input_tokens * price[0] + usage.output_tokens * price[1]) / 1_000_000)
+
+    def _last(self, *kinds: type[Replied | AttemptFailed | CutOff], with_text: bool = False) -> _Said | None:
+        """The last attempt that came to one of these, and with text where that is asked for."""
+        fitting = (
+            said
+            for said in self._said
+            if isinstance(said.outcome, kinds)
+            and not (with_text and not isinstance(said.outcome, Replied) and not said.outcome.partial)
+            and not (self.unheard and said.key.startswith(self.unheard))
+        )
+        return max(fitting, key=lambda said: (said.at, _path(said.key)), default=None)
 
 
 def _refused(outcome: Replied | AttemptFailed | CutOff) -> bool:

@@ -111,6 +111,7 @@ class LimitSettings(_Table):
     upstream_bytes: Positive = 32 * _MIB
     upstream_line_bytes: Positive = 4 * _MIB
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    replicas: Annotated[int, Field(ge=1, le=100)] = 16
     timeout: Seconds = 600
 
 

@@ -15,7 +15,7 @@ CONTRACT = {
     "fallback.transition": "from_state to_state fsm_event provider model retry_count reason segment",
     "stage.end": "stage duration_ms outcome",
     "inference.start": "segment message_count tool_defs_count schema_present grammar_present "
-    "temperature provider model",
+    "temperature provider model replica",
     "inference.delta": "segment offset text reasoning value",
     "inference.retracted": "segment",
     "inference.end": "segment duration_ms tokens_in tokens_out finish_reason tool_call_count",
@@ -23,6 +23,8 @@ CONTRACT = {
     "tool.end": "tool_name tool_call_id duration_ms success error_code",
     "constraint.repaired": "attempt repairs",
     "validation.end": "attempt valid errors warnings",
+    "vote.cast": "replica status error_code",
+    "vote.decided": "replicas voted failed stopped_early votes confidence replica error_code",
     "execution.suspended": "suspensions response",
     "execution.completed": "response",
     "execution.failed": "response",

@@ -25,6 +25,7 @@ from app.domain.lifecycle import Mode, State
 from app.entrypoints.cli.commands import Wiring, command_line
 from app.entrypoints.cli.exits import EXIT_CODES
 from app.settings import Settings
+from tests.support.examples import EVENTS
 
 CORRELATION = CorrelationContext("r-1", None, "0" * 32, "0" * 16, None)
 ONE_OF_EACH = [next(row.code for row in TAXONOMY.values() if row.category is category) for category in Category]
@@ -153,6 +154,11 @@ class TestExecute:
         assert [line[2] for line in lines] == [item.event.type for item in items]
         assert [line[0] for line in lines] == ["0.000", "0.250", "0.500", "1.000"]
         assert "primary gpt-4o-mini" in result.stderr
+
+    def test_every_event_has_a_line(self) -> None:
+        items: list[Recorded | Live] = [recorded(event, 100.0) for event in EVENTS]
+        result = StagedService(items=items).run("execute", "hello")
+        assert [line.split()[2] for line in result.stderr.splitlines()] == [event.type for event in EVENTS]
 
     def test_json_is_the_whole_response_and_all_of_standard_output(self) -> None:
         result = StagedService(items=[recorded(events.StageEnd("AuthResolve", 0.1, "ok"))]).run(

@@ -20,6 +20,7 @@ from app.domain.effects import (
     Bounds,
     Candidate,
     CutOff,
+    Decided,
     Header,
     Offered,
     Prepared,
@@ -91,6 +92,7 @@ OUTCOMES: Sequence[Any] = (
         stages=(StageTrace("x", 1.0, "error"),),
     ),
     CutOff(duration_ms=7.0, usage=USAGE, partial="tw"),
+    Decided((0, 2)),
     Stopped(Code.CANCELLED_SIGNAL, "cancelled"),
 )
 
@@ -185,6 +187,8 @@ EVENTS: Sequence[Event] = (
     TOOL_ENDED,
     events.ConstraintRepaired(1, ({"action": "quotes_added", "path": "$.city", "times": 2},)),
     events.ValidationEnd(2, valid=False, errors=({"path": "$", "message": "is no object"},), warnings=()),
+    events.VoteCast(1, "failed", Code.CONSTRAINT_JSON_INVALID),
+    events.VoteDecided(5, 3, 1, True, 3, 0.6, 0, None),
     SUSPENDED,
     COMPLETED,
     FAILED,

@@ -40,6 +40,15 @@ def _tool_ended(event: events.ToolEnd) -> str:
     return f"{event.tool_name}  {event.error_code or 'ok'}  {event.duration_ms:.1f} ms"
 
 
+def _judged(event: events.ValidationEnd) -> str:
+    return f"{'valid' if event.valid else 'not valid'}  {len(event.errors)} errors, {len(event.warnings)} warnings"
+
+
+def _voted(event: events.VoteDecided) -> str:
+    outcome = event.error_code or f"{event.votes} votes of {event.replicas}"
+    return f"{outcome}{'  stopped early' if event.stopped_early else ''}"
+
+
 def _ended(event: events.Terminal) -> str:
     usage = event.response.token_usage
     return f"{event.response.state}  {usage.total_tokens} tokens{' (estimated)' if usage.estimated else ''}"
@@ -61,6 +70,10 @@ _LOOKS: Mapping[type[Any], _Look] = MappingProxyType(
         events.InferenceEnd: _Look("blue", _inference_ended),
         events.ToolStart: _Look("magenta", lambda event: f"{event.tool_name}"),
         events.ToolEnd: _Look("magenta", _tool_ended),
+        events.ConstraintRepaired: _Look("yellow", lambda event: f"{len(event.repairs)} repairs"),
+        events.ValidationEnd: _Look("cyan", _judged),
+        events.VoteCast: _Look("cyan", lambda event: f"replica {event.replica}  {event.error_code or event.status}"),
+        events.VoteDecided: _Look("cyan", _voted),
         events.ExecutionSuspended: _Look("yellow", lambda event: f"{len(event.suspensions)} open questions"),
         events.ExecutionCompleted: _Look("green", _ended),
         events.ExecutionFailed: _Look("red", _ended),

@@ -24,7 +24,16 @@ import orjson
 from pydantic import BaseModel
 from starlette.types import Message, Receive, Scope, Send
 
-from app.domain.events import CorrelationContext, Event, InferenceDelta, Live, Recorded, timestamp
+from app.domain.events import (
+    FIELDS,
+    CorrelationContext,
+    Event,
+    InferenceDelta,
+    InferenceStart,
+    Live,
+    Recorded,
+    timestamp,
+)
 from app.entrypoints.http.correlation import Correlation
 from app.entrypoints.http.limits import cut_off, room_of
 from app.orchestration.facade import Running
@@ -173,11 +182,13 @@ class Frames:
 
 
 def _fields(event: Event | InferenceDelta) -> bytes:
-    """The event's own fields as the rest of an object; a delta has only what it says."""
+    """The event's own fields as the rest of an object; what a delta, or a start without a replica, lacks is absent."""
     if isinstance(event, InferenceDelta):
         said = {"text": event.text, "reasoning": event.reasoning, "value": event.value}
         told = {name: value for name, value in said.items() if value is not None}
         return orjson.dumps({"segment": event.segment, "offset": event.offset, **told})[1:]
+    if isinstance(event, InferenceStart) and event.replica is None:
+        return orjson.dumps({name: getattr(event, name) for name in FIELDS[InferenceStart] if name != "replica"})[1:]
     return orjson.dumps(event, default=_value)[1:]
 
 

@@ -20,11 +20,12 @@ VERSION = 1
 TEMPERATURE = 0.3
 
 
-async def specialized_loop(run: Run) -> Produced:
-    """The answer that keeps the request's contract, within `attempts`.
+async def specialized_loop(run: Run, attempts: int | None = None) -> Produced:
+    """The answer that keeps the request's contract, within `attempts`, else those in force.
 
     Raises: InferenceFailure; ConstraintFailure or ValidationFailure of the last attempt, whose answer is the draft.
     """
+    most = run.prepared.bounds.attempts if attempts is None else attempts
     contract = Contract(run.request.output)
     added = run.prepared.messages
     if run.request.tools:
@@ -41,7 +42,7 @@ async def specialized_loop(run: Run) -> Produced:
         if judged.failure is None:
             return judged.produced
         run.draft(judged.produced)
-        if attempt == run.prepared.bounds.attempts:
+        if attempt == most:
             raise judged.failure
         run.enter(State.EXECUTE, judged.failure.code.lower())
         added = (_user(PromptId.STRUCTURED_VIOLATIONS_USER, StructuredViolationsInput.of(judged.violations)),)

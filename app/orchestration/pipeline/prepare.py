@@ -44,7 +44,7 @@ def prepare(
     request: SystemRequest, world: World, *, bounds: Bounds, currency: str, stages: Stages
 ) -> Prepared | Refused:
     """What the execution begins with, or why it cannot begin."""
-    engines = world.catalogue.resolve(request.model)
+    engines = world.catalogue.asked(request)
     try:
         history = stages.run("HistorySanitize", lambda: history_sanitize(request.messages))
         requested = request.tools if request.mode in OFFERED_ALL or request.tools is not None else ()

@@ -1,5 +1,6 @@
 """An event on the wire is the contract's section 5."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -66,6 +67,8 @@ def test_a_field_that_is_none_is_shown_as_null() -> None:
     assert recorded(ToolEnd("roll_dice", "call-1", 0.5, success=True, error_code=None))["error_code"] is None
     start = InferenceStart("0/0", 1, 0, False, False, None, "primary", "m")
     assert recorded(start)["temperature"] is None
+    assert "replica" not in recorded(start)
+    assert recorded(replace(start, replica=0))["replica"] == 0
 
 
 def test_machine_states_and_events_are_upper_case_on_the_shown() -> None:

@@ -1,0 +1,84 @@
+"""Mode redundant over HTTP: what is refused before anything runs, and a vote of scripted answers."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
+
+OUTPUT = {"schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
+
+
+def asking(output: Any = None, **redundancy: Any) -> bytes:
+    return chat("Which city?", mode="redundant", output=OUTPUT if output is None else output, redundancy=redundancy)
+
+
+def scripted(directory: Path) -> dict[str, Any]:
+    """The configuration of an engine that names the same city three times."""
+    script = directory / "replies.json"
+    script.write_bytes(orjson.dumps([{"text": '{"city": "Ulm"}'}] * 3))
+    return {"scripted": {"model": f"scripted://{script}"}}
+
+
+async def test_a_vote_is_held_and_shown(tmp_path: Path) -> None:
+    async with portico(engines=scripted(tmp_path)) as (served, _):
+        answer = await served.post(asking(n=3, early_stop=False))
+    assert (answer.status, answer.json["state"]) == (200, "COMPLETE")
+    assert (answer.json["confidence"], answer.json["confidence_source"]) == (1.0, "voting")
+    assert answer.json["structured_output"] == answer.json["vote"]["candidates"][0]["value"] == {"city": "Ulm"}
+    assert answer.json["vote"]["tally"][0]["votes"] == 3
+    assert answer.json["vote"]["stopped_early"] is False
+
+
+async def test_a_vote_is_told_as_events_and_the_replicas_are_numbered(tmp_path: Path) -> None:
+    async with portico(engines=scripted(tmp_path)) as (served, _):
+        voted = events(await served.post(asking(n=2, early_stop=False), EVENTS))
+        plain = events(await served.post(chat("Hello"), EVENTS))
+    assert [event["replica"] for event in voted if event["type"] == "inference.start"] == [0, 1]
+    assert [event["status"] for event in voted if event["type"] == "vote.cast"] == ["voted", "voted"]
+    (decided,) = [event for event in voted if event["type"] == "vote.decided"]
+    assert (decided["votes"], decided["confidence"], decided["error_code"]) == (2, 1.0, None)
+    assert all("replica" not in event for event in plain)
+
+
+@pytest.mark.parametrize(
+    ("redundancy", "fields"),
+    [
+        ({"n": 17}, ["redundancy.n"]),
+        ({"n": 2, "quorum": 3}, ["redundancy.quorum"]),
+        ({"n": 2, "models": ["rehearsal"]}, ["redundancy.models"]),
+        ({"models": ["rehearsal", "rehearsal"]}, ["redundancy.models"]),
+        ({"n": 2, "models": ["rehearsal", "secret-1"]}, ["redundancy.models.1"]),
+        ({"n": 17, "quorum": 18, "models": []}, ["redundancy.n", "redundancy.quorum", "redundancy.models"]),
+    ],
+)
+async def test_options_that_cannot_hold_are_refused_by_field(redundancy: dict[str, Any], fields: list[str]) -> None:
+    async with portico() as (served, _):
+        answer = await served.post(asking(**redundancy))
+    assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
+    assert [error["field"] for error in answer.json["details"]["errors"]] == fields
+    assert "secret-1" not in answer.body.decode()
+
+
+async def test_the_most_replicas_are_configured(tmp_path: Path) -> None:
+    async with portico(limits={"replicas": 2}, engines=scripted(tmp_path)) as (served, _):
+        assert (await served.post(asking(n=2))).status == 200
+        answer = await served.post(asking())
+    assert (answer.status, answer.json["details"]["errors"][0]["field"]) == (422, "redundancy.n")
+
+
+@pytest.mark.parametrize("output", [{}, {"grammar": 'root ::= "yes"'}])
+async def test_a_schema_is_required(output: dict[str, Any]) -> None:
+    async with portico() as (served, _):
+        answer = await served.post(asking(output))
+    assert (answer.status, answer.json["code"]) == (422, "CONFIG_SCHEMA_REQUIRED")
+
+
+@pytest.mark.parametrize("mode", ["chat", "structured"])
+async def test_other_modes_take_no_redundancy(mode: str) -> None:
+    output = OUTPUT if mode == "structured" else {}
+    async with portico() as (served, _):
+        answer = await served.post(chat("Hello", mode=mode, output=output, redundancy={"n": 3}))
+    assert (answer.status, answer.json["details"]["errors"][0]["field"]) == (422, "redundancy")

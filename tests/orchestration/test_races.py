@@ -1,0 +1,160 @@
+"""A gather that need not wait for all: what counts is recorded first, and the law of the journal holds."""
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import anyio
+import pytest
+
+from app.domain.effects import CutOff, Decided, Row
+from app.domain.failures import Code, Failure, OrchestrationFailure
+from app.domain.lifecycle import TERMINAL, State
+from app.orchestration.patterns.agent_loop import agent_loop
+from app.orchestration.run import Run
+from app.orchestration.story import live
+from app.ports import Record
+from tests.orchestration.test_record_and_replay import (
+    TERMINAL_TYPES,
+    cancel_after,
+    check_recovery,
+    committing,
+    is_a_whole_log,
+    open_starts,
+)
+from tests.support.chaos import Acts, chaos
+from tests.support.virtual_time import VirtualClock
+from tests.support.world import ask, scripted, settled, stage, tell_again
+
+
+def enough(many: int) -> Any:
+    def until(finished: Mapping[int, Any]) -> bool:
+        return len(finished) >= many
+
+    return until
+
+
+def told(each: object) -> str:
+    return each.code if isinstance(each, Failure) else str(each)
+
+
+async def infer(run: Run) -> str:
+    return (await run.infer(run.prepared.messages)).text
+
+
+async def first(run: Run) -> str:
+    results = await run.gather([infer, infer, infer], until=enough(1))
+    return " ".join(f"{branch}:{told(result)}" for branch, result in results.items())
+
+
+async def inner(run: Run) -> str:
+    results = await run.gather([agent_loop, agent_loop], until=enough(1))
+    return await agent_loop(run) + " ".join(map(told, results.values()))
+
+
+async def racing(run: Run) -> str:
+    """Branches with tools, branches with races of their own, and more to do afterwards."""
+    results = await run.gather([agent_loop, inner, agent_loop, inner], until=enough(2))
+    plain = await run.gather([agent_loop, inner])
+    every = await run.gather([infer, agent_loop], until=enough(2))
+    said = [f"{branch}:{told(each)}" for branch, each in results.items()]
+    return await infer(run) + " ".join([*said, *map(told, plain), *map(told, every.values())])
+
+
+async def test_the_first_that_is_enough_counts_and_the_others_are_cut_off(clock: VirtualClock) -> None:
+    began = clock.monotonic()
+    engine = scripted(clock, "a", {"text": "x", "delay": 3}, {"text": "y", "delay": 1}, {"text": "z", "delay": 2})
+    response, record = await stage(clock, engine).run(ask(), first)
+    assert response.content == "1:y"
+    assert clock.monotonic() - began == pytest.approx(1)
+    assert list(record.rows) == ["prepare", *(f"0/{each}/0" for each in range(3)), "0/1/0/0", "0", "0/0/0/0", "0/2/0/0"]
+    assert record.rows["0"].outcome == Decided((1,))
+    assert {type(record.rows[key].outcome) for key in ("0/0/0/0", "0/2/0/0")} == {CutOff}
+    assert open_starts(record.events) == []
+    assert tell_again(record, first) == len(record.rows)
+
+
+async def test_a_crash_between_the_decision_and_the_cuts_is_finished_in_the_same_way(clock: VirtualClock) -> None:
+    engine = scripted(clock, "a", {"text": "x", "delay": 3}, {"text": "y", "delay": 1}, {"text": "z", "delay": 2})
+    here = stage(clock, engine)
+    _, record = await here.run(ask(), first)
+    keys = list(record.rows)
+    kept = keys[: keys.index("0") + 1]
+    last = next(item for item in record.events if item.anchor == "0/0/0/0" and item.event.type == "inference.end")
+    crashed = Record(record.header, {key: record.rows[key] for key in kept}, record.events[: last.sequence_number - 1])
+    response, after = await stage(clock, scripted(clock, "a")).recover(crashed, first)
+    assert response.content == "1:y"
+    assert {type(after.rows[key].outcome) for key in ("0/0/0/0", "0/2/0/0")} == {CutOff}
+    assert is_a_whole_log(after)
+    assert open_starts(after.events) == []
+    assert tell_again(after, first) == len(after.rows)
+
+
+async def test_a_question_of_a_branch_that_did_not_count_is_not_asked_any_more(clock: VirtualClock) -> None:
+    async def gate(run: Run) -> str:
+        return str(await run.suspend("?", "gate"))
+
+    async def asked_or_told(run: Run) -> str:
+        return str(await run.gather([gate, infer], until=enough(1)))
+
+    response, record = await stage(clock, scripted(clock, "a", {"text": "on", "delay": 1})).run(ask(), asked_or_told)
+    assert (response.state, response.content) == (State.COMPLETE, "{1: 'on'}")
+    assert response.suspensions == []
+    assert tell_again(record, asked_or_told) == len(record.rows)
+
+
+@pytest.mark.parametrize("counted", [(0,), (0, 1), ()])
+async def test_another_decision_than_the_recorded_one_diverges(counted: tuple[int, ...], clock: VirtualClock) -> None:
+    engine = scripted(clock, "a", {"text": "x", "delay": 3}, {"text": "y", "delay": 1}, {"text": "z", "delay": 2})
+    _, record = await stage(clock, engine).run(ask(), first)
+    forged = Row("0", record.rows["0"].fingerprint, Decided(counted), record.rows["0"].at)
+    with pytest.raises(OrchestrationFailure) as caught:
+        tell_again(Record(record.header, {**record.rows, "0": forged}, record.events), first)
+    assert caught.value.code is Code.ORCHESTRATION_REPLAY_DIVERGED
+
+
+async def test_a_divergence_within_a_branch_that_did_not_count_is_found(clock: VirtualClock) -> None:
+    engine = scripted(clock, "a", {"text": "x", "delay": 3}, {"text": "y", "delay": 1}, {"text": "z", "delay": 2})
+    _, record = await stage(clock, engine).run(ask(), first)
+    changed = Row("0/0/0", "another", record.rows["0/0/0"].outcome, record.rows["0/0/0"].at)
+    with pytest.raises(OrchestrationFailure) as caught:
+        tell_again(Record(record.header, {**record.rows, "0/0/0": changed}, record.events), first)
+    assert caught.value.code is Code.ORCHESTRATION_REPLAY_DIVERGED
+
+
+@pytest.mark.parametrize("seed", range(100))
+async def test_random_races_replay_offline_identically(clock: VirtualClock, seed: int) -> None:
+    response, record = await chaos(clock, seed, Acts(), tool_rounds=3).run(ask(), racing)
+    assert response.state in TERMINAL | {State.SUSPENDED}
+    assert is_a_whole_log(record)
+    assert open_starts(record.events) == []
+    assert tell_again(record, racing) == len(record.rows)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_crash_after_any_commit_of_a_race_never_acts_twice_and_loses_no_event(
+    clock: VirtualClock, seed: int
+) -> None:
+    acts = Acts()
+    here = committing(clock, seed, acts)
+    await here.run(ask(), racing)
+    commits = here.journal.commits
+    for number, (record, _) in enumerate(commits):
+        if record.events and record.events[-1].event.type in TERMINAL_TYPES | {"execution.suspended"}:
+            continue
+        await check_recovery(clock, seed, record, acts.done[: commits[number + 1][1]], racing)
+
+
+@pytest.mark.parametrize("block", range(4))
+async def test_random_cancels_of_races_leave_every_start_with_its_end(clock: VirtualClock, block: int) -> None:
+    for seed in range(block * 50, block * 50 + 50):
+        here = chaos(clock, seed, Acts(), tool_rounds=3)
+        execution = here.execution(ask())
+        async with anyio.create_task_group() as group:
+            group.start_soon(cancel_after, clock, Random(seed).random() * 12, execution)
+            await live(execution, here.story(execution, racing), seconds=600)
+        record = here.record(execution)
+        assert is_a_whole_log(record)
+        assert open_starts(record.events) == []
+        assert settled(execution).state in TERMINAL
+        assert tell_again(record, racing) == len(record.rows)
