@@ -80,6 +80,8 @@ class LogSink:
         if self._verbose:
             for item in items:
                 self._tell(execution_id, item)
+        elif type(items[0]) is Live:
+            return
         for item in items:
             handler = self._handlers.get(type(item.event))
             if handler is not None:

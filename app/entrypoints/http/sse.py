@@ -184,9 +184,13 @@ class Frames:
 def _fields(event: Event | InferenceDelta) -> bytes:
     """The event's own fields as the rest of an object; what a delta, or a start without a replica, lacks is absent."""
     if isinstance(event, InferenceDelta):
-        said = {"text": event.text, "reasoning": event.reasoning, "value": event.value}
-        told = {name: value for name, value in said.items() if value is not None}
-        return orjson.dumps({"segment": event.segment, "offset": event.offset, **told})[1:]
+        if event.text is not None:
+            told = {"segment": event.segment, "offset": event.offset, "text": event.text}
+        elif event.reasoning is not None:
+            told = {"segment": event.segment, "offset": event.offset, "reasoning": event.reasoning}
+        else:
+            told = {"segment": event.segment, "offset": event.offset, "value": event.value}
+        return orjson.dumps(told)[1:]
     if isinstance(event, InferenceStart) and event.replica is None:
         return orjson.dumps({name: getattr(event, name) for name in FIELDS[InferenceStart] if name != "replica"})[1:]
     return orjson.dumps(event, default=_value)[1:]
