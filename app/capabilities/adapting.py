@@ -42,7 +42,10 @@ def adapted(call: EngineCall, profile: EngineProfile) -> EngineCall:
     hints = call.hints
     if not able.forced_calls and _is_forced(call):
         hints = hints.model_copy(update={"tool_choice": None})
-    return replace(call, messages=messages, tools=call.tools if able.tools else (), hints=hints)
+    tools = call.tools if able.tools else ()
+    if messages is call.messages and tools is call.tools and hints is call.hints:
+        return call
+    return replace(call, messages=messages, tools=tools, hints=hints)
 
 
 def left_out(call: EngineCall, profile: EngineProfile) -> tuple[str, ...]:

@@ -132,13 +132,14 @@ class Admission:
 def _of_later_versions(request: SystemRequest) -> Iterator[Fault]:
     if request.mode not in _MODES:
         yield "mode", f"{request.mode} {_NOT_YET}"
-    if request.mode is Mode.CHAT and request.output != OutputContract():
+    asked = request.model_fields_set
+    if request.mode is Mode.CHAT and "output" in asked and request.output != OutputContract():
         yield "output", f"in mode chat {_NOT_YET}"
     if request.output.semantic:
         yield "output.semantic", _NOT_YET
     if request.on_disconnect == "continue":
         yield "on_disconnect", f"continue {_NOT_YET}"
-    for field in sorted(_LATER_FIELDS & request.model_fields_set):
+    for field in sorted(_LATER_FIELDS & asked):
         if getattr(request, field) != SystemRequest.model_fields[field].get_default(call_default_factory=True):
             yield field, _NOT_YET
     for field in sorted(_LATER_LIMITS & request.limits.model_fields_set):

@@ -22,8 +22,7 @@ task group: a branch turns them into values, and `settle` raises them again once
 that is called off is not cancelled as a whole, for it may be in the midst of being retold: only what acts is.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -153,7 +152,9 @@ class Execution:
         self._begin(leaf, began=began)
         if not leaf.instant:
             self._flush()
-        return await (self._act_once(leaf) if leaf.unsafe else self._act(leaf))
+        if leaf.unsafe:
+            return await self._act_once(leaf)
+        return await (self._act_in_race(leaf) if self._races else self._act(leaf))
 
     def answer(self, question: Question, fingerprint: str) -> Row:
         """The recorded answer to the question. Raises: Suspended when there is none yet; Dropped when stopped."""
@@ -291,18 +292,6 @@ class Execution:
             if self.called_off(key):
                 scope.cancel()
 
-    @contextmanager
-    def _until_called_off(self, key: str) -> Iterator[None]:
-        """Ends what acts within when its branch is called off; outside of races there is nothing to end it."""
-        if not self._races:
-            yield
-            return
-        with anyio.CancelScope() as self._acting[key]:
-            try:
-                yield
-            finally:
-                del self._acting[key]
-
     def _run_out(self) -> None:
         self.stop(Code.CANCELLED_TIMEOUT, "the deadline passed")
 
@@ -332,15 +321,22 @@ class Execution:
 
     async def _act(self, leaf: Leaf) -> Row:
         began_at = self.world.clock.monotonic()
-        with self._until_called_off(leaf.key):
+        try:
+            outcome = await leaf.act()
+        except anyio.get_cancelled_exc_class():
+            if self._over(leaf.key):
+                ran_ms = (self.world.clock.monotonic() - began_at) * 1000
+                self._record(leaf, leaf.cut_off() if leaf.cut_off else CutOff(duration_ms=ran_ms))
+            raise
+        return self._record(leaf, outcome)
+
+    async def _act_in_race(self, leaf: Leaf) -> Row:
+        """Acts until it is done or its branch is called off."""
+        with anyio.CancelScope() as self._acting[leaf.key]:
             try:
-                outcome = await leaf.act()
-            except anyio.get_cancelled_exc_class():
-                if self._over(leaf.key):
-                    ran_ms = (self.world.clock.monotonic() - began_at) * 1000
-                    self._record(leaf, leaf.cut_off() if leaf.cut_off else CutOff(duration_ms=ran_ms))
-                raise
-            return self._record(leaf, outcome)
+                return await self._act(leaf)
+            finally:
+                del self._acting[leaf.key]
         raise Dropped
 
     async def _act_once(self, leaf: Leaf) -> Row:
