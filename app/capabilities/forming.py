@@ -56,12 +56,14 @@ def asked_for(call: EngineCall, way: Way | None) -> EngineCall:
 
 def handed_in(reply: Reply, way: Way | None) -> Reply:
     """The reply with what was submitted as its text."""
-    submitted = [call for call in reply.tool_calls if call.name == SUBMIT]
-    if way is not Way.SUBMIT or not submitted:
+    if way is not Way.SUBMIT:
+        return reply
+    submitted = next((call for call in reply.tool_calls if call.name == SUBMIT), None)
+    if submitted is None:
         return reply
     ending = "length" if reply.finish_reason == "length" else "stop"
     kept = tuple(block for block in reply.kept if "call" not in block)
-    return replace(reply, text=_text_of(submitted[0]), tool_calls=(), finish_reason=ending, kept=kept)
+    return replace(reply, text=_text_of(submitted), tool_calls=(), finish_reason=ending, kept=kept)
 
 
 def _is_of_objects(schema: Mapping[str, Any]) -> bool:

@@ -13,7 +13,8 @@ import orjson
 from app.adapters.engines.anthropic_errors import UNNUMBERED, error_of, reason_of
 from app.adapters.engines.anthropic_request import COUNTED, asked
 from app.adapters.engines.anthropic_turns import PLACE
-from app.adapters.engines.dialect import CallPiece, Delta, Encoded, KeptPiece, loads, malformed
+from app.adapters.engines.dialect import CallPiece, Delta, Encoded, KeptPiece, malformed
+from app.adapters.engines.values import loaded, mapping_of, text_of
 from app.domain.boundary import TokenUsage
 from app.domain.effects import EngineCall, Reason
 from app.ports import EngineFault, EngineProfile
@@ -55,18 +56,18 @@ class Messages:
 
     def decode(self, body: bytes) -> Delta:
         reply = _parsed(body)
-        content, finish = reply.get("content"), _text(reply.get("stop_reason")) or None
+        content, finish = reply.get("content"), text_of(reply.get("stop_reason")) or None
         if not isinstance(content, list):
             raise malformed("the reply's content is not a list")
-        blocks = [_mapping(block) for block in content]
+        blocks = [mapping_of(block) for block in content]
         if blocks and blocks[-1].get("type") == "tool_use" and FINISHES.get(finish or "") == "length":
             raise malformed("the reply was cut within a tool call")
         said = _joined([_block(number, block) for number, block in enumerate(blocks)])
-        return said._replace(finish=finish, usage=_usage(reply), model=_text(reply.get("model")))
+        return said._replace(finish=finish, usage=_usage(reply), model=text_of(reply.get("model")))
 
     def decode_chunk(self, data: bytes) -> Delta:
         event = _parsed(data)
-        read = EVENTS.get(_text(event.get("type")))
+        read = EVENTS.get(text_of(event.get("type")))
         return read(event) if read else Delta()
 
     def decode_count(self, body: bytes) -> int:
@@ -82,11 +83,7 @@ class Messages:
 
 def _parsed(data: bytes) -> dict[str, Any]:
     """The JSON object of a reply or event. Raises: EngineFault, also when it reports an error."""
-    try:
-        reply = loads(data)
-    except ValueError as cause:
-        raise malformed("the reply is not JSON") from cause
-    reply = _mapping(reply)
+    reply = mapping_of(loaded(data))
     if reply.get("type") == "error" or reply.get("error"):
         reason = reason_of(UNNUMBERED, reply.get("error"))
         raise EngineFault(reason, "the provider reported an error in its reply")
@@ -94,12 +91,12 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def _started(event: Mapping[str, Any]) -> Delta:
-    message = _mapping(event.get("message"))
-    return Delta(usage=_usage(message), model=_text(message.get("model")))
+    message = mapping_of(event.get("message"))
+    return Delta(usage=_usage(message), model=text_of(message.get("model")))
 
 
 def _block_started(event: Mapping[str, Any]) -> Delta:
-    return _block(_number(event), _mapping(event.get("content_block")))
+    return _block(_number(event), mapping_of(event.get("content_block")))
 
 
 def _block(number: int, block: Mapping[str, Any]) -> Delta:
@@ -107,14 +104,16 @@ def _block(number: int, block: Mapping[str, Any]) -> Delta:
 
     Any other block may be a tool that the provider runs itself, whose arguments then come as those of a call do.
     """
-    match _text(block.get("type")):
+    match text_of(block.get("type")):
         case "text":
-            return Delta(text=_text(block.get("text")))
+            return Delta(text=text_of(block.get("text")))
         case "tool_use":
-            piece = CallPiece(number, _text(block.get("id")), _text(block.get("name")), _arguments(block.get("input")))
+            piece = CallPiece(
+                number, text_of(block.get("id")), text_of(block.get("name")), _arguments(block.get("input"))
+            )
             return Delta(calls=(piece,))
         case "thinking" | "redacted_thinking":
-            return Delta(reasoning=_text(block.get("thinking")), kept=(KeptPiece(number, _kept(block, number)),))
+            return Delta(reasoning=text_of(block.get("thinking")), kept=(KeptPiece(number, _kept(block, number)),))
         case _:
             return Delta(calls=(CallPiece(number, "", "", "", elsewhere=True),))
 
@@ -122,29 +121,29 @@ def _block(number: int, block: Mapping[str, Any]) -> Delta:
 def _kept(thought: Mapping[str, Any], number: int) -> dict[str, Any]:
     """A thought as it will be told again: all its text, signed or sealed, and where it stood."""
     for member in SIGNED:
-        _text(thought.get(member))
+        text_of(thought.get(member))
     kept: dict[str, Any] = {key: value for key, value in thought.items() if isinstance(value, str)}
     return kept | {PLACE: number} if number else kept
 
 
 def _block_went_on(event: Mapping[str, Any]) -> Delta:
-    delta = _mapping(event.get("delta"))
-    match _text(delta.get("type")):
+    delta = mapping_of(event.get("delta"))
+    match text_of(delta.get("type")):
         case "text_delta":
-            return Delta(text=_text(delta.get("text")))
+            return Delta(text=text_of(delta.get("text")))
         case "input_json_delta":
-            return Delta(calls=(CallPiece(_number(event), "", "", _text(delta.get("partial_json"))),))
+            return Delta(calls=(CallPiece(_number(event), "", "", text_of(delta.get("partial_json"))),))
         case "thinking_delta":
-            thinking = _text(delta.get("thinking"))
+            thinking = text_of(delta.get("thinking"))
             return Delta(reasoning=thinking, kept=(KeptPiece(_number(event), {"thinking": thinking}),))
         case "signature_delta":
-            return Delta(kept=(KeptPiece(_number(event), {"signature": _text(delta.get("signature"))}),))
+            return Delta(kept=(KeptPiece(_number(event), {"signature": text_of(delta.get("signature"))}),))
         case _:
             return Delta()
 
 
 def _ended(event: Mapping[str, Any]) -> Delta:
-    finish = _text(_mapping(event.get("delta")).get("stop_reason")) or None
+    finish = text_of(mapping_of(event.get("delta")).get("stop_reason")) or None
     return Delta(finish=finish, unclosed=True, usage=_usage(event))
 
 
@@ -209,17 +208,3 @@ def _number(event: Mapping[str, Any]) -> int:
     if type(number) is not int or number < 0:
         raise malformed("the stream holds a block without its number")
     return number
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise malformed("the reply holds something else where text belongs")
-    return value
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise malformed("the reply holds something else where an object belongs")
-    return value

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import orjson
 
-from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, loads, malformed
+from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, malformed
 from app.adapters.engines.gemini_errors import reason_of, status_of
+from app.adapters.engines.values import count_of, list_of, loaded, mapping_of, text_of
 from app.domain.boundary import TokenUsage
 from app.domain.effects import Reason
 from app.ports import EngineFault
@@ -53,7 +54,7 @@ def chunk(data: bytes) -> Delta:
 
 def vectors(body: bytes) -> list[list[float]]:
     """The vectors of a batch. Raises: EngineFault."""
-    return [_vector(_mapping(embedding)) for embedding in _list(_parsed(body).get("embeddings"))]
+    return [_vector(mapping_of(embedding)) for embedding in list_of(_parsed(body).get("embeddings"))]
 
 
 def tokens(body: bytes) -> int:
@@ -68,11 +69,8 @@ def _parsed(data: bytes) -> dict[str, Any]:
     """The JSON object of a reply or chunk, which may be the only one of a list. Raises: EngineFault, also when it
     reports an error.
     """
-    try:
-        reply = loads(data)
-    except ValueError as cause:
-        raise malformed("the reply is not JSON") from cause
-    reply = _mapping(reply[0] if isinstance(reply, list) and len(reply) == 1 else reply)
+    reply = loaded(data)
+    reply = mapping_of(reply[0] if isinstance(reply, list) and len(reply) == 1 else reply)
     error = reply.get("error")
     if error:
         raise EngineFault(reason_of(status_of(error), error), "the provider reported an error in its reply")
@@ -81,19 +79,19 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 def _delta(reply: Mapping[str, Any], *, unfinished: str | None) -> Delta:
     """`unfinished` is the ending of a candidate that names none."""
-    usage, model = _usage(reply.get("usageMetadata")), _text(reply.get("modelVersion"))
-    blocked = _text(_mapping(reply.get("promptFeedback") or {}).get("blockReason"))
+    usage, model = _usage(reply.get("usageMetadata")), text_of(reply.get("modelVersion"))
+    blocked = text_of(mapping_of(reply.get("promptFeedback") or {}).get("blockReason"))
     if blocked:
         return Delta(finish=blocked, refused=True, usage=usage, model=model)
-    candidate = _first(_list(reply.get("candidates")))
+    candidate = _first(list_of(reply.get("candidates")))
     if candidate is None:
         return Delta(usage=usage, model=model)
-    content = _mapping(candidate.get("content") or {})
-    parts = [_mapping(part) for part in _list(content.get("parts"))]
-    finish = _text(candidate.get("finishReason"))
+    content = mapping_of(candidate.get("content") or {})
+    parts = [mapping_of(part) for part in list_of(content.get("parts"))]
+    finish = text_of(candidate.get("finishReason"))
     return Delta(
-        text="".join(_text(part.get("text")) for part in parts if not part.get("thought")),
-        reasoning="".join(_text(part.get("text")) for part in parts if part.get("thought")),
+        text="".join(text_of(part.get("text")) for part in parts if not part.get("thought")),
+        reasoning="".join(text_of(part.get("text")) for part in parts if part.get("thought")),
         calls=tuple(_piece(part) for part in parts if "functionCall" in part),
         finish=unfinished if finish in UNFINISHED else finish,
         usage=usage,
@@ -104,17 +102,17 @@ def _delta(reply: Mapping[str, Any], *, unfinished: str | None) -> Delta:
 
 def _first(candidates: list[Any]) -> dict[str, Any] | None:
     """The only candidate we ask for; None where there is none or where it is another."""
-    candidate = _mapping(candidates[0]) if candidates else None
+    candidate = mapping_of(candidates[0]) if candidates else None
     return None if candidate is None or candidate.get("index") else candidate
 
 
 def _piece(part: Mapping[str, Any]) -> CallPiece:
-    call = _mapping(part["functionCall"])
-    name, call_id, arguments = _text(call.get("name")), _text(call.get("id")), call.get("args")
+    call = mapping_of(part["functionCall"])
+    name, call_id, arguments = text_of(call.get("name")), text_of(call.get("id")), call.get("args")
     if not name:
         raise malformed("the reply holds a tool call without a name")
     text = "{}" if arguments is None else orjson.dumps(arguments).decode()
-    return CallPiece(None, call_id, name, text, _text(part.get("thoughtSignature")), whole=True)
+    return CallPiece(None, call_id, name, text, text_of(part.get("thoughtSignature")), whole=True)
 
 
 def _is_kept(part: Mapping[str, Any]) -> bool:
@@ -126,7 +124,7 @@ def _kept(part: Mapping[str, Any]) -> KeptPiece:
     """A signed text or thought as a block of `part`, to be told again so. Chunks know no numbers of parts, so it has
     one by what it holds.
     """
-    told = {"text": _text(part.get("text")), "thoughtSignature": _text(part["thoughtSignature"])}
+    told = {"text": text_of(part.get("text")), "thoughtSignature": text_of(part["thoughtSignature"])}
     number = blake2b(orjson.dumps([*told.values(), bool(part.get("thought"))]), digest_size=8).digest()
     return KeptPiece(int.from_bytes(number), {"part": told | ({"thought": True} if part.get("thought") else {})})
 
@@ -135,15 +133,15 @@ def _usage(usage: Any) -> TokenUsage | None:
     """What was used. Thoughts, and what the provider's own tools put in, are counted beside the rest."""
     if not isinstance(usage, dict):
         return None
-    read = _count(usage.get("promptTokenCount")) + _count(usage.get("toolUsePromptTokenCount"))
-    thought = _count(usage.get("thoughtsTokenCount"))
-    written = _count(usage.get("candidatesTokenCount")) + thought
+    read = count_of(usage.get("promptTokenCount")) + count_of(usage.get("toolUsePromptTokenCount"))
+    thought = count_of(usage.get("thoughtsTokenCount"))
+    written = count_of(usage.get("candidatesTokenCount")) + thought
     return TokenUsage(
         input_tokens=read,
         output_tokens=written,
         reasoning_tokens=thought,
-        cached_tokens=_count(usage.get("cachedContentTokenCount")),
-        total_tokens=_count(usage.get("totalTokenCount")) or read + written,
+        cached_tokens=count_of(usage.get("cachedContentTokenCount")),
+        total_tokens=count_of(usage.get("totalTokenCount")) or read + written,
     )
 
 
@@ -152,27 +150,3 @@ def _vector(embedding: Mapping[str, Any]) -> list[float]:
     if not isinstance(values, list) or not all(type(value) in {int, float} for value in values):
         raise malformed("the reply holds something else where a vector belongs")
     return [float(value) for value in values]
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise malformed("the reply holds something else where text belongs")
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    if value is not None and not isinstance(value, list):
-        raise malformed("the reply holds something else where a list belongs")
-    return value or []
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise malformed("the reply holds something else where an object belongs")
-    return value

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import orjson
 
-from app.adapters.engines.dialect import CallPiece, Delta, Encoded, KeptPiece, kept_of, loads, malformed
+from app.adapters.engines.dialect import CallPiece, Delta, Encoded, KeptPiece, kept_of, malformed
 from app.adapters.engines.ollama_schemas import format_of, plain
 from app.adapters.engines.statuses import reason_by_status
+from app.adapters.engines.values import count_of, loaded, mapping_of, text_of
 from app.domain.boundary import ExecutionHints, TokenUsage
 from app.domain.effects import EngineCall, Reason
 from app.domain.messages import ImagePart, Message, ToolCall
@@ -83,15 +84,15 @@ class OllamaChat:
     def decode_chunk(self, data: bytes) -> Delta:
         reply = _parsed(data)
         message = _mapping(reply.get("message"))
-        thought = _text(message.get("thinking"))
+        thought = text_of(message.get("thinking"))
         done = reply.get("done") is True
         return Delta(
-            text=_text(message.get("content")),
+            text=text_of(message.get("content")),
             reasoning=thought,
             calls=_calls(message.get("tool_calls")),
-            finish=_text(reply.get("done_reason")) or None if done else None,
+            finish=text_of(reply.get("done_reason")) or None if done else None,
             usage=_usage(reply),
-            model=_text(reply.get("model")),
+            model=text_of(reply.get("model")),
             done=done,
             kept=(KeptPiece(0, {"thinking": thought}),) if thought else (),
         )
@@ -147,7 +148,7 @@ def _messages(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
 def _message(message: Message) -> dict[str, Any]:
     """Thoughts are told again with every answer: which of them the model still needs, its own template knows."""
     body: dict[str, Any] = {"role": message.role, "content": message.text}
-    thought = "".join(_text(block.get("thinking")) for block in kept_of(message))
+    thought = "".join(text_of(block.get("thinking")) for block in kept_of(message))
     if thought:
         body["thinking"] = thought
     if not isinstance(message.content, str):
@@ -164,10 +165,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 def _parsed(data: bytes) -> dict[str, Any]:
     """The JSON object of a reply or line. Raises: EngineFault, also when it reports an error."""
-    try:
-        reply = _mapping(loads(data))
-    except ValueError as cause:
-        raise malformed("the reply is not JSON") from cause
+    reply = _mapping(loaded(data))
     if reply.get("error"):
         status = reply.get("StatusCode")
         reason = _reason(status if isinstance(status, int) else UNNUMBERED, reply["error"])
@@ -189,36 +187,20 @@ def _calls(calls: Any) -> tuple[CallPiece, ...]:
 def _piece(call: Mapping[str, Any]) -> CallPiece:
     function = _mapping(call.get("function"))
     arguments = orjson.dumps(_mapping(function.get("arguments"))).decode()
-    return CallPiece(None, _text(call.get("id")), _text(function.get("name")), arguments, whole=True)
+    return CallPiece(None, text_of(call.get("id")), text_of(function.get("name")), arguments, whole=True)
 
 
 def _usage(reply: Mapping[str, Any]) -> TokenUsage | None:
     """Told with the end. A count of nothing is left out by the server."""
     if "prompt_eval_count" not in reply and "eval_count" not in reply:
         return None
-    read, written = _count(reply.get("prompt_eval_count")), _count(reply.get("eval_count"))
+    read, written = count_of(reply.get("prompt_eval_count")), count_of(reply.get("eval_count"))
     return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0
 
 
 def _is_vector(vector: Any) -> bool:
     return isinstance(vector, list) and all(type(number) in {float, int} for number in vector)
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise malformed("the reply holds something else where text belongs")
-    return value
-
-
 def _mapping(value: Any) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise malformed("the reply holds something else where an object belongs")
-    return value
+    return {} if value is None else mapping_of(value)

@@ -8,15 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, malformed
-from app.adapters.engines.openai_values import (
-    count_of,
-    first_count,
-    mapping_of,
-    mappings_of,
-    reported,
-    tellable,
-    text_of,
-)
+from app.adapters.engines.openai_values import first_count, mappings_of, reported, tellable
+from app.adapters.engines.values import count_of, mapping_of, text_of
 from app.domain.boundary import TokenUsage
 
 CACHED: Final = ("input_tokens_details", "cached_tokens")

@@ -14,16 +14,8 @@ from typing import Any, Final
 import orjson
 
 from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, loads, malformed
-from app.adapters.engines.openai_values import (
-    count_of,
-    first_count,
-    mapping_of,
-    mappings_of,
-    parsed,
-    reported,
-    tellable,
-    text_of,
-)
+from app.adapters.engines.openai_values import first_count, mappings_of, parsed, reported, tellable
+from app.adapters.engines.values import count_of, mapping_of, text_of
 from app.domain.boundary import TokenUsage
 
 CACHED: Final = (("prompt_tokens_details", "cached_tokens"), ("prompt_cache_hit_tokens",), ("num_cached_tokens",))

@@ -3,17 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.adapters.engines.dialect import ARGUMENT_DEPTH, loads, malformed
+from app.adapters.engines.dialect import ARGUMENT_DEPTH, malformed
 from app.adapters.engines.openai_errors import reason_of, status_of
+from app.adapters.engines.values import count_of, list_of, loaded, mapping_of
 from app.ports import EngineFault
 
 
 def parsed(data: bytes) -> dict[str, Any]:
     """The JSON object of a reply or chunk. Raises: EngineFault, also when it reports an error."""
-    try:
-        reply = loads(data)
-    except ValueError as cause:
-        raise malformed("the reply is not JSON") from cause
+    reply = loaded(data)
     if not isinstance(reply, dict):
         raise malformed("the reply is not a JSON object")
     if reply.get("error"):
@@ -26,27 +24,9 @@ def reported(error: Any) -> EngineFault:
     return EngineFault(reason_of(status_of(error), error), "the provider reported an error in its reply")
 
 
-def text_of(value: Any) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise malformed("the reply holds something else where text belongs")
-    return value
-
-
-def mapping_of(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise malformed("the reply holds something else where an object belongs")
-    return value
-
-
 def mappings_of(value: Any) -> list[dict[str, Any]]:
     """The objects of a list; none where it is missing."""
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise malformed("the reply holds something else where a list belongs")
-    return [mapping_of(item) for item in value]
+    return [mapping_of(item) for item in list_of(value)]
 
 
 def tellable(value: Any, levels: int = ARGUMENT_DEPTH) -> Any:
@@ -57,11 +37,6 @@ def tellable(value: Any, levels: int = ARGUMENT_DEPTH) -> Any:
     for child in children:
         tellable(child, levels - 1)
     return value
-
-
-def count_of(value: Any) -> int:
-    """A number of tokens; what is none counts nothing, since usage is no part of the answer."""
-    return value if isinstance(value, int) and value >= 0 else 0
 
 
 def first_count(usage: Mapping[str, Any], *paths: tuple[str, ...]) -> int:

@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 
 from app.adapters.engines.anthropic import Messages
-from app.adapters.engines.dialect import Answer, Delta
+from app.adapters.engines.dialect import Delta
 from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason, Reply
+from app.domain.effects import Reason
 from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.ports import EngineFault
+from tests.adapters.engines.asking import Reader, encode, fault
 
 DIALECT = Messages()
+READER = Reader(DIALECT)
+whole, streamed = READER.whole, READER.streamed
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 SEALED = {"type": "redacted_thinking", "data": "c2VhbA=="}
 STOP = {"type": "message_stop"}
@@ -23,23 +25,6 @@ FOREIGN = [
     {"type": "something_new", "text": "no"},
     {"text": "no"},
 ]
-
-
-def encode(body: Any) -> bytes:
-    return body if isinstance(body, bytes) else json.dumps(body).encode()
-
-
-def whole(body: Any) -> Reply:
-    answer = Answer(DIALECT.finishes)
-    answer.add(DIALECT.decode(encode(body)))
-    return answer.reply("asked")
-
-
-def streamed(*events: Any) -> Reply:
-    answer = Answer(DIALECT.finishes)
-    for event in events:
-        answer.add(DIALECT.decode_chunk(encode(event)))
-    return answer.reply("asked")
 
 
 def message(*blocks: Any, stop: Any = "end_turn", **members: Any) -> dict[str, Any]:
@@ -73,12 +58,6 @@ def end(stop: Any = "end_turn", **members: Any) -> tuple[dict[str, Any], dict[st
 def written(index: int, block: dict[str, Any], *pieces: str) -> list[dict[str, Any]]:
     """The events of a call whose arguments are written in these pieces."""
     return [begin(index, block), *(more(index, "input_json_delta", partial_json=piece) for piece in pieces)]
-
-
-def fault(read: Any, *bodies: Any) -> Reason:
-    with pytest.raises(EngineFault) as caught:
-        read(*bodies)
-    return caught.value.reason
 
 
 def test_text_comes_with_the_model_that_answered_or_the_one_that_was_asked():

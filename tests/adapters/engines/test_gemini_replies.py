@@ -5,32 +5,16 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.dialect import Answer
 from app.adapters.engines.gemini import GenerateContent
 from app.adapters.engines.gemini_replies import FINISHES
 from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason, Reply
+from app.domain.effects import Reason
 from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.ports import EngineFault
+from tests.adapters.engines.asking import Reader, encode, fault
 
 DIALECT = GenerateContent()
-
-
-def encode(body: Any) -> bytes:
-    return body if isinstance(body, bytes) else json.dumps(body).encode()
-
-
-def whole(body: Any) -> Reply:
-    answer = Answer(DIALECT.finishes)
-    answer.add(DIALECT.decode(encode(body)))
-    return answer.reply("asked")
-
-
-def streamed(*chunks: Any) -> Reply:
-    answer = Answer(DIALECT.finishes)
-    for chunk in chunks:
-        answer.add(DIALECT.decode_chunk(encode(chunk)))
-    return answer.reply("asked")
+READER = Reader(DIALECT)
+whole, streamed = READER.whole, READER.streamed
 
 
 def said(*parts: Any, finish: Any = None, **members: Any) -> dict[str, Any]:
@@ -49,12 +33,6 @@ def ended(*parts: Any, **members: Any) -> dict[str, Any]:
 def calling(name: Any = "f", args: Any = None, signature: Any = None, **members: Any) -> dict[str, Any]:
     call = {"name": name, **({} if args is None else {"args": args}), **members}
     return {"functionCall": call} | ({} if signature is None else {"thoughtSignature": signature})
-
-
-def fault(read: Any, *bodies: Any) -> Reason:
-    with pytest.raises(EngineFault) as caught:
-        read(*bodies)
-    return caught.value.reason
 
 
 def test_text_comes_with_the_model_that_answered_or_the_one_that_was_asked():

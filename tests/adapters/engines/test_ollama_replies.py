@@ -1,36 +1,19 @@
 """Ollama: what is answered, whole and line by line."""
 
-import json
 from typing import Any
 
 import pytest
 
-from app.adapters.engines.dialect import Answer
 from app.adapters.engines.ollama import OllamaChat
 from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason, Reply
+from app.domain.effects import Reason
 from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.ports import EngineFault
+from tests.adapters.engines.asking import Reader, encode, fault
 
 DIALECT = OllamaChat()
+READER = Reader(DIALECT)
+whole, streamed = READER.whole, READER.streamed
 END = {"done": True, "done_reason": "stop"}
-
-
-def encode(body: Any) -> bytes:
-    return body if isinstance(body, bytes) else json.dumps(body).encode()
-
-
-def whole(body: Any) -> Reply:
-    answer = Answer(DIALECT.finishes)
-    answer.add(DIALECT.decode(encode(body)))
-    return answer.reply("asked")
-
-
-def streamed(*lines: Any) -> Reply:
-    answer = Answer(DIALECT.finishes)
-    for line in lines:
-        answer.add(DIALECT.decode_chunk(encode(line)))
-    return answer.reply("asked")
 
 
 def said(text: str = "", **members: Any) -> dict[str, Any]:
@@ -48,12 +31,6 @@ def calling(arguments: str) -> bytes:
 
 def deep(levels: int) -> str:
     return "[" * levels + "]" * levels
-
-
-def fault(read: Any, *bodies: Any) -> Reason:
-    with pytest.raises(EngineFault) as caught:
-        read(*bodies)
-    return caught.value.reason
 
 
 def test_text_comes_with_the_model_that_answered_or_the_one_that_was_asked():

@@ -8,32 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.dialect import Answer, Delta
+from app.adapters.engines.dialect import Delta
 from app.adapters.engines.openai_compatible import ChatCompletions
 from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason, Reply
+from app.domain.effects import Reason
 from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
 from app.ports import EngineFault
-from tests.adapters.engines.asking import call, profile, said
+from tests.adapters.engines.asking import Reader, call, fault, profile, said
 
 DIALECT = ChatCompletions()
-
-
-def encode(body: Any) -> bytes:
-    return body if isinstance(body, bytes) else json.dumps(body).encode()
-
-
-def whole(body: Any) -> Reply:
-    answer = Answer(DIALECT.finishes)
-    answer.add(DIALECT.decode(encode(body)))
-    return answer.reply("asked")
-
-
-def streamed(*chunks: Any) -> Reply:
-    answer = Answer(DIALECT.finishes)
-    for chunk in chunks:
-        answer.add(DIALECT.decode_chunk(encode(chunk)))
-    return answer.reply("asked")
+READER = Reader(DIALECT)
+whole, streamed = READER.whole, READER.streamed
 
 
 def message(finish: Any = "stop", **members: Any) -> dict[str, Any]:
@@ -46,12 +31,6 @@ def asked_for(name: str = "f", arguments: Any = "{}", **members: Any) -> dict[st
 
 def fragments(*fragments: dict[str, Any]) -> list[Any]:
     return [*(said(tool_calls=[fragment]) for fragment in fragments), said(finish="tool_calls")]
-
-
-def fault(read: Any, *bodies: Any) -> Reason:
-    with pytest.raises(EngineFault) as caught:
-        read(*bodies)
-    return caught.value.reason
 
 
 def test_text_comes_with_the_model_that_answered_or_the_one_that_was_asked():

@@ -1,18 +1,19 @@
 """The Responses API: what is answered, whole and in events, and what is no answer."""
 
-import json
 from typing import Any
 
 import pytest
 
-from app.adapters.engines.dialect import Answer
 from app.adapters.engines.openai_responses import Responses
 from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason, Reply
+from app.domain.effects import Reason
 from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
 from app.ports import EngineFault
+from tests.adapters.engines.asking import Reader, encode, fault
 
 DIALECT = Responses()
+READER = Reader(DIALECT)
+whole, streamed = READER.whole, READER.streamed
 USAGE = {
     "input_tokens": 11,
     "input_tokens_details": {"cached_tokens": 3},
@@ -20,29 +21,6 @@ USAGE = {
     "output_tokens_details": {"reasoning_tokens": 2},
     "total_tokens": 18,
 }
-
-
-def encode(body: Any) -> bytes:
-    return body if isinstance(body, bytes) else json.dumps(body).encode()
-
-
-def whole(body: Any) -> Reply:
-    answer = Answer(DIALECT.finishes)
-    answer.add(DIALECT.decode(encode(body)))
-    return answer.reply("asked")
-
-
-def streamed(*events: Any) -> Reply:
-    answer = Answer(DIALECT.finishes)
-    for event in events:
-        answer.add(DIALECT.decode_chunk(encode(event)))
-    return answer.reply("asked")
-
-
-def fault(read: Any, *bodies: Any) -> Reason:
-    with pytest.raises(EngineFault) as caught:
-        read(*bodies)
-    return caught.value.reason
 
 
 def response(*output: Any, **members: Any) -> dict[str, Any]:
