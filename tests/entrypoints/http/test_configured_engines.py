@@ -1,0 +1,76 @@
+"""Every scheme of a model URL, as it is configured, speaks its protocol; what is configured of an engine holds."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from app.entrypoints.http.app import create_app
+from app.settings import Secret, Settings
+from tests.support.emulators import anthropic, gemini, ollama, openai_chat, openai_responses
+from tests.support.emulators.answers import EmulatedAnswer
+from tests.support.emulators.serving import KEY, Emulated, Respond
+from tests.support.service import Served, serving
+
+SPOKEN: Mapping[str, tuple[Respond, dict[str, Any], str]] = {
+    "openai": (openai_chat.respond, {"model": "openai://some-model"}, "/chat/completions"),
+    "responses by name": (openai_responses.respond, {"model": "openai://gpt-5-codex"}, "/responses"),
+    "responses by choice": (openai_responses.respond, {"model": "openai://gpt-4.1", "api": "responses"}, "/responses"),
+    "anthropic": (anthropic.respond, {"model": "anthropic://claude-haiku-4-5"}, "/v1/messages"),
+    "gemini": (
+        gemini.respond,
+        {"model": "gemini://gemini-2.5-flash"},
+        "/v1beta/models/gemini-2.5-flash:generateContent",
+    ),
+}
+SCHEMA = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
+HELD = EmulatedAnswer('{"size":3}')
+
+
+@asynccontextmanager
+async def portico(**engine: Any) -> AsyncIterator[Served]:
+    async with serving(
+        create_app(Settings.model_validate({"engines": {"only": {"api_key_env": Secret(KEY), **engine}}}))
+    ) as served:
+        yield served
+
+
+def chat(**changes: Any) -> bytes:
+    return orjson.dumps({"messages": [{"role": "user", "content": "Hi"}], "tools": [], **changes})
+
+
+@pytest.mark.parametrize(("respond", "engine", "path"), SPOKEN.values(), ids=SPOKEN)
+async def test_a_scheme_speaks_its_protocol(respond: Respond, engine: dict[str, Any], path: str) -> None:
+    async with (
+        Emulated(respond, EmulatedAnswer("Hello.")) as upstream,
+        portico(**engine, base_url=upstream.url) as served,
+    ):
+        answer = await served.post(chat())
+    assert answer.json["content"] == "Hello."
+    assert [request.path for request in upstream.requests] == [path]
+
+
+async def test_ollama_is_reached_where_its_url_says() -> None:
+    async with Emulated(ollama.respond, EmulatedAnswer("Hello.")) as upstream:
+        address = upstream.url.removeprefix("http://")
+        async with portico(model=f"ollama://{address}/qwen3:8b") as served:
+            answer = await served.post(chat())
+    assert answer.json["content"] == "Hello."
+    assert orjson.loads(upstream.requests[0].body)["model"] == "qwen3:8b"
+
+
+@pytest.mark.parametrize(("capabilities", "way"), [({}, "contract"), ({"schema": True}, "schema")])
+async def test_what_is_corrected_of_an_engine_decides_how_it_is_kept_to_a_form(
+    capabilities: dict[str, bool], way: str
+) -> None:
+    async with (
+        Emulated(anthropic.respond, HELD) as upstream,
+        portico(model="anthropic://claude-haiku-4-5", base_url=upstream.url, capabilities=capabilities) as served,
+    ):
+        answer = await served.post(chat(mode="structured", output={"schema": SCHEMA}))
+        (shown,) = (await served.get("/v1/engines")).json["data"]
+    assert answer.json["structured_output"] == {"size": 3}
+    assert answer.json["metadata"]["kept_by"] == way
+    assert shown["capabilities"]["schema"] is bool(capabilities)
