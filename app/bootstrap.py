@@ -45,9 +45,9 @@ from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code
 from app.domain.lifecycle import Mode
 from app.orchestration.admission import ConfiguredLimits
-from app.orchestration.execution import World
 from app.orchestration.facade import Facade, Pattern
 from app.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
+from app.orchestration.world import World
 from app.ports import Clock, Engine, EngineProfile
 from app.settings import EngineSettings, Settings
 

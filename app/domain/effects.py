@@ -2,8 +2,9 @@
 
 A step's key alternates ordinals (from 0) and branches: `2/1/0` is the first effect of branch 1 of the third step.
 Inferences and tool calls are compositions: their attempts are `k/0`, `k/1`, …, and the wait after attempt i is
-`k/i/0`. The result of PREPARE stands under `prepare`, the decision to stop under `stop`,
-the decision that some branches of a gather are enough under the key of the gather.
+`k/i/0`. The plan stands under `plan`, the result of PREPARE under `prepare`,
+the decision to stop under `stop`, the decision that some branches of a gather are enough, or that the time of a branch
+has passed, under the key of what they belong to.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +16,13 @@ from typing import Any, TypeAlias
 import orjson
 from pydantic import BaseModel, JsonValue
 
-from app.domain.boundary import ExecutionHints, SystemRequest, TokenUsage, Way
+from app.domain.boundary import ExecutionHints, PlanStep, SystemRequest, TokenUsage, Way
 from app.domain.failures import Code, Failure, failure
 from app.domain.lifecycle import Mode
 from app.domain.messages import Message, ModelMessage, ToolCall
 from app.domain.tools import OfferedTool, ToolDefinition
 
+PLAN = "plan"
 PREPARE = "prepare"
 STOP = "stop"
 NO_USAGE = TokenUsage()
@@ -68,14 +70,21 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What PREPARE found: the conversation to begin with, the tools that may be offered, the limits in force."""
+    """What PREPARE found: the conversation to begin with, and the tools that may be offered."""
 
     messages: tuple[Message, ...]
     tools: tuple[str, ...]
-    bounds: Bounds
-    currency: str
     truncated_history: bool
     stages: tuple[StageTrace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Outcome: the plan that will run, which planner made it and why."""
+
+    steps: tuple[PlanStep, ...]
+    planner_id: str
+    rationale: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +249,18 @@ class Stopped:
 
 
 Outcome: TypeAlias = (
-    Prepared | Offered | Replied | AttemptFailed | ToolEnded | Slept | Answered | Refused | CutOff | Decided | Stopped
+    Planned
+    | Prepared
+    | Offered
+    | Replied
+    | AttemptFailed
+    | ToolEnded
+    | Slept
+    | Answered
+    | Refused
+    | CutOff
+    | Decided
+    | Stopped
 )
 
 
@@ -256,7 +276,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an execution is, written before its first step. `args_key` keys the hashes of tool arguments."""
+    """What an execution is, written before its first step.
+
+    `bounds` are the limits in force, `currency` is that of the prices, `args_key` keys the hashes of tool arguments.
+    """
 
     execution_id: str
     request_id: str
@@ -266,6 +289,8 @@ class Header:
     mode: Mode
     pattern_version: int
     request: SystemRequest
+    bounds: Bounds
+    currency: str
     args_key: str
     created_at: float
 

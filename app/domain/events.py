@@ -6,7 +6,7 @@ named tuples, since one or two are made for every event and a frozen dataclass t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -25,7 +25,8 @@ FinishReason = Literal["stop", "tool", "length", "content_filter", "cancelled", 
 class CorrelationContext:
     """The ids that link an event to its execution and span [boundary seed].
 
-    `trace_id` is 32 hex digits, span ids 16. `caused_by` is the tool call or step that led here.
+    `trace_id` is 32 hex digits, span ids 16. `caused_by` is the tool call or step that led here, `step_name` the step
+    of a plan that it happens in.
     """
 
     request_id: str
@@ -34,6 +35,11 @@ class CorrelationContext:
     span_id: str
     parent_span_id: str | None
     caused_by: str | None = None
+    step_name: str | None = None
+
+    def below(self, span_id: str, caused_by: str | None = None) -> "CorrelationContext":
+        """That of a span of its own within this one."""
+        return replace(self, span_id=span_id, parent_span_id=self.span_id, caused_by=caused_by)
 
 
 @dataclass(frozen=True, slots=True)

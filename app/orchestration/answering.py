@@ -37,7 +37,6 @@ def respond(execution: Execution, state: State, ending: Ending, suspensions: lis
     """The response in that state. It holds what was done so far, however the execution ended."""
     header, tally = execution.header, execution.tally
     produced = ending.produced or execution.draft
-    currency = execution.prepared.currency if execution.prepared else ""
     return SystemResponse(
         request_id=header.request_id,
         session_id=header.request.session_id,
@@ -51,7 +50,7 @@ def respond(execution: Execution, state: State, ending: Ending, suspensions: lis
         confidence_source=None if produced is None else produced.confidence_source,
         validation_result=None if produced is None else produced.validation,
         token_usage=tally.usage,
-        cost=Cost(amount=tally.cost, currency=currency) if tally.priced else None,
+        cost=Cost(amount=tally.cost, currency=header.currency) if tally.priced else None,
         vote=None if produced is None else produced.vote,
         suspensions=suspensions,
         metadata=_metadata(execution, state),

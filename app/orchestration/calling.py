@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from app.domain.boundary import SuspensionKind
-from app.domain.effects import CutOff, Outcome, Row, ToolEnded, args_hash, digest
-from app.domain.events import Event, ToolEnd, ToolStart
+from app.domain.effects import CutOff, Outcome, Row, ToolEnded, args_hash, digest, span_id
+from app.domain.events import CorrelationContext, Event, ToolEnd, ToolStart
 from app.domain.failures import Code
 from app.domain.messages import ToolCall, ToolResult
 from app.domain.tools import OfferedTool, waves
@@ -20,9 +20,16 @@ class Round:
     """All calls of one reply under one step. Call i is `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`."""
 
     def __init__(
-        self, execution: Execution, key: str, slots: Sequence[CallSlot], offered: Sequence[OfferedTool]
+        self,
+        execution: Execution,
+        key: str,
+        slots: Sequence[CallSlot],
+        *,
+        offered: Sequence[OfferedTool],
+        context: CorrelationContext,
     ) -> None:
         self._execution = execution
+        self._context = context
         self._key = key
         self._slots = slots
         self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
@@ -52,7 +59,7 @@ class Round:
         return Leaf(
             key=key,
             fingerprint=digest("tool", key, call.name, call.arguments),
-            correlation=self._execution.span(key, caused_by=call.id),
+            correlation=self._context.below(span_id(self._execution.header.execution_id, key), caused_by=call.id),
             act=partial(self._act, call, attempt, offered),
             start=ToolStart(call.name, call.id, args_hash(self._execution.header.args_key, call.arguments)),
             end=partial(_ended, call),

@@ -16,11 +16,12 @@ from app.domain.lifecycle import Mode
 from app.domain.produced import Produced
 from app.domain.tools import SideEffects
 from app.orchestration.admission import Admission, ConfiguredLimits, keepable
-from app.orchestration.execution import Execution, World
+from app.orchestration.execution import Execution
 from app.orchestration.pipeline.auth_resolve import auth_resolve
 from app.orchestration.pipeline.prepare import Stages, prepare
 from app.orchestration.run import Run
 from app.orchestration.story import Story, live
+from app.orchestration.world import World
 from app.ports import EngineFault, Runner, Subscription
 
 
@@ -141,12 +142,12 @@ class Facade:
         bounds = self._admission.admit(request)
         if request.mode is not Mode.CHAT:
             await self._make_ready(request)
-        header = self._header(request, principal, trace_id, parent_span_id)
+        header = self._header(request, principal, bounds, trace_id=trace_id, parent_span_id=parent_span_id)
         self._world.journal.open(header)
         execution = Execution(header, world=self._world, journal=self._world.journal)
         running = Running(execution, self._world.watchers.watch(header.execution_id) if watch else None)
         try:
-            self._runner.start(header.execution_id, partial(self._live, execution, running, bounds, stages))
+            self._runner.start(header.execution_id, partial(self._live, execution, running, stages))
         except Failure:
             self._forget(running)
             raise
@@ -196,7 +197,13 @@ class Facade:
             keepable(request)
 
     def _header(
-        self, request: SystemRequest, principal: Principal, trace_id: str | None, parent_span_id: str | None
+        self,
+        request: SystemRequest,
+        principal: Principal,
+        bounds: Bounds,
+        *,
+        trace_id: str | None,
+        parent_span_id: str | None,
     ) -> Header:
         execution_id = self._world.entropy.uuid7()
         own_trace = request.trace_id is not None and request.trace_id != trace_id
@@ -209,17 +216,19 @@ class Facade:
             mode=request.mode,
             pattern_version=self._patterns[request.mode].version,
             request=request,
+            bounds=bounds,
+            currency=self._currency,
             args_key=self._world.entropy.token(16),
             created_at=self._world.clock.now(),
         )
 
-    async def _live(self, execution: Execution, running: Running, bounds: Bounds, stages: Stages) -> None:
+    async def _live(self, execution: Execution, running: Running, stages: Stages) -> None:
         async def prepared() -> Outcome:
-            return prepare(execution.header.request, self._world, bounds=bounds, currency=self._currency, stages=stages)
+            return prepare(execution.header.request, self._world, stages)
 
         story = Story(prepared, self._patterns[execution.header.mode].run)
         try:
-            await live(execution, story, seconds=bounds.timeout)
+            await live(execution, story)
         finally:
             self._running.pop(running.execution_id, None)
             self._world.journal.close(running.execution_id)

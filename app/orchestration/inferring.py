@@ -24,14 +24,15 @@ from app.domain.effects import (
     Form,
     Offered,
     Outcome,
-    Prepared,
     Reason,
     Refused,
     Replied,
     Reply,
     Slept,
+    span_id,
 )
 from app.domain.events import (
+    CorrelationContext,
     Event,
     FallbackTransition,
     FinishReason,
@@ -58,7 +59,8 @@ class Asked:
     `conversation` is the branch's own and is cut in place; `turn_starts` is the index at which what tool rounds added
     begins. `fingerprint` covers what was added since the branch's last inference, the hints, and the `form` that the
     answer must have. `tools` are the names of those that may be offered, `model` is the route or engine that is asked,
-    and `replica` the number of who asks where several do.
+    and `replica` the number of who asks where several do. An answer that is asked for `aside` is no part of the
+    response, so nobody watches it. `context` is what is told with it.
     """
 
     conversation: list[Message]
@@ -66,10 +68,12 @@ class Asked:
     hints: ExecutionHints
     last_provider: str
     fingerprint: str
+    context: CorrelationContext
     tools: Sequence[str]
     form: Form | None = None
     model: str | None = None
     replica: int | None = None
+    aside: bool = False
 
     def call(self, tools: Sequence[ToolDefinition]) -> EngineCall:
         """What is asked, with these tools."""
@@ -91,19 +95,18 @@ class Inferred:
 class Inference:
     """The door of `decide` for one inference; its attempts are `key/0`, `key/1`, …"""
 
-    def __init__(self, execution: Execution, key: str, asked: Asked, prepared: Prepared) -> None:
+    def __init__(self, execution: Execution, key: str, asked: Asked) -> None:
         self.anchor = key
         self._key = key
         self._execution = execution
         self._asked = asked
-        self._prepared = prepared
         self._offered = Offered((), ())
         self._definitions: Sequence[ToolDefinition] | None = None
         self._at = 0.0
 
     async def run(self) -> Inferred:
         """Offers, then attempts until one provider answers. Raises: InferenceFailure."""
-        offer = Leaf(self._key, self._asked.fingerprint, self._execution.root, self._offer, instant=True)
+        offer = Leaf(self._key, self._asked.fingerprint, self._asked.context, self._offer, instant=True)
         outcome = (await self._execution.perform(offer)).outcome
         if isinstance(outcome, Refused):
             raise outcome.failure()
@@ -111,8 +114,7 @@ class Inference:
         self._offered = outcome
         if outcome.cut:
             self._asked.conversation[:] = with_cut(self._asked.conversation, outcome.cut)
-        max_retries = self._prepared.bounds.max_retries
-        who, replied = await decide(self, outcome, max_retries)
+        who, replied = await decide(self, outcome, self._execution.header.bounds.max_retries)
         return Inferred(replied.reply, who, self.anchor, outcome, self._at)
 
     def segment(self, number: int) -> str:
@@ -121,11 +123,11 @@ class Inference:
 
     def moved(self, transition: FallbackTransition) -> None:
         """The machine moved."""
-        self._execution.emit(self.anchor, transition)
+        self._execution.emit(self.anchor, self._asked.context, transition)
 
     def retract(self, number: int) -> None:
         """What that attempt streamed is void."""
-        self._execution.emit(self.anchor, InferenceRetracted(self.segment(number)))
+        self._execution.emit(self.anchor, self._asked.context, InferenceRetracted(self.segment(number)))
 
     async def attempt(self, candidate: Candidate, number: int, fsm: FallbackFsm) -> Replied | AttemptFailed:
         """One attempt on that provider."""
@@ -138,7 +140,9 @@ class Inference:
             act=lambda: trial.act(fsm.retries_spent),
             start=self._start(candidate, key),
             end=lambda outcome: _ended(outcome, key, _aborted(outcome, fsm, candidate, key)),
-            count=lambda row: self._execution.tally.attempt(row, candidate, number=number),
+            count=lambda row: self._execution.tally.attempt(
+                row, candidate, number=number, step_name=self._asked.context.step_name
+            ),
             cut_off=trial.cut_off,
         )
         row = await self._execution.perform(leaf)
@@ -158,7 +162,7 @@ class Inference:
         leaf = Leaf(
             key=key,
             fingerprint=f"wait:{seconds}",
-            correlation=self._execution.root,
+            correlation=self._asked.context,
             act=sleep,
             end=lambda outcome: _aborted(outcome, fsm, None, segment),
             count=lambda row: self._execution.tally.waited(row, seconds),
@@ -226,7 +230,7 @@ class Trial:
         tools: Callable[[], Sequence[ToolDefinition]],
         key: str,
     ) -> None:
-        self.correlation = execution.span(key)
+        self.correlation = asked.context.below(span_id(execution.header.execution_id, key))
         self._execution = execution
         self._candidate = candidate
         self._asked = asked
@@ -284,7 +288,7 @@ class Trial:
 
     async def _ask(self, engine: Engine) -> Reply | EngineFault:
         world = self._execution.world
-        self._watched = world.watchers.watched(self._execution.header.execution_id)
+        self._watched = not self._asked.aside and world.watchers.watched(self._execution.header.execution_id)
         way = self._candidate.way
         call = asked_for(self._asked.call(self._tools()), way)
         try:

@@ -88,3 +88,22 @@ class Race(Generic[T]):
         """Takes the recorded decision."""
         assert isinstance(row.outcome, Decided)  # noqa: S101 - what a race can come to
         self.counted, self.at = row.outcome.counted, row.at
+
+
+@dataclass(slots=True)
+class TimeLimit:
+    """How many seconds of running time a branch may take. That they have passed stands under `key`."""
+
+    key: str
+    seconds: float
+    passed_at: float | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """What a journal knows the decision again by."""
+        return digest("within", self.key, self.seconds)
+
+    @property
+    def branch(self) -> str:
+        """What the keys of the branch begin with."""
+        return f"{self.key}/0/"

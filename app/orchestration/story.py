@@ -23,13 +23,17 @@ END = "end"
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What there is to run: how it is prepared, and its pattern, which may produce text alone."""
+    """What there is to run: how it is prepared, and its pattern, which may produce text alone.
+
+    Where there is a `planning`, it comes first.
+    """
 
     prepare: Callable[[], Awaitable[Outcome]]
     pattern: Callable[[Run], Awaitable[Produced | str]]
+    planning: Callable[[Run], Awaitable[None]] | None = None
 
 
-async def live(execution: Execution, story: Story, *, seconds: float) -> None:
+async def live(execution: Execution, story: Story) -> None:
     """Runs the story to its end, within the deadline, and records how it ended, whatever happens on the way.
 
     A cancellation that nobody decided is a hand-over: nothing is recorded, and the next owner continues.
@@ -37,7 +41,7 @@ async def live(execution: Execution, story: Story, *, seconds: float) -> None:
     ending: Ending | None = None
     handed_over = False
     try:
-        ending = await execution.within_deadline(lambda: tell(execution, story), seconds)
+        ending = await execution.within_deadline(lambda: tell(execution, story))
     except anyio.get_cancelled_exc_class():
         handed_over = True
         raise
@@ -65,13 +69,18 @@ async def tell(execution: Execution, story: Story) -> Ending:
     """Everything between INIT and the end. Raises: anyio's cancellation when it is stopped while it acts."""
     try:
         execution.begin(INIT, LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted"))
-        execution.advance(INIT, State.PREPARE, "accepted")
+        run = Run(execution, now=execution.header.created_at, anchor=INIT)
+        if story.planning is not None:
+            run.enter(State.PLAN, "accepted")
+            await story.planning(run)
+        run.enter(State.PREPARE, "accepted" if story.planning is None else "planned")
         step = await execution.perform(
             Leaf(PREPARE, PREPARE, execution.root, story.prepare, end=_stage_ends, instant=True)
         )
         execution.prepared, execution.prepared_at = _prepared(step.outcome), step.at
-        execution.advance(PREPARE, State.EXECUTE, "prepared")
-        produced = await story.pattern(Run(execution, execution.prepared, now=step.at))
+        run.begin(execution.prepared, now=step.at)
+        run.enter(State.EXECUTE, "prepared")
+        produced = await story.pattern(run)
     except Failure as failure:
         return Ending(failure=failure)
     except Suspended:

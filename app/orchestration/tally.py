@@ -17,6 +17,7 @@ class CallSlot:
     """One call the model asked for, and what has come of it."""
 
     call: ToolCall
+    step_name: str | None = None
     result: str = NOT_RUN
     is_error: bool = True
     code: Code | None = None
@@ -38,7 +39,7 @@ class Tally:
     """Sums over outcomes; the order in which concurrent branches settle does not matter to it.
 
     So what is last is last by time and then by step, and floats are summed exactly. `unheard` is what the keys of
-    branches begin with that did not count: they are paid for, and what they said is not.
+    branches begin with that are no part of the answer: they are paid for, and what they said is not shown.
     """
 
     def __init__(self) -> None:
@@ -95,7 +96,7 @@ class Tally:
         """Rounds in which at least one call came to an outcome."""
         return len(self._rounds)
 
-    def attempt(self, row: Row, candidate: Candidate, *, number: int) -> None:
+    def attempt(self, row: Row, candidate: Candidate, *, number: int, step_name: str | None) -> None:
         """Counts one attempt of an inference; `number` is 0 for its first."""
         outcome = row.outcome
         assert isinstance(outcome, Replied | AttemptFailed | CutOff)  # noqa: S101 - what an attempt can come to
@@ -106,7 +107,11 @@ class Tally:
         self._count(usage, candidate.price)
         self._said.append(_Said(row.at, row.key, candidate, outcome))
         if isinstance(outcome, Replied):
-            self._slots[_path(row.key)] = [CallSlot(call) for call in outcome.reply.tool_calls]
+            self._slots[_path(row.key)] = [CallSlot(call, step_name) for call in outcome.reply.tool_calls]
+
+    def called(self, key: str, slot: CallSlot) -> None:
+        """Counts a call that no reply asked for."""
+        self._slots[_path(key)] = [slot]
 
     def waited(self, row: Row, seconds: float) -> None:
         """Counts a wait between two attempts."""
@@ -140,6 +145,7 @@ class Tally:
                 is_error=slot.is_error,
                 attempts=slot.attempts,
                 duration_ms=slot.duration_ms,
+                step_name=slot.step_name,
             )
             for path in sorted(self._slots)
             for slot in self._slots[path]

@@ -120,7 +120,7 @@ async def test_a_missing_and_a_surplus_step_diverge(clock: VirtualClock) -> None
 
 async def test_a_pattern_that_awaits_anything_foreign_is_found_out(clock: VirtualClock) -> None:
     async def foreign(run) -> str:
-        reply = await run.infer(run.prepared.messages)
+        reply = await run.infer(run.messages)
         await anyio.sleep(1)
         return reply.text
 
@@ -176,7 +176,7 @@ async def test_a_thousand_random_cancels_leave_every_start_with_its_end(clock: V
         execution = here.execution(ask())
         async with anyio.create_task_group() as group:
             group.start_soon(cancel_after, clock, Random(seed).random() * 6, execution)
-            await live(execution, here.story(execution), seconds=600)
+            await live(execution, here.story(execution))
         record = here.record(execution)
         assert is_a_whole_log(record)
         assert open_starts(record.events) == []
@@ -193,7 +193,7 @@ async def test_a_cancel_before_the_first_step_still_ends_in_cancelled(clock: Vir
     here = stage(clock, scripted(clock, "primary", {"text": "never"}))
     execution = here.execution(ask())
     execution.stop(Code.CANCELLED_SIGNAL, "the client cancelled it")
-    await live(execution, here.story(execution), seconds=600)
+    await live(execution, here.story(execution))
     record = here.record(execution)
     assert [item.event.type for item in record.events] == [
         "lifecycle.transition",
@@ -219,7 +219,7 @@ async def test_a_cancellation_nobody_decided_records_nothing_and_the_next_owner_
     here = stage(clock, scripted(clock, "primary", {"text": "late", "delay": 100}))
     execution = here.execution(ask())
     with anyio.move_on_after(5):
-        await live(execution, here.story(execution), seconds=600)
+        await live(execution, here.story(execution))
     record = here.record(execution)
     assert list(record.rows) == ["prepare", "0"]
     assert execution.response is None

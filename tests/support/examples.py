@@ -6,6 +6,7 @@ from typing import Any
 
 from app.domain import events, fallback
 from app.domain.boundary import (
+    PlanStep,
     ResponseMetadata,
     Suspension,
     SuspensionKind,
@@ -23,6 +24,7 @@ from app.domain.effects import (
     Decided,
     Header,
     Offered,
+    Planned,
     Prepared,
     Reason,
     Refused,
@@ -56,11 +58,10 @@ REPLY = Reply(
 )
 
 OUTCOMES: Sequence[Any] = (
+    Planned((PlanStep(name="ask", type="infer", input="why?"),), "authored", ""),
     Prepared(
         messages=(Message(role="user", content="roll"), REPLY.message("primary")),
         tools=("roll_dice",),
-        bounds=Bounds(timeout=600.0, tool_rounds=20, calls_per_reply=32, max_retries=1),
-        currency="USD",
         truncated_history=True,
         stages=(StageTrace("ContextGuard", 0.25),),
     ),
@@ -111,6 +112,8 @@ def header(execution_id: str, request_id: str = "r-1", tenant: str = "local") ->
         mode=Mode.CHAT,
         pattern_version=1,
         request=request,
+        bounds=Bounds(timeout=600.0, tool_rounds=20, calls_per_reply=32, max_retries=1),
+        currency="USD",
         args_key="00" * 32,
         created_at=EPOCH,
     )

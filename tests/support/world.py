@@ -17,10 +17,11 @@ from app.capabilities.tools.registry import ToolRegistry
 from app.domain.boundary import SystemRequest, SystemResponse
 from app.domain.effects import Bounds, Header, Outcome
 from app.domain.events import Live, Recorded
-from app.orchestration.execution import Execution, World
+from app.orchestration.execution import Execution
 from app.orchestration.patterns.agent_loop import VERSION, agent_loop
 from app.orchestration.pipeline.prepare import Stages, prepare
 from app.orchestration.story import Story, live, replay
+from app.orchestration.world import World
 from app.ports import Clock, Engine, EngineProfile, Record, Tool
 from tests.support.entropy import SeededEntropy
 
@@ -85,21 +86,21 @@ class Stage:
 
     def execution(self, request: SystemRequest, **header: Any) -> Execution:
         """A fresh execution with an open journal."""
-        opened = _header(request, self.world, **header)
+        opened = _header(request, self.world, self.bounds, **header)
         self.journal.open(opened)
         return Execution(opened, world=self.world, journal=self.journal)
 
     async def run(self, request: SystemRequest, pattern: Any = agent_loop) -> tuple[SystemResponse, Record]:
         """The response of a whole execution and its record."""
         execution = self.execution(request)
-        await live(execution, self.story(execution, pattern), seconds=self.bounds.timeout)
+        await live(execution, self.story(execution, pattern))
         return settled(execution), self.record(execution)
 
     async def recover(self, record: Record, pattern: Any = agent_loop) -> tuple[SystemResponse, Record]:
         """Goes on with a record that another process left, in this one."""
         self.journal.adopt(record)
         execution = Execution(record.header, world=self.world, journal=self.journal, record=record)
-        await live(execution, self.story(execution, pattern), seconds=self.bounds.timeout)
+        await live(execution, self.story(execution, pattern))
         return settled(execution), self.record(execution)
 
     def record(self, execution: Execution) -> Record:
@@ -156,7 +157,7 @@ def settled(execution: Execution) -> SystemResponse:
     return execution.response
 
 
-def _header(request: SystemRequest, world: World, **changes: Any) -> Header:
+def _header(request: SystemRequest, world: World, bounds: Bounds, **changes: Any) -> Header:
     execution_id = world.entropy.uuid7()
     values: dict[str, Any] = {
         "execution_id": execution_id,
@@ -167,6 +168,8 @@ def _header(request: SystemRequest, world: World, **changes: Any) -> Header:
         "mode": request.mode,
         "pattern_version": VERSION,
         "request": request,
+        "bounds": bounds,
+        "currency": "USD",
         "args_key": "00" * 16,
         "created_at": world.clock.now(),
     }
@@ -174,10 +177,4 @@ def _header(request: SystemRequest, world: World, **changes: Any) -> Header:
 
 
 async def _prepare(execution: Execution, stage: Stage) -> Outcome:
-    return prepare(
-        execution.header.request,
-        stage.world,
-        bounds=stage.bounds,
-        currency="USD",
-        stages=Stages(stage.world.clock),
-    )
+    return prepare(execution.header.request, stage.world, Stages(stage.world.clock))

@@ -219,6 +219,7 @@ def _event(kind: type[Any], own: dict[str, Any]) -> dict[str, Any]:
     if kind is not InferenceDelta:
         head["sequence_number"] = {"type": "integer", "minimum": 1}
     required = sorted({*head, *own.get("required", ())})
+    head["step_name"] = {"type": "string", "description": "The step of a plan that it happens in."}
     return {**own, "properties": {**head, **own.get("properties", {})}, "required": required}
 
 

@@ -157,6 +157,9 @@ class EventStream:
         ]
 
 
+_OUTSIDE_A_PLAN = b',"step_name":null'
+
+
 class Frames:
     """Events as the contract frames them. The ids that an event shares with the one before are encoded once."""
 
@@ -172,7 +175,7 @@ class Frames:
         event = item.event
         if item.correlation is not self._correlation:
             self._correlation = item.correlation
-            self._ids = orjson.dumps(item.correlation)[1:-1]
+            self._ids = orjson.dumps(item.correlation)[1:-1].removesuffix(_OUTSIDE_A_PLAN)
         name = event.type.encode()
         data = b'"type":"%b",%b,"timestamp":"%b",%b' % (name, self._ids, timestamp(item.at).encode(), _fields(event))
         if isinstance(item, Live):

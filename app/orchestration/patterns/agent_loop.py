@@ -12,14 +12,14 @@ async def agent_loop(run: Run) -> str:
 
     Raises: InferenceFailure; OrchestrationFailure (ORCHESTRATION_ITERATION_LIMIT) for a request for one more round.
     """
-    rounds = run.prepared.bounds.tool_rounds
-    reply = await run.infer(run.prepared.messages)
+    rounds = run.bounds.tool_rounds
+    reply = await run.infer(run.messages)
     while reply.tool_calls:
         if rounds == 0:
             raise OrchestrationFailure(
                 Code.ORCHESTRATION_ITERATION_LIMIT,
                 "the model asked for another tool round",
-                {"tool_rounds": run.prepared.bounds.tool_rounds},
+                {"tool_rounds": run.bounds.tool_rounds},
             )
         rounds -= 1
         results = await run.call_tools(reply.tool_calls)

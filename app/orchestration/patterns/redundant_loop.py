@@ -31,8 +31,8 @@ async def redundant_loop(run: Run) -> Produced:
     Raises: the replicas' own failure when all of them failed; OrchestrationFailure (ORCHESTRATION_NO_CONSENSUS) when
     too few agree; ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) when the fields that won make no valid answer.
     """
-    options = run.request.redundancy or RedundancyOptions()
-    contract = Contract(run.request.output)
+    options = run.redundancy
+    contract = Contract(run.output)
     answers = await run.gather(
         [partial(_replica, number=number, options=options) for number in range(options.n)],
         until=lambda finished: decided(options, _ballots(finished)),

@@ -25,10 +25,10 @@ async def specialized_loop(run: Run, attempts: int | None = None) -> Produced:
 
     Raises: InferenceFailure; ConstraintFailure or ValidationFailure of the last attempt, whose answer is the draft.
     """
-    most = run.prepared.bounds.attempts if attempts is None else attempts
-    contract = Contract(run.request.output)
-    added = run.prepared.messages
-    if run.request.tools:
+    most = run.bounds.attempts if attempts is None else attempts
+    contract = Contract(run.output)
+    added = run.messages
+    if run.tools:
         await agent_loop(run)
         added = (_user(PromptId.STRUCTURED_ANSWER_USER, StructuredAnswerInput()),)
     if run.hints.temperature is None:

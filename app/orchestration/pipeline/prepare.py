@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from app.domain.boundary import SystemRequest
-from app.domain.effects import Bounds, Prepared, Refused, StageTrace
+from app.domain.effects import Prepared, Refused, StageTrace
 from app.domain.failures import Failure
 from app.domain.lifecycle import Mode
-from app.orchestration.execution import World
 from app.orchestration.pipeline.context_guard import context_guard
 from app.orchestration.pipeline.history_sanitize import history_sanitize
 from app.orchestration.pipeline.tool_split import tool_split
+from app.orchestration.world import World
 from app.ports import Clock
 
 T = TypeVar("T")
@@ -40,9 +40,7 @@ class Stages:
         return result
 
 
-def prepare(
-    request: SystemRequest, world: World, *, bounds: Bounds, currency: str, stages: Stages
-) -> Prepared | Refused:
+def prepare(request: SystemRequest, world: World, stages: Stages) -> Prepared | Refused:
     """What the execution begins with, or why it cannot begin."""
     engines = world.catalogue.asked(request)
     try:
@@ -57,8 +55,6 @@ def prepare(
     return Prepared(
         messages=history.messages,
         tools=tools,
-        bounds=bounds,
-        currency=currency,
         truncated_history=history.truncated,
         stages=tuple(stages.traces),
     )
