@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from pydantic import JsonValue
+
 from app.domain.boundary import TokenUsage
 from app.domain.effects import EngineCall, Header, Reason, Reply, Row
 from app.domain.events import Anchored, CorrelationContext, InferenceDelta, Live, Recorded
@@ -156,6 +158,19 @@ class ToolContext:
 
 class ToolError(Exception):
     """A tool says that it failed; the text is for the model."""
+
+    @staticmethod
+    def suspend(value: JsonValue) -> "ToolQuestion":
+        """What a tool raises to ask somebody outside; the answer will be its result, and it is not run again."""
+        return ToolQuestion(value)
+
+
+class ToolQuestion(ToolError):  # noqa: N818 - a question is no error; the executor tells it apart
+    """A tool asks somebody outside before it has a result."""
+
+    def __init__(self, value: JsonValue) -> None:
+        super().__init__("it waits for an answer")
+        self.value = value
 
 
 class Tool(Protocol):

@@ -190,6 +190,14 @@ class ToolEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolAsked:
+    """Outcome: a tool attempt ended with a question to somebody outside, whose answer is the call's result."""
+
+    value: JsonValue
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Slept:
     """Outcome: the wait is over."""
 
@@ -255,6 +263,7 @@ Outcome: TypeAlias = (
     | Replied
     | AttemptFailed
     | ToolEnded
+    | ToolAsked
     | Slept
     | Answered
     | Refused
@@ -312,6 +321,11 @@ class EngineCall:
 def digest(*parts: object) -> str:
     """32 hex digits over the canonical JSON of the parts."""
     return blake2b(orjson.dumps(parts, default=_plain, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
+
+
+def question_digest(key: str, kind: str, tool_id: str, value: JsonValue) -> str:
+    """What a journal knows a question, and so the answer to it, again by."""
+    return digest("question", key, kind, tool_id, value)
 
 
 def args_hash(key: str, arguments: Mapping[str, Any]) -> str:

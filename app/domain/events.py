@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
-from app.domain.boundary import Suspension, SystemResponse
+from app.domain.boundary import Suspension, SuspensionKind, SystemResponse
 from app.domain.failures import Code
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
@@ -210,6 +210,17 @@ class ExecutionSuspended:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutionResumed:
+    """Somebody answered an open question; the execution goes on when none is left."""
+
+    type: ClassVar[str] = "execution.resumed"
+    suspension_id: str
+    kind: SuspensionKind
+    tool_id: str
+    resumed_by: str
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionCompleted:
     """Terminal: it ended with an answer."""
 
@@ -250,6 +261,7 @@ Event: TypeAlias = (
     | VoteCast
     | VoteDecided
     | ExecutionSuspended
+    | ExecutionResumed
     | Terminal
 )
 """Everything that is numbered and kept. `InferenceDelta` is neither."""
@@ -307,6 +319,7 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     VoteCast,
     VoteDecided,
     ExecutionSuspended,
+    ExecutionResumed,
     ExecutionCompleted,
     ExecutionFailed,
     ExecutionCancelled,

@@ -55,10 +55,11 @@ class Availability:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool as one inference offered it; `unsafe` makes its calls barriers."""
+    """A tool as one inference offered it; `unsafe` makes its calls barriers, `approval` has each wait for a person."""
 
     name: str
     unsafe: bool
+    approval: bool = False
 
 
 def waves(names: Sequence[str], unsafe: frozenset[str]) -> list[list[int]]:

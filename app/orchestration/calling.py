@@ -3,11 +3,15 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import orjson
+from pydantic import JsonValue
+
 from app.domain.boundary import SuspensionKind
-from app.domain.effects import CutOff, Outcome, Row, ToolEnded, args_hash, digest, span_id
+from app.domain.effects import Answered, CutOff, Outcome, Row, ToolAsked, ToolEnded, args_hash, digest, span_id
 from app.domain.events import CorrelationContext, Event, ToolEnd, ToolStart
 from app.domain.failures import Code
 from app.domain.messages import ToolCall, ToolResult
+from app.domain.suspensions import APPROVAL, OUTCOME, Approve, Deny, GiveUp, Happened, RunAgain
 from app.domain.tools import OfferedTool, waves
 from app.orchestration.execution import GRACE_FOR_UNSAFE_S, Execution
 from app.orchestration.leaf import Leaf, Question, UnsafeCall
@@ -17,7 +21,11 @@ _UNKNOWN_OUTCOME = "it is not known whether this call has happened"
 
 
 class Round:
-    """All calls of one reply under one step. Call i is `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`."""
+    """All calls of one reply under one step.
+
+    Call i is `key/i/0`, under which stands whether it is approved. Its attempts are `key/i/0/0` and `key/i/0/1`; what
+    attempt a asks is `a/1`, what is asked about it when it is in doubt is `a/0/0`, `a/0/1`, …
+    """
 
     def __init__(
         self,
@@ -46,11 +54,40 @@ class Round:
         return [self._result(slot) for slot in self._slots]
 
     async def _call(self, index: int) -> None:
+        slot = self._slots[index]
+        offered = self._offered.get(slot.call.name)
+        if offered is not None and not self._approved(slot, offered, f"{self._key}/{index}/0"):
+            return
         for attempt in (0, 1):
-            row = await self._execution.perform(self._leaf(index, attempt))
-            assert isinstance(row.outcome, ToolEnded)  # noqa: S101 - what a tool attempt can come to
-            if not row.outcome.retry:
+            leaf = self._leaf(index, attempt)
+            outcome = (await self._execution.perform(leaf)).outcome
+            if isinstance(outcome, ToolAsked):
+                self._ask(slot, outcome.value, leaf.key)
+            if not isinstance(outcome, ToolEnded) or not outcome.retry:
                 return
+
+    def _approved(self, slot: CallSlot, offered: OfferedTool, key: str) -> bool:
+        """Whether the call may run. Raises: Suspended until somebody has said so, where it waits for a person."""
+        repeated = offered.unsafe and self._execution.tally.has_failed(slot.call, before=self._key)
+        if not offered.approval and not repeated:
+            return True
+        slot.wait()
+        answered = self._answer(_question(SuspensionKind.APPROVAL, slot.call, key))
+        decision = APPROVAL.validate_python(answered)
+        if isinstance(decision, Deny):
+            slot.result, slot.is_error, slot.code = _denied(decision), True, Code.TOOL_EXECUTION_FAILED
+        return isinstance(decision, Approve)
+
+    def _ask(self, slot: CallSlot, value: JsonValue, key: str) -> None:
+        """The answer is the call's result. Raises: Suspended until there is one."""
+        asked = Question(f"{key}/1", SuspensionKind.QUESTION, slot.call.name, value, tool_call_id=slot.call.id)
+        slot.result = _text(self._answer(asked))
+
+    def _answer(self, question: Question) -> JsonValue:
+        row = self._execution.answer(question)
+        assert isinstance(row.outcome, Answered)  # noqa: S101 - what a question can come to
+        self.settled_at = max(self.settled_at, row.at)
+        return row.outcome.payload
 
     def _leaf(self, index: int, attempt: int) -> Leaf:
         slot = self._slots[index]
@@ -83,16 +120,35 @@ class Round:
 
 
 def _unsafe(call: ToolCall, key: str) -> UnsafeCall:
-    question = Question(
-        key=f"{key}/0",
-        kind=SuspensionKind.UNKNOWN_OUTCOME,
-        tool_id=call.name,
-        value={"tool": call.name, "arguments": call.arguments},
-        tool_call_id=call.id,
-        arguments_digest=digest(call.arguments),
-    )
     unknown = ToolEnded(_UNKNOWN_OUTCOME, is_error=True, code=Code.TOOL_OUTCOME_UNKNOWN, duration_ms=0.0)
-    return UnsafeCall(question, _timed_out, unknown)
+
+    def told(payload: JsonValue) -> Outcome | None:
+        match OUTCOME.validate_python(payload):
+            case Happened(result=result):
+                return ToolEnded(_text(result), is_error=False, code=None, duration_ms=0.0)
+            case RunAgain():
+                return None
+            case GiveUp():
+                return unknown
+
+    def question(number: int) -> Question:
+        return _question(SuspensionKind.UNKNOWN_OUTCOME, call, f"{key}/0/{number}")
+
+    return UnsafeCall(question, _timed_out, told, unknown)
+
+
+def _question(kind: SuspensionKind, call: ToolCall, key: str) -> Question:
+    """A question about a call, bound to its arguments."""
+    value: JsonValue = {"tool": call.name, "arguments": call.arguments}
+    return Question(key, kind, call.name, value, tool_call_id=call.id, arguments_digest=digest(call.arguments))
+
+
+def _denied(decision: Deny) -> str:
+    return "not approved" if decision.reason is None else f"not approved: {decision.reason}"
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _timed_out(outcome: Outcome) -> bool:
@@ -100,6 +156,6 @@ def _timed_out(outcome: Outcome) -> bool:
 
 
 def _ended(call: ToolCall, outcome: Outcome) -> tuple[Event, ...]:
-    assert isinstance(outcome, ToolEnded | CutOff)  # noqa: S101 - what a tool attempt can come to
-    code = outcome.code if isinstance(outcome, ToolEnded) else Code.CANCELLED_SIGNAL
+    assert isinstance(outcome, ToolEnded | ToolAsked | CutOff)  # noqa: S101 - what a tool attempt can come to
+    code = Code.CANCELLED_SIGNAL if isinstance(outcome, CutOff) else getattr(outcome, "code", None)
     return (ToolEnd(call.name, call.id, outcome.duration_ms, success=code is None, error_code=code),)

@@ -24,14 +24,13 @@ that is called off is not cancelled as a whole, for it may be in the midst of be
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import anyio
 
 from app.domain.boundary import SystemResponse
 from app.domain.effects import STOP, CutOff, Decided, Header, Outcome, Prepared, Row, Stopped, digest, span_id
 from app.domain.events import (
-    Anchored,
     CorrelationContext,
     Event,
     InferenceDelta,
@@ -42,10 +41,12 @@ from app.domain.events import (
 from app.domain.failures import Cancellation, Code, Failure
 from app.domain.lifecycle import Lifecycle, State
 from app.domain.produced import Produced
-from app.orchestration.leaf import Leaf, Question, Race, TimeLimit
+from app.orchestration.doubting import doubt_about
+from app.orchestration.leaf import Leaf, Question, Race, TimeLimit, UnsafeCall
 from app.orchestration.record import Recollection, diverged
 from app.orchestration.settling import Dropped, Settled, Suspended, as_value, has_diverged, results
 from app.orchestration.tally import Tally
+from app.orchestration.telling import Telling
 from app.orchestration.world import World
 from app.ports import Journal, Record
 
@@ -82,15 +83,13 @@ class Execution:
             parent_span_id=header.parent_span_id,
         )
         self._world = world
-        self._journal = journal
-        self._recollection = Recollection(record)
-        self._held: list[Anchored] = []
+        self._told = Telling(header, journal, record)
         self._scope: anyio.CancelScope | None = None
         self._races = 0
         self._acting: dict[str, anyio.CancelScope] = {}
         self._doubtful: dict[str, Leaf] = {}
         self._called_off: tuple[str, ...] = ()
-        decided = self._recollection.row(STOP)
+        decided = self._told.before.row(STOP)
         self.stopped = decided.outcome if decided and isinstance(decided.outcome, Stopped) else None
         self._concurrent = world is not None and self.stopped is None
 
@@ -102,6 +101,11 @@ class Execution:
         return self._world
 
     @property
+    def before(self) -> Recollection:
+        """What was recorded before this life of the execution."""
+        return self._told.before
+
+    @property
     def seconds_left(self) -> float:
         """Running time until the deadline."""
         return max(0.0, self.deadline - self.world.clock.monotonic())
@@ -111,53 +115,53 @@ class Execution:
 
         Raises: Dropped, Suspended; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED).
         """
-        row = self._recollection.row(leaf.key)
+        row = self._told.step(leaf.key, leaf.fingerprint)
         if row is not None:
             return self._remembered(leaf, row)
-        began = self._recollection.began(leaf.key)
+        began = self._told.before.began(leaf.key)
         if self._over(leaf.key):
-            if began and self._journal is not None:
-                self._recollection.skip(leaf.key)
+            if began and not self._told.is_over:
+                self._told.before.skip(leaf.key)
                 self._record(leaf, leaf.unsafe.unknown if leaf.unsafe else CutOff(duration_ms=0.0))
             raise Dropped
         if self._world is None:
             if leaf.unsafe and began:
-                self._recollection.skip(leaf.key)
-                self._doubt(leaf)
+                self._told.before.skip(leaf.key)
+                self._doubt(leaf, doubt_about(leaf.unsafe, self._told.before).question)
             raise diverged(leaf.key, recorded=None, replayed=leaf.fingerprint)
+        if began and leaf.unsafe:
+            return await self._resolve(leaf, leaf.unsafe)
         self._begin(leaf, began=began)
         if not leaf.instant:
-            self._flush()
+            self._told.put()
         if leaf.unsafe:
-            return await self._act_once(leaf)
+            return await self._act_once(leaf, leaf.unsafe, 0)
         return await (self._act_in_race(leaf) if self._races else self._act(leaf))
 
-    def answer(self, question: Question, fingerprint: str) -> Row:
+    def answer(self, question: Question) -> Row:
         """The recorded answer to the question. Raises: Suspended when there is none yet; Dropped when stopped."""
-        row = self._recollection.row(question.key)
+        row = self._told.step(question.key, question.fingerprint)
         if row is None:
             if self._over(question.key):
                 raise Dropped
             self._ask(question)
-        assert row is not None  # noqa: S101 - _ask never returns
-        self._same(row, fingerprint)
         return row
 
     def emit(self, anchor: str, context: CorrelationContext, *events: Event) -> None:
         """Puts events that hang behind that step. Raises: Dropped once the execution was stopped, or its branch."""
-        fresh = self._recollection.unmatched(anchor, events)
+        fresh = self._told.before.unmatched(anchor, events)
         if fresh and self._over(anchor):
             raise Dropped
-        self._hold(anchor, fresh, context)
+        self._told.hold(anchor, context, fresh)
 
     def begin(self, anchor: str, event: Event) -> None:
         """Puts the first event, stopped or not."""
-        self._hold(anchor, self._recollection.unmatched(anchor, (event,)), self.root)
+        self._told.say(anchor, self.root, (event,))
 
     def conclude(self, anchor: str, *events: Event) -> None:
         """Puts the last events, stopped or not."""
-        self._hold(anchor, self._recollection.unmatched(anchor, events), self.root)
-        self._flush()
+        self._told.say(anchor, self.root, events)
+        self._told.put()
 
     def advance(self, anchor: str, to: State, reason: str) -> None:
         """Moves the lifecycle. Raises: Dropped once the execution was stopped; nothing is moved then."""
@@ -174,7 +178,7 @@ class Execution:
         if self.ended or self.stopped is not None:
             return
         self.stopped = Stopped(code, message)
-        self._flush(Row(STOP, digest(STOP, code), self.stopped, self.world.clock.now()))
+        self._told.put(Row(STOP, digest(STOP, code), self.stopped, self.world.clock.now()))
         if self._scope is not None:
             self._scope.cancel()
 
@@ -224,9 +228,8 @@ class Execution:
 
         Raises: Cancellation (CANCELLED_TIMEOUT) then.
         """
-        row = self._recollection.row(limit.key)
+        row = self._told.step(limit.key, limit.fingerprint)
         if row is not None:
-            self._same(row, limit.fingerprint)
             self._pass(limit, row)
         live = self._world is not None and row is None
         forget = self.world.clock.call_later(limit.seconds, partial(self._pass, limit)) if live else None
@@ -246,7 +249,7 @@ class Execution:
 
     async def within_deadline(self, story: Callable[[], Awaitable[T]]) -> T | None:
         """The story's result, or None when it was stopped: by `stop`, or by the deadline that passed."""
-        clock, seconds = self.world.clock, self.header.bounds.timeout
+        clock, seconds = self.world.clock, self._told.before.seconds_left(self.header.bounds.timeout)
         self.deadline = clock.monotonic() + seconds
         with anyio.CancelScope() as self._scope:
             call_off = clock.call_later(seconds, partial(self.stop, Code.CANCELLED_TIMEOUT, "the deadline passed"))
@@ -256,10 +259,6 @@ class Execution:
                 call_off()
         return None
 
-    def finish_replay(self) -> int:
-        """The number of recorded steps. Raises: OrchestrationFailure when any was not asked for."""
-        return self._recollection.finish()
-
     def _is_called_off(self, key: str) -> bool:
         return bool(self._called_off) and f"{key}/".startswith(self._called_off)
 
@@ -268,9 +267,8 @@ class Execution:
         return self.stopped is not None or self._is_called_off(key)
 
     def _recall(self, race: Race[T]) -> None:
-        row = self._recollection.row(race.key)
+        row = self._told.step(race.key, race.fingerprint)
         if row is not None:
-            self._same(row, race.fingerprint)
             race.decide(row)
             self._call_off(race.called_off)
 
@@ -281,7 +279,7 @@ class Execution:
         if race.counted is not None or self._over(race.key) or any(map(has_diverged, finished.values())):
             return
         if race.until(finished):
-            if self._journal is None:
+            if self._told.is_over:
                 raise diverged(race.key, recorded=None, replayed=race.fingerprint)
             race.decide(self._decide(race.key, race.fingerprint, tuple(finished)))
             self._call_off(race.called_off)
@@ -295,7 +293,7 @@ class Execution:
 
     def _decide(self, key: str, fingerprint: str, counted: tuple[int, ...]) -> Row:
         row = Row(key, fingerprint, Decided(counted), self.world.clock.now())
-        self._flush(row)
+        self._told.put(row)
         return row
 
     def _call_off(self, branches: tuple[str, ...]) -> None:
@@ -312,12 +310,11 @@ class Execution:
                 scope.cancel()
 
     def _remembered(self, leaf: Leaf, row: Row) -> Row:
-        self._same(row, leaf.fingerprint)
-        self._recollection.from_last_start(leaf.key)
+        if leaf.unsafe:
+            doubt_about(leaf.unsafe, self._told.before)
+        self._told.before.from_last_start(leaf.key)
         events = [leaf.start] if leaf.start else []
-        self._hold(
-            leaf.key, self._recollection.unmatched(leaf.key, [*events, *leaf.end(row.outcome)]), leaf.correlation
-        )
+        self._told.say(leaf.key, leaf.correlation, [*events, *leaf.end(row.outcome)])
         leaf.count(row)
         if isinstance(row.outcome, CutOff):
             raise Dropped
@@ -327,13 +324,11 @@ class Execution:
         if leaf.start is None:
             return
         if not began:
-            self._hold(leaf.key, (leaf.start,), leaf.correlation)
+            self._told.hold(leaf.key, leaf.correlation, (leaf.start,))
             return
-        self._recollection.skip(leaf.key)
-        if leaf.unsafe:
-            self._doubt(leaf)
+        self._told.before.skip(leaf.key)
         if isinstance(leaf.start, InferenceStart):
-            self._hold(leaf.key, (InferenceRetracted(leaf.start.segment), leaf.start), leaf.correlation)
+            self._told.hold(leaf.key, leaf.correlation, (InferenceRetracted(leaf.start.segment), leaf.start))
 
     async def _act(self, leaf: Leaf) -> Row:
         began_at = self.world.clock.monotonic()
@@ -355,46 +350,51 @@ class Execution:
                 del self._acting[leaf.key]
         raise Dropped
 
-    async def _act_once(self, leaf: Leaf) -> Row:
-        assert leaf.unsafe is not None  # noqa: S101 - perform asks for unsafe leaves only
-        await self.world.journal.durable(self.header.execution_id)
-        if self._is_called_off(leaf.key):
-            self._record(leaf, CutOff(duration_ms=0.0))
-            raise Dropped
+    async def _act_once(self, leaf: Leaf, unsafe: UnsafeCall, number: int) -> Row:
+        """The run of that number, counted from 0."""
+        await self._intend(leaf)
         with anyio.CancelScope(shield=True):
             outcome = await leaf.act()
-        if not leaf.unsafe.doubtful(outcome):
+        if not unsafe.doubtful(outcome):
             return self._record(leaf, outcome)
         if not self._over(leaf.key):
-            self._doubt(leaf)
-        return self._record(leaf, leaf.unsafe.unknown)
+            self._doubt(leaf, unsafe.question(number))
+        return self._record(leaf, unsafe.unknown)
 
-    def _doubt(self, leaf: Leaf) -> None:
-        assert leaf.unsafe is not None  # noqa: S101 - nothing else is in doubt for long
+    async def _intend(self, leaf: Leaf) -> None:
+        """Returns when it is certain that the call will be known to have begun. Raises: Dropped, StorageFailure."""
+        try:
+            await self.world.journal.durable(self.header.execution_id)
+        except anyio.get_cancelled_exc_class():
+            if self._over(leaf.key):
+                self._record(leaf, CutOff(duration_ms=0.0))
+            raise
+        if self._over(leaf.key):
+            self._record(leaf, CutOff(duration_ms=0.0))
+            raise Dropped
+
+    async def _resolve(self, leaf: Leaf, unsafe: UnsafeCall) -> Row:
+        """What becomes of a call that began and has no outcome: what somebody said. Raises: Suspended, until then."""
+        self._told.before.skip(leaf.key)
+        doubt = doubt_about(unsafe, self._told.before)
+        if doubt.outcome is not None:
+            return self._record(leaf, doubt.outcome)
+        if not doubt.may_run:
+            self._doubt(leaf, doubt.question)
+        self._decide(doubt.intent, leaf.fingerprint, ())
+        return await self._act_once(leaf, unsafe, doubt.number + 1)
+
+    def _doubt(self, leaf: Leaf, question: Question) -> NoReturn:
         self._doubtful[leaf.key] = leaf
-        self._ask(leaf.unsafe.question)
+        self._ask(question)
 
-    def _ask(self, question: Question) -> None:
+    def _ask(self, question: Question) -> NoReturn:
         self.questions.append(question)
         raise Suspended
 
     def _record(self, leaf: Leaf, outcome: Outcome) -> Row:
         row = Row(leaf.key, leaf.fingerprint, outcome, self.world.clock.now())
-        self._hold(leaf.key, leaf.end(outcome), leaf.correlation)
-        self._flush(row)
+        self._told.hold(leaf.key, leaf.correlation, leaf.end(outcome))
+        self._told.put(row)
         leaf.count(row)
         return row
-
-    def _same(self, row: Row, fingerprint: str) -> None:
-        if row.fingerprint != fingerprint:
-            raise diverged(row.key, recorded=row.fingerprint, replayed=fingerprint)
-
-    def _hold(self, anchor: str, events: Sequence[Event], correlation: CorrelationContext) -> None:
-        if events and self._journal is None:
-            raise diverged(anchor, recorded=None, replayed=events[0])
-        self._held += [Anchored(anchor, correlation, event) for event in events]
-
-    def _flush(self, row: Row | None = None) -> None:
-        if self._journal is not None and (self._held or row is not None):
-            held, self._held = self._held, []
-            self._journal.put(self.header.execution_id, row, held)

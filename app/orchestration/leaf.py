@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from pydantic import JsonValue
 
 from app.domain.boundary import SuspensionKind
-from app.domain.effects import CutOff, Decided, Outcome, Row, digest
+from app.domain.effects import CutOff, Decided, Outcome, Row, digest, question_digest
 from app.domain.events import CorrelationContext, Event
 from app.domain.failures import Failure
 
@@ -39,12 +39,14 @@ class Leaf:
 class UnsafeCall:
     """A call that must not act twice.
 
-    `doubtful` says that an outcome leaves open whether it has happened; `question` is asked then, and `unknown` is its
+    `doubtful` says that an outcome leaves open whether it has happened. Then `question` is asked, the first of which is
+    that of number 0, and `told` is the outcome that an answer gives, None where it is to be run. `unknown` is its
     outcome when nobody can be asked any more.
     """
 
-    question: "Question"
+    question: Callable[[int], "Question"]
     doubtful: Callable[[Outcome], bool]
+    told: Callable[[JsonValue], Outcome | None]
     unknown: Outcome
 
 
@@ -58,6 +60,11 @@ class Question:
     value: JsonValue
     tool_call_id: str | None = None
     arguments_digest: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """What a journal knows it again by."""
+        return question_digest(self.key, self.kind, self.tool_id, self.value)
 
 
 @dataclass(slots=True)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from app.domain.effects import Row
 from app.domain.events import (
     Event,
+    ExecutionResumed,
     ExecutionSuspended,
     InferenceStart,
     LifecycleTransition,
+    Recorded,
     ToolStart,
 )
 from app.domain.failures import Code, OrchestrationFailure
@@ -16,6 +18,8 @@ from app.domain.lifecycle import State
 from app.ports import Record
 
 _STARTS = (InferenceStart, ToolStart)
+LEAST_SECONDS = 30.0
+"""Of running time, for an execution that goes on."""
 
 
 class Recollection:
@@ -30,9 +34,24 @@ class Recollection:
         self._events: dict[str, list[Event]] = defaultdict(list)
         self._next: dict[str, int] = {}
         self._asked: set[str] = set()
-        for item in record.events if record else ():
+        events = record.events if record else ()
+        self._ran_for = _ran_for(events)
+        self._waits = False
+        for item in events:
+            match item.event:
+                case LifecycleTransition(to_state=State.SUSPENDED) | LifecycleTransition(from_state=State.SUSPENDED):
+                    self._waits = item.event.to_state is not State.EXECUTE
             if not _belongs_to_waiting(item.event):
                 self._events[item.anchor].append(item.event)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the record ends in SUSPENDED, or went from there to its end."""
+        return self._waits
+
+    def seconds_left(self, seconds: float) -> float:
+        """Of the running time that an execution has: at least 30 s of it when some of it ran already."""
+        return max(LEAST_SECONDS, seconds - self._ran_for) if self._ran_for else seconds
 
     def row(self, key: str) -> Row | None:
         """The recorded step under that key."""
@@ -102,9 +121,21 @@ def _kind(value: object) -> str | None:
 
 def _belongs_to_waiting(event: Event) -> bool:
     match event:
-        case ExecutionSuspended():
+        case ExecutionSuspended() | ExecutionResumed():
             return True
         case LifecycleTransition(from_state=before, to_state=after):
-            return State.SUSPENDED in {before, after}
+            return {before, after} == {State.EXECUTE, State.SUSPENDED}
         case _:
             return False
+
+
+def _ran_for(events: Sequence[Recorded]) -> float:
+    """Seconds of running time: from each beginning to the suspension, or the last event, that follows."""
+    total, began, last = 0.0, None, 0.0
+    for item in events:
+        if began is None and isinstance(item.event, LifecycleTransition) and item.event.to_state is not State.SUSPENDED:
+            began = item.at
+        if began is not None and isinstance(item.event, ExecutionSuspended):
+            total, began = total + item.at - began, None
+        last = item.at
+    return total if began is None else total + last - began

@@ -167,7 +167,7 @@ class Run:
         """Asks somebody outside and returns the answer; until there is one the branch ends here."""
         key = self._take()
         question = Question(key, SuspensionKind.QUESTION, tool_id, value)
-        row = self._execution.answer(question, digest("suspend", key, tool_id, value))
+        row = self._execution.answer(question)
         assert isinstance(row.outcome, Answered)  # noqa: S101 - what a question can come to
         self.now = max(self.now, row.at)
         return row.outcome.payload

@@ -60,7 +60,7 @@ def replay(execution: Execution, story: Story) -> int:
     try:
         telling.send(None)
     except StopIteration:
-        return execution.finish_replay()
+        return execution.before.finish()
     telling.close()
     raise RuntimeError("a pattern awaits only its run; this one waits for something else")
 
@@ -96,6 +96,11 @@ def conclude(execution: Execution, ending: Ending) -> None:
         ending = _cut_short(execution)
     execution.ended = True
     state = state_of(ending)
+    if execution.before.waits:
+        if state is State.SUSPENDED:
+            execution.response = last_event(execution, state, ending).response
+            return
+        execution.lifecycle = execution.lifecycle.after(State.SUSPENDED)
     stages = [] if state is State.SUSPENDED else _summed_stages(execution, ending)
     after = execution.lifecycle.after(state)
     moved = LifecycleTransition(execution.lifecycle.state, state, after.attempt, _reason(ending))

@@ -4,12 +4,24 @@ from dataclasses import dataclass
 from math import fsum
 
 from app.domain.boundary import TokenUsage, ToolCallMade
-from app.domain.effects import NO_USAGE, AttemptFailed, Candidate, CutOff, Reason, Replied, Reply, Row, ToolEnded
+from app.domain.effects import (
+    NO_USAGE,
+    AttemptFailed,
+    Candidate,
+    CutOff,
+    Reason,
+    Replied,
+    Reply,
+    Row,
+    ToolAsked,
+    ToolEnded,
+)
 from app.domain.failures import Code
 from app.domain.messages import ToolCall
 
 NOT_RUN = "not run: the execution ended before it"
 CUT_OFF = "cancelled while it ran"
+WAITS = "waiting for an answer"
 
 
 @dataclass(slots=True)
@@ -23,6 +35,10 @@ class CallSlot:
     code: Code | None = None
     attempts: int = 0
     duration_ms: float = 0.0
+
+    def wait(self) -> None:
+        """Somebody outside has to say something first."""
+        self.result, self.is_error, self.code = WAITS, False, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +137,26 @@ class Tally:
     def tool(self, row: Row, slot: CallSlot, *, round_key: str) -> None:
         """Counts one attempt at a tool call."""
         outcome = row.outcome
-        assert isinstance(outcome, ToolEnded | CutOff)  # noqa: S101 - what a tool attempt can come to
+        assert isinstance(outcome, ToolEnded | ToolAsked | CutOff)  # noqa: S101 - what a tool attempt can come to
         self.last_at = max(self.last_at, row.at)
         self._rounds.add(round_key)
         slot.attempts += not isinstance(outcome, ToolEnded) or outcome.ran
         slot.duration_ms += outcome.duration_ms
+        if isinstance(outcome, ToolAsked):
+            slot.wait()
+            return
         slot.result = outcome.content if isinstance(outcome, ToolEnded) else CUT_OFF
         slot.is_error = not isinstance(outcome, ToolEnded) or outcome.is_error
         slot.code = outcome.code if isinstance(outcome, ToolEnded) else Code.CANCELLED_SIGNAL
+
+    def has_failed(self, call: ToolCall, *, before: str) -> bool:
+        """Whether the same tool has failed with the same arguments before that step, in what led to it."""
+        return any(
+            slot.is_error and slot.attempts and (slot.call.name, slot.call.arguments) == (call.name, call.arguments)
+            for path, slots in self._slots.items()
+            if _leads_to(path, _path(before))
+            for slot in slots
+        )
 
     def slots(self, attempt_key: str) -> list[CallSlot]:
         """The calls that the reply under that key asks for, in call order."""
@@ -173,6 +201,16 @@ class Tally:
 def _refused(outcome: Replied | AttemptFailed | CutOff) -> bool:
     """Whether nothing was sent, because the breaker had opened meanwhile."""
     return isinstance(outcome, AttemptFailed) and outcome.reason is Reason.BREAKER_OPEN
+
+
+def _leads_to(earlier: tuple[int, ...], later: tuple[int, ...]) -> bool:
+    """Whether what a step did was over before the other began; branches of one gather do not lead to each other.
+
+    Ordinals stand at even places of a key, branches at odd ones.
+    """
+    places = (place for place, pair in enumerate(zip(earlier, later, strict=False)) if pair[0] != pair[1])
+    differing = next(places, None)
+    return differing is not None and differing % 2 == 0 and earlier[differing] < later[differing]
 
 
 def _path(key: str) -> tuple[int, ...]:

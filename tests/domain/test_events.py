@@ -26,6 +26,7 @@ CONTRACT = {
     "vote.cast": "replica status error_code",
     "vote.decided": "replicas voted failed stopped_early votes confidence replica error_code",
     "execution.suspended": "suspensions response",
+    "execution.resumed": "suspension_id kind tool_id resumed_by",
     "execution.completed": "response",
     "execution.failed": "response",
     "execution.cancelled": "response",

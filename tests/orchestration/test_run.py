@@ -1,11 +1,8 @@
 """The door's own rules: branches, questions, unsafe calls, misuse."""
 
-from dataclasses import replace
-
 import pytest
 
 from app.capabilities.tools.definition import tool
-from app.domain.effects import Answered, Row, digest
 from app.domain.failures import Code, InferenceFailure
 from app.domain.lifecycle import State
 from app.domain.tools import SideEffects
@@ -91,10 +88,8 @@ async def test_a_question_suspends_and_its_recorded_answer_continues_from_there(
     assert record.events[-1].event.type == "execution.suspended"
     assert tell_again(record, question) == len(record.rows)
 
-    key = open_question.suspension_id
-    answered = Row(key, digest("suspend", key, "gate", {"prompt": "go on?"}), Answered("yes"), clock.now())
     elsewhere = stage(clock, scripted(clock, "a", {"text": "on"}))
-    response, after = await elsewhere.recover(replace(record, rows={**record.rows, key: answered}), question)
+    response, after = await elsewhere.resume(record, "yes", pattern=question)
     assert (response.state, response.content) == (State.COMPLETE, "yes on")
     assert tell_again(after, question) == len(after.rows)
 

@@ -34,6 +34,7 @@ from app.domain.effects import (
     Slept,
     StageTrace,
     Stopped,
+    ToolAsked,
     ToolEnded,
 )
 from app.domain.events import Anchored, CorrelationContext, Event, InferenceDelta, Live, Recorded
@@ -83,6 +84,7 @@ OUTCOMES: Sequence[Any] = (
         duration_ms=3.25,
     ),
     ToolEnded("[3, 4]", is_error=True, code=Code.TOOL_TIMEOUT, duration_ms=0.1, retry=True),
+    ToolAsked({"question": "really?"}, 0.5),
     Slept(),
     Answered({"decision": "approve", "list": [1, 2.5, None]}),
     Refused(
@@ -193,6 +195,7 @@ EVENTS: Sequence[Event] = (
     events.VoteCast(1, "failed", Code.CONSTRAINT_JSON_INVALID),
     events.VoteDecided(5, 3, 1, True, 3, 0.6, 0, None),
     SUSPENDED,
+    events.ExecutionResumed("2/0/0/0/1", SuspensionKind.QUESTION, "ask_person", "local"),
     COMPLETED,
     FAILED,
     CANCELLED,

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from pydantic import JsonValue
+
 from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.event_bus import EventBus
 from app.adapters.stores.memory import MemoryJournal
@@ -16,10 +18,11 @@ from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.boundary import SystemRequest, SystemResponse
 from app.domain.effects import Bounds, Header, Outcome
-from app.domain.events import Live, Recorded
+from app.domain.events import Anchored, Live, Recorded
 from app.orchestration.execution import Execution
 from app.orchestration.patterns.agent_loop import VERSION, agent_loop
 from app.orchestration.pipeline.prepare import Stages, prepare
+from app.orchestration.resuming import answered, pending
 from app.orchestration.story import Story, live, replay
 from app.orchestration.world import World
 from app.ports import Clock, Engine, EngineProfile, Record, Tool
@@ -103,6 +106,12 @@ class Stage:
         await live(execution, self.story(execution, pattern))
         return settled(execution), self.record(execution)
 
+    async def resume(
+        self, record: Record, payload: JsonValue, suspension_id: str | None = None, *, pattern: Any = agent_loop
+    ) -> tuple[SystemResponse, Record]:
+        """Answers an open question, and goes on."""
+        return await self.recover(answer(self.world.clock, record, payload, suspension_id), pattern)
+
     def record(self, execution: Execution) -> Record:
         """What is committed of it."""
         record = self.journal.load(execution.header.execution_id)
@@ -139,6 +148,20 @@ def stage(
 def ask(text: str = "hello", **fields: Any) -> SystemRequest:
     """A chat request with that one user message."""
     return SystemRequest.model_validate({"messages": [{"role": "user", "content": text}]} | fields)
+
+
+def answer(clock: Clock, record: Record, payload: JsonValue, suspension_id: str | None = None) -> Record:
+    """The record with one of its open questions answered."""
+    asked = pending(record)
+    suspension = next(each for each in asked if suspension_id in {None, each.suspension_id})
+    row, events = answered(suspension, payload, by="local", at=clock.now(), last=len(asked) == 1, attempt=1)
+    journal = stage(clock).journal
+    journal.adopt(record)
+    root = record.events[0].correlation
+    journal.put(record.header.execution_id, row, [Anchored("resume", root, event) for event in events])
+    found = journal.load(record.header.execution_id)
+    assert found is not None
+    return found
 
 
 def tell_again(record: Record, pattern: Any = agent_loop) -> int:

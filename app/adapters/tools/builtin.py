@@ -52,6 +52,14 @@ async def current_time(
     return moment.isoformat(timespec="seconds")
 
 
+@tool(side_effects=SideEffects.NONE, idempotent=True)
+async def ask_person(
+    question: Annotated[str, Field(min_length=1, max_length=10_000, description="The question, in full sentences")],
+) -> str:
+    """Ask a person something that only a person can know or decide. Their answer may take a long time."""
+    raise ToolError.suspend({"question": question})
+
+
 def _zone(name: str) -> tzinfo:
     """UTC needs no time zone data; whatever a name does to the search for its file, it is an unknown one."""
     if name.upper() == "UTC":
@@ -62,4 +70,4 @@ def _zone(name: str) -> tzinfo:
         raise ToolError("There is no time zone of that name; use an IANA name such as Europe/Berlin.") from cause
 
 
-BUILTIN_TOOLS: tuple[FunctionTool, ...] = (calculate, current_time, roll_dice)
+BUILTIN_TOOLS: tuple[FunctionTool, ...] = (ask_person, calculate, current_time, roll_dice)

@@ -8,13 +8,14 @@ from typing import Any
 
 import anyio
 import jsonschema_rs
+import orjson
 
 from app.capabilities.tools.definition import ArgumentError
 from app.capabilities.tools.registry import ToolRegistry, availability
-from app.domain.effects import ToolEnded
+from app.domain.effects import ToolAsked, ToolEnded
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.ports import Clock, Entropy, Tool, ToolContext, ToolError
+from app.ports import Clock, Entropy, Tool, ToolContext, ToolError, ToolQuestion
 
 _FAULTS_NAMED = 5
 _CUT_MARK = "\n[cut: the result was longer]"
@@ -27,15 +28,16 @@ class _Ending:
     repeatable: bool = False
     """Whether the same call might go better a second time."""
     ran: bool = True
+    asked: ToolQuestion | None = None
 
 
 class ToolExecutor:
     """The one place where tools run.
 
-    Promises that every attempt ends as a `ToolEnded` within the smaller of the tool's own timeout and the time left,
-    with a text of at most `result_bytes` UTF-8 bytes, and that a cancellation is never swallowed. A second attempt
-    is granted once, to an idempotent tool, where it may help: after a timeout only when the time for a whole second
-    attempt is left.
+    Promises that every attempt ends as a `ToolEnded`, or as a `ToolAsked` where the tool has a question, within the
+    smaller of the tool's own timeout and the time left, with a text of at most `result_bytes` UTF-8 bytes, and that a
+    cancellation is never swallowed. A second attempt is granted once, to an idempotent tool, where it may help: after
+    a timeout only when the time for a whole second attempt is left.
 
     Raises: ConfigurationFailure (CONFIG_INVALID) for a tool whose parameters are no JSON Schema of their own.
     """
@@ -47,7 +49,7 @@ class ToolExecutor:
         self._result_bytes = result_bytes
         self._validators = {tool.info().name: _validator(tool) for tool in registry.tools()}
 
-    async def attempt(self, call: ToolCall, *, attempt: int, seconds_left: float) -> ToolEnded:
+    async def attempt(self, call: ToolCall, *, attempt: int, seconds_left: float) -> ToolEnded | ToolAsked:
         """One attempt; `attempt` counts from 0."""
         began = self._clock.monotonic()
         tool = self._registry.get(call.name)
@@ -57,8 +59,10 @@ class ToolExecutor:
         retry = ending.repeatable and attempt == 0 and tool.info().idempotent
         return self._ended(ending, began, retry=retry)
 
-    def _ended(self, ending: _Ending, began: float, *, retry: bool = False) -> ToolEnded:
+    def _ended(self, ending: _Ending, began: float, *, retry: bool = False) -> ToolEnded | ToolAsked:
         duration_ms = (self._clock.monotonic() - began) * 1000
+        if ending.asked is not None:
+            return ToolAsked(ending.asked.value, duration_ms)
         content = _cut(ending.content, self._result_bytes)
         return ToolEnded(content, ending.code is not None, ending.code, duration_ms, retry, ending.ran)
 
@@ -89,6 +93,8 @@ async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
         return _Ending(text) if isinstance(text, str) else _failed(f"it returned {type(text).__name__}, not text")
     except ArgumentError as error:
         return _refused(str(error))
+    except ToolQuestion as question:
+        return _Ending("", asked=question) if _is_json(question.value) else _failed("what it asks is no JSON")
     except ToolError as error:
         return _failed(str(error))
     except asyncio.CancelledError as stray:
@@ -105,6 +111,14 @@ def _refused(faults: str) -> _Ending:
 
 def _failed(why: str) -> _Ending:
     return _Ending(f"The tool failed: {why}", Code.TOOL_EXECUTION_FAILED, repeatable=True)
+
+
+def _is_json(value: object) -> bool:
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _being_cancelled() -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.messages import TOOL_NAME_PATTERN
-from app.domain.tools import Availability, OfferedTool, ToolDefinition, ToolInfo
+from app.domain.tools import Availability, OfferedTool, SideEffects, ToolDefinition, ToolInfo
 from app.ports import Tool
 
 
@@ -78,7 +78,7 @@ def availability(tool: Tool) -> Availability:
 
 
 def _offered(info: ToolInfo) -> OfferedTool:
-    return OfferedTool(info.name, info.unsafe)
+    return OfferedTool(info.name, info.unsafe, info.side_effects is SideEffects.EXTERNAL)
 
 
 def _status(tool: Tool) -> ToolStatus:

@@ -75,6 +75,7 @@ _LOOKS: Mapping[type[Any], _Look] = MappingProxyType(
         events.VoteCast: _Look("cyan", lambda event: f"replica {event.replica}  {event.error_code or event.status}"),
         events.VoteDecided: _Look("cyan", _voted),
         events.ExecutionSuspended: _Look("yellow", lambda event: f"{len(event.suspensions)} open questions"),
+        events.ExecutionResumed: _Look("yellow", lambda event: f"{event.tool_id} answered by {event.resumed_by}"),
         events.ExecutionCompleted: _Look("green", _ended),
         events.ExecutionFailed: _Look("red", _ended),
         events.ExecutionCancelled: _Look("red", _ended),

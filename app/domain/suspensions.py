@@ -1,0 +1,72 @@
+"""What a suspended execution waits for, and what answers it may be given [flow seed].
+
+question, flow      any JSON: becomes the result
+approval            {"decision": "approve" | "deny", "reason"?}
+unknown_outcome     {"decision": "happened", "result"} | {"decision": "run"} | {"decision": "give_up"}
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+
+from app.domain.boundary import SuspensionKind
+
+
+class _Decision(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Approve(_Decision):
+    """The call may run."""
+
+    decision: Literal["approve"]
+    reason: str | None = None
+
+
+class Deny(_Decision):
+    """The call must not run; the model is told the reason."""
+
+    decision: Literal["deny"]
+    reason: str | None = None
+
+
+class Happened(_Decision):
+    """The call has run, with this result."""
+
+    decision: Literal["happened"]
+    result: JsonValue
+
+
+class RunAgain(_Decision):
+    """The call has not run and may be run now."""
+
+    decision: Literal["run"]
+
+
+class GiveUp(_Decision):
+    """Nobody knows; the call is not run again."""
+
+    decision: Literal["give_up"]
+
+
+Approval = Annotated[Approve | Deny, Field(discriminator="decision")]
+Outcome = Annotated[Happened | RunAgain | GiveUp, Field(discriminator="decision")]
+APPROVAL: TypeAdapter[Approve | Deny] = TypeAdapter(Approval)
+OUTCOME: TypeAdapter[Happened | RunAgain | GiveUp] = TypeAdapter(Outcome)
+_FORMS: Mapping[SuspensionKind, TypeAdapter[Any]] = MappingProxyType(
+    {SuspensionKind.APPROVAL: APPROVAL, SuspensionKind.UNKNOWN_OUTCOME: OUTCOME}
+)
+
+
+def payload_faults(kind: SuspensionKind, payload: JsonValue) -> list[tuple[str, str]]:
+    """What is wrong with an answer to a suspension of that kind, as pairs of path and message; none for a good one."""
+    if kind not in _FORMS:
+        return []
+    try:
+        _FORMS[kind].validate_python(payload)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        return [(".".join(("payload", *map(str, fault["loc"]))), fault["msg"]) for fault in faults]
+    return []

@@ -1,0 +1,60 @@
+"""How a suspended execution gets the answers that it waits for."""
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from app.domain.boundary import Suspension
+from app.domain.effects import Answered, Row, question_digest
+from app.domain.events import Event, ExecutionResumed, ExecutionSuspended, LifecycleTransition
+from app.domain.failures import Code, RequestFailure
+from app.domain.lifecycle import State
+from app.domain.suspensions import payload_faults
+from app.ports import Record
+
+
+def pending(record: Record) -> list[Suspension]:
+    """The open questions of a suspended execution; none of one that is not."""
+    for item in reversed(record.events):
+        match item.event:
+            case ExecutionSuspended(suspensions=asked):
+                return [suspension for suspension in asked if suspension.suspension_id not in record.rows]
+            case LifecycleTransition(to_state=state) if state is not State.SUSPENDED:
+                return []
+    return []
+
+
+def chosen(asked: Sequence[Suspension], tool_id: str, suspension_id: str | None) -> Suspension:
+    """The one suspension that is answered.
+
+    Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED) when nothing is suspended, (REQUEST_RESUME_MISMATCH) when none,
+    or more than one, is meant.
+    """
+    if not asked:
+        raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution waits for nothing")
+    meant = [each for each in asked if each.tool_id == tool_id and suspension_id in {None, each.suspension_id}]
+    if len(meant) != 1:
+        what = "more than one open question, name its suspension_id" if meant else "no open question"
+        raise RequestFailure(Code.REQUEST_RESUME_MISMATCH, f"tool_id and suspension_id name {what}")
+    return meant[0]
+
+
+def answered(
+    suspension: Suspension, payload: JsonValue, *, by: str, at: float, last: bool, attempt: int
+) -> tuple[Row, list[Event]]:
+    """The answer as the outcome of its step, and what is told of it; the `last` one has the execution go on.
+
+    Raises: RequestFailure (REQUEST_INVALID) for a payload that is no answer to this kind of question.
+    """
+    faults = payload_faults(suspension.kind, payload)
+    if faults:
+        errors = [{"field": field, "message": message} for field, message in faults]
+        raise RequestFailure(
+            Code.REQUEST_INVALID, "; ".join(f"{field}: {what}" for field, what in faults), {"errors": errors}
+        )
+    key, kind, tool_id = suspension.suspension_id, suspension.kind, suspension.tool_id
+    row = Row(key, question_digest(key, kind, tool_id, suspension.value), Answered(payload), at)
+    events: list[Event] = [ExecutionResumed(key, kind, tool_id, by)]
+    if last:
+        events.append(LifecycleTransition(State.SUSPENDED, State.EXECUTE, attempt, "resumed"))
+    return row, events

@@ -1,0 +1,53 @@
+"""What is told of an execution: matched against its record first, and put into its journal in order."""
+
+from collections.abc import Sequence
+
+from app.domain.effects import Header, Row
+from app.domain.events import Anchored, CorrelationContext, Event
+from app.orchestration.record import Recollection, diverged
+from app.ports import Journal, Record
+
+
+class Telling:
+    """The record of what was told before, and what is told now.
+
+    Events are held until the next put, which nothing can come before. Without a journal nothing new can be told: that
+    is a divergence.
+    """
+
+    def __init__(self, header: Header, journal: Journal | None, record: Record | None) -> None:
+        self.before = Recollection(record)
+        self._execution_id = header.execution_id
+        self._journal = journal
+        self._held: list[Anchored] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing new can be told."""
+        return self._journal is None
+
+    def step(self, key: str, fingerprint: str) -> Row | None:
+        """The recorded step under that key.
+
+        Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) when it is the record of something else.
+        """
+        row = self.before.row(key)
+        if row is not None and row.fingerprint != fingerprint:
+            raise diverged(key, recorded=row.fingerprint, replayed=fingerprint)
+        return row
+
+    def say(self, anchor: str, context: CorrelationContext, events: Sequence[Event]) -> None:
+        """Holds those of the events that the record does not have yet."""
+        self.hold(anchor, context, self.before.unmatched(anchor, events))
+
+    def hold(self, anchor: str, context: CorrelationContext, events: Sequence[Event]) -> None:
+        """Holds new events. Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) when nothing new can be."""
+        if events and self._journal is None:
+            raise diverged(anchor, recorded=None, replayed=events[0])
+        self._held += [Anchored(anchor, context, event) for event in events]
+
+    def put(self, row: Row | None = None) -> None:
+        """One commit: the step, and all events held so far."""
+        if self._journal is not None and (self._held or row is not None):
+            held, self._held = self._held, []
+            self._journal.put(self._execution_id, row, held)
