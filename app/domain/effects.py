@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import orjson
 from pydantic import BaseModel, JsonValue
 
-from app.domain.boundary import ExecutionHints, SystemRequest, TokenUsage, Way
+from app.domain.boundary import Durability, ExecutionHints, SystemRequest, TokenUsage, Way
 from app.domain.failures import Code, Failure, failure
 from app.domain.lifecycle import Mode
 from app.domain.messages import Message, ModelMessage, ToolCall
@@ -70,7 +70,7 @@ class Bounds:
 class Prepared:
     """What PREPARE found: the conversation to begin with, the tools that may be offered, the limits in force."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[ModelMessage | Message, ...]
     tools: tuple[str, ...]
     bounds: Bounds
     currency: str
@@ -256,7 +256,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an execution is, written before its first step. `args_key` keys the hashes of tool arguments."""
+    """What an execution is, written before its first step. `args_key` keys the hashes of tool arguments.
+
+    `durability` is what it begins with: one held in memory becomes journaled before its first unsafe call.
+    """
 
     execution_id: str
     request_id: str
@@ -268,6 +271,7 @@ class Header:
     request: SystemRequest
     args_key: str
     created_at: float
+    durability: Durability = "memory"
 
 
 @dataclass(frozen=True, slots=True)

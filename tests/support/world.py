@@ -86,7 +86,7 @@ class Stage:
     def execution(self, request: SystemRequest, **header: Any) -> Execution:
         """A fresh execution with an open journal."""
         opened = _header(request, self.world, **header)
-        self.journal.open(opened)
+        self.journal.adopt(Record(opened, {}, ()))
         return Execution(opened, world=self.world, journal=self.journal)
 
     async def run(self, request: SystemRequest, pattern: Any = agent_loop) -> tuple[SystemResponse, Record]:
@@ -104,7 +104,7 @@ class Stage:
 
     def record(self, execution: Execution) -> Record:
         """What is committed of it."""
-        record = self.journal.load(execution.header.execution_id)
+        record = self.journal.record(execution.header.execution_id)
         assert record is not None
         return record
 
