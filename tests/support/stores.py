@@ -4,15 +4,28 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
+
+import pytest
 
 from app.adapters.stores.database import Database
 from app.adapters.stores.journal import Keeping, Loss, StoredJournal, open_journal
+from app.adapters.stores.sqlite import open_sqlite
 from app.domain.failures import Failure
 from app.ports import Clock, EventSink
+from tests.support.postgres import emptied
 
 T = TypeVar("T")
 OpenDatabase = Callable[[], AbstractAsyncContextManager[Database]]
+
+
+def database_of(request: pytest.FixtureRequest, folder: Path) -> OpenDatabase:
+    """What opens an empty database of the kind that the fixture is asked for."""
+    if request.param == "sqlite":
+        return lambda: open_sqlite(folder / "portico.db")
+    url = request.getfixturevalue("postgres_url")
+    return lambda: emptied(url)
 
 
 @dataclass

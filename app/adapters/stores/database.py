@@ -5,7 +5,7 @@ implementation of every query; `sqlite.py` and `postgres.py` only run them. It m
 wants it tried again, and must do nothing else than ask.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
@@ -18,7 +18,7 @@ from sqlalchemy.engine import Dialect
 
 T = TypeVar("T")
 Backend = Literal["sqlite", "postgresql"]
-Rows: TypeAlias = Sequence[Sequence[Any]]
+Rows: TypeAlias = "Sequence[Cells]"
 Values: TypeAlias = Mapping[str, Any]
 Insertion: TypeAlias = "Callable[..., postgresql.Insert] | Callable[..., sqlite.Insert]"
 """The `insert` of either dialect; both know ON CONFLICT."""
@@ -29,6 +29,14 @@ _DIALECTS: Mapping[Backend, Dialect] = MappingProxyType(
         "postgresql": make_url("postgresql+asyncpg://").get_dialect()(),
     }
 )
+
+
+class Cells(Protocol):
+    """One row of an answer, by position."""
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
 """Whole records out of their stored commits. Much is decoded in a thread, little where it is asked for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from anyio import to_thread
 from sqlalchemy import bindparam, select
 
 from app.adapters.stores import codec
-from app.adapters.stores.database import Database, Rows, Statement, Transaction, ask
+from app.adapters.stores.database import Cells, Database, Rows, Statement, Transaction, ask
 from app.adapters.stores.schema import commits, executions
 from app.domain.effects import Row
 from app.domain.events import Recorded
@@ -49,7 +49,7 @@ def record(rows: Rows) -> Record | None:
     return Record(header, MappingProxyType(steps), tuple(events), len(rows) - 1, rows[0][7])
 
 
-def _continues(number: int, row: Sequence[Any], events: int) -> None:
+def _continues(number: int, row: Cells, events: int) -> None:
     """Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when something before it is missing."""
     if row[0] != number or (row[6] is not None and row[6] != events + 1):
         raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored record is not whole")
