@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from app.domain.boundary import TokenUsage
 from app.domain.effects import EngineCall, Header, Reason, Reply, Row
 from app.domain.events import Anchored, CorrelationContext, InferenceDelta, Live, Recorded
+from app.domain.lifecycle import State
 from app.domain.messages import Message
 from app.domain.tools import Availability, ToolDefinition, ToolInfo
 
@@ -189,26 +190,60 @@ class Tool(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a journal holds of one execution: its header, its steps by key, its events in order."""
+    """What a journal holds of one execution: its header, its steps by key, its events in order.
+
+    `commits` is how many commits it took, the header's aside; `epoch` counts its owners, the reader included.
+    """
 
     header: Header
     rows: Mapping[str, Row]
     events: Sequence[Recorded]
+    commits: int = 0
+    epoch: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The Idempotency-Key an execution is opened under; `body_digest` is that of the canonical body."""
+
+    key: str
+    body_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """The execution that an Idempotency-Key belongs to already, and where it stands."""
+
+    execution_id: str
+    request_id: str
+    state: State
+    same_body: bool
 
 
 class Journal(Protocol):
     """The list of recorded outcomes and events of every execution.
 
     One ordered writer: what is put for one execution commits in that order, an outcome together with its events, so
-    what is stored is always a prefix. Publication to sinks follows the commit.
+    what is stored is always a prefix. Publication to sinks follows the commit. What its header calls journaled is
+    committed step by step. What it calls held in memory is published at once, and kept when it ends, if at all.
     """
 
-    def open(self, header: Header) -> None:
-        """Begins a record. Raises: RequestFailure (REQUEST_ID_CONFLICT) when the tenant uses the request_id."""
+    async def open(self, header: Header, claim: Claim | None = None) -> Earlier | None:
+        """Begins a record; None when it did. The execution that holds the claimed key already is returned instead.
+
+        Raises: RequestFailure (REQUEST_ID_CONFLICT, REQUEST_SESSION_BUSY, REQUEST_RESUME_REQUIRED); StorageFailure.
+        """
         ...
 
-    def put(self, execution_id: str, row: Row | None, events: Sequence[Anchored]) -> None:
-        """Queues one commit; numbers the events. Never waits."""
+    def adopt(self, record: Record) -> None:
+        """Goes on with a record that another owner, or an earlier run, left. Publishes nothing."""
+        ...
+
+    def put(self, execution_id: str, row: Row | None, events: Sequence[Anchored], turn: Sequence[Message] = ()) -> None:
+        """Queues one commit; numbers the events. Never waits.
+
+        `turn` is what the session's conversation grows by, with the terminal event.
+        """
         ...
 
     def delta(self, execution_id: str, correlation: CorrelationContext, delta: InferenceDelta) -> None:
@@ -216,15 +251,18 @@ class Journal(Protocol):
         ...
 
     async def durable(self, execution_id: str) -> None:
-        """Returns when all that was put is committed. Raises: StorageFailure."""
+        """Returns when all that was put is committed. What is held in memory becomes journaled by it, unless it ended.
+
+        Raises: StorageFailure; RequestFailure (REQUEST_ID_CONFLICT) when it cannot become journaled.
+        """
         ...
 
-    def load(self, execution_id: str) -> Record | None:
-        """What is committed."""
+    async def load(self, execution_id: str) -> Record | None:
+        """What is committed of an execution that is open here."""
         ...
 
     def close(self, execution_id: str) -> None:
-        """The execution has ended here and nothing more is put."""
+        """Nothing more is put here: the execution has ended, or another owner goes on with it."""
         ...
 
 

@@ -21,6 +21,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Durability = Literal["memory", "journaled"]
 
 
 class _Inbound(BaseModel):
@@ -344,7 +345,7 @@ class ResponseMetadata(_Outbound):
     truncated_history: bool = Field(False, description="Whether history was cut.")
     left_out: list[str] = Field(default_factory=list, description="What a provider could not be given.")
     kept_by: Way | None = Field(None, description="How the answer was kept to the form asked for.")
-    durability: Literal["memory", "journaled"] = Field("memory", description="What survives the process.")
+    durability: Durability = Field("memory", description="What survives the process.")
     client: dict[str, str] = Field(default_factory=dict, description="The request's own metadata.")
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import orjson
 from pydantic import BaseModel, JsonValue
 
-from app.domain.boundary import ExecutionHints, PlanStep, SystemRequest, TokenUsage, Way
+from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage, Way
 from app.domain.failures import Code, Failure, failure
 from app.domain.lifecycle import Mode
 from app.domain.messages import Message, ModelMessage, ToolCall
@@ -72,7 +72,7 @@ class Bounds:
 class Prepared:
     """What PREPARE found: the conversation to begin with, and the tools that may be offered."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[ModelMessage | Message, ...]
     tools: tuple[str, ...]
     truncated_history: bool
     stages: tuple[StageTrace, ...]
@@ -288,6 +288,7 @@ class Header:
     """What an execution is, written before its first step.
 
     `bounds` are the limits in force, `currency` is that of the prices, `args_key` keys the hashes of tool arguments.
+    `durability` is what it begins with: one held in memory becomes journaled before its first unsafe call.
     """
 
     execution_id: str
@@ -302,6 +303,7 @@ class Header:
     currency: str
     args_key: str
     created_at: float
+    durability: Durability = "memory"
 
 
 @dataclass(frozen=True, slots=True)

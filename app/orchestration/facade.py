@@ -143,7 +143,7 @@ class Facade:
         if request.mode is not Mode.CHAT:
             await self._make_ready(request)
         header = self._header(request, principal, bounds, trace_id=trace_id, parent_span_id=parent_span_id)
-        self._world.journal.open(header)
+        await self._world.journal.open(header)
         execution = Execution(header, world=self._world, journal=self._world.journal)
         running = Running(execution, self._world.watchers.watch(header.execution_id) if watch else None)
         try:

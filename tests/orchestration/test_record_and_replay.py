@@ -14,6 +14,7 @@ from app.domain.effects import Replied, Row, ToolEnded
 from app.domain.events import Anchored, Recorded
 from app.domain.failures import Code, OrchestrationFailure
 from app.domain.lifecycle import TERMINAL, State
+from app.domain.messages import Message
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.orchestration.story import live
 from app.ports import Record
@@ -33,9 +34,9 @@ class Committing(MemoryJournal):
         self.commits: list[tuple[Record, int]] = []
         return self.commits
 
-    def put(self, execution_id: str, row: Row | None, events: Sequence[Anchored]) -> None:
-        super().put(execution_id, row, events)
-        record = self.load(execution_id)
+    def put(self, execution_id: str, row: Row | None, events: Sequence[Anchored], turn: Sequence[Message] = ()) -> None:
+        super().put(execution_id, row, events, turn)
+        record = self.record(execution_id)
         assert record is not None
         self.commits.append((record, len(self.acts.done)))
 

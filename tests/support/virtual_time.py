@@ -8,7 +8,8 @@ Theory of operation
    `GRACE` seconds for them. When nothing came before the last `QUIET_JUMPS` jumps either, it waits `QUIET_GRACE`
    once for every virtual second, so that a server's own ticking does not cost real time.
 3. While a worker thread or a child process is at work the loop does not jump: time runs as fast as outside.
-4. Without any timer it blocks, as every loop does. Threads that a test starts by hand are not waited for.
+4. A test that asks a server outside says so, and time keeps its pace from then on.
+5. Without any timer it blocks, as every loop does. Threads that a test starts by hand are not waited for.
 """
 
 import asyncio
@@ -50,6 +51,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._jobs += 1
         job.add_done_callback(self._job_ended)
         return job
+
+    def keep_pace(self) -> None:
+        """From now on time runs as fast as outside: a server is asked that is none of this process."""
+        self._jobs += 1
 
     def works_outside(self) -> bool:
         """Whether a worker thread or a child process of this loop is at work."""

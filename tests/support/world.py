@@ -90,7 +90,7 @@ class Stage:
     def execution(self, request: SystemRequest, **header: Any) -> Execution:
         """A fresh execution with an open journal."""
         opened = _header(request, self.world, self.bounds, **header)
-        self.journal.open(opened)
+        self.journal.adopt(Record(opened, {}, ()))
         return Execution(opened, world=self.world, journal=self.journal)
 
     async def run(self, request: SystemRequest, pattern: Any = agent_loop) -> tuple[SystemResponse, Record]:
@@ -114,7 +114,7 @@ class Stage:
 
     def record(self, execution: Execution) -> Record:
         """What is committed of it."""
-        record = self.journal.load(execution.header.execution_id)
+        record = self.journal.record(execution.header.execution_id)
         assert record is not None
         return record
 
@@ -159,7 +159,7 @@ def answer(clock: Clock, record: Record, payload: JsonValue, suspension_id: str 
     journal.adopt(record)
     root = record.events[0].correlation
     journal.put(record.header.execution_id, row, [Anchored("resume", root, event) for event in events])
-    found = journal.load(record.header.execution_id)
+    found = journal.record(record.header.execution_id)
     assert found is not None
     return found
 

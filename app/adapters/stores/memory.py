@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from app.adapters.stores.names import Names
 from app.domain.effects import Header, Row
 from app.domain.events import Anchored, CorrelationContext, InferenceDelta, Live, Recorded
-from app.domain.failures import Code, RequestFailure
-from app.ports import Clock, EventSink, Record
-
-_Name = tuple[str, str]
+from app.domain.messages import Message
+from app.ports import Claim, Clock, Earlier, EventSink, Record
 
 
 @dataclass(slots=True)
@@ -17,39 +16,43 @@ class _Held:
     header: Header
     rows: dict[str, Row] = field(default_factory=dict)
     events: list[Recorded] = field(default_factory=list)
+    commits: int = 0
 
 
 class MemoryJournal:
     """Implements `ports.Journal`.
 
     Holds running executions whole, and of the last `keep_ended` ended ones only the names, so that a request_id
-    is not used twice; older names are forgotten. Misuse, which is a bug, raises RuntimeError and changes nothing.
+    is not used twice; older names are forgotten. It keeps neither sessions nor Idempotency-Keys. Misuse, which is a
+    bug, raises RuntimeError and changes nothing.
     """
 
     def __init__(self, clock: Clock, sink: EventSink, *, keep_ended: int) -> None:
         self._clock = clock
         self._sink = sink
-        self._keep_ended = keep_ended
         self._held: dict[str, _Held] = {}
-        self._running: set[_Name] = set()
-        self._ended: dict[_Name, None] = {}
+        self._names = Names(keep_ended)
 
-    def open(self, header: Header) -> None:
+    async def open(self, header: Header, claim: Claim | None = None) -> Earlier | None:
+        if claim is not None:
+            raise RuntimeError("a journal that forgets keeps no Idempotency-Key")
         self._hold(_Held(header))
+        return None
 
     def adopt(self, record: Record) -> None:
         """Goes on with what another journal had committed, as a stored one does at take-over; publishes nothing.
 
         Raises: RequestFailure (REQUEST_ID_CONFLICT) as `open` does.
         """
-        self._hold(_Held(record.header, dict(record.rows), list(record.events)))
+        self._hold(_Held(record.header, dict(record.rows), list(record.events), record.commits))
 
-    def put(self, execution_id: str, row: Row | None, events: Sequence[Anchored]) -> None:
+    def put(self, execution_id: str, row: Row | None, events: Sequence[Anchored], turn: Sequence[Message] = ()) -> None:
         held = self._of(execution_id)
         if row is not None:
             if row.key in held.rows:
                 raise RuntimeError(f"step {row.key} of {execution_id} is recorded already")
             held.rows[row.key] = row
+        held.commits += 1
         if not events:
             return
         at = self._clock.now()
@@ -67,39 +70,30 @@ class MemoryJournal:
     async def durable(self, execution_id: str) -> None:
         self._of(execution_id)
 
-    def load(self, execution_id: str) -> Record | None:
+    async def load(self, execution_id: str) -> Record | None:
+        return self.record(execution_id)
+
+    def record(self, execution_id: str) -> Record | None:
         """What is committed, as it is now: later puts do not show in it."""
         held = self._held.get(execution_id)
         if held is None:
             return None
-        return Record(held.header, MappingProxyType(dict(held.rows)), tuple(held.events))
+        return Record(held.header, MappingProxyType(dict(held.rows)), tuple(held.events), held.commits)
 
     def close(self, execution_id: str) -> None:
         """Drops the record and remembers its name; nothing happens when it is closed already."""
         held = self._held.pop(execution_id, None)
-        if held is None:
-            return
-        name = _name(held.header)
-        self._running.discard(name)
-        self._ended[name] = None
-        if len(self._ended) > self._keep_ended:
-            del self._ended[next(iter(self._ended))]
+        if held is not None:
+            self._names.release(held.header)
 
     def _hold(self, held: _Held) -> None:
         if held.header.execution_id in self._held:
             raise RuntimeError(f"execution {held.header.execution_id} is open already")
-        name = _name(held.header)
-        if name in self._running or name in self._ended:
-            raise RequestFailure(Code.REQUEST_ID_CONFLICT, "request_id is in use")
+        self._names.take(held.header)
         self._held[held.header.execution_id] = held
-        self._running.add(name)
 
     def _of(self, execution_id: str) -> _Held:
         held = self._held.get(execution_id)
         if held is None:
             raise RuntimeError(f"execution {execution_id} is not open")
         return held
-
-
-def _name(header: Header) -> _Name:
-    return header.tenant, header.request_id

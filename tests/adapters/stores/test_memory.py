@@ -24,42 +24,42 @@ class Listener:
 async def test_b4_92_ended_executions_take_no_memory(clock: VirtualClock) -> None:
     journal = MemoryJournal(clock, Listener(), keep_ended=2)
     for number in range(4):
-        journal.open(header(str(number), f"r-{number}"))
+        await journal.open(header(str(number), f"r-{number}"))
         journal.put(str(number), row("0"), anchored(COMPLETED))
         journal.close(str(number))
-        assert journal.load(str(number)) is None
+        assert await journal.load(str(number)) is None
     for number in (2, 3):
         with pytest.raises(RequestFailure):
-            journal.open(header("new", f"r-{number}"))
-    journal.open(header("0", "r-0"))
+            await journal.open(header("new", f"r-{number}"))
+    await journal.open(header("0", "r-0"))
 
 
 async def test_without_memory_of_ended_ones_an_id_is_free_at_once(clock: VirtualClock) -> None:
     journal = MemoryJournal(clock, Listener(), keep_ended=0)
-    journal.open(header("a"))
+    await journal.open(header("a"))
     journal.close("a")
-    journal.open(header("a"))
+    await journal.open(header("a"))
 
 
 async def test_what_is_put_is_published_at_once(clock: VirtualClock) -> None:
     listener = Listener()
     journal = MemoryJournal(clock, listener, keep_ended=1)
-    journal.open(header("a"))
+    await journal.open(header("a"))
     journal.put("a", None, anchored(MOVED))
     assert [item.event for item in listener.heard] == [MOVED]
 
 
 async def test_a_record_is_gone_on_with_where_it_stopped(clock: VirtualClock) -> None:
     first = MemoryJournal(clock, Listener(), keep_ended=1)
-    first.open(header("a"))
+    await first.open(header("a"))
     first.put("a", row("0"), anchored(MOVED, STARTED))
-    record = first.load("a")
+    record = await first.load("a")
     assert record is not None
 
     listener = Listener()
     second = MemoryJournal(clock, listener, keep_ended=1)
     second.adopt(record)
-    assert second.load("a") == record
+    assert await second.load("a") == record
     assert listener.heard == []
     second.put("a", row("1"), anchored(MOVED))
     assert [item.sequence_number for item in listener.heard if isinstance(item, Recorded)] == [3]
@@ -69,12 +69,12 @@ async def test_a_record_is_gone_on_with_where_it_stopped(clock: VirtualClock) ->
 
 async def test_an_adopted_name_is_in_use(clock: VirtualClock) -> None:
     first = MemoryJournal(clock, Listener(), keep_ended=1)
-    first.open(header("a"))
-    record = first.load("a")
+    await first.open(header("a"))
+    record = await first.load("a")
     assert record is not None
     second = MemoryJournal(clock, Listener(), keep_ended=1)
     second.adopt(record)
     with pytest.raises(RequestFailure):
-        second.open(header("b"))
+        await second.open(header("b"))
     with pytest.raises(RuntimeError, match="open already"):
         second.adopt(record)

@@ -1,0 +1,172 @@
+"""What the ordered writer commits together, as one transaction that can tell whether it was applied before.
+
+Theory of operation
+
+1. A batch holds tails of executions: of each, everything that was put since its last commit. Its row is moved on
+   first, by its owner's epoch and its number of commits. That takes its lock, and says whether it is still ours.
+2. A row that does not match is either where this batch leads, because nobody heard the answer to COMMIT, or belongs
+   to another owner: then the execution is lost to us and left out, and the others are none the worse.
+3. Openings are refused one by one: by an earlier use of their Idempotency-Key, by a session that is busy, by a
+   request_id in use. What one had been granted until then is given back.
+"""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from sqlalchemy import bindparam, select, update
+
+from app.adapters.stores import openings as opening
+from app.adapters.stores.database import Asked, Rows, Statement, Transaction, ask, ask_each
+from app.adapters.stores.openings import Opening, Refusal
+from app.adapters.stores.schema import commits, executions, messages, sessions, suspensions
+
+Values: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a session's conversation grows by, encoded, and that its turn is over."""
+
+    tenant: str
+    session_id: str
+    at: float
+    messages: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """One commit of an execution: its row, what the execution's own row says after it, what comes with it."""
+
+    execution_id: str
+    commit: Values
+    after: Values
+    suspensions: Sequence[Values] = ()
+    turn: Turn | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """What is committed together; of each execution the advances follow one another."""
+
+    openings: dict[str, Opening] = field(default_factory=dict)
+    advances: dict[str, list[Advance]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a batch: executions that another owner holds, and openings that were refused."""
+
+    lost: frozenset[str]
+    refused: Mapping[str, Refusal]
+
+
+def apply(batch: Batch) -> Transaction[Verdict]:
+    """Commits the batch; a second time it changes nothing."""
+    opened, refused = yield from opening.apply(_folded(batch))
+    moving = {each: advances for each, advances in batch.advances.items() if each not in batch.openings}
+    moved, lost = yield from _move_on(moving)
+    fresh = [each for new in (*opened, *moved) for each in batch.advances.get(new, ())]
+    yield from ask_each(_COMMIT, [*(batch.openings[each].commit for each in opened), *(each.commit for each in fresh)])
+    yield from ask_each(_SUSPEND, [row for each in fresh for row in each.suspensions])
+    for each in fresh:
+        if each.turn is not None:
+            yield from _end_turn(each.execution_id, each.turn)
+    return Verdict(lost, refused)
+
+
+def _folded(batch: Batch) -> Iterable[Opening]:
+    """The openings, each with its row as it stands after what else the batch holds of it."""
+    for execution_id, new in batch.openings.items():
+        advances = batch.advances.get(execution_id)
+        yield new.standing(advances[-1].after) if advances else new
+
+
+def _move_on(moving: Mapping[str, Sequence[Advance]]) -> Generator[Asked, Rows, tuple[set[str], frozenset[str]]]:
+    """Which executions were moved on now, and which are lost."""
+    rows = yield from ask_each(_ADVANCE, [_step(advances) for advances in moving.values()])
+    moved = {execution_id for (execution_id,) in rows}
+    lost = set()
+    for execution_id in moving.keys() - moved:
+        first = moving[execution_id][0].commit
+        found = yield from ask(_COMMITTED, {"the_execution_id": execution_id, "the_number": first["number"]})
+        if not found or found[0][0] != first["epoch"]:
+            lost.add(execution_id)
+    return moved, frozenset(lost)
+
+
+def _step(advances: Sequence[Advance]) -> Values:
+    first = advances[0].commit
+    expected = {
+        "the_execution_id": first["execution_id"],
+        "the_epoch": first["epoch"],
+        "the_commits": first["number"] - 1,
+    }
+    return advances[-1].after | expected
+
+
+def _end_turn(execution_id: str, turn: Turn) -> Generator[Asked, Rows, None]:
+    session = {"the_tenant": turn.tenant, "the_session_id": turn.session_id, "the_holder": execution_id}
+    grown = yield from ask(_END_TURN, session | {"grown_by": len(turn.messages), "updated_at": turn.at})
+    if not grown:
+        return
+    first = grown[0][0] - len(turn.messages) + 1
+    common = {"tenant": turn.tenant, "session_id": turn.session_id, "execution_id": execution_id, "at": turn.at}
+    rows = [common | {"number": number, "message": said} for number, said in enumerate(turn.messages, first)]
+    yield from ask_each(_SAY, rows)
+
+
+ADVANCED = (
+    "state",
+    "entered_at",
+    "attempt",
+    "total_steps",
+    "last_step",
+    "last_error",
+    "commits",
+    "events",
+    "owner",
+    "response",
+)
+"""What an execution's own row says anew after each of its commits."""
+_ADVANCE = Statement(
+    lambda _: (
+        update(executions)
+        .where(
+            executions.c.execution_id == bindparam("the_execution_id"),
+            executions.c.epoch == bindparam("the_epoch"),
+            executions.c.commits == bindparam("the_commits"),
+        )
+        .values({name: bindparam(name) for name in ADVANCED})
+        .returning(executions.c.execution_id)
+    )
+)
+_COMMITTED = Statement(
+    lambda _: select(commits.c.epoch).where(
+        commits.c.execution_id == bindparam("the_execution_id"), commits.c.number == bindparam("the_number")
+    )
+)
+_COMMIT = Statement(lambda insert: insert(commits))
+_SUSPEND = Statement(
+    lambda insert: (
+        insert(suspensions)
+        .values({column.name: bindparam(column.name) for column in suspensions.c})
+        .on_conflict_do_update(
+            index_elements=["execution_id", "suspension_id"],
+            set_={"expires_at": bindparam("expires_at"), "answered_at": None, "suspension": bindparam("suspension")},
+        )
+    )
+)
+_END_TURN = Statement(
+    lambda _: (
+        update(sessions)
+        .where(
+            sessions.c.tenant == bindparam("the_tenant"),
+            sessions.c.session_id == bindparam("the_session_id"),
+            sessions.c.holder == bindparam("the_holder"),
+        )
+        .values(holder=None, messages=sessions.c.messages + bindparam("grown_by"), updated_at=bindparam("updated_at"))
+        .returning(sessions.c.messages)
+    )
+)
+_SAY = Statement(lambda insert: insert(messages))

@@ -1,0 +1,170 @@
+"""What is recorded as JSON bytes, and back, exactly.
+
+Data only, never code: what is read is checked by type, field by field, and unknown fields are refused, for a stored
+record may be of a newer version or not of ours at all. Every record begins with its `FORMAT`; what reads another one
+is added here when there is another one. Whatever belongs to the closed unions is stored by its name, so that a new
+outcome or event needs nothing here. The events of one commit share their time and name their few correlations once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+
+from app.domain.boundary import Suspension, SystemResponse
+from app.domain.effects import Header, Outcome
+from app.domain.events import CorrelationContext, Event, Recorded
+from app.domain.failures import Code, StorageFailure
+from app.domain.messages import Message, ModelMessage
+
+T = TypeVar("T")
+FORMAT = 1
+MOST_BYTES = 128 * 2**20
+"""No limit of the service lets a record grow near this; a longer one is not ours."""
+
+_Ids: TypeAlias = tuple[str, str | None, str, str, str | None, str | None]
+_Told: TypeAlias = tuple[str, Annotated[int, Field(ge=0)], str, dict[str, Any]]
+_Version: TypeAlias = Literal[1]
+
+
+def _exact(kind: Any) -> TypeAdapter[Any]:
+    """Reads the kind alone in a list; the list is there because only what surrounds a dataclass can be configured."""
+    return TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid"))
+
+
+_HEADER = _exact(tuple[_Version, Header])
+_RESPONSE = _exact(tuple[_Version, SystemResponse])
+_MESSAGE = _exact(tuple[_Version, ModelMessage | Message])
+_SUSPENSION = _exact(tuple[_Version, Suspension])
+_VALUE = _exact(tuple[_Version, JsonValue])
+_NAMED = _exact(tuple[_Version, str, dict[str, Any]])
+_EVENTS_OF_COMMIT = _exact(tuple[_Version, float, int, list[_Ids], list[_Told]])
+_OUTCOMES: Mapping[str, TypeAdapter[Any]] = MappingProxyType(
+    {kind.__name__: _exact(kind) for kind in get_args(Outcome)}
+)
+_EVENTS: Mapping[str, TypeAdapter[Any]] = MappingProxyType({kind.type: _exact(kind) for kind in get_args(Event)})
+
+
+def encode_header(header: Header) -> bytes:
+    return _dump([FORMAT, header])
+
+
+def decode_header(data: bytes) -> Header:
+    """Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID), as everything here that decodes."""
+    header: Header = _read(_HEADER, data, "header")[1]
+    return header
+
+
+def encode_outcome(outcome: Outcome) -> bytes:
+    return _dump([FORMAT, type(outcome).__name__, outcome])
+
+
+def decode_outcome(data: bytes) -> Outcome:
+    _, name, fields = _read(_NAMED, data, "outcome")
+    outcome: Outcome = _of(_OUTCOMES, name, fields, "outcome")
+    return outcome
+
+
+def encode_response(response: SystemResponse) -> bytes:
+    return _dump([FORMAT, response])
+
+
+def decode_response(data: bytes) -> SystemResponse:
+    response: SystemResponse = _read(_RESPONSE, data, "response")[1]
+    return response
+
+
+def encode_message(message: Message) -> bytes:
+    return _dump([FORMAT, message])
+
+
+def decode_message(data: bytes) -> Message:
+    message: Message = _read(_MESSAGE, data, "message")[1]
+    return message
+
+
+def encode_suspension(suspension: Suspension) -> bytes:
+    return _dump([FORMAT, suspension])
+
+
+def decode_suspension(data: bytes) -> Suspension:
+    suspension: Suspension = _read(_SUSPENSION, data, "suspension")[1]
+    return suspension
+
+
+def encode_value(value: JsonValue) -> bytes:
+    return _dump([FORMAT, value])
+
+
+def decode_value(data: bytes) -> JsonValue:
+    value: JsonValue = _read(_VALUE, data, "value")[1]
+    return value
+
+
+def encode_events(events: Sequence[Recorded]) -> bytes:
+    """The events of one commit, which are numbered without gaps and share their time; at least one."""
+    correlations: dict[CorrelationContext, int] = {}
+    told = [
+        (each.anchor, correlations.setdefault(each.correlation, len(correlations)), each.event.type, each.event)
+        for each in events
+    ]
+    return _dump([FORMAT, events[0].at, events[0].sequence_number, [_ids(each) for each in correlations], told])
+
+
+def decode_events(data: bytes) -> list[Recorded]:
+    _, at, first, ids, told = _read(_EVENTS_OF_COMMIT, data, "events")
+    correlations = [CorrelationContext(*each) for each in ids]
+    if any(index >= len(correlations) for _, index, _, _ in told):
+        raise _invalid("events")
+    return [
+        Recorded(number, at, anchor, correlations[index], _of(_EVENTS, name, fields, "event"))
+        for number, (anchor, index, name, fields) in enumerate(told, first)
+    ]
+
+
+def _ids(correlation: CorrelationContext) -> tuple[str | None, ...]:
+    return (
+        correlation.request_id,
+        correlation.session_id,
+        correlation.trace_id,
+        correlation.span_id,
+        correlation.parent_span_id,
+        correlation.caused_by,
+    )
+
+
+def _dump(value: object) -> bytes:
+    return orjson.dumps(value, default=_model)
+
+
+def _model(value: object) -> orjson.Fragment:
+    if isinstance(value, BaseModel):
+        return orjson.Fragment(value.__pydantic_serializer__.to_json(value, by_alias=True))
+    raise TypeError(f"{type(value).__name__} is no data")
+
+
+def _of(kinds: Mapping[str, TypeAdapter[Any]], name: str, fields: dict[str, Any], what: str) -> Any:
+    kind = kinds.get(name)
+    if kind is None:
+        raise _invalid(what)
+    return _checked(lambda: kind.validate_python((fields,))[0], what)
+
+
+def _read(kind: TypeAdapter[Any], data: bytes, what: str) -> Any:
+    if len(data) > MOST_BYTES:
+        raise _invalid(what)
+    return _checked(lambda: kind.validate_python((orjson.loads(data),))[0], what)
+
+
+def _checked(read: Callable[[], T], what: str) -> T:
+    try:
+        return read()
+    except (ValidationError, orjson.JSONDecodeError, RecursionError):
+        # Not from the cause: it quotes what it read.
+        raise _invalid(what) from None
+
+
+def _invalid(what: str) -> StorageFailure:
+    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, f"a stored {what} cannot be read by this version")

@@ -1,0 +1,147 @@
+"""What is put, encoded as the rows that it becomes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from app.adapters.stores import codec
+from app.adapters.stores.batching import Advance, Turn
+from app.adapters.stores.openings import Opening
+from app.domain.effects import Header, Row
+from app.domain.events import ExecutionSuspended, Recorded
+from app.domain.lifecycle import State
+from app.domain.messages import Message
+from app.domain.standing import Standing
+from app.ports import Claim
+
+Values: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What was put at once, numbered. `last_event` is the number of the execution's last event so far."""
+
+    number: int
+    last_event: int
+    row: Row | None
+    events: Sequence[Recorded]
+    turn: Sequence[Message]
+    at: float
+
+
+def opening(header: Header, owner: str, claim: Claim | None = None) -> Opening:
+    """The rows of a new execution, and what it asks to be granted."""
+    standing = Standing(header.created_at)
+    session_id = header.request.session_id
+    row = {
+        "execution_id": header.execution_id,
+        "tenant": header.tenant,
+        "request_id": header.request_id,
+        "session_id": session_id,
+        "mode": header.mode,
+        "created_at": header.created_at,
+        "epoch": 1,
+        **_standing(standing, owner, commits=0, events=0),
+    }
+    stored = _commit(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_header(header)}
+    session = None if session_id is None else _session(header, session_id)
+    return Opening(row, stored, None if claim is None else _key(header, claim), session)
+
+
+def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, owner: str) -> Advance:
+    """The rows of one commit; `standing` is where the execution stands after it."""
+    execution_id = header.execution_id
+    stored = _commit(execution_id, number=commit.number, epoch=epoch)
+    if commit.row is not None:
+        stored |= step(commit.row)
+    if commit.events:
+        stored |= log(commit.events)
+    suspended = [each.event for each in commit.events if isinstance(each.event, ExecutionSuspended)]
+    return Advance(
+        execution_id,
+        stored,
+        _standing(standing, owner, commits=commit.number, events=commit.last_event),
+        [row for event in suspended for row in _suspensions(header, event)],
+        _turn(header, commit) if standing.ended else None,
+    )
+
+
+def step(row: Row) -> Values:
+    """A step's columns."""
+    outcome = codec.encode_outcome(row.outcome)
+    return {"key": row.key, "fingerprint": row.fingerprint, "at": row.at, "outcome": outcome}
+
+
+def log(events: Sequence[Recorded]) -> Values:
+    """The columns of a commit's events, at least one."""
+    first, last = events[0].sequence_number, events[-1].sequence_number
+    return {"first_event": first, "last_event": last, "events": codec.encode_events(events)}
+
+
+def size(work: Opening | Advance) -> int:
+    """About how many bytes it holds."""
+    row, stored = (work.row, work.commit) if isinstance(work, Opening) else (work.after, work.commit)
+    return 1_024 + sum(len(each) for each in (stored["outcome"], stored["events"], row["response"]) if each)
+
+
+def _commit(execution_id: str, *, number: int, epoch: int) -> Values:
+    return {
+        "execution_id": execution_id,
+        "number": number,
+        "epoch": epoch,
+        "first_event": None,
+        "last_event": None,
+        "key": None,
+        "fingerprint": None,
+        "at": None,
+        "outcome": None,
+        "events": None,
+    }
+
+
+def _standing(standing: Standing, owner: str, *, commits: int, events: int) -> Values:
+    at_rest = standing.ended or standing.state is State.SUSPENDED
+    return {
+        "state": standing.state,
+        "entered_at": standing.entered_at,
+        "attempt": standing.attempt,
+        "total_steps": standing.total_steps,
+        "last_step": standing.last_step,
+        "last_error": standing.last_error,
+        "response": None if standing.response is None else codec.encode_response(standing.response),
+        "commits": commits,
+        "events": events,
+        "owner": None if at_rest else owner,
+    }
+
+
+def _suspensions(header: Header, event: ExecutionSuspended) -> list[Values]:
+    return [
+        {
+            "tenant": header.tenant,
+            "execution_id": header.execution_id,
+            "suspension_id": each.suspension_id,
+            "expires_at": each.expires_at.timestamp(),
+            "answered_at": None,
+            "suspension": codec.encode_suspension(each),
+        }
+        for each in event.suspensions
+    ]
+
+
+def _turn(header: Header, commit: Commit) -> Turn | None:
+    session_id = header.request.session_id
+    if session_id is None:
+        return None
+    return Turn(header.tenant, session_id, commit.at, [codec.encode_message(each) for each in commit.turn])
+
+
+def _session(header: Header, session_id: str) -> Values:
+    at = header.created_at
+    names = {"tenant": header.tenant, "session_id": session_id, "holder": header.execution_id}
+    return names | {"created_at": at, "updated_at": at}
+
+
+def _key(header: Header, claim: Claim) -> Values:
+    names = {"tenant": header.tenant, "execution_id": header.execution_id, "created_at": header.created_at}
+    return names | {"key": claim.key, "body_digest": claim.body_digest}

@@ -1,0 +1,233 @@
+"""The stored journal: executions that are journaled step by step, and those held in memory until they end.
+
+An execution that begins in memory costs no transaction while it runs. When it must survive its process, before an
+unsafe call or at a suspension, all of it so far is put into the writer's line at once; its events were published
+already. When it ends without that, its whole record is written behind, if there is room.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import anyio
+
+from app.adapters.stores.database import Database
+from app.adapters.stores.entries import Commit, advance, opening, size
+from app.adapters.stores.names import Names
+from app.adapters.stores.records import load
+from app.adapters.stores.writer import Bounds, GroupWriter, Item, Writing
+from app.domain.effects import Header, Row
+from app.domain.events import (
+    LAST,
+    Anchored,
+    CorrelationContext,
+    ExecutionSuspended,
+    InferenceDelta,
+    Live,
+    Recorded,
+)
+from app.domain.failures import Failure
+from app.domain.messages import Message
+from app.domain.standing import Standing
+from app.ports import Claim, Clock, Earlier, EventSink, Record
+
+_DELTA_BYTES = 256
+"""What a delta is counted as beside its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Who keeps: `owner` names this replica. How much: of executions that ended in memory the last `keep_ended` names,
+    so that a request_id is not used twice, and what `bounds` let wait.
+    """
+
+    owner: str
+    keep_ended: int
+    bounds: Bounds = field(default_factory=Bounds)
+    closing_seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Who is told of what is not kept: `on_lost` of a running execution, `on_dropped` of an ended one in memory."""
+
+    on_lost: Callable[[str, Failure], None]
+    on_dropped: Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Open:
+    """An execution that is open here. `held` is what was put while it is in memory, None once it is journaled."""
+
+    header: Header
+    writing: Writing
+    standing: Standing
+    held: list[Commit] | None = None
+    epoch: int = 1
+    commits: int = 0
+    events: int = 0
+    keys: set[str] = field(default_factory=set)
+
+    def next(self, row: Row | None, events: Sequence[Anchored], turn: Sequence[Message], at: float) -> Commit:
+        """What that is when it is put now. Raises: RuntimeError when the step is recorded already."""
+        if row is not None and row.key in self.keys:
+            raise RuntimeError(f"step {row.key} of {self.header.execution_id} is recorded already")
+        recorded = [
+            Recorded(number, at, each.anchor, each.correlation, each.event)
+            for number, each in enumerate(events, self.events + 1)
+        ]
+        return Commit(self.commits + 1, self.events + len(recorded), row, recorded, turn, at)
+
+    def take(self, commit: Commit) -> None:
+        """Counts it as put."""
+        self.commits, self.events = commit.number, commit.last_event
+        if commit.row is not None:
+            self.keys.add(commit.row.key)
+
+    def encoded(self, commit: Commit, owner: str, *, publish: bool) -> Item:
+        """The commit for the writer; the execution stands after it."""
+        standing = self.standing.after(commit.row, commit.events)
+        work = advance(self.header, commit, standing, epoch=self.epoch, owner=owner)
+        self.standing = standing
+        return Item(self.writing, work, size(work), commit.events if publish else ())
+
+
+@asynccontextmanager
+async def open_journal(
+    database: Database, sink: EventSink, clock: Clock, keeping: Keeping, loss: Loss
+) -> AsyncIterator["StoredJournal"]:
+    """The journal with its writer, which has written what it can when the context ends."""
+    writer = GroupWriter(database, sink, bounds=keeping.bounds, on_lost=loss.on_lost, on_dropped=loss.on_dropped)
+    async with anyio.create_task_group() as group:
+        group.start_soon(writer.run)
+        try:
+            yield StoredJournal(database, writer, sink, clock, keeping)
+        finally:
+            with anyio.move_on_after(keeping.closing_seconds, shield=True):
+                await writer.close()
+            group.cancel_scope.cancel()
+
+
+class StoredJournal:
+    """Implements `ports.Journal` on a database. Misuse, which is a bug, raises RuntimeError and changes nothing."""
+
+    def __init__(
+        self, database: Database, writer: GroupWriter, sink: EventSink, clock: Clock, keeping: Keeping
+    ) -> None:
+        self._database = database
+        self._writer = writer
+        self._sink = sink
+        self._clock = clock
+        self._owner = keeping.owner
+        self._opened: dict[str, _Open] = {}
+        self._names = Names(keeping.keep_ended)
+
+    async def open(self, header: Header, claim: Claim | None = None) -> Earlier | None:
+        if header.durability == "memory":
+            self._begin(header, self._names.take).held = []
+            return None
+        opened = self._begin(header, self._names.share)
+        try:
+            self._writer.put(self._opening(opened, claim))
+            await self._writer.settled(opened.writing)
+        except BaseException:
+            self.close(header.execution_id)
+            raise
+        refusal = opened.writing.end
+        if refusal is None:
+            return None
+        self.close(header.execution_id)
+        if isinstance(refusal, Failure):
+            raise refusal
+        return refusal
+
+    def adopt(self, record: Record) -> None:
+        """Its epoch and its number of commits are those that `Store.claim` gave."""
+        opened = self._begin(record.header, self._names.share)
+        for row in record.rows.values():
+            opened.standing = opened.standing.after(row, ())
+        opened.standing = opened.standing.after(None, record.events)
+        opened.epoch, opened.commits, opened.events = record.epoch, record.commits, len(record.events)
+        opened.keys.update(record.rows)
+
+    def put(self, execution_id: str, row: Row | None, events: Sequence[Anchored], turn: Sequence[Message] = ()) -> None:
+        opened = self._of(execution_id)
+        commit = opened.next(row, events, turn, self._clock.now())
+        if opened.held is None:
+            self._writer.put(opened.encoded(commit, self._owner, publish=True))
+            opened.take(commit)
+            return
+        opened.take(commit)
+        opened.held.append(commit)
+        if commit.events:
+            self._sink.publish(execution_id, commit.events)
+
+    def delta(self, execution_id: str, correlation: CorrelationContext, delta: InferenceDelta) -> None:
+        opened = self._of(execution_id)
+        live = Live(self._clock.now(), correlation, delta)
+        self._writer.tell(opened.writing, live, _DELTA_BYTES + len(delta.text or delta.reasoning or ""))
+
+    async def durable(self, execution_id: str) -> None:
+        opened = self._of(execution_id)
+        if opened.held is not None:
+            if _has_ended(opened.held):
+                return
+            self._promote(opened)
+        await self._writer.settled(opened.writing)
+        if isinstance(opened.writing.end, Failure):
+            raise opened.writing.end
+
+    async def load(self, execution_id: str) -> Record | None:
+        opened = self._opened.get(execution_id)
+        if opened is None:
+            return None
+        if opened.held is None:
+            return await load(self._database, opened.header.tenant, execution_id)
+        rows = {each.row.key: each.row for each in opened.held if each.row}
+        events = tuple(event for each in opened.held for event in each.events)
+        return Record(opened.header, MappingProxyType(rows), events, opened.commits)
+
+    def close(self, execution_id: str) -> None:
+        """Writes the record of one that ended in memory behind; nothing happens when it is closed already."""
+        opened = self._opened.pop(execution_id, None)
+        if opened is None:
+            return
+        self._names.release(opened.header)
+        if opened.held is not None and _has_ended(opened.held):
+            self._writer.keep(lambda: self._whole(opened))
+
+    def _begin(self, header: Header, take: Callable[[Header], None]) -> _Open:
+        if header.execution_id in self._opened:
+            raise RuntimeError(f"execution {header.execution_id} is open already")
+        take(header)
+        opened = _Open(header, Writing(header.execution_id), Standing(header.created_at))
+        self._opened[header.execution_id] = opened
+        return opened
+
+    def _of(self, execution_id: str) -> _Open:
+        opened = self._opened.get(execution_id)
+        if opened is None:
+            raise RuntimeError(f"execution {execution_id} is not open")
+        return opened
+
+    def _promote(self, opened: _Open) -> None:
+        items = self._whole(opened)
+        opened.held = None
+        self._names.promote(opened.header)
+        for item in items:
+            self._writer.put(item)
+
+    def _whole(self, opened: _Open) -> list[Item]:
+        """Everything so far, which is published already."""
+        held = opened.held or ()
+        return [self._opening(opened), *(opened.encoded(commit, self._owner, publish=False) for commit in held)]
+
+    def _opening(self, opened: _Open, claim: Claim | None = None) -> Item:
+        work = opening(opened.header, self._owner, claim)
+        return Item(opened.writing, work, size(work))
+
+
+def _has_ended(held: Sequence[Commit]) -> bool:
+    last = held[-1].events[-1].event if held and held[-1].events else None
+    return type(last) in LAST and not isinstance(last, ExecutionSuspended)

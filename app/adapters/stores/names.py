@@ -1,0 +1,66 @@
+"""Which request_ids are in use in this process."""
+
+from collections import Counter
+
+from app.domain.effects import Header
+from app.domain.failures import Code, RequestFailure
+
+
+class Names:
+    """Names of running executions, and of the last `keep_ended` that ended; older ones are forgotten.
+
+    A name is taken alone, or shared where somebody else decides whether it is in use.
+    """
+
+    def __init__(self, keep_ended: int) -> None:
+        self._keep_ended = keep_ended
+        self._alone: set[tuple[str, str]] = set()
+        self._shared: Counter[tuple[str, str]] = Counter()
+        self._ended: dict[tuple[str, str], None] = {}
+
+    def take(self, header: Header) -> None:
+        """Raises: RequestFailure (REQUEST_ID_CONFLICT), as `share`."""
+        name = _name(header)
+        if name in self._shared:
+            raise _conflict()
+        self._refuse_taken(name)
+        self._alone.add(name)
+
+    def share(self, header: Header) -> None:
+        name = _name(header)
+        self._refuse_taken(name)
+        self._shared[name] += 1
+
+    def promote(self, header: Header) -> None:
+        """From now on somebody else decides about this name."""
+        name = _name(header)
+        self._alone.discard(name)
+        self._shared[name] += 1
+
+    def release(self, header: Header) -> None:
+        """The execution has ended, or goes on elsewhere. A name that was taken alone is remembered."""
+        name = _name(header)
+        if name not in self._alone:
+            self._release_shared(name)
+            return
+        self._alone.discard(name)
+        self._ended[name] = None
+        if len(self._ended) > self._keep_ended:
+            del self._ended[next(iter(self._ended))]
+
+    def _release_shared(self, name: tuple[str, str]) -> None:
+        self._shared[name] -= 1
+        if self._shared[name] == 0:
+            del self._shared[name]
+
+    def _refuse_taken(self, name: tuple[str, str]) -> None:
+        if name in self._alone or name in self._ended:
+            raise _conflict()
+
+
+def _name(header: Header) -> tuple[str, str]:
+    return header.tenant, header.request_id
+
+
+def _conflict() -> RequestFailure:
+    return RequestFailure(Code.REQUEST_ID_CONFLICT, "request_id is in use")

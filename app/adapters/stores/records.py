@@ -1,0 +1,81 @@
+"""Whole records out of their stored commits. Much is decoded in a thread, little where it is asked for."""
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import TypeVar
+
+from anyio import to_thread
+from sqlalchemy import bindparam, select
+
+from app.adapters.stores import codec
+from app.adapters.stores.database import Cells, Database, Rows, Statement, Transaction, ask
+from app.adapters.stores.schema import commits, executions
+from app.domain.effects import Row
+from app.domain.events import Recorded
+from app.domain.failures import Code, StorageFailure
+from app.ports import Record
+
+T = TypeVar("T")
+_MUCH = 64 * 2**10
+
+
+async def load(database: Database, tenant: str, execution_id: str) -> Record | None:
+    """All that is committed of it; None where the tenant has no such execution.
+
+    Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when it cannot be read.
+    """
+    rows = await database.read(lambda: _select(tenant, execution_id))
+    return await decoded(lambda: record(rows), sum(len(row[4] or b"") + len(row[5] or b"") for row in rows))
+
+
+async def decoded(work: Callable[[], T], size: int) -> T:
+    """What the work comes to, which decodes that many bytes."""
+    return work() if size < _MUCH else await to_thread.run_sync(work)
+
+
+def record(rows: Rows) -> Record | None:
+    """The record of these commits in order; the first holds the header."""
+    if not rows:
+        return None
+    steps: dict[str, Row] = {}
+    events: list[Recorded] = []
+    for number, row in enumerate(rows):
+        _continues(number, row, len(events))
+        if number > 0 and row[1] is not None:
+            steps[row[1]] = Row(row[1], row[2], codec.decode_outcome(row[4]), row[3])
+        if row[5] is not None:
+            events += codec.decode_events(row[5])
+    header = codec.decode_header(rows[0][4])
+    return Record(header, MappingProxyType(steps), tuple(events), len(rows) - 1, rows[0][7])
+
+
+def _continues(number: int, row: Cells, events: int) -> None:
+    """Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when something before it is missing."""
+    if row[0] != number or (row[6] is not None and row[6] != events + 1):
+        raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored record is not whole")
+
+
+def _select(tenant: str, execution_id: str) -> Transaction[Rows]:
+    return (yield from ask(_COMMITS, {"the_tenant": tenant, "the_execution_id": execution_id}))
+
+
+_COMMITS = Statement(
+    lambda _: (
+        select(
+            commits.c.number,
+            commits.c.key,
+            commits.c.fingerprint,
+            commits.c.at,
+            commits.c.outcome,
+            commits.c.events,
+            commits.c.first_event,
+            executions.c.epoch,
+        )
+        .join(executions, executions.c.execution_id == commits.c.execution_id)
+        .where(
+            executions.c.tenant == bindparam("the_tenant"),
+            executions.c.execution_id == bindparam("the_execution_id"),
+        )
+        .order_by(commits.c.number)
+    )
+)

@@ -1,0 +1,145 @@
+"""The tables, for both databases; migrations make them and `test_migrations` holds the two together.
+
+Times are Unix seconds. Text sorts bytewise on both, and only ids, names and codes of ours are text: whatever others
+wrote is bytes of the codec, since PostgreSQL takes no NUL. A table belongs to a tenant by its own column, `commits` by
+the execution it belongs to. A commit's step stands beside its events; commit 0 holds the header as its outcome.
+`epoch` counts an execution's owners: what an earlier one writes is refused.
+"""
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    Index,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    text,
+)
+
+LIVE: Final = "state NOT IN ('COMPLETE', 'ERROR', 'CANCELLED')"
+TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
+metadata: Final = MetaData()
+
+executions: Final = Table(
+    "executions",
+    metadata,
+    Column("execution_id", TEXT, primary_key=True),
+    Column("tenant", TEXT, nullable=False),
+    Column("request_id", TEXT, nullable=False),
+    Column("session_id", TEXT),
+    Column("mode", TEXT, nullable=False),
+    Column("state", TEXT, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("entered_at", Double, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("total_steps", BigInteger, nullable=False),
+    Column("last_step", TEXT),
+    Column("last_error", TEXT),
+    Column("commits", BigInteger, nullable=False),
+    Column("events", BigInteger, nullable=False),
+    Column("owner", TEXT),
+    Column("epoch", BigInteger, nullable=False),
+    Column("response", LargeBinary),
+    Index("executions_request", "tenant", "request_id", unique=True),
+    Index("executions_newest", "tenant", "execution_id"),
+    Index(
+        "executions_live",
+        "execution_id",
+        sqlite_where=text(LIVE),
+        postgresql_where=text(LIVE),
+    ),
+    Index(
+        "executions_session",
+        "tenant",
+        "session_id",
+        "execution_id",
+        sqlite_where=text("session_id IS NOT NULL"),
+        postgresql_where=text("session_id IS NOT NULL"),
+    ),
+)
+
+commits: Final = Table(
+    "commits",
+    metadata,
+    Column("execution_id", TEXT, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("first_event", BigInteger),
+    Column("last_event", BigInteger),
+    Column("key", TEXT),
+    Column("fingerprint", TEXT),
+    Column("at", Double),
+    Column("outcome", LargeBinary),
+    Column("events", LargeBinary),
+    PrimaryKeyConstraint("execution_id", "number"),
+    Index(
+        "commits_step",
+        "execution_id",
+        "key",
+        unique=True,
+        sqlite_where=text("key IS NOT NULL"),
+        postgresql_where=text("key IS NOT NULL"),
+    ),
+)
+
+suspensions: Final = Table(
+    "suspensions",
+    metadata,
+    Column("tenant", TEXT, nullable=False),
+    Column("execution_id", TEXT, nullable=False),
+    Column("suspension_id", TEXT, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("answered_at", Double),
+    Column("suspension", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("execution_id", "suspension_id"),
+    Index(
+        "suspensions_open",
+        "tenant",
+        "execution_id",
+        sqlite_where=text("answered_at IS NULL"),
+        postgresql_where=text("answered_at IS NULL"),
+    ),
+)
+
+sessions: Final = Table(
+    "sessions",
+    metadata,
+    Column("tenant", TEXT, nullable=False),
+    Column("session_id", TEXT, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("messages", BigInteger, nullable=False),
+    Column("holder", TEXT),
+    Column("details", LargeBinary),
+    PrimaryKeyConstraint("tenant", "session_id"),
+    Index("sessions_newest", "tenant", "updated_at", "session_id"),
+)
+
+messages: Final = Table(
+    "messages",
+    metadata,
+    Column("tenant", TEXT, nullable=False),
+    Column("session_id", TEXT, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("execution_id", TEXT, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("message", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("tenant", "session_id", "number"),
+)
+
+idempotency_keys: Final = Table(
+    "idempotency_keys",
+    metadata,
+    Column("tenant", TEXT, nullable=False),
+    Column("key", TEXT, nullable=False),
+    Column("body_digest", TEXT, nullable=False),
+    Column("execution_id", TEXT, nullable=False),
+    Column("created_at", Double, nullable=False),
+    PrimaryKeyConstraint("tenant", "key"),
+    Index("idempotency_keys_age", "created_at"),
+)

@@ -1,0 +1,256 @@
+"""The one ordered writer: what is put waits in line, is committed in groups, and is published after its commit.
+
+Theory of operation
+
+1. The line is first in, first out over all executions, so of each everything commits in the order it was put. While
+   one group commits, the next gathers. A group is one transaction and one event; there is no future per row.
+2. Deltas stand in the same line while their execution has anything in it, and are published with the group that
+   commits what they stand behind.
+3. A group that cannot be committed loses its executions: nothing of them that is in line is written any more, and
+   whoever runs them is told. So is the execution that another owner holds, alone. What is stored stays a prefix.
+4. Records of executions that were held in memory and have ended stand in a line of their own, which is written when
+   enough has gathered or some time has passed. When it is full a record is dropped, and counted.
+5. The line is bounded in bytes: an execution that puts more when it is full is lost. That happens when the database
+   does not keep up for as long as a group may take.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import anyio
+
+from app.adapters.stores.batching import Advance, Batch, Verdict, apply
+from app.adapters.stores.database import Database
+from app.adapters.stores.openings import Opening, Refusal
+from app.domain.events import Live, Recorded
+from app.domain.failures import Code, Failure, StorageFailure
+from app.ports import EventSink
+
+MOST_ITEMS = 512
+MOST_BYTES = 8 * 2**20
+_RETRY_AFTER = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much may wait, in bytes, and how long records of ended executions gather, in seconds."""
+
+    line_bytes: int = 64 * 2**20
+    behind_bytes: int = 16 * 2**20
+    gather_seconds: float = 0.1
+
+
+@dataclass(slots=True, eq=False)
+class Writing:
+    """One execution as the writer knows it. `waiting` counts what stands in line; `end` says why nothing more is."""
+
+    execution_id: str
+    waiting: int = 0
+    end: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One commit in line; `events` are published after it."""
+
+    writing: Writing
+    work: Opening | Advance
+    size: int
+    events: Sequence[Recorded] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A delta in line."""
+
+    writing: Writing
+    live: Live
+    size: int
+
+
+_InLine: TypeAlias = Item | _Told
+
+
+class GroupWriter:
+    """Commits and publishes what is put. `run` is its only task.
+
+    `on_lost` is told of every execution that the writer gives up, with the reason, `on_dropped` of every record of an
+    ended one that is not kept.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        sink: EventSink,
+        *,
+        bounds: Bounds,
+        on_lost: Callable[[str, Failure], None],
+        on_dropped: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._sink = sink
+        self._bounds = bounds
+        self._on_lost = on_lost
+        self._on_dropped = on_dropped
+        self._line: deque[_InLine] = deque()
+        self._behind: deque[Sequence[Item]] = deque()
+        self._line_bytes = 0
+        self._behind_bytes = 0
+        self._arrived = anyio.Event()
+        self._enough = anyio.Event()
+        self._committed = anyio.Event()
+        self._finished = anyio.Event()
+        self._closing = False
+
+    def put(self, item: Item) -> None:
+        """Queues one commit."""
+        if item.writing.end is not None:
+            return
+        if self._line_bytes + item.size > self._bounds.line_bytes:
+            self._lose(item.writing, _unavailable())
+            return
+        item.writing.waiting += 1
+        self._append(item)
+
+    def tell(self, writing: Writing, live: Live, size: int) -> None:
+        """Publishes a delta behind what its execution has in line; drops it when there is no room for it."""
+        if writing.end is not None:
+            return
+        if writing.waiting == 0:
+            self._sink.publish(writing.execution_id, (live,))
+        elif self._line_bytes + size <= self._bounds.line_bytes:
+            self._append(_Told(writing, live, size))
+
+    def keep(self, record: Callable[[], Sequence[Item]]) -> None:
+        """Queues the whole record of an ended execution, written when there is time; made if there is room."""
+        if self._behind_bytes >= self._bounds.behind_bytes:
+            self._on_dropped()
+            return
+        items = record()
+        self._behind.append(items)
+        self._behind_bytes += sum(item.size for item in items)
+        self._arrived.set()
+        if self._behind_bytes * 4 > self._bounds.behind_bytes or len(self._behind) * 4 > MOST_ITEMS:
+            self._enough.set()
+
+    async def settled(self, writing: Writing) -> None:
+        """Returns when nothing of the execution is in line any more."""
+        while writing.waiting > 0 and writing.end is None:
+            await self._committed.wait()
+
+    async def run(self) -> None:
+        """Writes until it is closed and both lines are empty."""
+        while not self._closing or self._line or self._behind:
+            if not self._line:
+                await self._gather()
+            if self._line or self._behind:
+                await self._commit_next()
+        self._finished.set()
+
+    async def close(self) -> None:
+        """Nothing more will be put; returns when all is written, or given up."""
+        self._closing = True
+        self._arrived.set()
+        self._enough.set()
+        await self._finished.wait()
+
+    def _append(self, item: _InLine) -> None:
+        self._line.append(item)
+        self._line_bytes += item.size
+        self._arrived.set()
+        self._enough.set()
+
+    async def _gather(self) -> None:
+        """Waits for anything, and if that is only records of ended executions, a little for more."""
+        if not self._behind and not self._closing:
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        if not self._line and not self._closing:
+            self._enough = anyio.Event()
+            with anyio.move_on_after(self._bounds.gather_seconds):
+                await self._enough.wait()
+
+    async def _commit_next(self) -> None:
+        group, kept = self._take(), self._take_behind()
+        batch = Batch()
+        for item in (*group, *(item for record in kept for item in record)):
+            _add(batch, item)
+        try:
+            verdict = await self._database.append(lambda: apply(batch))
+        except StorageFailure as failure:
+            self._give_up(group, kept, failure)
+        else:
+            self._settle(group, kept, verdict)
+        self._committed.set()
+        self._committed = anyio.Event()
+
+    def _take(self) -> list[_InLine]:
+        group: list[_InLine] = []
+        size = 0
+        while self._line and len(group) < MOST_ITEMS and size < MOST_BYTES:
+            item = self._line.popleft()
+            self._line_bytes -= item.size
+            size += item.size
+            if item.writing.end is None:
+                group.append(item)
+        return group
+
+    def _take_behind(self) -> list[Sequence[Item]]:
+        taken: list[Sequence[Item]] = []
+        items = 0
+        while self._behind and items < MOST_ITEMS:
+            record = self._behind.popleft()
+            self._behind_bytes -= sum(item.size for item in record)
+            items += len(record)
+            taken.append(record)
+        return taken
+
+    def _settle(self, group: Sequence[_InLine], kept: Sequence[Sequence[Item]], verdict: Verdict) -> None:
+        for item in group:
+            writing = item.writing
+            if writing.end is None and writing.execution_id in verdict.refused:
+                writing.end = verdict.refused[writing.execution_id]
+            elif writing.end is None and writing.execution_id in verdict.lost:
+                self._lose(writing, _lost())
+            if writing.end is None:
+                self._publish(item)
+        for record in kept:
+            if record[0].writing.execution_id in verdict.refused:
+                self._on_dropped()
+
+    def _publish(self, item: _InLine) -> None:
+        if isinstance(item, _Told):
+            self._sink.publish(item.writing.execution_id, (item.live,))
+            return
+        item.writing.waiting -= 1
+        if item.events:
+            self._sink.publish(item.writing.execution_id, item.events)
+
+    def _give_up(self, group: Sequence[_InLine], kept: Sequence[Sequence[Item]], failure: StorageFailure) -> None:
+        for item in group:
+            if item.writing.end is None:
+                self._lose(item.writing, failure)
+        for _ in kept:
+            self._on_dropped()
+
+    def _lose(self, writing: Writing, why: Failure) -> None:
+        writing.end = why
+        self._on_lost(writing.execution_id, why)
+
+
+def _add(batch: Batch, item: _InLine) -> None:
+    if isinstance(item, Item):
+        if isinstance(item.work, Opening):
+            batch.openings[item.writing.execution_id] = item.work
+        else:
+            batch.advances.setdefault(item.writing.execution_id, []).append(item.work)
+
+
+def _unavailable() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not keep up", retry_after=_RETRY_AFTER)
+
+
+def _lost() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_UNAVAILABLE, "another owner goes on with this execution")
