@@ -74,6 +74,7 @@ class Execution:
         self.draft: Produced | None = None
         self.response: SystemResponse | None = None
         self.ended = False
+        self.lost: Failure | None = None
         self.deadline = 0.0
         self.root = CorrelationContext(
             request_id=header.request_id,
@@ -182,6 +183,12 @@ class Execution:
         if self._scope is not None:
             self._scope.cancel()
 
+    def lose(self, failure: Failure) -> None:
+        """What is put is not kept any more: nothing more is begun, and it ends with that failure."""
+        self.lost = failure
+        if self._scope is not None:
+            self._scope.cancel()
+
     async def settle(
         self,
         branches: Sequence[Callable[[], Awaitable[T]]],
@@ -264,7 +271,7 @@ class Execution:
 
     def _over(self, key: str) -> bool:
         """Whether nothing more is begun there."""
-        return self.stopped is not None or self._is_called_off(key)
+        return self.stopped is not None or self.lost is not None or self._is_called_off(key)
 
     def _recall(self, race: Race[T]) -> None:
         row = self._told.step(race.key, race.fingerprint)

@@ -10,7 +10,7 @@ from app.domain.events import LifecycleTransition, StageEnd
 from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure
 from app.domain.lifecycle import State
 from app.domain.produced import Produced
-from app.orchestration.answering import Ending, last_event, state_of
+from app.orchestration.answering import Ending, last_event, respond, state_of
 from app.orchestration.execution import Execution
 from app.orchestration.leaf import Leaf
 from app.orchestration.run import Run
@@ -48,7 +48,10 @@ async def live(execution: Execution, story: Story) -> None:
     finally:
         if not handed_over:
             conclude(execution, ending or _cut_short(execution))
-    await execution.world.journal.durable(execution.header.execution_id)
+    try:
+        await execution.world.journal.durable(execution.header.execution_id)
+    except Failure as lost:
+        execution.response = respond(execution, State.ERROR, Ending(failure=lost), [])
 
 
 def replay(execution: Execution, story: Story) -> int:
@@ -92,7 +95,7 @@ async def tell(execution: Execution, story: Story) -> Ending:
 
 def conclude(execution: Execution, ending: Ending) -> None:
     """Records the end: the stages that were summed, the last transition, and the event that carries the response."""
-    if execution.stopped is not None:
+    if execution.stopped is not None or execution.lost is not None:
         ending = _cut_short(execution)
     execution.ended = True
     state = state_of(ending)
@@ -128,6 +131,8 @@ def _prepared(outcome: Outcome) -> Prepared:
 
 
 def _cut_short(execution: Execution) -> Ending:
+    if execution.lost is not None:
+        return Ending(failure=execution.lost)
     if execution.stopped is not None:
         return Ending(failure=Cancellation(execution.stopped.code, execution.stopped.message))
     rule = "the service broke a rule of its own"

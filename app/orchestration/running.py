@@ -1,0 +1,133 @@
+"""The executions that run here, each in a task of its own."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from app.domain.boundary import SystemResponse
+from app.domain.effects import Outcome
+from app.domain.failures import Code, Failure, StorageFailure
+from app.domain.lifecycle import Mode
+from app.domain.produced import Produced
+from app.orchestration.execution import Execution
+from app.orchestration.pipeline.prepare import Stages, prepare
+from app.orchestration.run import Run
+from app.orchestration.story import Story, live
+from app.orchestration.world import World
+from app.ports import Record, Runner, Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What runs a mode, and the version its journals belong to."""
+
+    run: Callable[[Run], Awaitable[Produced | str]]
+    version: int
+
+
+class Running:
+    """One execution as its starter sees it."""
+
+    def __init__(self, execution: Execution, subscription: Subscription | None) -> None:
+        self.execution_id = execution.header.execution_id
+        self.request_id = execution.header.request_id
+        self.trace_id = execution.header.trace_id
+        self.root_span_id = execution.root.span_id
+        self.subscription = subscription
+        self._execution = execution
+        self._done = False
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def response(self) -> SystemResponse | None:
+        """The answer; None until the execution ended or was suspended."""
+        return self._execution.response
+
+    @property
+    def upstream_ms(self) -> float:
+        """Milliseconds that attempts on providers took, all together."""
+        return self._execution.tally.upstream_ms
+
+    @property
+    def outlives_its_client(self) -> bool:
+        """Whether it goes on when the connection that started it is closed."""
+        request = self._execution.header.request
+        asked = request.on_disconnect
+        return self._execution.header.durability == "journaled" if asked is None else asked == "continue"
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Calls back once when the execution has ended or was suspended; at once when it already has."""
+        if self._done:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def cancel(self, why: str = "the client cancelled it", code: Code = Code.CANCELLED_SIGNAL) -> None:
+        """Recorded first, then everything that runs is stopped. A second cancel changes nothing."""
+        self._execution.stop(code, why)
+
+    def lose(self, failure: Failure) -> None:
+        """What it does is not kept any more: it ends at once, and its answer says so."""
+        self._execution.lose(failure)
+
+    def done(self) -> None:
+        """Tells everybody who waits."""
+        self._done = True
+        for callback in self._callbacks:
+            callback()
+
+
+class Launcher:
+    """Starts executions, fresh or recorded ones, and knows those that run here."""
+
+    def __init__(self, world: World, runner: Runner, patterns: Mapping[Mode, Pattern]) -> None:
+        self.patterns = patterns
+        self._world = world
+        self._runner = runner
+        self._running: dict[str, Running] = {}
+
+    def start(
+        self, execution: Execution, *, watch: bool, stages: Stages | None = None
+    ) -> Running:
+        """Runs it in a task of its own. Its journal is open. With `watch` its events can be read from now on.
+
+        Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN); the journal is closed then.
+        """
+        execution_id = execution.header.execution_id
+        running = Running(execution, self._world.watchers.watch(execution_id) if watch else None)
+        body = partial(self._live, execution, running, stages or Stages(self._world.clock))
+        try:
+            self._runner.start(execution_id, body)
+        except Failure:
+            if running.subscription is not None:
+                running.subscription.close()
+            self._world.journal.close(execution_id)
+            raise
+        self._running[execution_id] = running
+        return running
+
+    def recorded(self, record: Record) -> Execution:
+        """The execution of a record that is taken over; its journal is open from now on."""
+        self._world.journal.adopt(record)
+        return Execution(record.header, world=self._world, journal=self._world.journal, record=record)
+
+    def find(self, execution_id: str) -> Running | None:
+        """The execution, if it runs here."""
+        return self._running.get(execution_id)
+
+    def cancel_all(self) -> None:
+        """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
+        for running in list(self._running.values()):
+            running.cancel("the service is stopping")
+
+    async def _live(self, execution: Execution, running: Running, stages: Stages) -> None:
+        async def prepared() -> Outcome:
+            return prepare(execution.header.request, self._world, stages)
+
+        story = Story(prepared, self.patterns[execution.header.mode].run)
+        try:
+            await live(execution, story)
+        finally:
+            self._running.pop(running.execution_id, None)
+            self._world.journal.close(running.execution_id)
+            running.done()
