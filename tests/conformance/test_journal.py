@@ -1,14 +1,13 @@
 """What every journal promises, whatever it is stored in."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from pydantic import TypeAdapter
 
-from app.adapters.stores.journal import Keeping
 from app.adapters.stores.memory import MemoryJournal
 from app.domain.effects import Header, Outcome
 from app.domain.events import Event, Live, Recorded
@@ -26,23 +25,9 @@ from tests.support.examples import (
     header,
     row,
 )
-from tests.support.stores import database_of, in_a_task, stored_journal
+from tests.support.stores import Listener, database_of, in_a_task, lone_replica
 
 KEEP_ENDED = 3
-
-
-class Listener:
-    """Hears everything, in order."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, Recorded | Live]] = []
-
-    def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
-        self.heard.extend((execution_id, item) for item in items)
-
-    def numbers(self, execution_id: str) -> list[int]:
-        """The sequence numbers that one execution's reader saw."""
-        return [item.sequence_number for who, item in self.heard if who == execution_id and isinstance(item, Recorded)]
 
 
 Level = Callable[..., Header]
@@ -58,27 +43,38 @@ def journaled(execution_id: str, request_id: str = "r-1", tenant: str = "local")
     return replace(header(execution_id, request_id, tenant), durability="journaled")
 
 
-@pytest.fixture
-def listener() -> Listener:
-    return Listener()
-
-
 @pytest.fixture(params=[in_memory, journaled])
 def level(request: pytest.FixtureRequest) -> Level:
     made: Level = request.param
     return made
 
 
+@dataclass
+class Kept:
+    """A journal and what it published."""
+
+    journal: Journal
+    listener: Listener
+
+
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def journal(
-    request: pytest.FixtureRequest, clock: Clock, listener: Listener, tmp_path: Path
-) -> AsyncIterator[Journal]:
+async def kept(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> AsyncIterator[Kept]:
     if request.param == "memory":
-        yield MemoryJournal(clock, listener, keep_ended=KEEP_ENDED)
+        listener = Listener()
+        yield Kept(MemoryJournal(clock, listener, keep_ended=KEEP_ENDED), listener)
         return
-    database = database_of(request, tmp_path)
-    async with in_a_task(stored_journal(database, clock, listener, Keeping("replica", KEEP_ENDED))) as opened:
-        yield opened
+    async with in_a_task(lone_replica(database_of(request, tmp_path), clock)) as alone:
+        yield Kept(alone.journal, alone.listener)
+
+
+@pytest.fixture
+def journal(kept: Kept) -> Journal:
+    return kept.journal
+
+
+@pytest.fixture
+def listener(kept: Kept) -> Listener:
+    return kept.listener
 
 
 async def test_events_are_numbered_from_one_without_gaps_over_all_commits(

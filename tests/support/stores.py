@@ -1,7 +1,7 @@
 """Databases for tests, and stored journals on them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +9,15 @@ from typing import TypeVar
 
 import pytest
 
+from app.adapters.stores.conversations import DatabaseConversations
 from app.adapters.stores.database import Database
 from app.adapters.stores.journal import Keeping, Loss, StoredJournal, open_journal
 from app.adapters.stores.sqlite import open_sqlite
+from app.adapters.stores.store import DatabaseStore
+from app.adapters.stores.writer import Bounds
+from app.domain.events import Live, Recorded
 from app.domain.failures import Failure
-from app.ports import Clock, EventSink
+from app.ports import Clock
 from tests.support.postgres import emptied
 
 T = TypeVar("T")
@@ -26,6 +30,20 @@ def database_of(request: pytest.FixtureRequest, folder: Path) -> OpenDatabase:
         return lambda: open_sqlite(folder / "portico.db")
     url = request.getfixturevalue("postgres_url")
     return lambda: emptied(url)
+
+
+class Listener:
+    """Hears everything, in order."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Recorded | Live]] = []
+
+    def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
+        self.heard.extend((execution_id, item) for item in items)
+
+    def numbers(self, execution_id: str) -> list[int]:
+        """The sequence numbers that one execution's reader saw."""
+        return [item.sequence_number for who, item in self.heard if who == execution_id and isinstance(item, Recorded)]
 
 
 @dataclass
@@ -42,14 +60,36 @@ class Losses:
         self.dropped += 1
 
 
+@dataclass
+class Replica:
+    """One replica's view of a database: its journal, what it reads, what it heard and lost."""
+
+    name: str
+    database: Database
+    journal: StoredJournal
+    store: DatabaseStore
+    conversations: DatabaseConversations
+    listener: Listener
+    losses: Losses
+
+
 @asynccontextmanager
-async def stored_journal(
-    open_database: OpenDatabase, clock: Clock, sink: EventSink, keeping: Keeping, losses: Losses | None = None
-) -> AsyncIterator[StoredJournal]:
-    """A journal on a database of its own connection."""
-    loss = (losses or Losses()).loss()
-    async with open_database() as database, open_journal(database, sink, clock, keeping, loss) as journal:
-        yield journal
+async def replica(
+    database: Database, clock: Clock, name: str = "replica", *, bounds: Bounds | None = None, keep_ended: int = 3
+) -> AsyncIterator[Replica]:
+    """A replica on that database, which it shares with others or not."""
+    listener, losses = Listener(), Losses()
+    keeping = Keeping(name, keep_ended, bounds or Bounds())
+    async with open_journal(database, listener, clock, keeping, losses.loss()) as journal:
+        store = DatabaseStore(database, clock, name)
+        yield Replica(name, database, journal, store, DatabaseConversations(database), listener, losses)
+
+
+@asynccontextmanager
+async def lone_replica(open_database: OpenDatabase, clock: Clock) -> AsyncIterator[Replica]:
+    """A replica on a database of its own."""
+    async with open_database() as database, replica(database, clock) as alone:
+        yield alone
 
 
 @asynccontextmanager

@@ -67,7 +67,7 @@ def apply(batch: Batch) -> Transaction[Verdict]:
     moving = {each: advances for each, advances in batch.advances.items() if each not in batch.openings}
     moved, lost = yield from _move_on(moving)
     fresh = [each for new in (*opened, *moved) for each in batch.advances.get(new, ())]
-    yield from ask_each(_COMMIT, [*(batch.openings[each].commit for each in opened), *(each.commit for each in fresh)])
+    yield from ask_each(COMMIT, [*(batch.openings[each].commit for each in opened), *(each.commit for each in fresh)])
     yield from ask_each(_SUSPEND, [row for each in fresh for row in each.suspensions])
     for each in fresh:
         if each.turn is not None:
@@ -146,7 +146,7 @@ _COMMITTED = Statement(
         commits.c.execution_id == bindparam("the_execution_id"), commits.c.number == bindparam("the_number")
     )
 )
-_COMMIT = Statement(lambda insert: insert(commits))
+COMMIT = Statement(lambda insert: insert(commits))
 _SUSPEND = Statement(
     lambda insert: (
         insert(suspensions)

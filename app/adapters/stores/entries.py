@@ -43,7 +43,7 @@ def opening(header: Header, owner: str, claim: Claim | None = None) -> Opening:
         "epoch": 1,
         **_standing(standing, owner, commits=0, events=0),
     }
-    stored = _commit(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_header(header)}
+    stored = empty_commit(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_header(header)}
     session = None if session_id is None else _session(header, session_id)
     return Opening(row, stored, None if claim is None else _key(header, claim), session)
 
@@ -51,7 +51,7 @@ def opening(header: Header, owner: str, claim: Claim | None = None) -> Opening:
 def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, owner: str) -> Advance:
     """The rows of one commit; `standing` is where the execution stands after it."""
     execution_id = header.execution_id
-    stored = _commit(execution_id, number=commit.number, epoch=epoch)
+    stored = empty_commit(execution_id, number=commit.number, epoch=epoch)
     if commit.row is not None:
         stored |= step(commit.row)
     if commit.events:
@@ -84,7 +84,8 @@ def size(work: Opening | Advance) -> int:
     return 1_024 + sum(len(each) for each in (stored["outcome"], stored["events"], row["response"]) if each)
 
 
-def _commit(execution_id: str, *, number: int, epoch: int) -> Values:
+def empty_commit(execution_id: str, *, number: int, epoch: int) -> Values:
+    """A commit's columns, with neither step nor events."""
     return {
         "execution_id": execution_id,
         "number": number,

@@ -16,7 +16,7 @@ import asyncpg
 
 from app.adapters.stores.database import Asked, Rows, Transaction
 from app.adapters.stores.migrating import CURRENT, upgrade
-from app.domain.failures import Code, StorageFailure
+from app.domain.failures import Code, Failure, StorageFailure
 from app.ports import Clock, Entropy
 
 T = TypeVar("T")
@@ -182,10 +182,16 @@ async def _within(seconds: float, waiting: Awaitable[T]) -> T:
 async def _transact(lane: _Lane, work: Transaction[T], tried: _Tried) -> T:
     async with lane.connection() as connection:
         await connection.execute("BEGIN")
-        result = await _drive(connection, work)
-        tried.committing = True
-        await connection.execute("COMMIT")
-    return result
+        try:
+            result = await _drive(connection, work)
+        except Failure as failure:
+            await connection.execute("ROLLBACK")
+            refused = failure
+        else:
+            tried.committing = True
+            await connection.execute("COMMIT")
+            return result
+    raise refused
 
 
 async def _ask(lane: _Lane, work: Transaction[T]) -> T:

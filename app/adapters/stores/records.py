@@ -5,11 +5,10 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from anyio import to_thread
-from sqlalchemy import bindparam, select
 
 from app.adapters.stores import codec
-from app.adapters.stores.database import Cells, Database, Rows, Statement, Transaction, ask
-from app.adapters.stores.schema import commits, executions
+from app.adapters.stores.database import Cells, Database, Rows, Transaction, ask
+from app.adapters.stores.queries import RECORDED
 from app.domain.effects import Row
 from app.domain.events import Recorded
 from app.domain.failures import Code, StorageFailure
@@ -25,12 +24,17 @@ async def load(database: Database, tenant: str, execution_id: str) -> Record | N
     Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when it cannot be read.
     """
     rows = await database.read(lambda: _select(tenant, execution_id))
-    return await decoded(lambda: record(rows), sum(len(row[4] or b"") + len(row[5] or b"") for row in rows))
+    return await decoded(lambda: record(rows), weight(rows))
 
 
 async def decoded(work: Callable[[], T], size: int) -> T:
     """What the work comes to, which decodes that many bytes."""
     return work() if size < _MUCH else await to_thread.run_sync(work)
+
+
+def weight(rows: Rows) -> int:
+    """How many bytes there are to decode."""
+    return sum(len(row[4] or b"") + len(row[5] or b"") for row in rows)
 
 
 def record(rows: Rows) -> Record | None:
@@ -56,26 +60,4 @@ def _continues(number: int, row: Cells, events: int) -> None:
 
 
 def _select(tenant: str, execution_id: str) -> Transaction[Rows]:
-    return (yield from ask(_COMMITS, {"the_tenant": tenant, "the_execution_id": execution_id}))
-
-
-_COMMITS = Statement(
-    lambda _: (
-        select(
-            commits.c.number,
-            commits.c.key,
-            commits.c.fingerprint,
-            commits.c.at,
-            commits.c.outcome,
-            commits.c.events,
-            commits.c.first_event,
-            executions.c.epoch,
-        )
-        .join(executions, executions.c.execution_id == commits.c.execution_id)
-        .where(
-            executions.c.tenant == bindparam("the_tenant"),
-            executions.c.execution_id == bindparam("the_execution_id"),
-        )
-        .order_by(commits.c.number)
-    )
-)
+    return (yield from ask(RECORDED, {"the_tenant": tenant, "the_execution_id": execution_id}))

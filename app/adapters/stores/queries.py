@@ -1,0 +1,200 @@
+"""What is asked of the tables of executions. Whatever a client sends is a value here, never a name."""
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    text,
+    update,
+)
+
+from app.adapters.stores.database import Statement
+from app.adapters.stores.schema import LIVE, TEXT, commits, executions, idempotency_keys, suspensions
+from app.domain.lifecycle import TERMINAL
+
+_OF_TENANT = executions.c.tenant == bindparam("the_tenant")
+_THIS = executions.c.execution_id == bindparam("the_execution_id")
+_LIVE = text(f"executions.{LIVE}")
+_SUSPENDED = and_(executions.c.state == "SUSPENDED", executions.c.owner.is_(None))
+_OPEN = and_(
+    suspensions.c.execution_id == executions.c.execution_id,
+    suspensions.c.tenant == executions.c.tenant,
+    suspensions.c.answered_at.is_(None),
+)
+_AT_MOST: BindParameter[int] = bindparam("at_most", type_=BigInteger)
+FILTERS = ("state", "mode", "session_id")
+
+
+def _stored() -> Select[Any]:
+    """The columns of an execution, in the order in which `store.stored` reads them."""
+    return select(
+        executions.c.execution_id,
+        executions.c.tenant,
+        executions.c.request_id,
+        executions.c.session_id,
+        executions.c.mode,
+        executions.c.created_at,
+        executions.c.owner,
+        executions.c.epoch,
+        executions.c.events,
+        executions.c.entered_at,
+        executions.c.state,
+        executions.c.attempt,
+        executions.c.total_steps,
+        executions.c.last_step,
+        executions.c.last_error,
+        executions.c.response,
+    )
+
+
+def _given(column: str) -> BindParameter[str]:
+    return bindparam(f"the_{column}", type_=TEXT)
+
+
+def _commits() -> Select[Any]:
+    """The columns of a commit, in the order in which `records.record` reads them."""
+    return (
+        select(
+            commits.c.number,
+            commits.c.key,
+            commits.c.fingerprint,
+            commits.c.at,
+            commits.c.outcome,
+            commits.c.events,
+            commits.c.first_event,
+            executions.c.epoch,
+        )
+        .join(executions, executions.c.execution_id == commits.c.execution_id)
+        .order_by(commits.c.number)
+    )
+
+
+NAMED = Statement(lambda _: _stored().where(_OF_TENANT, executions.c.request_id == bindparam("the_request_id")))
+LISTED = Statement(
+    lambda _: (
+        _stored()
+        .where(
+            _OF_TENANT,
+            executions.c.execution_id < bindparam("before"),
+            *(or_(_given(name).is_(None), executions.c[name] == _given(name)) for name in FILTERS),
+        )
+        .order_by(executions.c.execution_id.desc())
+        .limit(_AT_MOST)
+    )
+)
+"""Newest first, since an execution's id is a UUID of version 7."""
+RECORDED = Statement(lambda _: _commits().where(_OF_TENANT, _THIS))
+CLAIMED = Statement(lambda _: _commits().where(_THIS))
+"""The record of an execution that was just claimed; whoever claims has found it by its tenant."""
+EVENTS_BEHIND = Statement(
+    lambda _: (
+        select(commits.c.events)
+        .where(
+            commits.c.execution_id == bindparam("the_execution_id"),
+            commits.c.last_event > bindparam("after"),
+            exists().where(_THIS, _OF_TENANT),
+        )
+        .order_by(commits.c.number)
+        .limit(_AT_MOST)
+    )
+)
+CLAIM = Statement(
+    lambda _: (
+        update(executions)
+        .where(_THIS, executions.c.epoch == bindparam("the_epoch"), _LIVE)
+        .values(owner=bindparam("owner"), epoch=executions.c.epoch + 1)
+        .returning(executions.c.epoch)
+    )
+)
+UNATTENDED = Statement(
+    lambda _: (
+        _stored()
+        .where(_LIVE, or_(executions.c.owner.is_not(None), ~exists().where(_OPEN)))
+        .order_by(executions.c.execution_id)
+    )
+)
+EXPIRED = Statement(
+    lambda _: (
+        _stored()
+        .where(_LIVE, _SUSPENDED, exists().where(_OPEN, suspensions.c.expires_at <= bindparam("now")))
+        .order_by(executions.c.execution_id)
+    )
+)
+PENDING = Statement(
+    lambda _: (
+        select(executions.c.execution_id, executions.c.request_id, suspensions.c.suspension)
+        .join(executions, _OPEN)
+        .where(
+            _OF_TENANT,
+            suspensions.c.tenant == bindparam("the_tenant"),
+            _SUSPENDED,
+            or_(_given("execution_id").is_(None), suspensions.c.execution_id == _given("execution_id")),
+        )
+        .order_by(suspensions.c.execution_id, suspensions.c.suspension_id)
+    )
+)
+MOVE_ON_SUSPENDED = Statement(
+    lambda _: (
+        update(executions)
+        .where(_OF_TENANT, _THIS, _SUSPENDED)
+        .values(
+            commits=executions.c.commits + 1,
+            events=executions.c.events + bindparam("grown_by"),
+            total_steps=executions.c.total_steps + 1,
+            last_step=bindparam("key"),
+        )
+        .returning(executions.c.epoch, executions.c.commits, executions.c.events)
+    )
+)
+ANSWER = Statement(
+    lambda _: (
+        update(suspensions)
+        .where(
+            suspensions.c.tenant == bindparam("the_tenant"),
+            suspensions.c.execution_id == bindparam("the_execution_id"),
+            suspensions.c.suspension_id == bindparam("the_suspension_id"),
+            suspensions.c.answered_at.is_(None),
+            suspensions.c.expires_at > bindparam("now"),
+        )
+        .values(answered_at=bindparam("now"))
+        .returning(suspensions.c.suspension_id)
+    )
+)
+OPEN_LEFT = Statement(
+    lambda _: (
+        select(func.count())
+        .select_from(suspensions)
+        .where(
+            suspensions.c.tenant == bindparam("the_tenant"),
+            suspensions.c.execution_id == bindparam("the_execution_id"),
+            suspensions.c.answered_at.is_(None),
+        )
+    )
+)
+ENDED = Statement(
+    lambda _: (
+        select(executions.c.execution_id)
+        .where(
+            executions.c.state.in_([literal_column(f"'{state}'") for state in sorted(TERMINAL)]),
+            executions.c.entered_at < bindparam("before"),
+            exists().where(commits.c.execution_id == executions.c.execution_id),
+        )
+        .order_by(executions.c.execution_id)
+        .limit(_AT_MOST)
+    )
+)
+FORGET_COMMITS = Statement(lambda _: delete(commits).where(commits.c.execution_id == bindparam("the_execution_id")))
+FORGET_SUSPENSIONS = Statement(
+    lambda _: delete(suspensions).where(suspensions.c.execution_id == bindparam("the_execution_id"))
+)
+FORGET_KEYS = Statement(lambda _: delete(idempotency_keys).where(idempotency_keys.c.created_at < bindparam("before")))

@@ -1,0 +1,136 @@
+"""Executions as the store keeps them: found, listed, read, answered, taken over and forgotten."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from app.adapters.stores import codec, queries
+from app.adapters.stores.batching import COMMIT
+from app.adapters.stores.database import Cells, Database, Rows, Statement, Transaction, ask, ask_each
+from app.adapters.stores.entries import empty_commit, log, step
+from app.adapters.stores.openings import KEY_KEPT_S
+from app.adapters.stores.records import decoded, load, record, weight
+from app.domain.effects import Row
+from app.domain.events import Anchored, Recorded
+from app.domain.failures import Code, RequestFailure, StorageFailure
+from app.domain.lifecycle import Mode, State
+from app.domain.standing import Standing
+from app.keeping import Answer, Page, Pending, Selection, Stored
+from app.ports import Clock, Record
+
+_BEHIND_ALL = "\U0010ffff"
+"""Sorts behind every id."""
+
+
+class DatabaseStore:
+    """Implements `keeping.Store`. `owner` names this replica."""
+
+    def __init__(self, database: Database, clock: Clock, owner: str) -> None:
+        self._database = database
+        self._clock = clock
+        self._owner = owner
+
+    async def find(self, tenant: str, request_id: str) -> Stored | None:
+        found = await self._read(queries.NAMED, {"the_tenant": tenant, "the_request_id": request_id})
+        return _stored(found[0]) if found else None
+
+    async def executions(
+        self, tenant: str, selection: Selection, *, after: str | None = None, limit: int
+    ) -> Page[Stored]:
+        chosen = {f"the_{name}": getattr(selection, name) for name in queries.FILTERS}
+        place = {"the_tenant": tenant, "before": after or _BEHIND_ALL, "at_most": limit + 1}
+        rows = await self._read(queries.LISTED, chosen | place)
+        items = [_stored(row) for row in rows[:limit]]
+        return Page(items, items[-1].execution_id if len(rows) > limit else None)
+
+    async def load(self, tenant: str, execution_id: str) -> Record | None:
+        return await load(self._database, tenant, execution_id)
+
+    async def events(self, tenant: str, execution_id: str, *, after: int = 0, limit: int) -> Sequence[Recorded]:
+        values = {"the_tenant": tenant, "the_execution_id": execution_id, "after": after, "at_most": limit}
+        rows = await self._read(queries.EVENTS_BEHIND, values)
+        return await decoded(lambda: _events(rows, after, limit), sum(len(row[0]) for row in rows))
+
+    async def suspensions(self, tenant: str, execution_id: str | None = None) -> Sequence[Pending]:
+        rows = await self._read(queries.PENDING, {"the_tenant": tenant, "the_execution_id": execution_id})
+        return [Pending(row[0], row[1], codec.decode_suspension(row[2])) for row in rows]
+
+    async def answer(
+        self, tenant: str, execution_id: str, suspension_id: str, row: Row, events: Sequence[Anchored] = ()
+    ) -> Answer:
+        which = {"the_tenant": tenant, "the_execution_id": execution_id, "the_suspension_id": suspension_id}
+        now = self._clock.now()
+        return await self._database.write(lambda: _answer(which, row, events, now))
+
+    async def claim(self, execution_id: str, epoch: int) -> Record | None:
+        rows = await self._database.write(lambda: _claim(execution_id, epoch, self._owner))
+        return await decoded(lambda: record(rows), weight(rows))
+
+    async def unattended(self, alive: Collection[str]) -> Sequence[Stored]:
+        found = [_stored(row) for row in await self._read(queries.UNATTENDED, {})]
+        return [each for each in found if each.owner not in alive]
+
+    async def expired(self) -> Sequence[Stored]:
+        return [_stored(row) for row in await self._read(queries.EXPIRED, {"now": self._clock.now()})]
+
+    async def forget(self, *, ended_before: float, limit: int) -> int:
+        forgotten = self._clock.now() - KEY_KEPT_S
+        return await self._database.write(lambda: _forget(ended_before, limit, forgotten), recognisable=True)
+
+    async def _read(self, statement: Statement, values: Mapping[str, Any]) -> Rows:
+        return await self._database.read(lambda: ask(statement, values))
+
+
+def _stored(row: Cells) -> Stored:
+    execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, *standing = row
+    try:
+        stands, runs = _standing(standing), Mode(mode)
+    except ValueError:
+        raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored execution is of a later version") from None
+    return Stored(execution_id, tenant, request_id, session_id, runs, created_at, stands, owner, epoch, events)
+
+
+def _standing(cells: Sequence[Any]) -> Standing:
+    entered_at, state, attempt, total_steps, last_step, last_error, response = cells
+    error = None if last_error is None else Code(last_error)
+    answered = None if response is None else codec.decode_response(response)
+    return Standing(entered_at, State(state), attempt, total_steps, last_step, error, answered)
+
+
+def _events(rows: Rows, after: int, limit: int) -> list[Recorded]:
+    events = [event for row in rows for event in codec.decode_events(row[0]) if event.sequence_number > after]
+    return events[:limit]
+
+
+def _claim(execution_id: str, epoch: int, owner: str) -> Transaction[Rows]:
+    """The commits of the execution that is ours now; none when it is not."""
+    claimed = yield from ask(queries.CLAIM, {"the_execution_id": execution_id, "the_epoch": epoch, "owner": owner})
+    if not claimed:
+        return ()
+    return (yield from ask(queries.CLAIMED, {"the_execution_id": execution_id}))
+
+
+def _answer(which: Mapping[str, Any], row: Row, events: Sequence[Anchored], now: float) -> Transaction[Answer]:
+    grown = {"grown_by": len(events), "key": row.key}
+    moved = yield from ask(queries.MOVE_ON_SUSPENDED, {**which, **grown})
+    if not moved:
+        raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
+    answered = yield from ask(queries.ANSWER, {**which, "now": now})
+    if not answered:
+        raise RequestFailure(Code.REQUEST_RESUME_MISMATCH, "no such question is open")
+    epoch, number, last_event = moved[0]
+    stored = empty_commit(which["the_execution_id"], number=number, epoch=epoch) | step(row)
+    if events:
+        told = enumerate(events, last_event - len(events) + 1)
+        stored |= log([Recorded(first, now, each.anchor, each.correlation, each.event) for first, each in told])
+    yield from ask_each(COMMIT, [stored])
+    left = yield from ask(queries.OPEN_LEFT, which)
+    return Answer(left[0][0], epoch)
+
+
+def _forget(ended_before: float, limit: int, forgotten: float) -> Transaction[int]:
+    ended = yield from ask(queries.ENDED, {"before": ended_before, "at_most": limit})
+    these = [{"the_execution_id": execution_id} for (execution_id,) in ended]
+    yield from ask_each(queries.FORGET_COMMITS, these)
+    yield from ask_each(queries.FORGET_SUSPENSIONS, these)
+    yield from ask(queries.FORGET_KEYS, {"before": forgotten})
+    return len(these)

@@ -1,0 +1,169 @@
+"""What is kept beyond an execution's run, and what we need of whoever keeps it."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from pydantic import JsonValue
+
+from app.domain.boundary import Suspension
+from app.domain.effects import Row
+from app.domain.events import Anchored, Recorded
+from app.domain.lifecycle import Mode, State
+from app.domain.messages import Message
+from app.domain.standing import Standing
+from app.ports import Record
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An execution as the store knows it. `owner` runs it, unless nobody does; `epoch` counts its owners.
+
+    `events` is the number of the last event.
+    """
+
+    execution_id: str
+    tenant: str
+    request_id: str
+    session_id: str | None
+    mode: Mode
+    created_at: float
+    standing: Standing
+    owner: str | None
+    epoch: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which executions are listed; None takes all."""
+
+    state: State | None = None
+    mode: Mode | None = None
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Some of a collection; `next` is what the page after this begins after, None on the last."""
+
+    items: Sequence[T]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An open question of a suspended execution."""
+
+    execution_id: str
+    request_id: str
+    suspension: Suspension
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer was taken: how many questions are still open, and the epoch to claim the execution from."""
+
+    open: int
+    epoch: int
+
+
+class Store(Protocol):
+    """Everything that is kept of executions, of whichever replica. Another tenant's does not exist.
+
+    Raises: StorageFailure, in everything.
+    """
+
+    async def find(self, tenant: str, request_id: str) -> Stored | None:
+        """The execution of that name."""
+        ...
+
+    async def executions(
+        self, tenant: str, selection: Selection, *, after: str | None = None, limit: int
+    ) -> Page[Stored]:
+        """The newest first."""
+        ...
+
+    async def load(self, tenant: str, execution_id: str) -> Record | None:
+        """All that is committed of it."""
+        ...
+
+    async def events(self, tenant: str, execution_id: str, *, after: int = 0, limit: int) -> Sequence[Recorded]:
+        """At most `limit` events behind that number, in order; fewer when that is all there is."""
+        ...
+
+    async def suspensions(self, tenant: str, execution_id: str | None = None) -> Sequence[Pending]:
+        """The open questions of the tenant, or of one execution, the oldest execution first."""
+        ...
+
+    async def answer(
+        self, tenant: str, execution_id: str, suspension_id: str, row: Row, events: Sequence[Anchored] = ()
+    ) -> Answer:
+        """Records the answer to one question as its step, once.
+
+        Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED when it is not suspended, REQUEST_RESUME_MISMATCH when that
+        question is not open); nothing is changed then.
+        """
+        ...
+
+    async def claim(self, execution_id: str, epoch: int) -> Record | None:
+        """Makes this replica the owner, if it is still in that epoch and has not ended: its record then, else None.
+
+        Whatever an earlier owner still writes is refused from now on.
+        """
+        ...
+
+    async def unattended(self, alive: Collection[str]) -> Sequence[Stored]:
+        """Live executions that somebody should run: their owner is not alive, or their last question is answered."""
+        ...
+
+    async def expired(self) -> Sequence[Stored]:
+        """Suspended executions with an open question that is past its time."""
+        ...
+
+    async def forget(self, *, ended_before: float, limit: int) -> int:
+        """Drops journal and events of executions that ended before that, at most so many; how many there were."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A conversation; `details` are what the client keeps with it."""
+
+    session_id: str
+    created_at: float
+    updated_at: float
+    messages: int
+    details: JsonValue
+    busy: bool
+
+
+class Conversations(Protocol):
+    """What sessions hold. Turns are appended by the journal. Another tenant's do not exist. Raises: StorageFailure."""
+
+    async def session(self, tenant: str, session_id: str) -> Session | None: ...
+
+    async def sessions(self, tenant: str, *, after: str | None = None, limit: int) -> Page[Session]:
+        """The one spoken in last first."""
+        ...
+
+    async def describe(self, tenant: str, session_id: str, details: JsonValue) -> Session | None:
+        """Replaces the details."""
+        ...
+
+    async def messages(self, tenant: str, session_id: str, *, after: int = 0, limit: int) -> Sequence[Message]:
+        """At most `limit` messages behind that number, the oldest first; they are numbered from 1."""
+        ...
+
+    async def last_messages(self, tenant: str, session_id: str, limit: int) -> Sequence[Message]:
+        """The last ones, the oldest of them first."""
+        ...
+
+    async def delete(self, tenant: str, session_id: str) -> bool:
+        """Removes it with its messages and its executions, journals and events; whether there was one.
+
+        One that runs is lost to its owner.
+        """
+        ...

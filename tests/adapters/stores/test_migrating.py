@@ -1,0 +1,63 @@
+"""Migrations lead to the schema that the queries are written for, from any revision, on both databases."""
+
+import sqlite3
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import make_url
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from app.adapters.stores import migrating
+from app.adapters.stores.database import Backend
+from app.adapters.stores.migrating import CURRENT, HEAD, upgrade
+from app.adapters.stores.schema import metadata
+from app.adapters.stores.sqlite import open_sqlite
+
+DRIVERS = {"sqlite": "sqlite+pysqlite://", "postgresql": "postgresql+asyncpg://"}
+
+
+def statements(script: str) -> set[str]:
+    """The script's statements, each on one line."""
+    lines = [line for line in script.splitlines() if not line.startswith("--")]
+    return {" ".join(each.split()) for each in "\n".join(lines).split(";") if each.strip()}
+
+
+@pytest.mark.parametrize("backend", get_args(Backend))
+def test_all_migrations_together_make_the_tables_of_the_schema(backend: Backend) -> None:
+    dialect = make_url(DRIVERS[backend]).get_dialect()()
+    tables = {str(CreateTable(table).compile(dialect=dialect)) for table in metadata.tables.values()}
+    indexes = {
+        str(CreateIndex(index).compile(dialect=dialect))
+        for table in metadata.tables.values()
+        for index in table.indexes
+    }
+    expected = {" ".join(each.split()) for each in tables | indexes}
+    made = {each for each in statements(upgrade(backend, None)) if "alembic_version" not in each}
+    assert made == expected
+
+
+def test_the_newest_migration_is_the_one_that_this_version_works_with() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrating.__file__).parent / "migrations"))
+    assert ScriptDirectory.from_config(config).get_heads() == [HEAD]
+
+
+@pytest.mark.parametrize("backend", get_args(Backend))
+def test_nothing_is_done_to_a_schema_that_is_up_to_date_or_newer(backend: Backend) -> None:
+    assert upgrade(backend, HEAD) == ""
+    assert upgrade(backend, "9999") == ""
+
+
+async def test_a_file_is_made_once_and_then_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "var" / "portico.db"
+    for _ in range(2):
+        async with open_sqlite(path):
+            pass
+    with sqlite3.connect(path) as connection:
+        assert connection.execute(CURRENT).fetchall() == [(HEAD,)]
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    connection.close()
+    assert tables == {"alembic_version", *metadata.tables}
