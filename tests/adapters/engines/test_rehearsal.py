@@ -8,6 +8,9 @@ import pytest
 
 from app.adapters.engines.rehearsal import RehearsalEngine
 from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.capabilities.prompting.ask import Prompted
+from app.capabilities.prompting.definition import PromptId
+from app.capabilities.prompting.prompts.assessment import SemanticValidationInput, SemanticValidationOutput
 from app.domain.effects import Reason, Reply
 from app.domain.messages import Message, TextPart, ToolCall
 from app.ports import EngineFault
@@ -92,6 +95,21 @@ async def test_the_named_tool_is_called_and_no_other(engine: RehearsalEngine) ->
     [call] = (await _reply(engine, "Roll 2d6", tool_choice={"name": "current_time"})).tool_calls
     assert (call.name, call.arguments) == ("current_time", {})
     assert (await _reply(engine, "Roll 2d6", tool_choice={"name": "gone"})).tool_calls == ()
+
+
+@pytest.mark.parametrize(("said", "valid"), [("Hello", True), ("Hello [[refuse]]", False)])
+async def test_a_judge_finds_an_answer_good_unless_it_reads_that_it_shall_not(
+    said: str, valid: bool, engine: RehearsalEngine
+) -> None:
+    told = SemanticValidationInput(request=said, answer="Hi")
+    question = Prompted(PromptId.VALIDATION_SEMANTIC_USER, told, SemanticValidationOutput)
+    call = replace(ask(*question.messages), schema=question.form.schema)
+    judgement = question.read((await engine.attempt(call, Published(), stream=False)).text)
+    assert (judgement.valid, judgement.score, bool(judgement.issues)) == (valid, float(valid), not valid)
+
+
+async def test_to_refuse_means_nothing_to_who_answers(engine: RehearsalEngine) -> None:
+    assert (await _reply(engine, "Hello [[refuse]]")).text == (await _reply(engine, "Hello")).text
 
 
 async def test_a_stream_publishes_the_text_word_by_word(engine: RehearsalEngine) -> None:
