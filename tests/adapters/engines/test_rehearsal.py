@@ -14,6 +14,7 @@ from app.capabilities.prompting.prompts.assessment import SemanticValidationInpu
 from app.domain.effects import Reason, Reply
 from app.domain.messages import Message, TextPart, ToolCall
 from app.ports import EngineFault
+from tests.adapters.engines.cases import IMAGE
 from tests.support.asking import Published, ask, definition, profile, tool_round
 from tests.support.virtual_time import VirtualClock
 
@@ -153,6 +154,20 @@ async def test_b1_20_an_answer_longer_than_max_tokens_ends_with_length(engine: R
     assert (reply.finish_reason, reply.usage.output_tokens) == ("length", 3)
     assert "This is the rehearsal engine".startswith(reply.text)
     assert (await _reply(engine, "Hello", max_tokens=1000)).finish_reason == "stop"
+
+
+async def test_hints_and_images_that_it_takes_no_notice_of_are_named(engine: RehearsalEngine) -> None:
+    heeded = await _reply(engine, "Roll 2d6", max_tokens=9, stop="END", tool_choice="required")
+    pictured = Message(role="user", content=[TextPart(type="text", text="Hello"), IMAGE])
+    unheeded = await _reply(engine, pictured, temperature=0, top_p=0.5, seed=1, options={"top_k": 3})
+    assert heeded.withheld == ()
+    assert unheeded.withheld == (
+        "hints.temperature",
+        "hints.top_p",
+        "hints.seed",
+        "hints.options.top_k",
+        "messages.images",
+    )
 
 
 async def test_an_answer_ends_before_a_stop_text(engine: RehearsalEngine) -> None:
