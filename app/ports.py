@@ -261,6 +261,10 @@ class Journal(Protocol):
         """What is committed of an execution that is open here."""
         ...
 
+    async def written(self) -> None:
+        """Returns when every record that ended so far is written, or given up."""
+        ...
+
     def close(self, execution_id: str) -> None:
         """Nothing more is put here: the execution has ended, or another owner goes on with it."""
         ...

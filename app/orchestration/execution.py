@@ -34,9 +34,8 @@ from app.domain.events import (
     CorrelationContext,
     Event,
     InferenceDelta,
-    InferenceRetracted,
-    InferenceStart,
     LifecycleTransition,
+    Live,
 )
 from app.domain.failures import Cancellation, Code, Failure
 from app.domain.lifecycle import Lifecycle, State
@@ -75,6 +74,7 @@ class Execution:
         self.response: SystemResponse | None = None
         self.ended = False
         self.lost: Failure | None = None
+        self.speaking: dict[str, Callable[[], list[Live]]] = {}
         self.deadline = 0.0
         self.root = CorrelationContext(
             request_id=header.request_id,
@@ -132,7 +132,7 @@ class Execution:
             raise diverged(leaf.key, recorded=None, replayed=leaf.fingerprint)
         if began and leaf.unsafe:
             return await self._resolve(leaf, leaf.unsafe)
-        self._begin(leaf, began=began)
+        self._told.begin(leaf, began=began)
         if not leaf.instant:
             self._told.put()
         if leaf.unsafe:
@@ -182,6 +182,10 @@ class Execution:
         self._told.put(Row(STOP, digest(STOP, code), self.stopped, self.world.clock.now()))
         if self._scope is not None:
             self._scope.cancel()
+
+    def spoken(self) -> list[Live]:
+        """All that was streamed so far in what is still being said."""
+        return [piece for so_far in self.speaking.values() for piece in so_far()]
 
     def lose(self, failure: Failure) -> None:
         """What is put is not kept any more: nothing more is begun, and it ends with that failure."""
@@ -319,23 +323,11 @@ class Execution:
     def _remembered(self, leaf: Leaf, row: Row) -> Row:
         if leaf.unsafe:
             doubt_about(leaf.unsafe, self._told.before)
-        self._told.before.from_last_start(leaf.key)
-        events = [leaf.start] if leaf.start else []
-        self._told.say(leaf.key, leaf.correlation, [*events, *leaf.end(row.outcome)])
+        self._told.remember(leaf, row)
         leaf.count(row)
         if isinstance(row.outcome, CutOff):
             raise Dropped
         return row
-
-    def _begin(self, leaf: Leaf, *, began: bool) -> None:
-        if leaf.start is None:
-            return
-        if not began:
-            self._told.hold(leaf.key, leaf.correlation, (leaf.start,))
-            return
-        self._told.before.skip(leaf.key)
-        if isinstance(leaf.start, InferenceStart):
-            self._told.hold(leaf.key, leaf.correlation, (InferenceRetracted(leaf.start.segment), leaf.start))
 
     async def _act(self, leaf: Leaf) -> Row:
         began_at = self.world.clock.monotonic()

@@ -1,6 +1,5 @@
 """The facade: what can be asked of the service. It reads like a table of contents."""
 
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -9,28 +8,20 @@ from pydantic import BaseModel, Field, JsonValue
 from app.capabilities.contracts import is_large
 from app.capabilities.failover import BreakerState
 from app.domain.access import Principal
-from app.domain.boundary import SystemRequest, SystemResponse
-from app.domain.effects import Bounds, Header, Outcome
-from app.domain.failures import Code, Failure
+from app.domain.boundary import SystemRequest
+from app.domain.effects import Bounds, Header, digest
+from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import Mode
-from app.domain.produced import Produced
 from app.domain.tools import SideEffects
+from app.keeping import Store
 from app.orchestration.admission import Admission, ConfiguredLimits, keepable
 from app.orchestration.execution import Execution
+from app.orchestration.executions import Executions, ExecutionView
 from app.orchestration.pipeline.auth_resolve import auth_resolve
-from app.orchestration.pipeline.prepare import Stages, prepare
-from app.orchestration.run import Run
-from app.orchestration.story import Story, live
+from app.orchestration.pipeline.prepare import Stages
+from app.orchestration.running import Launcher, Running
 from app.orchestration.world import World
-from app.ports import EngineFault, Runner, Subscription
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """What runs a mode, and the version its journals belong to."""
-
-    run: Callable[[Run], Awaitable[Produced | str]]
-    version: int
+from app.ports import Claim, Earlier, EngineFault
 
 
 class EngineView(BaseModel):
@@ -69,95 +60,59 @@ class EngineReach(BaseModel):
     detail: str = Field(description="What was found.")
 
 
-class Running:
-    """One execution as its starter sees it."""
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """How an execution is asked for, beside the request itself.
 
-    def __init__(self, execution: Execution, subscription: Subscription | None) -> None:
-        self.execution_id = execution.header.execution_id
-        self.request_id = execution.header.request_id
-        self.trace_id = execution.header.trace_id
-        self.root_span_id = execution.root.span_id
-        self.subscription = subscription
-        self._execution = execution
-        self._done = False
-        self._callbacks: list[Callable[[], None]] = []
+    The request's own `trace_id` wins over the caller's. With `watch` its events can be read from the first on. `key`
+    is an Idempotency-Key.
+    """
 
-    @property
-    def response(self) -> SystemResponse | None:
-        """The answer; None until the execution ended or was suspended."""
-        return self._execution.response
+    trace_id: str | None = None
+    parent_span_id: str | None = None
+    watch: bool = False
+    key: str | None = None
 
-    @property
-    def upstream_ms(self) -> float:
-        """Milliseconds that attempts on providers took, all together."""
-        return self._execution.tally.upstream_ms
 
-    def when_done(self, callback: Callable[[], None]) -> None:
-        """Calls back once when the execution has ended or was suspended; at once when it already has."""
-        if self._done:
-            callback()
-        else:
-            self._callbacks.append(callback)
-
-    def cancel(self, why: str = "the client cancelled it") -> None:
-        """Recorded first, then everything that runs is stopped. A second cancel changes nothing."""
-        self._execution.stop(Code.CANCELLED_SIGNAL, why)
-
-    def done(self) -> None:
-        """Tells everybody who waits."""
-        self._done = True
-        for callback in self._callbacks:
-            callback()
+PLAIN = Calling()
 
 
 class Facade:
     """Everything entry points may ask for."""
 
     def __init__(
-        self, world: World, runner: Runner, patterns: Mapping[Mode, Pattern], *, limits: ConfiguredLimits, currency: str
+        self, world: World, store: Store, launcher: Launcher, *, limits: ConfiguredLimits, currency: str
     ) -> None:
+        self.executions = Executions(world, store, launcher)
         self._world = world
-        self._runner = runner
-        self._patterns = patterns
+        self._launcher = launcher
         self._currency = currency
         self._admission = Admission(limits, world.catalogue, world.registry)
-        self._running: dict[str, Running] = {}
 
     async def execute(
-        self,
-        request: SystemRequest,
-        principal: Principal,
-        *,
-        trace_id: str | None = None,
-        parent_span_id: str | None = None,
-        watch: bool = False,
-    ) -> Running:
+        self, request: SystemRequest, principal: Principal, calling: Calling = PLAIN
+    ) -> Running | ExecutionView:
         """Starts an execution in a task of its own and returns at once.
 
-        The request's own `trace_id` wins over the caller's. With `watch` its events can be read from the first on.
-        Raises: Failure for what is refused before there is an execution.
+        With an Idempotency-Key that was used before with the same body it is the execution of that time that is
+        returned. Raises: Failure for what is refused before there is an execution.
         """
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
         bounds = self._admission.admit(request)
         if request.mode is not Mode.CHAT or request.output.rules:
             await self._make_ready(request)
-        header = self._header(request, principal, bounds, trace_id=trace_id, parent_span_id=parent_span_id)
-        await self._world.journal.open(header)
+        header = self._header(request, principal, bounds, calling)
+        claim = None if calling.key is None else Claim(calling.key, digest(request))
+        earlier = await self._world.journal.open(header, claim)
+        if earlier is not None:
+            return await self._earlier(header.tenant, earlier)
         execution = Execution(header, world=self._world, journal=self._world.journal)
-        running = Running(execution, self._world.watchers.watch(header.execution_id) if watch else None)
-        try:
-            self._runner.start(header.execution_id, partial(self._live, execution, running, stages))
-        except Failure:
-            self._forget(running)
-            raise
-        self._running[header.execution_id] = running
-        return running
+        return self._launcher.start(execution, watch=calling.watch, stages=stages)
 
     def cancel_all(self) -> None:
         """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
-        for running in list(self._running.values()):
-            running.cancel("the service is stopping")
+        self._launcher.cancel_all()
 
     def engines(self) -> list[EngineView]:
         """Every configured engine, in the order of the configuration."""
@@ -196,48 +151,40 @@ class Facade:
         else:
             keepable(request)
 
-    def _header(
-        self,
-        request: SystemRequest,
-        principal: Principal,
-        bounds: Bounds,
-        *,
-        trace_id: str | None,
-        parent_span_id: str | None,
-    ) -> Header:
+    async def _earlier(self, tenant: str, earlier: Earlier) -> ExecutionView:
+        """Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS)."""
+        if not earlier.same_body:
+            raise RequestFailure(
+                Code.REQUEST_IDEMPOTENCY_MISMATCH, "the Idempotency-Key was used with another body before"
+            )
+        shown = await self.executions.show(tenant, earlier.request_id)
+        if shown.response is None:
+            raise RequestFailure(
+                Code.REQUEST_IN_PROGRESS,
+                "the first request with this Idempotency-Key is still running",
+                {"request_id": earlier.request_id},
+                retry_after=1.0,
+            )
+        return shown
+
+    def _header(self, request: SystemRequest, principal: Principal, bounds: Bounds, calling: Calling) -> Header:
         execution_id = self._world.entropy.uuid7()
-        own_trace = request.trace_id is not None and request.trace_id != trace_id
+        own_trace = request.trace_id is not None and request.trace_id != calling.trace_id
         return Header(
             execution_id=execution_id,
             request_id=request.request_id or execution_id,
             tenant=principal.tenant,
-            trace_id=request.trace_id or trace_id or self._world.entropy.token(16),
-            parent_span_id=None if own_trace else parent_span_id,
+            trace_id=request.trace_id or calling.trace_id or self._world.entropy.token(16),
+            parent_span_id=None if own_trace else calling.parent_span_id,
             mode=request.mode,
-            pattern_version=self._patterns[request.mode].version,
+            pattern_version=self._launcher.patterns[request.mode].version,
             request=request,
             bounds=bounds,
             currency=self._currency,
             args_key=self._world.entropy.token(16),
             created_at=self._world.clock.now(),
+            durability="journaled" if request.background or calling.key is not None else "memory",
         )
-
-    async def _live(self, execution: Execution, running: Running, stages: Stages) -> None:
-        async def prepared() -> Outcome:
-            return prepare(execution.header.request, self._world, stages)
-
-        story = Story(prepared, self._patterns[execution.header.mode].run)
-        try:
-            await live(execution, story)
-        finally:
-            self._running.pop(running.execution_id, None)
-            self._world.journal.close(running.execution_id)
-            running.done()
-
-    def _forget(self, running: Running) -> None:
-        if running.subscription is not None:
-            running.subscription.close()
-        self._world.journal.close(running.execution_id)
 
     def _engine_view(self, name: str) -> EngineView:
         catalogue = self._world.catalogue

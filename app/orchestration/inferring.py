@@ -40,6 +40,7 @@ from app.domain.events import (
     InferenceEnd,
     InferenceRetracted,
     InferenceStart,
+    Live,
 )
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import FallbackFsm
@@ -266,6 +267,13 @@ class Trial:
             self._execution.delta(self.correlation, InferenceDelta(self._key, self._reasoning_size, reasoning=piece))
         self._reasoning_size += len(piece)
 
+    def so_far(self) -> list[Live]:
+        """All that was published of it, for a reader who joins in its midst."""
+        if not self._watched or not self._text:
+            return []
+        said = InferenceDelta(self._key, 0, text="".join(self._text))
+        return [Live(self._execution.world.clock.now(), self.correlation, said)]
+
     def usage(self, usage: TokenUsage) -> None:
         """The provider said what it has used so far."""
         self._used = usage
@@ -281,9 +289,11 @@ class Trial:
         if not world.health.enter(self._candidate.provider):
             return self._failed(EngineFault(Reason.BREAKER_OPEN, "the provider's breaker is open"), retries_spent)
         answer: Reply | EngineFault | None = None
+        self._execution.speaking[self._key] = self.so_far
         try:
             answer = await self._ask(world.catalogue.engines[self._candidate.provider])
         finally:
+            del self._execution.speaking[self._key]
             world.health.leave(self._candidate.provider, answer)
         return (
             self._failed(answer, retries_spent) if isinstance(answer, EngineFault) else Replied(answer, self._ran_ms())

@@ -49,6 +49,10 @@ class Recollection:
         """Whether the record ends in SUSPENDED, or went from there to its end."""
         return self._waits
 
+    def resumed(self) -> None:
+        """It does not wait any more: the last answer is there."""
+        self._waits = False
+
     def seconds_left(self, seconds: float) -> float:
         """Of the running time that an execution has: at least 30 s of it when some of it ran already."""
         return max(LEAST_SECONDS, seconds - self._ran_for) if self._ran_for else seconds

@@ -6,22 +6,8 @@ from pydantic import JsonValue
 
 from app.domain.boundary import Suspension
 from app.domain.effects import Answered, Row, question_digest
-from app.domain.events import Event, ExecutionResumed, ExecutionSuspended, LifecycleTransition
 from app.domain.failures import Code, RequestFailure
-from app.domain.lifecycle import State
 from app.domain.suspensions import payload_faults
-from app.ports import Record
-
-
-def pending(record: Record) -> list[Suspension]:
-    """The open questions of a suspended execution; none of one that is not."""
-    for item in reversed(record.events):
-        match item.event:
-            case ExecutionSuspended(suspensions=asked):
-                return [suspension for suspension in asked if suspension.suspension_id not in record.rows]
-            case LifecycleTransition(to_state=state) if state is not State.SUSPENDED:
-                return []
-    return []
 
 
 def chosen(asked: Sequence[Suspension], tool_id: str, suspension_id: str | None) -> Suspension:
@@ -39,10 +25,8 @@ def chosen(asked: Sequence[Suspension], tool_id: str, suspension_id: str | None)
     return meant[0]
 
 
-def answered(
-    suspension: Suspension, payload: JsonValue, *, by: str, at: float, last: bool, attempt: int
-) -> tuple[Row, list[Event]]:
-    """The answer as the outcome of its step, and what is told of it; the `last` one has the execution go on.
+def answered(suspension: Suspension, payload: JsonValue, *, at: float) -> Row:
+    """The answer as the outcome of its step.
 
     Raises: RequestFailure (REQUEST_INVALID) for a payload that is no answer to this kind of question.
     """
@@ -53,8 +37,4 @@ def answered(
             Code.REQUEST_INVALID, "; ".join(f"{field}: {what}" for field, what in faults), {"errors": errors}
         )
     key, kind, tool_id = suspension.suspension_id, suspension.kind, suspension.tool_id
-    row = Row(key, question_digest(key, kind, tool_id, suspension.value), Answered(payload), at)
-    events: list[Event] = [ExecutionResumed(key, kind, tool_id, by)]
-    if last:
-        events.append(LifecycleTransition(State.SUSPENDED, State.EXECUTE, attempt, "resumed"))
-    return row, events
+    return Row(key, question_digest(key, kind, tool_id, suspension.value), Answered(payload), at)

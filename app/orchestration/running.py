@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.domain.boundary import SystemResponse
-from app.domain.effects import Outcome
+from app.domain.effects import Header, Outcome
+from app.domain.events import Live
 from app.domain.failures import Code, Failure, StorageFailure
 from app.domain.lifecycle import Mode
 from app.domain.produced import Produced
 from app.orchestration.execution import Execution
 from app.orchestration.pipeline.prepare import Stages, prepare
 from app.orchestration.run import Run
-from app.orchestration.story import Story, live
+from app.orchestration.story import Story, live, replay
 from app.orchestration.world import World
 from app.ports import Record, Runner, Subscription
 
@@ -47,6 +48,10 @@ class Running:
     def upstream_ms(self) -> float:
         """Milliseconds that attempts on providers took, all together."""
         return self._execution.tally.upstream_ms
+
+    def spoken(self) -> list[Live]:
+        """All that was streamed so far in what is still being said."""
+        return self._execution.spoken()
 
     @property
     def outlives_its_client(self) -> bool:
@@ -85,10 +90,9 @@ class Launcher:
         self._world = world
         self._runner = runner
         self._running: dict[str, Running] = {}
+        self._named: dict[tuple[str, str], Running] = {}
 
-    def start(
-        self, execution: Execution, *, watch: bool, stages: Stages | None = None
-    ) -> Running:
+    def start(self, execution: Execution, *, watch: bool, stages: Stages | None = None) -> Running:
         """Runs it in a task of its own. Its journal is open. With `watch` its events can be read from now on.
 
         Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN); the journal is closed then.
@@ -103,7 +107,7 @@ class Launcher:
                 running.subscription.close()
             self._world.journal.close(execution_id)
             raise
-        self._running[execution_id] = running
+        self._running[execution_id] = self._named[_name(execution.header)] = running
         return running
 
     def recorded(self, record: Record) -> Execution:
@@ -111,9 +115,24 @@ class Launcher:
         self._world.journal.adopt(record)
         return Execution(record.header, world=self._world, journal=self._world.journal, record=record)
 
-    def find(self, execution_id: str) -> Running | None:
-        """The execution, if it runs here."""
-        return self._running.get(execution_id)
+    def named(self, tenant: str, request_id: str) -> Running | None:
+        """The execution of that name, if it runs here."""
+        return self._named.get((tenant, request_id))
+
+    def lose(self, execution_id: str, failure: Failure) -> None:
+        """What that execution does is not kept any more."""
+        if execution_id in self._running:
+            self._running[execution_id].lose(failure)
+
+    def refuse_other_versions(self, header: Header) -> None:
+        """Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) for a journal that today's pattern cannot go on with."""
+        if header.pattern_version != self.patterns[header.mode].version:
+            raise _outdated()
+
+    def replay(self, record: Record) -> int:
+        """How many steps an offline replay finds identical. Raises: OrchestrationFailure at the first that is not."""
+        execution = Execution(record.header, world=None, journal=None, record=record)
+        return replay(execution, self._story(execution, _never))
 
     def cancel_all(self) -> None:
         """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
@@ -124,10 +143,29 @@ class Launcher:
         async def prepared() -> Outcome:
             return prepare(execution.header.request, self._world, stages)
 
-        story = Story(prepared, self.patterns[execution.header.mode].run)
         try:
-            await live(execution, story)
+            await live(execution, self._story(execution, prepared))
         finally:
-            self._running.pop(running.execution_id, None)
+            del self._running[running.execution_id], self._named[_name(execution.header)]
             self._world.journal.close(running.execution_id)
             running.done()
+
+    def _story(self, execution: Execution, prepare: Callable[[], Awaitable[Outcome]]) -> Story:
+        pattern = self.patterns[execution.header.mode]
+        return Story(prepare, pattern.run if pattern.version == execution.header.pattern_version else _refuse)
+
+
+async def _refuse(_: Run) -> str:
+    raise _outdated()
+
+
+async def _never() -> Outcome:
+    raise RuntimeError("an offline replay prepares nothing")
+
+
+def _outdated() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "the journal is of another version of its pattern")
+
+
+def _name(header: Header) -> tuple[str, str]:
+    return header.tenant, header.request_id

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from app.domain.effects import Header, Row
-from app.domain.events import Anchored, CorrelationContext, Event
+from app.domain.events import Anchored, CorrelationContext, Event, InferenceRetracted, InferenceStart
+from app.orchestration.leaf import Leaf
 from app.orchestration.record import Recollection, diverged
 from app.ports import Journal, Record
 
@@ -45,6 +46,23 @@ class Telling:
         if events and self._journal is None:
             raise diverged(anchor, recorded=None, replayed=events[0])
         self._held += [Anchored(anchor, context, event) for event in events]
+
+    def remember(self, leaf: Leaf, row: Row) -> None:
+        """Tells again what was told of that step, from its last start on."""
+        self.before.from_last_start(leaf.key)
+        events = [leaf.start] if leaf.start else []
+        self.say(leaf.key, leaf.correlation, [*events, *leaf.end(row.outcome)])
+
+    def begin(self, leaf: Leaf, *, began: bool) -> None:
+        """Tells that it begins; that it begins once more where it `began` in a life that was cut short."""
+        if leaf.start is None:
+            return
+        if not began:
+            self.hold(leaf.key, leaf.correlation, (leaf.start,))
+            return
+        self.before.skip(leaf.key)
+        if isinstance(leaf.start, InferenceStart):
+            self.hold(leaf.key, leaf.correlation, (InferenceRetracted(leaf.start.segment), leaf.start))
 
     def put(self, row: Row | None = None) -> None:
         """One commit: the step, and all events held so far."""

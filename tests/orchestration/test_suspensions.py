@@ -11,11 +11,11 @@ from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import State
 from app.domain.tools import SideEffects
 from app.orchestration.execution import Execution
-from app.orchestration.resuming import chosen, pending
+from app.orchestration.resuming import chosen
 from app.orchestration.story import live
 from app.ports import Record, ToolError
 from tests.support.virtual_time import VirtualClock
-from tests.support.world import answer, ask, scripted, settled, stage, tell_again
+from tests.support.world import answer, ask, pending, scripted, settled, stage, tell_again
 
 ASKED = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "really?"}}]}
 SEND = {"tool_calls": [{"name": "send", "arguments": {"to": "bob"}}]}

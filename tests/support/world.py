@@ -16,13 +16,15 @@ from app.capabilities.inference import Catalogue
 from app.capabilities.tokens import EstimatingCounter
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.boundary import SystemRequest, SystemResponse
+from app.domain.boundary import Suspension, SystemRequest, SystemResponse
 from app.domain.effects import Bounds, Header, Outcome
-from app.domain.events import Anchored, Live, Recorded
+from app.domain.events import Anchored, Event, ExecutionResumed, ExecutionSuspended, LifecycleTransition, Live, Recorded
+from app.domain.lifecycle import State
 from app.orchestration.execution import Execution
+from app.orchestration.executions import RESUMED
 from app.orchestration.patterns.agent_loop import VERSION, agent_loop
 from app.orchestration.pipeline.prepare import Stages, prepare
-from app.orchestration.resuming import answered, pending
+from app.orchestration.resuming import answered
 from app.orchestration.story import Story, live, replay
 from app.orchestration.world import World
 from app.ports import Clock, Engine, EngineProfile, Record, Tool
@@ -157,15 +159,24 @@ def ask(text: str = "hello", **fields: Any) -> SystemRequest:
     return SystemRequest.model_validate({"messages": [{"role": "user", "content": text}]} | fields)
 
 
+def pending(record: Record) -> list[Suspension]:
+    """The questions of the last suspension that no step answers yet."""
+    asked = [item.event.suspensions for item in record.events if isinstance(item.event, ExecutionSuspended)]
+    return [each for each in asked[-1] if each.suspension_id not in record.rows]
+
+
 def answer(clock: Clock, record: Record, payload: JsonValue, suspension_id: str | None = None) -> Record:
-    """The record with one of its open questions answered."""
+    """The record with one of its open questions answered; it goes on after the last."""
     asked = pending(record)
     suspension = next(each for each in asked if suspension_id in {None, each.suspension_id})
-    row, events = answered(suspension, payload, by="local", at=clock.now(), last=len(asked) == 1, attempt=1)
+    row = answered(suspension, payload, at=clock.now())
+    events: list[Event] = [ExecutionResumed(row.key, suspension.kind, suspension.tool_id, "local")]
+    if len(asked) == 1:
+        events.append(LifecycleTransition(State.SUSPENDED, State.EXECUTE, 1, "resumed"))
     journal = stage(clock).journal
     journal.adopt(record)
     root = record.events[0].correlation
-    journal.put(record.header.execution_id, row, [Anchored("resume", root, event) for event in events])
+    journal.put(record.header.execution_id, row, [Anchored(RESUMED, root, event) for event in events])
     found = journal.record(record.header.execution_id)
     assert found is not None
     return found

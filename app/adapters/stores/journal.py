@@ -188,6 +188,9 @@ class StoredJournal:
         events = tuple(event for each in opened.held for event in each.events)
         return Record(opened.header, MappingProxyType(rows), events, opened.commits)
 
+    async def written(self) -> None:
+        await self._writer.written()
+
     def close(self, execution_id: str) -> None:
         """Writes the record of one that ended in memory behind; nothing happens when it is closed already."""
         opened = self._opened.pop(execution_id, None)

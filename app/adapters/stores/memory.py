@@ -73,6 +73,9 @@ class MemoryJournal:
     async def load(self, execution_id: str) -> Record | None:
         return self.record(execution_id)
 
+    async def written(self) -> None:
+        return
+
     def record(self, execution_id: str) -> Record | None:
         """What is committed, as it is now: later puts do not show in it."""
         held = self._held.get(execution_id)

@@ -103,6 +103,7 @@ class GroupWriter:
         self._committed = anyio.Event()
         self._finished = anyio.Event()
         self._closing = False
+        self._committing = False
 
     def put(self, item: Item) -> None:
         """Queues one commit."""
@@ -138,6 +139,12 @@ class GroupWriter:
     async def settled(self, writing: Writing) -> None:
         """Returns when nothing of the execution is in line any more."""
         while writing.waiting > 0 and writing.end is None:
+            await self._committed.wait()
+
+    async def written(self) -> None:
+        """Returns when everything that was kept so far is written, or given up."""
+        while self._behind or self._committing:
+            self._enough.set()
             await self._committed.wait()
 
     async def run(self) -> None:
@@ -177,12 +184,14 @@ class GroupWriter:
         batch = Batch()
         for item in (*group, *(item for record in kept for item in record)):
             _add(batch, item)
+        self._committing = True
         try:
             verdict = await self._database.append(lambda: apply(batch))
         except StorageFailure as failure:
             self._give_up(group, kept, failure)
         else:
             self._settle(group, kept, verdict)
+        self._committing = False
         self._committed.set()
         self._committed = anyio.Event()
 

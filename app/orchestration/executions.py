@@ -1,0 +1,276 @@
+"""Executions that exist already: those that run here, wait for an answer, or have ended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from app.domain.boundary import Suspension, SystemError, SystemResponse
+from app.domain.effects import Header
+from app.domain.events import Anchored, ExecutionResumed, LifecycleTransition, Recorded
+from app.domain.failures import TAXONOMY, Code, Failure, RequestFailure, failure
+from app.domain.lifecycle import Mode, State
+from app.domain.standing import Standing
+from app.keeping import Selection, Store, Stored
+from app.orchestration.reading import JoinedReader
+from app.orchestration.resuming import answered, chosen
+from app.orchestration.running import Launcher, Running
+from app.orchestration.world import World
+from app.ports import Record, Subscription
+
+EVENTS_A_PAGE = 1_000
+RESUMED = "resume"
+"""The anchor of what is told of a resume, which belongs to no step."""
+
+
+class ExecutionView(BaseModel):
+    """Where an execution stands."""
+
+    request_id: str = Field(description="The request's id.")
+    session_id: str | None = Field(description="The session's id.")
+    mode: Mode = Field(description="Which pattern runs.")
+    state: State = Field(description="Where it stands.")
+    entered_at: datetime = Field(description="Since when.")
+    attempt: int = Field(description="Attempts at a valid answer, the current one included.")
+    total_steps: int = Field(description="Recorded steps.")
+    last_step: str | None = Field(description="The key of the last recorded step.")
+    last_error: SystemError | None = Field(description="The most recent error; it may have been recovered from.")
+    suspensions: list[Suspension] = Field(description="Open questions.")
+    response: SystemResponse | None = Field(description="The answer; null until there is one.")
+
+
+class ResumeRequest(BaseModel):
+    """An answer to one open question."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    tool_id: str = Field(min_length=1, max_length=256, description="What waits.")
+    payload: JsonValue = Field(description="The answer.")
+    suspension_id: str | None = Field(None, max_length=256, description="Which, where more than one waits.")
+
+
+class PendingView(BaseModel):
+    """An open question, and the execution it belongs to."""
+
+    request_id: str = Field(description="The request's id.")
+    suspension: Suspension = Field(description="The question.")
+
+
+class Replayed(BaseModel):
+    """What an offline replay found."""
+
+    identical: bool = Field(description="Whether it is the record, step by step.")
+    steps: int | None = Field(None, description="How many steps there are.")
+    step: str | None = Field(None, description="The first that differs.")
+    recorded: str | None = Field(None, description="What the record has there.")
+    replayed: str | None = Field(None, description="What the replay has there.")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Some executions, newest first; `next` is what the page after this begins after."""
+
+    executions: list[ExecutionView]
+    next: str | None
+
+
+class Executions:
+    """What can be asked of executions by tenant and request id. Another tenant's does not exist.
+
+    Raises: RequestFailure (REQUEST_NOT_FOUND), StorageFailure, in everything that names one.
+    """
+
+    def __init__(self, world: World, store: Store, launcher: Launcher) -> None:
+        self._world = world
+        self._store = store
+        self._launcher = launcher
+
+    async def show(self, tenant: str, request_id: str) -> ExecutionView:
+        """Where it stands."""
+        running = self._launcher.named(tenant, request_id)
+        if running is not None:
+            record = await self._world.journal.load(running.execution_id)
+            if record is not None:
+                return _view(record.header, standing_of(record), [])
+        stored = await self._stored(tenant, request_id)
+        return _view(stored, stored.standing, await self._open(stored))
+
+    async def listed(self, tenant: str, selection: Selection, *, after: str | None, limit: int) -> Listed:
+        """A page of them."""
+        page = await self._store.executions(tenant, selection, after=after, limit=limit)
+        return Listed([_view(each, each.standing, await self._open(each)) for each in page.items], page.next)
+
+    async def suspensions(self, tenant: str) -> list[PendingView]:
+        """All open questions, those of the oldest execution first."""
+        found = await self._store.suspensions(tenant)
+        return [PendingView(request_id=each.request_id, suspension=each.suspension) for each in found]
+
+    async def read(self, tenant: str, request_id: str, *, after: int = 0) -> Subscription:
+        """Its events behind that number, live until it ends or is suspended; none are left when it `ended`."""
+        running = self._launcher.named(tenant, request_id)
+        if running is not None:
+            live, spoken = self._world.watchers.watch(running.execution_id), running.spoken()
+            record = await self._world.journal.load(running.execution_id)
+            if record is not None:
+                committed = [item for item in record.events if item.sequence_number > after]
+                return JoinedReader([*committed, *spoken], after, live)
+            live.close()
+        stored = await self._stored(tenant, request_id)
+        waits = None if stored.standing.ended else self._world.watchers.watch(stored.execution_id)
+        return JoinedReader(await self._events(tenant, stored.execution_id, after), after, waits)
+
+    async def cancel(self, tenant: str, request_id: str) -> bool:
+        """Has it end, whether it runs or waits; False when it had ended already, which changes nothing."""
+        running = self._launcher.named(tenant, request_id)
+        if running is None:
+            stored = await self._stored(tenant, request_id)
+            if stored.standing.ended:
+                return False
+            running = await self._take_over(stored, Code.CANCELLED_SIGNAL, "a client cancelled it")
+            return running is not None
+        running.cancel()
+        return True
+
+    async def resume(
+        self, tenant: str, request_id: str, answer: ResumeRequest, *, by: str, watch: bool
+    ) -> Running | ExecutionView:
+        """Answers one open question. It runs again once none is left open, until then it is shown.
+
+        Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_INVALID); nothing is
+        changed then.
+        """
+        if self._launcher.named(tenant, request_id) is not None:
+            raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
+        stored = await self._stored(tenant, request_id)
+        suspension = chosen(await self._open(stored), answer.tool_id, answer.suspension_id)
+        row = answered(suspension, answer.payload, at=self._world.clock.now())
+        record = await self._record(tenant, stored.execution_id)
+        self._launcher.refuse_other_versions(record.header)
+        resumed = ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, by)
+        told = Anchored(RESUMED, record.events[0].correlation, resumed)
+        taken = await self._store.answer(tenant, stored.execution_id, row.key, row, [told])
+        if taken.open:
+            return await self.show(tenant, request_id)
+        running = await self._go_on(stored, taken.epoch, watch=watch)
+        return running or await self.show(tenant, request_id)
+
+    async def recover(self) -> int:
+        """Runs what nobody runs: what an owner that is gone left, and what has its last answer. How many that were."""
+        found = await self._store.unattended(alive=())
+        for stored in found:
+            await self._go_on(stored, stored.epoch)
+        return len(found)
+
+    async def expire(self) -> int:
+        """Ends the executions of which a question was not answered in time. How many that were."""
+        found = await self._store.expired()
+        for stored in found:
+            await self._take_over(stored, Code.CANCELLED_TIMEOUT, "a question was not answered in time")
+        return len(found)
+
+    async def replay(self, tenant: str, request_id: str) -> Replayed:
+        """Tells its record again, offline.
+
+        Raises: RequestFailure (REQUEST_IN_PROGRESS) while it runs; StorageFailure (STORAGE_SNAPSHOT_INVALID) when the
+        pattern has another version by now.
+        """
+        stored = await self._stored(tenant, request_id)
+        if self._launcher.named(tenant, request_id) is not None:
+            raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution is still running", retry_after=1.0)
+        record = await self._record(tenant, stored.execution_id)
+        self._launcher.refuse_other_versions(record.header)
+        try:
+            return Replayed(identical=True, steps=self._launcher.replay(record))
+        except Failure as difference:
+            if difference.code is not Code.ORCHESTRATION_REPLAY_DIVERGED:
+                raise
+            return Replayed(identical=False, **difference.details)
+
+    async def _go_on(self, stored: Stored, epoch: int, *, watch: bool = False) -> Running | None:
+        """Runs it from its record; None when somebody else does."""
+        record = await self._store.claim(stored.execution_id, epoch)
+        if record is None:
+            return None
+        execution = self._launcher.recorded(record)
+        if stored.standing.state is State.SUSPENDED:
+            moved = LifecycleTransition(State.SUSPENDED, State.EXECUTE, stored.standing.attempt, "resumed")
+            self._world.journal.put(stored.execution_id, None, [Anchored(RESUMED, execution.root, moved)])
+            execution.before.resumed()
+        return self._launcher.start(execution, watch=watch)
+
+    async def _take_over(self, stored: Stored, code: Code, why: str) -> Running | None:
+        """Ends what waits; None when somebody else has it."""
+        record = await self._store.claim(stored.execution_id, stored.epoch)
+        if record is None:
+            return None
+        execution = self._launcher.recorded(record)
+        execution.stop(code, why)
+        return self._launcher.start(execution, watch=False)
+
+    async def _stored(self, tenant: str, request_id: str) -> Stored:
+        """What the store knows of it; an execution that ended in memory a moment ago may still have to be written."""
+        found = await self._store.find(tenant, request_id)
+        if found is None:
+            await self._world.journal.written()
+            found = await self._store.find(tenant, request_id)
+        if found is None:
+            raise _unknown()
+        return found
+
+    async def _open(self, stored: Stored) -> list[Suspension]:
+        if stored.standing.state is not State.SUSPENDED:
+            return []
+        return [each.suspension for each in await self._store.suspensions(stored.tenant, stored.execution_id)]
+
+    async def _record(self, tenant: str, execution_id: str) -> Record:
+        record = await self._store.load(tenant, execution_id)
+        if record is None:
+            raise _unknown()
+        return record
+
+    async def _events(self, tenant: str, execution_id: str, after: int) -> list[Recorded]:
+        events: list[Recorded] = []
+        while True:
+            last = events[-1].sequence_number if events else after
+            page = await self._store.events(tenant, execution_id, after=last, limit=EVENTS_A_PAGE)
+            events += page
+            if len(page) < EVENTS_A_PAGE:
+                return events
+
+
+def standing_of(record: Record) -> Standing:
+    """Where the execution of that record stands."""
+    standing = Standing(record.header.created_at)
+    for row in record.rows.values():
+        standing = standing.after(row, ())
+    return standing.after(None, record.events)
+
+
+def _view(named: Header | Stored, standing: Standing, asked: Sequence[Suspension]) -> ExecutionView:
+    session_id = named.session_id if isinstance(named, Stored) else named.request.session_id
+    return ExecutionView(
+        request_id=named.request_id,
+        session_id=session_id,
+        mode=named.mode,
+        state=standing.state,
+        entered_at=datetime.fromtimestamp(standing.entered_at, UTC),
+        attempt=standing.attempt,
+        total_steps=standing.total_steps,
+        last_step=standing.last_step,
+        last_error=_error(standing),
+        suspensions=list(asked),
+        response=standing.response,
+    )
+
+
+def _error(standing: Standing) -> SystemError | None:
+    """The response's own where there is one; of an error that was recovered from only the code is kept."""
+    code, response = standing.last_error, standing.response
+    if response is not None and response.error is not None:
+        return response.error
+    return None if code is None else SystemError.of(failure(code, TAXONOMY[code].meaning))
+
+
+def _unknown() -> RequestFailure:
+    return RequestFailure(Code.REQUEST_NOT_FOUND, "there is no execution of that id", condition="path")

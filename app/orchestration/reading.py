@@ -1,0 +1,49 @@
+"""The events of one execution from any place on: those that were committed, then those that happen."""
+
+from collections.abc import Callable, Sequence
+
+from app.domain.events import Live, Recorded
+from app.ports import Subscription
+
+
+class JoinedReader:
+    """Implements `ports.Subscription` over what was committed before and a live reader that was there before that.
+
+    What both have is given once. Without a live reader the execution is over.
+    """
+
+    def __init__(self, committed: Sequence[Recorded | Live], after: int, live: Subscription | None) -> None:
+        self._waiting: Sequence[Recorded | Live] = committed
+        numbers = [item.sequence_number for item in committed if isinstance(item, Recorded)]
+        self._last = max([after, *numbers])
+        self._live = live
+
+    async def next(self) -> Sequence[Recorded | Live]:
+        """All that waits; empty when there will be nothing more."""
+        while not (items := self.take()) and not self.ended:
+            assert self._live is not None  # noqa: S101 - without a live reader it has ended
+            self._waiting = self._fresh(await self._live.next())
+        return items
+
+    def notify(self, callback: Callable[[], None] | None) -> None:
+        if self._live is not None:
+            self._live.notify(callback)
+
+    def take(self) -> Sequence[Recorded | Live]:
+        taken, self._waiting = self._waiting, ()
+        return [*taken, *self._fresh(self._live.take())] if self._live is not None else taken
+
+    @property
+    def ended(self) -> bool:
+        return not self._waiting and (self._live is None or self._live.ended)
+
+    @property
+    def overflowed(self) -> bool:
+        return self._live is not None and self._live.overflowed
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.close()
+
+    def _fresh(self, items: Sequence[Recorded | Live]) -> Sequence[Recorded | Live]:
+        return [item for item in items if isinstance(item, Live) or item.sequence_number > self._last]
