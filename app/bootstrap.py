@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 
 from app.adapters.clock import SystemClock
 from app.adapters.durable.inline import InlineRunner
+from app.adapters.durable.tending import Health, tend
 from app.adapters.engines.anthropic import Messages
 from app.adapters.engines.dialect import Dialect
 from app.adapters.engines.gemini import GenerateContent
@@ -31,7 +32,9 @@ from app.adapters.engines.rehearsal import RehearsalEngine
 from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.entropy import SystemEntropy
 from app.adapters.event_bus import EventBus
-from app.adapters.stores.memory import MemoryJournal
+from app.adapters.stores.journal import Keeping, Loss, open_journal
+from app.adapters.stores.opening import open_database
+from app.adapters.stores.store import DatabaseStore
 from app.adapters.telemetry.lag import watch_lag
 from app.adapters.telemetry.logs import LogSink, open_logger, route_stdlib
 from app.adapters.telemetry.metrics import MetricsSink
@@ -42,19 +45,21 @@ from app.capabilities.inference import CAPABILITIES, Catalogue
 from app.capabilities.tokens import EstimatingCounter
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.failures import Code
+from app.domain.failures import Code, Failure
 from app.domain.lifecycle import Mode
 from app.orchestration.admission import ConfiguredLimits
-from app.orchestration.facade import Facade, Pattern
+from app.orchestration.facade import Facade
 from app.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
+from app.orchestration.running import Launcher, Pattern
 from app.orchestration.world import World
-from app.ports import Clock, Engine, EngineProfile
-from app.settings import EngineSettings, Settings
+from app.ports import Clock, Engine, EngineProfile, Entropy, Journal
+from app.settings import EngineSettings, Settings, StorageSettings
 
 READER_CAPACITY = 4_096
 """Events that may wait for one live reader."""
 REMEMBERED_IDS = 10_000
 """Ended executions whose request_id is still refused."""
+FORGOTTEN_AT_ONCE = 500
 LAG_WARNING_S = 0.5
 _GC_THRESHOLDS = (50_000, 20, 50)
 """Measured: after freezing what start-up made, 1.37 times the requests and a quarter of the p99."""
@@ -83,6 +88,7 @@ class Service:
     settings: Settings
     telemetry: MetricsSink
     runner: InlineRunner
+    health: Health
 
     def metrics(self) -> tuple[bytes, str]:
         """The Prometheus exposition and its content type."""
@@ -93,12 +99,17 @@ class Service:
         self.telemetry.refused(code)
 
     def readiness(self) -> Readiness:
-        """Not ready while it drains."""
-        return Readiness(ready=False, reason="draining") if self.runner.draining else Readiness(ready=True)
+        """Not ready while it drains, and while the database does not answer."""
+        if self.runner.draining:
+            return Readiness(ready=False, reason="draining")
+        return Readiness(ready=False, reason="storage") if self.health.storage_is_down else Readiness(ready=True)
 
     async def drain(self) -> None:
-        """Takes no new work, and returns when running executions have ended; at `drain_seconds` they are cancelled."""
-        await self.runner.drain(self.facade.cancel_all)
+        """Takes no new work, and returns when running executions have ended.
+
+        At `drain_seconds` those held in memory are cancelled, and journaled ones left to the next owner.
+        """
+        await self.runner.drain(self.facade.stop_all)
 
 
 @asynccontextmanager
@@ -110,7 +121,21 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
     registry = ToolRegistry(*BUILTIN_TOOLS)
     logs = LogSink(logger)
     metrics = MetricsSink(providers=settings.engines, tools=registry.names())
-    async with AsyncExitStack() as stack, open_session() as session, anyio.create_task_group() as group:
+    entropy = SystemEntropy(clock)
+    bus = _bus(logs, metrics)
+
+    def lost(execution_id: str, failure: Failure) -> None:
+        launcher.lose(execution_id, failure)
+
+    async with (
+        AsyncExitStack() as stack,
+        open_session() as session,
+        open_database(settings.storage.url) as database,
+        open_journal(
+            database, bus, clock, Keeping(entropy.uuid7(), REMEMBERED_IDS), Loss(lost, metrics.record_dropped)
+        ) as journal,
+        anyio.create_task_group() as group,
+    ):
         runner = InlineRunner(
             group,
             max_in_flight=settings.server.max_in_flight,
@@ -120,14 +145,27 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         metrics.read_in_flight(lambda: runner.in_flight)
         group.start_soon(partial(watch_lag, clock, metrics.lag, logs.lag, threshold=LAG_WARNING_S))
         engines = {name: _engine(name, settings, clock, session, stack) for name in settings.engines}
-        world = _world(settings, clock, engines, registry, _bus(logs, metrics))
-        facade = Facade(world, runner, PATTERNS, limits=_limits(settings), currency=settings.telemetry.currency)
+        world = _world(settings, Means(clock, entropy, journal, bus), engines, registry)
+        launcher = Launcher(world, runner, PATTERNS)
+        store = DatabaseStore(database, clock, journal.owner)
+        facade = Facade(world, store, launcher, limits=_limits(settings), currency=settings.telemetry.currency)
+        health = Health()
+        await facade.executions.recover()
+        chores = (facade.executions.expire, partial(_forget, store, clock, settings.storage))
+        group.start_soon(tend, clock, chores, health, logs.fault)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
-        yield Service(facade, settings, metrics, runner)
-        await runner.drain(facade.cancel_all)
+        yield Service(facade, settings, metrics, runner, health)
+        await runner.drain(facade.stop_all)
         group.cancel_scope.cancel()
+
+
+async def _forget(store: DatabaseStore, clock: Clock, storage: StorageSettings) -> None:
+    """Drops journals and events of what ended long ago, some at a time."""
+    before = clock.now() - storage.event_retention_days * 86_400
+    while await store.forget(ended_before=before, limit=FORGOTTEN_AT_ONCE) == FORGOTTEN_AT_ONCE:
+        pass
 
 
 def _bug(logs: LogSink, metrics: MetricsSink, execution_id: str, bug: Exception) -> None:
@@ -143,17 +181,25 @@ def _bus(logs: LogSink, metrics: MetricsSink) -> EventBus:
     return EventBus([metrics, logs], capacity=READER_CAPACITY, on_fault=on_fault, on_drop=metrics.reader_dropped)
 
 
-def _world(
-    settings: Settings, clock: Clock, engines: Mapping[str, Engine], registry: ToolRegistry, bus: EventBus
-) -> World:
-    entropy = SystemEntropy(clock)
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What everything else acts by."""
+
+    clock: Clock
+    entropy: Entropy
+    journal: Journal
+    bus: EventBus
+
+
+def _world(settings: Settings, means: Means, engines: Mapping[str, Engine], registry: ToolRegistry) -> World:
+    clock, entropy = means.clock, means.entropy
     routes = settings.routes.items()
     moving = [name for name, route in routes if route.on_content_failure == "next"]
     return World(
-        journal=MemoryJournal(clock, bus, keep_ended=REMEMBERED_IDS),
+        journal=means.journal,
         clock=clock,
         entropy=entropy,
-        watchers=bus,
+        watchers=means.bus,
         catalogue=Catalogue(engines, {name: route.engines for name, route in routes}, moving=moving),
         registry=registry,
         tools=ToolExecutor(registry, clock, entropy, settings.limits.tool_result_bytes),

@@ -74,6 +74,7 @@ class Execution:
         self.response: SystemResponse | None = None
         self.ended = False
         self.lost: Failure | None = None
+        self.handed_over = False
         self.speaking: dict[str, Callable[[], list[Live]]] = {}
         self.deadline = 0.0
         self.root = CorrelationContext(
@@ -187,9 +188,9 @@ class Execution:
         """All that was streamed so far in what is still being said."""
         return [piece for so_far in self.speaking.values() for piece in so_far()]
 
-    def lose(self, failure: Failure) -> None:
-        """What is put is not kept any more: nothing more is begun, and it ends with that failure."""
-        self.lost = failure
+    def leave(self, failure: Failure | None = None) -> None:
+        """Stops what runs and records nothing of it: it ends with that failure, or its next owner goes on."""
+        self.lost, self.handed_over = failure, failure is None
         if self._scope is not None:
             self._scope.cancel()
 

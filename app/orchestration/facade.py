@@ -110,9 +110,9 @@ class Facade:
         execution = Execution(header, world=self._world, journal=self._world.journal)
         return self._launcher.start(execution, watch=calling.watch, stages=stages)
 
-    def cancel_all(self) -> None:
+    def stop_all(self) -> None:
         """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
-        self._launcher.cancel_all()
+        self._launcher.stop_all()
 
     def engines(self) -> list[EngineView]:
         """Every configured engine, in the order of the configuration."""

@@ -10,10 +10,11 @@ from app.domain.events import Live
 from app.domain.failures import Code, Failure, StorageFailure
 from app.domain.lifecycle import Mode
 from app.domain.produced import Produced
+from app.orchestration.answering import Ending
 from app.orchestration.execution import Execution
 from app.orchestration.pipeline.prepare import Stages, prepare
 from app.orchestration.run import Run
-from app.orchestration.story import Story, live, replay
+from app.orchestration.story import Story, conclude, live, replay
 from app.orchestration.world import World
 from app.ports import Record, Runner, Subscription
 
@@ -71,9 +72,16 @@ class Running:
         """Recorded first, then everything that runs is stopped. A second cancel changes nothing."""
         self._execution.stop(code, why)
 
+    def stop(self) -> None:
+        """The service is stopping: it is cancelled, or left as it is to its next owner where it is journaled."""
+        if self._execution.header.durability == "journaled":
+            self._execution.leave()
+        else:
+            self.cancel("the service is stopping")
+
     def lose(self, failure: Failure) -> None:
         """What it does is not kept any more: it ends at once, and its answer says so."""
-        self._execution.lose(failure)
+        self._execution.leave(failure)
 
     def done(self) -> None:
         """Tells everybody who waits."""
@@ -102,9 +110,11 @@ class Launcher:
         body = partial(self._live, execution, running, stages or Stages(self._world.clock))
         try:
             self._runner.start(execution_id, body)
-        except Failure:
+        except Failure as refusal:
             if running.subscription is not None:
                 running.subscription.close()
+            if execution.header.durability == "journaled":
+                conclude(execution, Ending(failure=refusal))
             self._world.journal.close(execution_id)
             raise
         self._running[execution_id] = self._named[_name(execution.header)] = running
@@ -134,10 +144,10 @@ class Launcher:
         execution = Execution(record.header, world=None, journal=None, record=record)
         return replay(execution, self._story(execution, _never))
 
-    def cancel_all(self) -> None:
-        """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
+    def stop_all(self) -> None:
+        """Stops everything that runs here: what is journaled is left to its next owner, all else is cancelled."""
         for running in list(self._running.values()):
-            running.cancel("the service is stopping")
+            running.stop()
 
     async def _live(self, execution: Execution, running: Running, stages: Stages) -> None:
         async def prepared() -> Outcome:

@@ -39,15 +39,16 @@ async def live(execution: Execution, story: Story) -> None:
     A cancellation that nobody decided is a hand-over: nothing is recorded, and the next owner continues.
     """
     ending: Ending | None = None
-    handed_over = False
     try:
         ending = await execution.within_deadline(lambda: tell(execution, story))
     except anyio.get_cancelled_exc_class():
-        handed_over = True
+        execution.handed_over = True
         raise
     finally:
-        if not handed_over:
+        if ending is not None or not execution.handed_over:
             conclude(execution, ending or _cut_short(execution))
+    if execution.response is None:
+        return
     try:
         await execution.world.journal.durable(execution.header.execution_id)
     except Failure as lost:

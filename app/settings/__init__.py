@@ -10,6 +10,7 @@ from app.settings.tables import (
     RouteSettings,
     ServerSettings,
     Settings,
+    StorageSettings,
     TelemetrySettings,
 )
 from app.settings.values import ModelUrl, Secret
@@ -25,6 +26,7 @@ __all__ = [
     "Secret",
     "ServerSettings",
     "Settings",
+    "StorageSettings",
     "TelemetrySettings",
     "load_settings",
 ]

@@ -40,7 +40,7 @@ _USUAL: Mapping[str, tuple[str, str]] = MappingProxyType(
 """The engine that a key stands for when none is configured, in order of preference."""
 _LATER = frozenset(
     {
-        *("storage", "agents", "flows", "skills", "policy", "tools"),
+        *("agents", "flows", "skills", "policy", "tools"),
         *("auth.bootstrap_key_file", "auth.issuer", "auth.audience", "auth.jwks_url"),
         *("telemetry.otlp_endpoint", "telemetry.sample_ratio", "telemetry.capture_content"),
         *("limits.plan_steps", "limits.passes"),

@@ -1,5 +1,6 @@
 """The tables of the configuration file, their defaults, and where they would contradict each other."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
@@ -38,6 +39,14 @@ def _known_capability(name: str) -> str:
     return name
 
 
+def _storage_url(url: str) -> str:
+    if url.startswith(("postgresql://", "postgres://")):
+        raise ValueError(f"PostgreSQL is not usable: {NOT_YET}")
+    if not re.fullmatch(r"sqlite://(/[^?#\x00-\x1f]*[^/?#\x00-\x1f])?", url):
+        raise ValueError("must be sqlite:///path/to/a/file")
+    return url
+
+
 Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 CapabilityName = Annotated[str, AfterValidator(_known_capability)]
 HostPattern = Annotated[str, StringConstraints(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])$")]
@@ -60,6 +69,13 @@ class ServerSettings(_Table):
     drain_seconds: Wait = 30
     max_in_flight: Positive = 1000
     allowed_hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1, strict=False)] = ("*",)
+
+
+class StorageSettings(_Table):
+    """Where executions are kept; `sqlite://` keeps them as long as the process lives."""
+
+    url: Annotated[str, AfterValidator(_storage_url)] = "sqlite:///var/portico.db"
+    event_retention_days: Annotated[float, Field(gt=0, le=36_500)] = 7
 
 
 class AuthSettings(_Table):
@@ -184,6 +200,7 @@ class Settings(_Table):
     """
 
     server: ServerSettings = Field(default_factory=ServerSettings)
+    storage: StorageSettings = Field(default_factory=StorageSettings)
     auth: AuthSettings = Field(default_factory=AuthSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)

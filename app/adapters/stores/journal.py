@@ -119,7 +119,7 @@ class StoredJournal:
         self._writer = writer
         self._sink = sink
         self._clock = clock
-        self._owner = keeping.owner
+        self.owner = keeping.owner
         self._opened: dict[str, _Open] = {}
         self._names = Names(keeping.keep_ended)
 
@@ -155,7 +155,7 @@ class StoredJournal:
         opened = self._of(execution_id)
         commit = opened.next(row, events, turn, self._clock.now())
         if opened.held is None:
-            self._writer.put(opened.encoded(commit, self._owner, publish=True))
+            self._writer.put(opened.encoded(commit, self.owner, publish=True))
             opened.take(commit)
             return
         opened.take(commit)
@@ -224,10 +224,10 @@ class StoredJournal:
     def _whole(self, opened: _Open) -> list[Item]:
         """Everything so far, which is published already."""
         held = opened.held or ()
-        return [self._opening(opened), *(opened.encoded(commit, self._owner, publish=False) for commit in held)]
+        return [self._opening(opened), *(opened.encoded(commit, self.owner, publish=False) for commit in held)]
 
     def _opening(self, opened: _Open, claim: Claim | None = None) -> Item:
-        work = opening(opened.header, self._owner, claim)
+        work = opening(opened.header, self.owner, claim)
         return Item(opened.writing, work, size(work))
 
 

@@ -71,6 +71,8 @@ SERIES: tuple[Series, ...] = (
            "Edges of the lifecycle taken"),
     Series("portico_fallback_transitions_total", Counter, ("from_fsm", "to_fsm", "fsm_event"),
            "Edges of the fallback machine taken"),
+    Series("portico_records_dropped_total", Counter, (),
+           "Executions that ended in memory and whose record was not kept"),
     Series("portico_readers_dropped_total", Counter, (),
            "Live readers dropped because they fell behind"),
     Series("portico_bugs_total", Counter, ("place",),
@@ -206,6 +208,7 @@ class MetricsSink:
         self._tool_seconds = book.histograms("portico_tool_duration_seconds")
         self._lifecycle = book.counters("portico_lifecycle_transitions_total")
         self._fallback = book.counters("portico_fallback_transitions_total")
+        self._records_dropped = book.counter("portico_records_dropped_total")
         self._readers_dropped = book.counter("portico_readers_dropped_total")
         self._bugs = book.counters("portico_bugs_total")
         self._lag = book.histogram("portico_event_loop_lag_seconds")
@@ -232,6 +235,10 @@ class MetricsSink:
     def refused(self, code: Code) -> None:
         """A request was refused before it became an execution."""
         self._refused.of(code).inc()
+
+    def record_dropped(self) -> None:
+        """The record of an execution that ended in memory was not kept."""
+        self._records_dropped.inc()
 
     def reader_dropped(self) -> None:
         """A live reader fell behind."""

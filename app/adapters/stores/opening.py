@@ -1,0 +1,26 @@
+"""Opens the database that a storage URL names."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from app.adapters.stores.sqlite import SqliteDatabase, open_sqlite
+
+_SCHEME = "sqlite://"
+
+
+@asynccontextmanager
+async def open_database(url: str) -> AsyncIterator[SqliteDatabase]:
+    """`sqlite:///relative/path`, `sqlite:////absolute/path`, or `sqlite://`: a file that is gone when it is closed.
+
+    Raises: ConfigurationFailure, StorageFailure.
+    """
+    path = url.removeprefix(_SCHEME).removeprefix("/")
+    if path:
+        async with open_sqlite(Path(path)) as database:
+            yield database
+        return
+    with TemporaryDirectory(prefix="portico-") as directory:
+        async with open_sqlite(Path(directory) / "portico.db") as database:
+            yield database
