@@ -3,16 +3,20 @@
 import asyncio
 import tempfile
 import warnings
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import asyncpg
 
-from app.adapters.stores.postgres import Patience, PostgresDatabase, open_postgres
+from app.adapters.stores.database import Database, Transaction
+from app.adapters.stores.postgres import Patience, open_postgres
 from app.adapters.stores.schema import metadata
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -29,15 +33,38 @@ def postgres_server() -> Iterator[str]:
             server.cleanup()
 
 
+class Paced:
+    """A database of another process: while it is asked, time runs as fast as outside."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        self._loop = loop
+
+    async def append(self, work: Callable[[], Transaction[T]]) -> T:
+        with self._loop.outside():
+            return await self._database.append(work)
+
+    async def write(self, work: Callable[[], Transaction[T]], *, recognisable: bool = False) -> T:
+        with self._loop.outside():
+            return await self._database.write(work, recognisable=recognisable)
+
+    async def read(self, work: Callable[[], Transaction[T]]) -> T:
+        with self._loop.outside():
+            return await self._database.read(work)
+
+
 @asynccontextmanager
-async def emptied(url: str, patience: Patience | None = None) -> AsyncIterator[PostgresDatabase]:
-    """The database there with no rows. Time runs as outside from here on, since a server's answer takes some."""
+async def emptied(url: str, patience: Patience | None = None) -> AsyncIterator[Paced]:
+    """The database there with no rows."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    loop.keep_pace()
-    clock = VirtualClock()
-    async with open_postgres(url, clock, SeededEntropy(0), patience=patience or Patience()) as database:
-        connection = await asyncpg.connect(url)
-        await connection.execute(f"TRUNCATE {', '.join(metadata.tables)}")
-        await connection.close()
-        yield database
+    async with AsyncExitStack() as stack:
+        with loop.outside():
+            opened = open_postgres(url, VirtualClock(), SeededEntropy(0), patience=patience or Patience())
+            database = await stack.enter_async_context(opened)
+            connection = await asyncpg.connect(url)
+            await connection.execute(f"TRUNCATE {', '.join(metadata.tables)}")
+            await connection.close()
+        yield Paced(database)

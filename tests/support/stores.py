@@ -75,11 +75,16 @@ class Replica:
 
 @asynccontextmanager
 async def replica(
-    database: Database, clock: Clock, name: str = "replica", *, bounds: Bounds | None = None, keep_ended: int = 3
+    database: Database,
+    clock: Clock,
+    name: str = "replica",
+    *,
+    bounds: Bounds | None = None,
+    closing_seconds: float = 5.0,
 ) -> AsyncIterator[Replica]:
     """A replica on that database, which it shares with others or not."""
     listener, losses = Listener(), Losses()
-    keeping = Keeping(name, keep_ended, bounds or Bounds())
+    keeping = Keeping(name, 3, bounds or Bounds(), closing_seconds)
     async with open_journal(database, listener, clock, keeping, losses.loss()) as journal:
         store = DatabaseStore(database, clock, name)
         yield Replica(name, database, journal, store, DatabaseConversations(database), listener, losses)

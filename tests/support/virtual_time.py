@@ -8,7 +8,7 @@ Theory of operation
    `GRACE` seconds for them. When nothing came before the last `QUIET_JUMPS` jumps either, it waits `QUIET_GRACE`
    once for every virtual second, so that a server's own ticking does not cost real time.
 3. While a worker thread or a child process is at work the loop does not jump: time runs as fast as outside.
-4. A test that asks a server outside says so, and time keeps its pace from then on.
+4. So it does while somebody says that a server outside is asked.
 5. Without any timer it blocks, as every loop does. Threads that a test starts by hand are not waited for.
 """
 
@@ -17,8 +17,9 @@ import selectors
 import threading
 import time
 from asyncio import Future
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from typing import Any
 
 from app.adapters.clock import SystemClock
@@ -52,9 +53,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         job.add_done_callback(self._job_ended)
         return job
 
-    def keep_pace(self) -> None:
-        """From now on time runs as fast as outside: a server is asked that is none of this process."""
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Time runs as fast as outside meanwhile: a server is asked that is none of this process."""
         self._jobs += 1
+        try:
+            yield
+        finally:
+            self._jobs -= 1
 
     def works_outside(self) -> bool:
         """Whether a worker thread or a child process of this loop is at work."""

@@ -28,15 +28,15 @@ from app.domain.events import Live, Recorded
 from app.domain.failures import Code, Failure, StorageFailure
 from app.ports import EventSink
 
-MOST_ITEMS = 512
-MOST_BYTES = 8 * 2**20
 _RETRY_AFTER = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much may wait, in bytes, and how long records of ended executions gather, in seconds."""
+    """How much a group holds, how much may wait, and how many seconds records of ended executions gather."""
 
+    group_items: int = 512
+    group_bytes: int = 8 * 2**20
     line_bytes: int = 64 * 2**20
     behind_bytes: int = 16 * 2**20
     gather_seconds: float = 0.1
@@ -133,7 +133,7 @@ class GroupWriter:
         self._behind.append(items)
         self._behind_bytes += sum(item.size for item in items)
         self._arrived.set()
-        if self._behind_bytes * 4 > self._bounds.behind_bytes or len(self._behind) * 4 > MOST_ITEMS:
+        if self._behind_bytes * 4 > self._bounds.behind_bytes or len(self._behind) * 4 > self._bounds.group_items:
             self._enough.set()
 
     async def settled(self, writing: Writing) -> None:
@@ -198,7 +198,7 @@ class GroupWriter:
     def _take(self) -> list[_InLine]:
         group: list[_InLine] = []
         size = 0
-        while self._line and len(group) < MOST_ITEMS and size < MOST_BYTES:
+        while self._line and len(group) < self._bounds.group_items and size < self._bounds.group_bytes:
             item = self._line.popleft()
             self._line_bytes -= item.size
             size += item.size
@@ -209,7 +209,7 @@ class GroupWriter:
     def _take_behind(self) -> list[Sequence[Item]]:
         taken: list[Sequence[Item]] = []
         items = 0
-        while self._behind and items < MOST_ITEMS:
+        while self._behind and items < self._bounds.group_items:
             record = self._behind.popleft()
             self._behind_bytes -= sum(item.size for item in record)
             items += len(record)
