@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import orjson
 
-from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, loads, malformed
+from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, malformed
 from app.adapters.engines.openai_values import first_count, mappings_of, parsed, reported, tellable
+from app.adapters.engines.strict_json import loads
 from app.adapters.engines.values import count_of, mapping_of, text_of
 from app.domain.boundary import TokenUsage
 
