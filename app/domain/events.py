@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
-from app.domain.boundary import Suspension, SystemResponse
+from app.domain.boundary import StepStatus, Suspension, SystemResponse
 from app.domain.failures import Code
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
@@ -201,6 +201,27 @@ class VoteDecided:
 
 
 @dataclass(frozen=True, slots=True)
+class StepStart:
+    """An attempt at a step of a plan begins; attempts are counted from 1."""
+
+    type: ClassVar[str] = "step.start"
+    step_type: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """The attempt ended; when it failed, another may follow. It is told of one that the execution's end cut off too."""
+
+    type: ClassVar[str] = "step.end"
+    step_type: str
+    attempt: int
+    status: StepStatus
+    duration_ms: float
+    error_code: Code | None
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionSuspended:
     """Nothing can run until the open questions are answered."""
 
@@ -249,6 +270,8 @@ Event: TypeAlias = (
     | ValidationEnd
     | VoteCast
     | VoteDecided
+    | StepStart
+    | StepEnd
     | ExecutionSuspended
     | Terminal
 )
@@ -306,6 +329,8 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     ValidationEnd,
     VoteCast,
     VoteDecided,
+    StepStart,
+    StepEnd,
     ExecutionSuspended,
     ExecutionCompleted,
     ExecutionFailed,

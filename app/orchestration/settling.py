@@ -28,6 +28,12 @@ async def as_value(branch: Callable[[], Awaitable[T]]) -> Settled[T]:
         return interrupted
 
 
+def held_up(settled: Mapping[int, Settled[T]], earlier: Sequence[int]) -> Dropped | Suspended | None:
+    """What keeps a branch from beginning that comes after these: the first of them that came to no result."""
+    ends = (settled[index] for index in earlier)
+    return next((end for end in ends if isinstance(end, Dropped | Suspended)), None)
+
+
 def has_diverged(value: object) -> bool:
     """Whether it is the failure of a replay, which is nobody's result."""
     return isinstance(value, Failure) and value.code is Code.ORCHESTRATION_REPLAY_DIVERGED

@@ -25,6 +25,8 @@ CONTRACT = {
     "validation.end": "attempt valid errors warnings",
     "vote.cast": "replica status error_code",
     "vote.decided": "replicas voted failed stopped_early votes confidence replica error_code",
+    "step.start": "step_type attempt",
+    "step.end": "step_type attempt status duration_ms error_code",
     "execution.suspended": "suspensions response",
     "execution.completed": "response",
     "execution.failed": "response",

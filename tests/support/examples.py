@@ -8,6 +8,7 @@ from app.domain import events, fallback
 from app.domain.boundary import (
     PlanStep,
     ResponseMetadata,
+    StepStatus,
     Suspension,
     SuspensionKind,
     SystemError,
@@ -192,6 +193,8 @@ EVENTS: Sequence[Event] = (
     events.ValidationEnd(2, valid=False, errors=({"path": "$", "message": "is no object"},), warnings=()),
     events.VoteCast(1, "failed", Code.CONSTRAINT_JSON_INVALID),
     events.VoteDecided(5, 3, 1, True, 3, 0.6, 0, None),
+    events.StepStart("infer", 1),
+    events.StepEnd("infer", 1, StepStatus.FAILED, 3.5, Code.CONSTRAINT_SCHEMA_INVALID),
     SUSPENDED,
     COMPLETED,
     FAILED,

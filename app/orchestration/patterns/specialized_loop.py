@@ -44,7 +44,7 @@ async def specialized_loop(run: Run, attempts: int | None = None) -> Produced:
         run.draft(judged.produced)
         if attempt == most:
             raise judged.failure
-        run.enter(State.EXECUTE, judged.failure.code.lower())
+        run.retry(judged.failure)
         added = (_user(PromptId.STRUCTURED_VIOLATIONS_USER, StructuredViolationsInput.of(judged.violations)),)
         attempt += 1
 
