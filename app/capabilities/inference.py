@@ -1,6 +1,6 @@
 """The catalogue of engines and routes: which engines a request's `model` stands for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 
@@ -32,10 +32,16 @@ model of its that keeps one natively is configured so.
 
 
 class Catalogue:
-    """Every configured engine by name, and the routes over them in order of failover."""
+    """Every configured engine by name, and the routes over them in order of failover.
 
-    def __init__(self, engines: Mapping[str, Engine], routes: Mapping[str, Sequence[str]]) -> None:
+    `moving` are the routes on which an answer that was rejected is asked of the next engine.
+    """
+
+    def __init__(
+        self, engines: Mapping[str, Engine], routes: Mapping[str, Sequence[str]], *, moving: Collection[str] = ()
+    ) -> None:
         self.engines = engines
+        self._moving = frozenset(moving)
         self.routes = {name: tuple(engines[each] for each in members) for name, members in routes.items()}
 
     def resolve(self, model: str | None) -> tuple[Engine, ...]:
@@ -53,6 +59,10 @@ class Catalogue:
             "model: names no configured route or engine",
             {"errors": [{"field": "model", "message": "must be a name from GET /v1/engines"}]},
         )
+
+    def moves_on(self, model: str | None) -> bool:
+        """Whether it is a route on which the next engine is asked after an answer that was rejected."""
+        return (model or DEFAULT_ROUTE) in self._moving
 
     def knows(self, name: str) -> bool:
         """Whether it is the name of a route or an engine."""

@@ -140,7 +140,7 @@ class Facade:
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
         bounds = self._admission.admit(request)
-        if request.mode is not Mode.CHAT:
+        if request.mode is not Mode.CHAT or request.output.rules:
             await self._make_ready(request)
         header = self._header(request, principal, bounds, trace_id=trace_id, parent_span_id=parent_span_id)
         self._world.journal.open(header)

@@ -60,7 +60,8 @@ class Asked:
     begins. `fingerprint` covers what was added since the branch's last inference, the hints, and the `form` that the
     answer must have. `tools` are the names of those that may be offered, `model` is the route or engine that is asked,
     and `replica` the number of who asks where several do. An answer that is asked for `aside` is no part of the
-    response, so nobody watches it. `context` is what is told with it.
+    response, so nobody watches it. After an answer that was `rejected` its provider need not be the first to be asked.
+    `context` is what is told with it.
     """
 
     conversation: list[Message]
@@ -74,6 +75,7 @@ class Asked:
     model: str | None = None
     replica: int | None = None
     aside: bool = False
+    rejected: bool = False
 
     def call(self, tools: Sequence[ToolDefinition]) -> EngineCall:
         """What is asked, with these tools."""
@@ -195,7 +197,8 @@ class Inference:
         world, asked = self._execution.world, self._asked
         tools, self._definitions = world.registry.offer(asked.tools)
         tools_tokens = world.counter.tools(self._definitions)
-        engines = _in_order(world.catalogue.resolve(asked.model), asked.last_provider)
+        moving = asked.rejected and world.catalogue.moves_on(asked.model)
+        engines = _in_order(world.catalogue.resolve(asked.model), asked.last_provider, moving=moving)
         limit = max(room(engine) for engine in engines)
         parts = measure(asked.conversation, tools_tokens, world.counter)
         cut = cut_to_fit(
@@ -332,8 +335,12 @@ def jitter(execution_id: str, key: str) -> float:
     return int.from_bytes(blake2b(f"{execution_id}:{key}".encode(), digest_size=7).digest()) / 2**56
 
 
-def _in_order(engines: Sequence[Engine], first: str) -> list[Engine]:
-    return sorted(engines, key=lambda engine: engine.profile.name != first)
+def _in_order(engines: Sequence[Engine], last: str, *, moving: bool) -> list[Engine]:
+    """The one that answered last comes first; when moving it comes last, behind all others, which follow it."""
+    if not moving:
+        return sorted(engines, key=lambda engine: engine.profile.name != last)
+    after = next((place + 1 for place, engine in enumerate(engines) if engine.profile.name == last), 0)
+    return [*engines[after:], *engines[:after]]
 
 
 def _aborted(

@@ -71,6 +71,7 @@ class Run:
         self._turn_starts = 0
         self._last_reply: Reply | None = None
         self._last_provider = ""
+        self._rejected = False
         self._slots: Sequence[CallSlot] = ()
         self._anchor = anchor
         self._offered = Offered((), ())
@@ -107,7 +108,9 @@ class Run:
             model=self.model,
             replica=self.replica,
             aside=self._aside,
+            rejected=self._rejected,
         )
+        self._rejected = False
         inference = Inference(self._execution, key, asked)
         try:
             inferred = await inference.run()
@@ -148,7 +151,8 @@ class Run:
         """
         door = Run(self._execution, now=self.now, anchor=self._anchor, prefix=f"{self._take()}/0/")
         self._execution.tally.unheard += (door._prefix,)
-        door.context, door.model, door.hints, door._aside = self.context, self.model, _GREEDY, True
+        door.context, door.replica = self.context, self.replica
+        door.model, door.hints, door._aside = self.model, _GREEDY, True
         added, left = question.messages, self.bounds.attempts
         while True:
             reply = await door.infer(added, question.form)
@@ -158,7 +162,12 @@ class Run:
             except Failure as unfit:
                 if not left:
                     raise
+                door.reject()
                 added = question.told(unfit)
+
+    def reject(self) -> None:
+        """The last answer will not do, so the next is asked of another provider where the route says so."""
+        self._rejected = True
 
     def enter(self, state: State, reason: str) -> None:
         """Moves the lifecycle, where this is the outermost pattern; one that another called does not."""
