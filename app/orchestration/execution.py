@@ -7,7 +7,7 @@ Theory of operation
    again; its events are matched against the recorded ones, and a difference is ORCHESTRATION_REPLAY_DIVERGED.
 2. A leaf that is not recorded is acted: its start event is put, it acts, its outcome and end event are put together.
    `Journal.put` is synchronous, so no checkpoint lies between an outcome and its record. Events that a pattern emits
-   between two leaves are held until the next put, which nothing can come before: one commit instead of many.
+   between two leaves are held until the next put, or the branch's end: one commit instead of many.
 3. A start without an outcome is in doubt. Repeatable: it runs again, an inference after retracting its segment.
    Unsafe: it suspends the execution as `unknown_outcome`, for a person to say what happened.
 4. Decision before cancellation: `stop` records why the execution ends, then cancels its scope. What was running
@@ -45,7 +45,7 @@ from app.domain.lifecycle import Lifecycle, State
 from app.domain.produced import Produced
 from app.orchestration.leaf import Leaf, OpenStep, Question, Race, TimeLimit
 from app.orchestration.record import Recollection, diverged
-from app.orchestration.settling import Dropped, Settled, Suspended, as_value, has_diverged, held_up, results
+from app.orchestration.settling import Dropped, Settled, Suspended, as_value, finished, has_diverged, held_up, results
 from app.orchestration.tally import Tally
 from app.orchestration.world import World
 from app.ports import Journal, Record
@@ -196,7 +196,7 @@ class Execution:
         settled: dict[int, Settled[T]] = {}
 
         async def run(index: int) -> None:
-            settled[index] = held_up(settled, after.get(index, ())) or await as_value(branches[index])
+            settled[index] = await as_value(branches[index], held_up(settled, after.get(index, ())))
             if race is not None:
                 self._judge(race, settled)
 
@@ -204,6 +204,7 @@ class Execution:
             for each in earlier:
                 await each.wait()
             await run(index)
+            self._flush()
             ended[index].set()
 
         self._races += race is not None
@@ -278,14 +279,13 @@ class Execution:
 
     def _judge(self, race: Race[T], settled: dict[int, Settled[T]]) -> None:
         """Decides the race when what has finished is enough, on the record first."""
-        in_order = sorted(settled.items(), key=lambda each: each[0])
-        finished = {index: each for index, each in in_order if not isinstance(each, Dropped | Suspended)}
-        if race.counted is not None or self._over(race.key) or any(map(has_diverged, finished.values())):
+        ended = finished(settled)
+        if race.counted is not None or self._over(race.key) or any(map(has_diverged, ended.values())):
             return
-        if race.until(finished):
+        if race.until(ended):
             if self._journal is None:
                 raise diverged(race.key, recorded=None, replayed=race.fingerprint)
-            race.decide(self._decide(race.key, race.fingerprint, tuple(finished)))
+            race.decide(self._decide(race.key, race.fingerprint, tuple(ended)))
             self._call_off(race.called_off)
 
     def _pass(self, limit: TimeLimit, row: Row | None = None) -> None:

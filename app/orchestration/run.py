@@ -132,7 +132,7 @@ class Run:
         return await self._call(key, slots, self._offered)
 
     async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
-        """Calls a tool that no model asked for. A failed call is a result too."""
+        """Calls a tool that no model asked for. A failed call is a result too, and so is one that is refused."""
         key = self._take()
         offer = Leaf(key, digest("offer", key, name), self.context, partial(self._offer, name), instant=True)
         row = await self._execution.perform(offer)
@@ -282,6 +282,10 @@ class Run:
         """What was asked for."""
         return self._execution.header.request
 
+    def may_call(self, name: str) -> bool:
+        """Whether the request lets a tool of that name be called, wherever that is."""
+        return self.request.tools is None or name in self.request.tools
+
     @property
     def bounds(self) -> Bounds:
         """The limits in force."""
@@ -294,7 +298,7 @@ class Run:
         return results
 
     async def _offer(self, name: str) -> Outcome:
-        return Offered(self._execution.world.registry.offer([name])[0], ())
+        return Offered(self._execution.world.registry.registered(name) if self.may_call(name) else (), ())
 
     def _hints(self, *, first: bool) -> ExecutionHints:
         """The request's hints; a call that was demanded is demanded of the first answer only, or no text would come."""

@@ -81,8 +81,8 @@ class Stage:
     bounds: Bounds
 
     def story(self, execution: Execution, pattern: Any = agent_loop) -> Story:
-        """The chat story of that execution."""
-        return Story(partial(_prepare, execution, self), pattern)
+        """The story of that execution; a pattern that needs a plan brings what plans for it."""
+        return Story(partial(_prepare, execution, self), pattern, getattr(pattern, "planning", None))
 
     def execution(self, request: SystemRequest, **header: Any) -> Execution:
         """A fresh execution with an open journal."""
@@ -148,7 +148,7 @@ def tell_again(record: Record, pattern: Any = agent_loop) -> int:
     async def never() -> Outcome:
         raise AssertionError("an offline replay prepares nothing")
 
-    return replay(execution, Story(never, pattern))
+    return replay(execution, Story(never, pattern, getattr(pattern, "planning", None)))
 
 
 def settled(execution: Execution) -> SystemResponse:

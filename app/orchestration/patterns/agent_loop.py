@@ -17,7 +17,7 @@ VERSION = 1
 
 
 async def agent_loop(run: Run, attempts: int | None = None) -> Produced | str:
-    """The model's text, within `attempts`, else those in force. Exactly `tool_rounds` rounds run, all attempts together.
+    """The model's text, within `attempts`, else those in force. `tool_rounds` is for all of them together.
 
     Raises: as `Talk.answer`; ValidationFailure of the last attempt, whose answer is the draft.
     """
