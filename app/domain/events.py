@@ -173,6 +173,15 @@ class ValidationEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanCreated:
+    """The plan that will run is there; each step has `name`, `type` and `depends_on`, the names of those before it."""
+
+    type: ClassVar[str] = "plan.created"
+    planner_id: str
+    steps: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class VoteCast:
     """A replica voted, or failed and has no vote; what it voted for is not told."""
 
@@ -247,6 +256,7 @@ Event: TypeAlias = (
     | ToolEnd
     | ConstraintRepaired
     | ValidationEnd
+    | PlanCreated
     | VoteCast
     | VoteDecided
     | ExecutionSuspended
@@ -304,6 +314,7 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     ToolEnd,
     ConstraintRepaired,
     ValidationEnd,
+    PlanCreated,
     VoteCast,
     VoteDecided,
     ExecutionSuspended,
