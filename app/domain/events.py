@@ -178,6 +178,15 @@ class ValidationEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanCreated:
+    """The plan that will run is there; each step has `name`, `type` and `depends_on`, the names of those before it."""
+
+    type: ClassVar[str] = "plan.created"
+    planner_id: str
+    steps: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class VoteCast:
     """A replica voted, or failed and has no vote; what it voted for is not told."""
 
@@ -273,6 +282,7 @@ Event: TypeAlias = (
     | ToolEnd
     | ConstraintRepaired
     | ValidationEnd
+    | PlanCreated
     | VoteCast
     | VoteDecided
     | StepStart
@@ -332,6 +342,7 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     ToolEnd,
     ConstraintRepaired,
     ValidationEnd,
+    PlanCreated,
     VoteCast,
     VoteDecided,
     StepStart,

@@ -19,13 +19,15 @@ from typing import Final
 import orjson
 from pydantic import JsonValue, ValidationError
 
-from app.domain.boundary import PlanStep
+from app.domain.boundary import OutputContract, PlanPolicy, PlanStep
+from app.domain.effects import Bounds
 from app.domain.failures import Code, OrchestrationFailure
-from app.domain.steps import ROWS, Kind, Row, StepKeys, StepType, Work, has_schema, said
+from app.domain.steps import ROWS, Conversation, Kind, Row, StepKeys, StepType, Work, has_schema, said
 
 __all__ = [
     "Policy",
     "StepType",
+    "contract",
     "faults",
     "in_order",
     "keys",
@@ -34,6 +36,8 @@ __all__ = [
     "objection",
     "predecessors",
     "received",
+    "refused",
+    "tools_named",
 ]
 
 MOST_FAULTS: Final = 64
@@ -55,10 +59,44 @@ class Policy:
     replicas: int | None = None
     tools: frozenset[str] | None = None
 
+    @classmethod
+    def of(cls, asked: PlanPolicy | None, bounds: Bounds, tools: frozenset[str] | None = None) -> "Policy":
+        """What a request asks of a plan, within the bounds in force."""
+        asked = asked or PlanPolicy()
+        return cls(
+            max_steps=min(asked.max_steps or bounds.plan_steps, bounds.plan_steps),
+            allowed=frozenset(ROWS if asked.allowed_step_types is None else asked.allowed_step_types),
+            require_linear=asked.require_linear,
+            timeout_per_step=asked.timeout_per_step,
+            attempts=bounds.attempts,
+            replicas=bounds.replicas,
+            tools=tools,
+        )
+
 
 def keys(step: PlanStep) -> StepKeys:
     """What the step says beside its name, type, input and `depends_on`; of a plan without faults."""
     return StepKeys.model_validate(said(step))
+
+
+def contract(step: PlanStep, work: Work = None) -> OutputContract | None:
+    """What the step's answer has to keep; None for nothing. `work`, where it is known, goes before the step's keys."""
+    own = keys(step)
+    schema = (work.schema_ if isinstance(work, Conversation) else None) or own.schema_
+    if schema is None and not own.rules:
+        return None
+    return OutputContract.model_validate({"schema": schema, "rules": own.rules})
+
+
+def tools_named(step: PlanStep) -> Iterator[tuple[str, str]]:
+    """The names of tools in a step whose type runs here, each with its path in the step."""
+    inner = step.input if isinstance(step.input, dict) else {}
+    named = [(".tools", said(step).get("tools"))]
+    named += [(".input.tools", inner.get("tools"))] if ROWS[step.type].asks else []
+    named += [(".input.name", [inner.get("name")])] if step.type == StepType.TOOL else []
+    for path, names in named:
+        if isinstance(names, list):
+            yield from ((path, name) for name in names if isinstance(name, str))
 
 
 def predecessors(steps: Sequence[PlanStep]) -> tuple[tuple[int, ...], ...]:
@@ -134,13 +172,18 @@ def objection(steps: Sequence[PlanStep], policy: Policy) -> OrchestrationFailure
     """Why the plan is not begun, with `details.violations`; None for one that can run."""
     found = faults(steps, policy)
     if found:
-        told = "; ".join(f"{path}: {message}" for path, message in found[:3])
-        return OrchestrationFailure(Code.ORCHESTRATION_PLAN_REFUSED, f"the plan is refused: {told}", _violations(found))
+        return refused(found)
     unfit = misfits(steps)
     if unfit:
         found = [(f"steps.{index}.input", f"must be {ROWS[steps[index].type].expected}") for index in unfit]
         return mismatch(steps[unfit[0]], _violations(found)["violations"])
     return None
+
+
+def refused(found: Sequence[tuple[str, str]]) -> OrchestrationFailure:
+    """The failure of a plan of which that is found, as pairs of path and message."""
+    told = "; ".join(f"{path}: {message}" for path, message in found[:3])
+    return OrchestrationFailure(Code.ORCHESTRATION_PLAN_REFUSED, f"the plan is refused: {told}", _violations(found))
 
 
 def _violations(found: Sequence[tuple[str, str]]) -> dict[str, list[dict[str, str]]]:
@@ -227,12 +270,12 @@ def _of_keys(step: PlanStep, policy: Policy) -> Iterator[tuple[str, str]]:
         yield f".{key}", f"must be {StepKeys.model_fields[field].description}"
     if row.needs and row.needs.isdisjoint(given) and not (row.asks and has_schema(step)):
         yield "", f"needs {' or '.join(sorted(row.needs))}"
-    inner = step.input if isinstance(step.input, dict) else {}
     yield from _beyond("", given, policy)
-    if row.asks:
-        yield from _beyond(".input", inner, policy)
-    if step.type == StepType.TOOL and not _offered([inner.get("name")], policy):
-        yield ".input.name", "must name a tool that is offered"
+    if row.asks and isinstance(step.input, dict):
+        yield from _beyond(".input", step.input, policy)
+    for path, name in tools_named(step):
+        if policy.tools is not None and name not in policy.tools:
+            yield path, "must name a tool that is offered"
 
 
 def _unfit(given: Mapping[str, JsonValue]) -> set[str]:
@@ -248,14 +291,6 @@ def _beyond(path: str, given: Mapping[str, JsonValue], policy: Policy) -> Iterat
         number = given.get(key)
         if most is not None and isinstance(number, int) and number > most:
             yield f"{path}.{key}", f"must be at most {most}"
-    tools = given.get("tools")
-    if isinstance(tools, list) and not _offered(tools, policy):
-        yield f"{path}.tools", "must name tools that are offered"
-
-
-def _offered(names: Sequence[JsonValue], policy: Policy) -> bool:
-    """Whether all of them are, as far as they are names at all."""
-    return policy.tools is None or all(name in policy.tools for name in names if isinstance(name, str))
 
 
 def _of_order(steps: Sequence[PlanStep], policy: Policy) -> Iterator[tuple[str, str]]:

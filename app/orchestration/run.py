@@ -27,6 +27,7 @@ from app.orchestration.execution import Execution
 from app.orchestration.inferring import Asked, Inference
 from app.orchestration.leaf import Leaf, OpenStep, Question, Race, TimeLimit
 from app.orchestration.tally import CallSlot
+from app.orchestration.world import World
 
 T = TypeVar("T")
 _GREEDY = ExecutionHints(temperature=0)
@@ -59,6 +60,8 @@ class Run:
         """The branch's number where several answer the same question; it stands on their inferences."""
         self.plan: Planned | None = None
         """What was planned, in the mode that plans."""
+        self.planned_at = 0.0
+        """When it was, in Unix seconds."""
         self.context = execution.root
         """What is told with everything that happens here."""
         self._aside = False
@@ -164,6 +167,21 @@ class Run:
                     raise
                 door.reject()
                 added = question.told(unfit)
+
+    async def establish(
+        self, find: Callable[[World], Awaitable[Outcome]], *known: object, key: str | None = None, instant: bool = True
+    ) -> Outcome:
+        """What is found, recorded as a step of its own or under that key, so that a replay does not look again.
+
+        The journal knows it again by what is `known` of it beforehand. One that is `instant` never waits.
+        """
+        key = key or self._take()
+        leaf = Leaf(
+            key, digest("found", key, *known), self.context, lambda: find(self._execution.world), instant=instant
+        )
+        row = await self._execution.perform(leaf)
+        self._anchor, self.now = key, max(self.now, row.at)
+        return row.outcome
 
     def reject(self) -> None:
         """The last answer will not do, so the next is asked of another provider where the route says so."""

@@ -23,6 +23,7 @@ CONTRACT = {
     "tool.end": "tool_name tool_call_id duration_ms success error_code",
     "constraint.repaired": "attempt repairs",
     "validation.end": "attempt valid errors warnings",
+    "plan.created": "planner_id steps",
     "vote.cast": "replica status error_code",
     "vote.decided": "replicas voted failed stopped_early votes confidence replica error_code",
     "step.start": "step_type attempt",

@@ -77,6 +77,7 @@ _LOOKS: Mapping[type[Any], _Look] = MappingProxyType(
         events.ToolEnd: _Look("magenta", _tool_ended),
         events.ConstraintRepaired: _Look("yellow", lambda event: f"{len(event.repairs)} repairs"),
         events.ValidationEnd: _Look("cyan", _judged),
+        events.PlanCreated: _Look("cyan", lambda event: f"{event.planner_id}  {len(event.steps)} steps"),
         events.VoteCast: _Look("cyan", lambda event: f"replica {event.replica}  {event.error_code or event.status}"),
         events.VoteDecided: _Look("cyan", _voted),
         events.StepStart: _Look("bold cyan", lambda event: f"{event.step_type}  attempt {event.attempt}"),
