@@ -49,7 +49,7 @@ from app.domain.plan import Policy
 from app.domain.steps import ROWS
 from app.orchestration.admission import ConfiguredLimits
 from app.orchestration.facade import Facade, Pattern
-from app.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
+from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
 from app.orchestration.planning.planner import held_against, plan
 from app.orchestration.world import World
 from app.ports import Clock, Engine, EngineProfile
@@ -68,6 +68,7 @@ PATTERNS: Mapping[Mode, Pattern] = MappingProxyType(
         Mode.CHAT: Pattern(agent_loop.agent_loop, agent_loop.VERSION),
         Mode.STRUCTURED: Pattern(specialized_loop.specialized_loop, specialized_loop.VERSION),
         Mode.REDUNDANT: Pattern(redundant_loop.redundant_loop, redundant_loop.VERSION),
+        Mode.PLAN: Pattern(plan_executor.plan_executor, plan_executor.VERSION),
     }
 )
 

@@ -9,9 +9,7 @@ MOST_CHARACTERS: Final = 500_000
 _WORD: Final = re.compile(r"\w+")
 
 
-def rerank(
-    query: str, texts: Sequence[str], *, top_k: int | None = None, min_score: float | None = None
-) -> list[int]:
+def rerank(query: str, texts: Sequence[str], *, top_k: int | None = None, min_score: float | None = None) -> list[int]:
     """The indexes of the texts, the best first and equals as they came; at most `top_k`, none below `min_score`."""
     wanted = _words(query)
     scores = [_score(wanted, text) for text in texts]

@@ -41,7 +41,7 @@ class Committing(MemoryJournal):
 
 
 def open_starts(events: Sequence[Recorded]) -> list[object]:
-    """Starts without an end, by segment or call."""
+    """Starts without an end, by segment, call or attempt at a step."""
     begun: list[object] = []
     for item in events:
         event = item.event
@@ -54,6 +54,10 @@ def open_starts(events: Sequence[Recorded]) -> list[object]:
                 begun.append((item.anchor, event.tool_call_id))
             case "tool.end":
                 begun.remove((item.anchor, event.tool_call_id))
+            case "step.start":
+                begun.append((item.correlation.step_name, event.attempt))
+            case "step.end":
+                begun.remove((item.correlation.step_name, event.attempt))
     return begun
 
 

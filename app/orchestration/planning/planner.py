@@ -28,7 +28,9 @@ from app.domain.events import PlanCreated
 from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure, RequestFailure
 from app.domain.messages import Message
 from app.domain.plan import Policy, contract, objection, predecessors, received, refused
+from app.domain.produced import Produced
 from app.domain.steps import ROWS, StepType
+from app.orchestration.patterns.plan_executor import as_planned
 from app.orchestration.run import Run
 from app.orchestration.world import World
 
@@ -51,6 +53,7 @@ async def plan(run: Run, static: Sequence[PlanStep] | None = None) -> None:
         raise settled.failure()
     assert isinstance(settled, Planned)  # noqa: S101 - what a plan can come to
     run.plan, run.planned_at = settled, run.now
+    run.draft(Produced(None, plan=as_planned(run)))
     run.emit(_told(settled.steps, settled.planner_id))
 
 
