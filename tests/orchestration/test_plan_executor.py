@@ -14,13 +14,11 @@ from app.orchestration.planning.planner import plan
 from app.orchestration.story import live
 from app.ports import Record
 from tests.orchestration.test_record_and_replay import cancel_after, open_starts
-from tests.support.plans import Oracle, planned, run_plan
+from tests.support.plans import SCHEMA, Oracle, planned, run_plan
 from tests.support.virtual_time import EPOCH, VirtualClock
 from tests.support.world import settled, stage, tell_again
 
-SCHEMA = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
 LARGE = {"text": '{"size":"large"}'}
-REFUSED = {"fault": "refused"}
 
 
 def steps_of(response: SystemResponse) -> dict[str, tuple[str, Any]]:

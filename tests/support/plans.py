@@ -3,15 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import JsonValue
+
 from app.adapters.engines.scripted import ScriptedEngine
-from app.domain.boundary import SystemRequest, SystemResponse
+from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.domain.boundary import StepReport, SystemRequest, SystemResponse
 from app.domain.effects import EngineCall, Reply
+from app.domain.events import Event
+from app.domain.failures import Code
 from app.domain.lifecycle import Mode
 from app.orchestration.patterns.plan_executor import plan_executor
 from app.orchestration.planning.planner import plan
 from app.ports import Clock, EngineCapabilities, EngineProfile, Progress, Record
-from tests.support.world import Stage, ask, profile, tell_again
+from tests.support.world import Stage, ask, profile, stage, tell_again
 
+SCHEMA = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
 NATIVE = EngineCapabilities(schema=True, schema_with_tools=True, grammar=True)
 
 
@@ -54,3 +60,34 @@ class Oracle:
     async def reach(self) -> str:
         """Always there."""
         return "here"
+
+
+def step_of(response: SystemResponse, number: int = 0) -> StepReport:
+    """What became of that step of the plan."""
+    assert response.plan is not None
+    return response.plan.steps[number]
+
+
+def code_of(report: StepReport) -> Code | None:
+    """Why it failed."""
+    return None if report.error is None else report.error.code
+
+
+def events(record: Record, kind: type[Event]) -> list[Any]:
+    """Its events of that kind."""
+    return [item.event for item in record.events if isinstance(item.event, kind)]
+
+
+async def one(clock: Clock, step: dict[str, Any], engine: Oracle | None = None, **fields: Any) -> StepReport:
+    """A plan of one step."""
+    here = stage(clock, engine or Oracle(clock), tools=BUILTIN_TOOLS)
+    response, _ = await run_plan(here, planned(step, **fields))
+    return step_of(response)
+
+
+async def fed(clock: Clock, value: JsonValue, step: dict[str, Any], **fields: Any) -> SystemResponse:
+    """A plan whose second step is given that value by the first."""
+    first = {"type": "validate", "input": value, "schema": {}}
+    here = stage(clock, Oracle(clock), tools=BUILTIN_TOOLS, **fields)
+    response, _ = await run_plan(here, planned(first, step))
+    return response
