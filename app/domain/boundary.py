@@ -52,6 +52,11 @@ class ExecutionHints(_Inbound):
         default_factory=dict, description="Engine options; only keys on the engine's allow-list pass."
     )
 
+    @property
+    def demands_call(self) -> bool:
+        """Whether the model must call a tool."""
+        return self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
+
 
 class OutputContract(_Inbound):
     """The form the answer must have."""

@@ -8,14 +8,7 @@ from typing import TypeVar, overload
 from pydantic import JsonValue
 
 from app.capabilities.prompting.ask import Output, Prompted
-from app.domain.boundary import (
-    ExecutionHints,
-    NamedTool,
-    RedundancyOptions,
-    StepStatus,
-    SuspensionKind,
-    SystemRequest,
-)
+from app.domain.boundary import ExecutionHints, RedundancyOptions, StepStatus, SuspensionKind, SystemRequest
 from app.domain.effects import PREPARE, Answered, Bounds, Form, Offered, Outcome, Planned, Prepared, Reply, digest
 from app.domain.events import Event, StepStart
 from app.domain.failures import Code, Failure
@@ -321,8 +314,7 @@ class Run:
     def _hints(self, *, first: bool) -> ExecutionHints:
         """The request's hints; a call that was demanded is demanded of the first answer only, or no text would come."""
         hints = self.hints
-        demanded = hints.tool_choice == "required" or isinstance(hints.tool_choice, NamedTool)
-        return hints.model_copy(update={"tool_choice": None}) if demanded and not first else hints
+        return hints.model_copy(update={"tool_choice": None}) if hints.demands_call and not first else hints
 
 
 async def _begin(branch: Callable[[Run], Awaitable[T]], door: Run, earlier: Sequence[Run]) -> T:

@@ -57,6 +57,7 @@ REPLY = Reply(
     usage=USAGE,
     model="gpt-4o-mini",
     reasoning="hm",
+    withheld=("hints.seed",),
 )
 
 OUTCOMES: Sequence[Any] = (

@@ -26,6 +26,7 @@ from app.adapters.engines.rehearsal_filling import fill, forced
 from app.adapters.engines.rehearsal_planning import planned
 from app.adapters.engines.rehearsal_reading import Meant, meant
 from app.adapters.engines.statuses import reason_by_status
+from app.adapters.engines.withheld import EVERY_ROLE, OWN_NAMES, unsaid, untold
 from app.capabilities.constraint.grammar import Grammar, GrammarError
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
 from app.capabilities.tokens import EstimatingCounter
@@ -129,9 +130,15 @@ def _reply(turn: _Turn, call: EngineCall, used: int) -> Reply:
     if chosen is not None:
         asked = ToolCall(id=f"call_{len(call.messages)}", name=chosen.tool.name, arguments=chosen.arguments)
         written = _COUNTER.messages([Message(role="assistant", content="", tool_calls=[asked])])
-        return Reply("", (asked,), "tool", "tool", _usage(used, written), MODEL)
+        return Reply("", (asked,), "tool", "tool", _usage(used, written), MODEL, withheld=_unheeded(call))
     answer, finish = _held(_answer(turn, call, text), call.hints)
-    return Reply(answer, (), finish, finish, _usage(used, _COUNTER.text(answer)), MODEL)
+    return Reply(answer, (), finish, finish, _usage(used, _COUNTER.text(answer)), MODEL, withheld=_unheeded(call))
+
+
+def _unheeded(call: EngineCall) -> tuple[str, ...]:
+    hints = call.hints
+    heeded = {"max_tokens": hints.max_tokens, "stop": hints.stop, "tool_choice": hints.tool_choice, "grammar": None}
+    return (*unsaid(call, OWN_NAMES, heeded), *untold(call.messages, EVERY_ROLE))
 
 
 def _answer(turn: _Turn, call: EngineCall, text: str) -> str:
