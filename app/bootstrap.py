@@ -4,7 +4,7 @@ Here alone a port and its adapter are named in one breath: an engine, a tool or 
 """
 
 import gc
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,11 +42,8 @@ from app.capabilities.inference import CAPABILITIES, Catalogue
 from app.capabilities.tokens import EstimatingCounter
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.boundary import PlanStep
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.lifecycle import Mode
-from app.domain.plan import Policy
-from app.domain.steps import ROWS
 from app.orchestration.admission import ConfiguredLimits
 from app.orchestration.facade import Facade, Pattern
 from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
@@ -107,13 +104,13 @@ class Service:
 
 
 @asynccontextmanager
-async def open_service(settings: Settings) -> AsyncIterator[Service]:
+async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PATTERNS) -> AsyncIterator[Service]:
     """One service, open until the context ends. Raises: ConfigurationFailure."""
     clock = SystemClock()
     logger = open_logger(settings.telemetry.log_level, clock)
     route_stdlib(logger, settings.telemetry.log_level)
     registry = ToolRegistry(*BUILTIN_TOOLS)
-    patterns = _patterns(settings, registry)
+    patterns = _planned(patterns, settings, registry)
     logs = LogSink(logger)
     metrics = MetricsSink(providers=settings.engines, tools=registry.names())
     async with AsyncExitStack() as stack, open_session() as session, anyio.create_task_group() as group:
@@ -169,29 +166,15 @@ def _world(
     )
 
 
-def _patterns(settings: Settings, registry: ToolRegistry) -> Mapping[Mode, Pattern]:
+def _planned(patterns: Mapping[Mode, Pattern], settings: Settings, registry: ToolRegistry) -> Mapping[Mode, Pattern]:
     """The patterns, with what plans for the one that needs it. Raises: ConfigurationFailure (CONFIG_INVALID)."""
     static = settings.planner.steps if settings.planner.kind == "static" else None
-    if static is not None:
-        _refuse_unusable(static, settings, registry)
-    planning = {Mode.PLAN: partial(plan, static=static)}
-    return {mode: replace(pattern, planning=planning.get(mode)) for mode, pattern in PATTERNS.items()}
-
-
-def _refuse_unusable(steps: Sequence[PlanStep], settings: Settings, registry: ToolRegistry) -> None:
-    policy = Policy(
-        max_steps=settings.limits.plan_steps,
-        allowed=frozenset(ROWS),
-        require_linear=False,
-        timeout_per_step=None,
-        attempts=settings.limits.attempts,
-        replicas=settings.limits.replicas,
-        tools=frozenset(registry.names()),
-    )
-    against = held_against(steps, policy)
+    against = None if static is None else held_against(static, settings.plan_policy(registry.names()))
     if against is not None:
-        told = "; ".join(f"planner.{each['path']}: {each['message']}" for each in against.details["violations"])
-        raise ConfigurationFailure(Code.CONFIG_INVALID, told)
+        told = (f"planner.{each['path']}: {each['message']}" for each in against.details["violations"])
+        raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(told))
+    planning = {Mode.PLAN: partial(plan, static=static)}
+    return {mode: replace(pattern, planning=planning.get(mode)) for mode, pattern in patterns.items()}
 
 
 def _limits(settings: Settings) -> ConfiguredLimits:

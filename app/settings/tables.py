@@ -21,6 +21,8 @@ from pydantic import (
 from app.capabilities.inference import DEFAULT_ROUTE
 from app.domain.boundary import PlanStep
 from app.domain.failures import Code, ConfigurationFailure
+from app.domain.plan import Policy, objection
+from app.domain.steps import ROWS
 from app.ports import EngineCapabilities
 from app.settings.values import NOT_YET, BaseUrl, ModelUrl, ModelUrlText, Secret, SecretFromFile, SecretFromVariable
 
@@ -223,6 +225,18 @@ class Settings(_Table):
         """Whether no engine is configured, so that the built-in one answers."""
         return "engines" not in self.model_fields_set
 
+    def plan_policy(self, tools: Iterable[str] | None = None) -> Policy:
+        """What the configured plan may look like; without `tools` any may be called."""
+        return Policy(
+            max_steps=self.limits.plan_steps,
+            allowed=frozenset(ROWS),
+            require_linear=False,
+            timeout_per_step=None,
+            attempts=self.limits.attempts,
+            replicas=self.limits.replicas,
+            tools=None if tools is None else frozenset(tools),
+        )
+
     @field_validator("routes")
     @classmethod
     def _have_a_default(cls, routes: Mapping[str, RouteSettings], info: ValidationInfo) -> Mapping[str, RouteSettings]:
@@ -286,7 +300,11 @@ def _of_routes(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _of_the_planner(settings: Settings) -> Iterator[tuple[str, str]]:
-    if settings.planner.kind == "model" and settings.planner.steps:
+    if settings.planner.kind == "static":
+        against = objection(settings.planner.steps, settings.plan_policy())
+        found = () if against is None else against.details["violations"]
+        yield from ((f"planner.{each['path']}", each["message"]) for each in found)
+    elif settings.planner.steps:
         yield "planner.steps", 'has no meaning while planner.kind is "model"'
 
 

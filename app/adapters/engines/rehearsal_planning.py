@@ -10,15 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import orjson
+from pydantic import TypeAdapter, ValidationError
 
 from app.adapters.engines.rehearsal_filling import forced
 from app.adapters.engines.rehearsal_reading import meant
+from app.capabilities.constraint.schema import compile_schema
+from app.capabilities.prompting.prompts.planning import PlanGenerationOutput, PlannableTool
+from app.domain.failures import ConfigurationFailure
 from app.domain.tools import ToolDefinition
 
 _QUOTATION = re.compile(r"^<(\w+)-([0-9a-f]{8})>\n(.*?)\n</\1-\2>$", re.MULTILINE | re.DOTALL)
 _NEXT = re.compile(r"[.?!;]\s+|,?\s+(?:and\s+)?then\s+", re.IGNORECASE)
 
+_LISTED = TypeAdapter(list[PlannableTool])
 Step = dict[str, Any]
 _STEPS: Mapping[str, Callable[[str], Step]] = MappingProxyType(
     {
@@ -35,23 +39,18 @@ _STEPS: Mapping[str, Callable[[str], Step]] = MappingProxyType(
 
 def planned(schema: Mapping[str, Any], said: Sequence[str]) -> dict[str, Any] | None:
     """A plan that keeps the schema, of what users said; None where the schema is not one of plans."""
-    types = _types(schema)
-    if types is None:
-        return None
-    quoted = _quoted(said)
-    request = quoted.get("request", "").strip()
-    most = schema["properties"]["steps"].get("maxItems", 1)
-    steps = _calling(types, request, _tools(quoted.get("tools", "[]"))) or _parts(types, request)
-    return {"rationale": "This is the rehearsal engine, no model was asked.", "steps": steps[:most]}
-
-
-def _types(schema: Mapping[str, Any]) -> list[str] | None:
-    """The types that steps may have, in a schema of plans."""
-    properties = schema.get("properties", {})
-    step = schema.get("$defs", {}).get("PlanStep", {}).get("properties", {})
-    is_of_plans = {"rationale", "steps"} <= properties.keys() and {"name", "type", "depends_on"} <= step.keys()
-    types: list[str] | None = step["type"].get("enum") if is_of_plans else None
-    return types
+    match schema:
+        case {
+            "title": PlanGenerationOutput.__name__,
+            "properties": {"steps": {"maxItems": int(most)}},
+            "$defs": {"PlanStep": {"properties": {"type": {"enum": [*types]}}}},
+        }:
+            quoted = _quoted(said)
+            request = quoted.get("request", "").strip()
+            steps = _calling(types, request, _tools(quoted.get("tools", "[]"))) or _parts(types, request)
+            return {"rationale": "This is the rehearsal engine, no model was asked.", "steps": steps[:most]}
+        case _:
+            return None
 
 
 def _quoted(said: Sequence[str]) -> dict[str, str]:
@@ -61,7 +60,20 @@ def _quoted(said: Sequence[str]) -> dict[str, str]:
 
 
 def _tools(text: str) -> list[ToolDefinition]:
-    return [ToolDefinition(tool["name"], tool["description"], tool["parameters"]) for tool in orjson.loads(text)]
+    """The tools that the prompt lists; whoever only pretends to be a planner may list anything."""
+    try:
+        listed = _LISTED.validate_json(text)
+    except ValidationError:
+        return []
+    return [ToolDefinition(tool.name, tool.description, tool.parameters) for tool in listed if _is_usable(tool)]
+
+
+def _is_usable(tool: PlannableTool) -> bool:
+    try:
+        compile_schema(tool.parameters)
+    except ConfigurationFailure:
+        return False
+    return True
 
 
 def _calling(types: Sequence[str], request: str, tools: Sequence[ToolDefinition]) -> list[Step]:
