@@ -1,5 +1,6 @@
 """Mode plan: which step runs when, what it is given, how the plan ends, and what of it is told."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -9,12 +10,14 @@ from app.domain.boundary import SystemResponse
 from app.domain.events import LifecycleTransition, StepEnd, StepStart
 from app.domain.failures import Code
 from app.domain.lifecycle import State
+from app.domain.tools import SideEffects
 from app.orchestration.patterns.plan_executor import plan_executor
 from app.orchestration.planning.planner import plan
 from app.orchestration.story import live
-from app.ports import Record
-from tests.orchestration.test_record_and_replay import cancel_after, open_starts
+from app.ports import Record, ToolContext
+from tests.orchestration.test_record_and_replay import cancel_after, open_starts, open_steps
 from tests.support.plans import SCHEMA, Oracle, planned, run_plan
+from tests.support.tools import FakeTool
 from tests.support.virtual_time import EPOCH, VirtualClock
 from tests.support.world import settled, stage, tell_again
 
@@ -52,7 +55,7 @@ async def test_steps_run_one_after_the_other_and_each_is_given_the_output_before
     assert [state.to_state for item in record.events if isinstance(state := item.event, LifecycleTransition)] == [
         *("INIT", "PLAN", "PREPARE", "EXECUTE", "VALIDATE", "COMPLETE"),
     ]
-    assert open_starts(record.events) == []
+    assert open_starts(record.events) == open_steps(record.events) == []
 
 
 async def test_branches_run_at_once_and_what_comes_after_both_waits_for_both(clock: VirtualClock) -> None:
@@ -164,7 +167,7 @@ async def test_a_step_that_takes_too_long_is_cut_off_and_its_end_is_told(clock: 
     assert told(record)[2:] == [(2, "slow", "cancelled"), (5, "good", "completed")]
     [cut] = [item.event for item in record.events if isinstance(item.event, StepEnd) and item.event.error_code]
     assert (cut.error_code, cut.duration_ms) == (Code.CANCELLED_TIMEOUT, 2000)
-    assert open_starts(record.events) == []
+    assert open_starts(record.events) == open_steps(record.events) == []
 
 
 @pytest.mark.parametrize(
@@ -214,7 +217,7 @@ async def test_a_cancel_in_the_midst_leaves_the_finished_steps_and_every_start_i
         ("slow", "cancelled", 2000),
     ]
     assert {end.event.error_code for end in ends if end.event.status == "cancelled"} == {Code.CANCELLED_SIGNAL}
-    assert open_starts(record.events) == []
+    assert open_starts(record.events) == open_steps(record.events) == []
     assert tell_again(record, plan_executor, plan) == len(record.rows)
 
 
@@ -284,3 +287,28 @@ async def test_the_plan_says_where_it_came_from(clock: VirtualClock) -> None:
     trace = response.plan.trace
     assert (trace.planner_id, trace.rationale, trace.step_count) == ("authored", "", 2)
     assert trace.created_at.timestamp() == record.rows["plan"].at
+
+
+async def test_a_plan_that_waits_for_somebody_shows_what_is_still_to_come(clock: VirtualClock) -> None:
+    async def hangs(_arguments: Mapping[str, Any], context: ToolContext) -> str:
+        await context.clock.sleep(60)
+        return "never told"
+
+    write = FakeTool("write", hangs, idempotent=False, side_effects=SideEffects.WRITE, timeout=1)
+    request = planned(
+        {"name": "asks", "type": "tool", "input": {"name": "write", "arguments": {}}},
+        {"name": "after", "input": "x"},
+        {"name": "beside", "input": "x", "depends_on": []},
+        {"name": "last", "depends_on": ["after", "beside"]},
+    )
+    here = stage(clock, Oracle(clock), tools=[write])
+    response, record = await run_plan(here, request)
+    assert response.state is State.SUSPENDED
+    assert [question.kind for question in response.suspensions] == ["unknown_outcome"]
+    assert steps_of(response) == {
+        "asks": ("pending", None),
+        "after": ("pending", None),
+        "beside": ("completed", "re: x"),
+        "last": ("pending", None),
+    }
+    assert open_steps(record.events) == [("asks", 1)]
