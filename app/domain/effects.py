@@ -66,6 +66,8 @@ class Bounds:
     calls_per_reply: int
     max_retries: int
     attempts: int = 1
+    replicas: int = 16
+    plan_steps: int = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,13 @@ class Prepared:
     tools: tuple[str, ...]
     truncated_history: bool
     stages: tuple[StageTrace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plannable:
+    """Outcome: no plan is there yet, and these tools one may call; each has a name, a description and parameters."""
+
+    tools: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +260,8 @@ class Stopped:
 
 
 Outcome: TypeAlias = (
-    Planned
+    Plannable
+    | Planned
     | Prepared
     | Offered
     | Replied

@@ -1,5 +1,6 @@
 """What request, principal and configuration alone decide, before there is an execution."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -7,10 +8,13 @@ from typing import TypeAlias
 from app.capabilities.contracts import Contract
 from app.capabilities.inference import Catalogue
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.boundary import NamedTool, RedundancyOptions, SystemRequest
+from app.domain.boundary import NamedTool, PlanOptions, PlanPolicy, RedundancyOptions, SystemRequest
 from app.domain.effects import Bounds
 from app.domain.failures import Code, ConfigurationFailure, RequestFailure, ToolFailure
 from app.domain.lifecycle import Mode
+from app.domain.messages import TOOL_NAME_PATTERN
+from app.domain.plan import StepType, tools_named
+from app.domain.steps import ROWS
 
 Fault: TypeAlias = tuple[str, str]
 """A field's path and what is wrong with it."""
@@ -28,16 +32,17 @@ class ConfiguredLimits:
     max_retries: int
     attempts: int
     replicas: int
+    plan_steps: int
 
 
-_MODES = frozenset({Mode.CHAT, Mode.STRUCTURED, Mode.REDUNDANT})
 _NOT_YET = "is not in this version"
+_FORM_OPTIONAL = frozenset({Mode.CHAT, Mode.PLAN})
+"""Modes whose answer may be a text without a form."""
 _LATER_FIELDS = frozenset(
     {
         "session_id",
         "agent",
         "context",
-        "plan",
         "flow",
         "background",
         "if_session_busy",
@@ -48,10 +53,13 @@ _LATER_LIMITS = frozenset({"tokens", "cost"})
 
 
 class Admission:
-    """Refuses what cannot run here, and says which field is why."""
+    """Refuses what cannot run here, and says which field is why. `modes` are those that have a pattern."""
 
-    def __init__(self, limits: ConfiguredLimits, catalogue: Catalogue, registry: ToolRegistry) -> None:
+    def __init__(
+        self, limits: ConfiguredLimits, catalogue: Catalogue, registry: ToolRegistry, modes: frozenset[Mode]
+    ) -> None:
         self._limits = limits
+        self._modes = modes
         self._catalogue = catalogue
         self._tools = frozenset(registry.names())
 
@@ -60,8 +68,9 @@ class Admission:
 
         Raises: RequestFailure (REQUEST_INVALID) naming every field at fault; ToolFailure (TOOL_NOT_FOUND).
         """
-        faults = [*_of_later_versions(request), *self._above_caps(request), *self._redundancy(request)]
-        faults += [*_without_form(request), *self._options(request)]
+        faults = [] if request.mode in self._modes else [("mode", f"{request.mode} {_NOT_YET}")]
+        faults += [*_of_later_versions(request), *self._above_caps(request), *self._redundancy(request)]
+        faults += [*_without_form(request), *_plan(request), *self._options(request)]
         if faults:
             raise _invalid(faults)
         self._known_tools(request)
@@ -72,10 +81,13 @@ class Admission:
             calls_per_reply=caps.calls_per_reply if limits.calls_per_reply is None else limits.calls_per_reply,
             max_retries=caps.max_retries,
             attempts=caps.attempts if limits.attempts is None else limits.attempts,
+            replicas=caps.replicas,
+            plan_steps=caps.plan_steps,
         )
 
     def _above_caps(self, request: SystemRequest) -> Iterator[Fault]:
-        caps = self._limits
+        caps, plan = self._limits, request.plan or PlanOptions()
+        policy = plan.policy or PlanPolicy()
         asked = (
             ("messages", len(request.messages), caps.messages),
             ("tools", len(request.tools or ()), caps.tools),
@@ -83,6 +95,9 @@ class Admission:
             ("limits.tool_rounds", request.limits.tool_rounds, caps.tool_rounds),
             ("limits.calls_per_reply", request.limits.calls_per_reply, caps.calls_per_reply),
             ("limits.attempts", request.limits.attempts, caps.attempts),
+            ("plan.steps", len(plan.steps or ()), caps.plan_steps),
+            ("plan.policy.max_steps", policy.max_steps, caps.plan_steps),
+            ("plan.policy.timeout_per_step", policy.timeout_per_step, caps.timeout),
         )
         for field, value, cap in asked:
             if value is not None and value > cap:
@@ -119,6 +134,7 @@ class Admission:
         named = list(request.tools or ())
         if isinstance(request.hints.tool_choice, NamedTool):
             named.append(request.hints.tool_choice.name)
+        named += _tools_of_steps(request)
         unknown = [name for name in named if name not in self._tools]
         if unknown:
             raise ToolFailure(
@@ -129,9 +145,27 @@ class Admission:
             raise _invalid([("hints.tool_choice", "must name one of the request's tools")])
 
 
+def _plan(request: SystemRequest) -> Iterator[Fault]:
+    asked = request.plan
+    if asked is None:
+        return
+    if request.mode is not Mode.PLAN:
+        yield "plan", f"is of no use in mode {request.mode}"
+    if asked.passes > 1:
+        yield "plan.passes", _NOT_YET
+    allowed = None if asked.policy is None else asked.policy.allowed_step_types
+    if allowed is not None and not (allowed and frozenset(allowed) <= frozenset(StepType)):
+        yield "plan.policy.allowed_step_types", f"must name some of {', '.join(StepType)}"
+
+
+def _tools_of_steps(request: SystemRequest) -> list[str]:
+    """What the steps of an authored plan call tools, as far as these could be names of some."""
+    steps = [] if request.plan is None else request.plan.steps or []
+    named = (name for step in steps if step.type in ROWS for _, name in tools_named(step))
+    return [name for name in dict.fromkeys(named) if re.fullmatch(TOOL_NAME_PATTERN, name)]
+
+
 def _of_later_versions(request: SystemRequest) -> Iterator[Fault]:
-    if request.mode not in _MODES:
-        yield "mode", f"{request.mode} {_NOT_YET}"
     asked = request.model_fields_set
     if request.on_disconnect == "continue":
         yield "on_disconnect", f"continue {_NOT_YET}"
@@ -163,7 +197,7 @@ def keepable(request: SystemRequest) -> None:
     output = request.output
     if request.mode is Mode.REDUNDANT and output.schema_ is None:
         raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output.schema: redundant needs a schema")
-    if request.mode is not Mode.CHAT and output.schema_ is None and output.grammar is None:
+    if request.mode not in _FORM_OPTIONAL and output.schema_ is None and output.grammar is None:
         raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output: structured needs a schema or a grammar")
     Contract(output)
 

@@ -79,7 +79,9 @@ class Round:
         self.settled_at = max(self.settled_at, row.at)
 
     def _result(self, slot: CallSlot) -> ToolResult:
-        return ToolResult(slot.call, slot.result, slot.is_error, slot.code, slot.attempts, slot.duration_ms)
+        offered = self._offered.get(slot.call.name)
+        idempotent = offered is not None and offered.idempotent
+        return ToolResult(slot.call, slot.result, slot.is_error, slot.code, slot.attempts, slot.duration_ms, idempotent)
 
 
 def _unsafe(call: ToolCall, key: str) -> UnsafeCall:

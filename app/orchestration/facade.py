@@ -27,10 +27,11 @@ from app.ports import EngineFault, Runner, Subscription
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What runs a mode, and the version its journals belong to."""
+    """What runs a mode, the version its journals belong to, and what plans for it where that is needed."""
 
     run: Callable[[Run], Awaitable[Produced | str]]
     version: int
+    planning: Callable[[Run], Awaitable[None]] | None = None
 
 
 class EngineView(BaseModel):
@@ -120,7 +121,7 @@ class Facade:
         self._runner = runner
         self._patterns = patterns
         self._currency = currency
-        self._admission = Admission(limits, world.catalogue, world.registry)
+        self._admission = Admission(limits, world.catalogue, world.registry, frozenset(patterns))
         self._running: dict[str, Running] = {}
 
     async def execute(
@@ -226,7 +227,8 @@ class Facade:
         async def prepared() -> Outcome:
             return prepare(execution.header.request, self._world, stages)
 
-        story = Story(prepared, self._patterns[execution.header.mode].run)
+        pattern = self._patterns[execution.header.mode]
+        story = Story(prepared, pattern.run, pattern.planning)
         try:
             await live(execution, story)
         finally:

@@ -91,7 +91,6 @@ class Inferred:
     candidate: Candidate
     attempt_key: str
     offered: Offered
-    at: float
 
 
 class Inference:
@@ -99,12 +98,13 @@ class Inference:
 
     def __init__(self, execution: Execution, key: str, asked: Asked) -> None:
         self.anchor = key
+        self.at = 0.0
+        """When its last attempt ended, in Unix seconds."""
         self._key = key
         self._execution = execution
         self._asked = asked
         self._offered = Offered((), ())
         self._definitions: Sequence[ToolDefinition] | None = None
-        self._at = 0.0
 
     async def run(self) -> Inferred:
         """Offers, then attempts until one provider answers. Raises: InferenceFailure."""
@@ -117,7 +117,7 @@ class Inference:
         if outcome.cut:
             self._asked.conversation[:] = with_cut(self._asked.conversation, outcome.cut)
         who, replied = await decide(self, outcome, self._execution.header.bounds.max_retries)
-        return Inferred(replied.reply, who, self.anchor, outcome, self._at)
+        return Inferred(replied.reply, who, self.anchor, outcome)
 
     def segment(self, number: int) -> str:
         """The key of that attempt."""
@@ -148,7 +148,7 @@ class Inference:
             cut_off=trial.cut_off,
         )
         row = await self._execution.perform(leaf)
-        self.anchor, self._at = key, row.at
+        self.anchor, self.at = key, row.at
         assert isinstance(row.outcome, Replied | AttemptFailed)  # noqa: S101 - what an attempt can come to
         return row.outcome
 

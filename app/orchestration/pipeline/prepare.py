@@ -17,8 +17,8 @@ from app.ports import Clock
 T = TypeVar("T")
 
 
-OFFERED_ALL = frozenset({Mode.CHAT})
-"""Modes that are offered all tools when none are named; the others are offered none."""
+OFFERED_ALL = frozenset({Mode.CHAT, Mode.PLAN})
+"""Modes that are offered all tools when none are named, each step of a plan those it names; the others none."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ def prepare(request: SystemRequest, world: World, stages: Stages) -> Prepared | 
         history = stages.run("HistorySanitize", lambda: history_sanitize(request.messages))
         requested = request.tools if request.mode in OFFERED_ALL or request.tools is not None else ()
         tools = tool_split(requested, world.registry)
-        offered = world.registry.definitions(tools)
+        offered = () if request.mode is Mode.PLAN else world.registry.definitions(tools)
         stages.run("ContextGuard", lambda: context_guard(history, offered, engines, world.counter))
         tools = stages.run("ToolSplit", lambda: tool_split(requested, world.registry))
     except Failure as refusal:

@@ -1,0 +1,181 @@
+"""The state PLAN: where the plan comes from, and whether it may run.
+
+The request's own plan is taken before the configured one, and where there is neither a model makes one. Whatever it
+comes from, it is held to the policy of the request within the bounds in force, and to what its steps can work on. A
+model is told why its plan was refused and tries again; so all that is held against that plan must be found the same
+when it is told again: the tools it may call are recorded first, the rest stands in the execution's header.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import orjson
+
+from app.capabilities.contracts import LARGE_CHARACTERS, Contract
+from app.capabilities.prompting.ask import Prompted
+from app.capabilities.prompting.definition import PromptId
+from app.capabilities.prompting.prompts.planning import (
+    STEP_TYPES,
+    EarlierMessage,
+    PlanGenerationInput,
+    PlanGenerationOutput,
+    PlannableTool,
+)
+from app.domain.boundary import OutputContract, PlanStep, SystemRequest
+from app.domain.effects import PLAN, Outcome, Plannable, Planned, Refused
+from app.domain.events import PlanCreated
+from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure, RequestFailure
+from app.domain.messages import Message
+from app.domain.plan import Policy, contract, objection, predecessors, received, refused
+from app.domain.produced import Produced
+from app.domain.steps import ROWS, StepType
+from app.orchestration.patterns.plan_executor import as_planned
+from app.orchestration.run import Run
+from app.orchestration.world import World
+
+MOST_SCHEMA_BYTES: Final = 131_072
+"""Of all steps together, so that those that are large stay in the cache of schemas while the plan runs."""
+_REFUSALS = frozenset({Code.ORCHESTRATION_PLAN_REFUSED, Code.ORCHESTRATION_STEP_MISMATCH})
+
+
+async def plan(run: Run, static: Sequence[PlanStep] | None = None) -> None:
+    """Gives the run its plan: the request's, else the `static` one, else a model's.
+
+    Raises: OrchestrationFailure (ORCHESTRATION_PLAN_REFUSED, ORCHESTRATION_STEP_MISMATCH) with
+    `details.violations`; InferenceFailure; ConstraintFailure for an answer of the model that is no plan.
+    """
+    authored = None if run.request.plan is None else run.request.plan.steps
+    made = await _made(run, static) if authored is None else Planned(tuple(authored), "authored", "")
+    known = made.steps if isinstance(made, Planned) else (made.code,)
+    settled = await run.establish(partial(_settled, run, made), *known, key=PLAN, instant=False)
+    if isinstance(settled, Refused):
+        raise settled.failure()
+    assert isinstance(settled, Planned)  # noqa: S101 - what a plan can come to
+    run.plan, run.planned_at = settled, run.now
+    run.draft(Produced(None, plan=as_planned(run)))
+    run.emit(_told(settled.steps, settled.planner_id))
+
+
+def held_against(steps: Sequence[PlanStep], policy: Policy) -> OrchestrationFailure | None:
+    """Why such a plan cannot run, with `details.violations`; None for one that can. It may take a while."""
+    return objection(steps, policy) or _unkeepable(_contracts(steps))
+
+
+async def _made(run: Run, static: Sequence[PlanStep] | None) -> Planned | Refused:
+    """The configured plan, or a model's; what was held against the last that a model made where none would do."""
+    found = await run.establish(partial(_found, run.request, static))
+    if isinstance(found, Planned):
+        return found
+    assert isinstance(found, Plannable)  # noqa: S101 - what there is to plan with
+    policy = _policy(run, [tool["name"] for tool in found.tools])
+    types = {
+        name: STEP_TYPES[name] for name in ROWS if name in policy.allowed and (name != StepType.TOOL or found.tools)
+    }
+    if not types:
+        return Refused.by(refused([("policy.allowed_step_types", "leave nothing that could be planned")]))
+    asking = _asking(run.request.messages)
+    told = PlanGenerationInput(
+        request=asking.text,
+        history=_beside(asking, run.request.messages),
+        tools=tuple(PlannableTool.model_validate(tool) for tool in found.tools),
+        step_types=types,
+        max_steps=policy.max_steps,
+        require_linear=policy.require_linear,
+    )
+    try:
+        made = await run.ask(
+            Prompted(PromptId.PLAN_GENERATION_USER, told, PlanGenerationOutput, partial(_check, policy))
+        )
+    except OrchestrationFailure as refusal:
+        if refusal.code not in _REFUSALS:
+            raise
+        return Refused.by(refusal)
+    return Planned(made.steps, "model", made.rationale)
+
+
+async def _found(request: SystemRequest, static: Sequence[PlanStep] | None, world: World) -> Outcome:
+    if static is not None:
+        return Planned(tuple(static), "static", "")
+    tools = world.registry.definitions(_offered(request, world))
+    return Plannable(
+        tuple(
+            {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)} for tool in tools
+        )
+    )
+
+
+async def _settled(run: Run, made: Planned | Refused, world: World) -> Outcome:
+    if isinstance(made, Refused):
+        return made
+    against = objection(made.steps, _policy(run, _offered(run.request, world)))
+    if against is None:
+        look = partial(_unkeepable, contracts := _contracts(made.steps))
+        against = await world.workers.run(look) if _size(contracts) > LARGE_CHARACTERS else look()
+    return made if against is None else Refused.by(against)
+
+
+def _check(policy: Policy, made: PlanGenerationOutput) -> None:
+    """Raises: OrchestrationFailure. What takes long to look at is looked at where nobody waits for it."""
+    against = objection(made.steps, policy)
+    if against is None and _size(contracts := _contracts(made.steps)) <= LARGE_CHARACTERS:
+        against = _unkeepable(contracts)
+    if against is not None:
+        raise against
+
+
+def _policy(run: Run, tools: Iterable[str]) -> Policy:
+    asked = None if run.request.plan is None else run.request.plan.policy
+    return Policy.of(asked, run.bounds, frozenset(tools))
+
+
+def _offered(request: SystemRequest, world: World) -> list[str]:
+    return [name for name in world.registry.names() if request.tools is None or name in request.tools]
+
+
+def _asking(messages: Sequence[Message]) -> Message:
+    """The last message of a user; where there is none, the last."""
+    return next((message for message in reversed(messages) if message.role == "user"), messages[-1])
+
+
+def _beside(asking: Message, messages: Sequence[Message]) -> tuple[EarlierMessage, ...]:
+    others = (message for message in messages if message is not asking)
+    return tuple(EarlierMessage(role=other.role, text=other.text) for other in others if other.text)
+
+
+def _contracts(steps: Sequence[PlanStep]) -> dict[int, OutputContract]:
+    """What answers have to keep, by step and as far as it is known before; of a plan without objections."""
+    works = (None if step.input is None else received(step, {}, "") for step in steps)
+    contracts = (contract(step, work) for step, work in zip(steps, works, strict=True))
+    return {index: kept for index, kept in enumerate(contracts) if kept is not None}
+
+
+def _size(contracts: Mapping[int, OutputContract]) -> int:
+    """Bytes of all schemas."""
+    return sum(len(orjson.dumps(kept.schema_)) for kept in contracts.values() if kept.schema_ is not None)
+
+
+def _unkeepable(contracts: Mapping[int, OutputContract]) -> OrchestrationFailure | None:
+    """What is held against the schemas and rules of the steps."""
+    if _size(contracts) > MOST_SCHEMA_BYTES:
+        return refused([("steps", f"must have schemas of at most {MOST_SCHEMA_BYTES} bytes together")])
+    found = []
+    for index, kept in contracts.items():
+        try:
+            Contract(kept)
+        except ConfigurationFailure as failure:
+            found.append((f"steps.{index}.schema", failure.message))
+        except RequestFailure as failure:
+            found.append((f"steps.{index}.rules", failure.message.removeprefix("output.")))
+    return refused(found) if found else None
+
+
+def _told(steps: Sequence[PlanStep], planner_id: str) -> PlanCreated:
+    before = predecessors(steps)
+    return PlanCreated(
+        planner_id,
+        tuple(
+            {"name": step.name, "type": step.type, "depends_on": [steps[each].name for each in before[index]]}
+            for index, step in enumerate(steps)
+        ),
+    )
