@@ -42,6 +42,7 @@ from app.domain.events import (
 from app.domain.failures import Cancellation, Code, Failure
 from app.domain.lifecycle import Lifecycle, State
 from app.domain.produced import Produced
+from app.orchestration.budget import budget_of
 from app.orchestration.leaf import Leaf, Question, Race, TimeLimit
 from app.orchestration.record import Recollection, diverged
 from app.orchestration.settling import Dropped, Settled, Suspended, as_value, has_diverged, results
@@ -66,7 +67,7 @@ class Execution:
     ) -> None:
         self.header = header
         self.lifecycle = Lifecycle(header.mode)
-        self.tally = Tally()
+        self.tally = Tally(budget_of(header.bounds, record))
         self.questions: list[Question] = []
         self.prepared: Prepared | None = None
         self.prepared_at = 0.0
@@ -314,10 +315,8 @@ class Execution:
     def _remembered(self, leaf: Leaf, row: Row) -> Row:
         self._same(row, leaf.fingerprint)
         self._recollection.from_last_start(leaf.key)
-        events = [leaf.start] if leaf.start else []
-        self._hold(
-            leaf.key, self._recollection.unmatched(leaf.key, [*events, *leaf.end(row.outcome)]), leaf.correlation
-        )
+        events = [*([leaf.start] if leaf.start else ()), *leaf.end(row.outcome)]
+        self._hold(leaf.key, self._recollection.unmatched(leaf.key, events), leaf.correlation)
         leaf.count(row)
         if isinstance(row.outcome, CutOff):
             raise Dropped

@@ -15,10 +15,10 @@ from app.domain.failures import Code, Failure
 from app.domain.lifecycle import Mode
 from app.domain.produced import Produced
 from app.domain.tools import SideEffects
-from app.orchestration.admission import Admission, ConfiguredLimits, keepable
+from app.orchestration.admission import Admission, ConfiguredLimits, affordable, keepable
 from app.orchestration.execution import Execution
 from app.orchestration.pipeline.auth_resolve import auth_resolve
-from app.orchestration.pipeline.prepare import Stages, prepare
+from app.orchestration.pipeline.prepare import Stages, offerable, prepare
 from app.orchestration.run import Run
 from app.orchestration.story import Story, live
 from app.orchestration.world import World
@@ -139,9 +139,7 @@ class Facade:
         """
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
-        bounds = self._admission.admit(request)
-        if request.mode is not Mode.CHAT:
-            await self._make_ready(request)
+        bounds = await self._admit(request)
         header = self._header(request, principal, bounds, trace_id=trace_id, parent_span_id=parent_span_id)
         self._world.journal.open(header)
         execution = Execution(header, world=self._world, journal=self._world.journal)
@@ -188,6 +186,16 @@ class Facade:
     def new_id(self) -> str:
         """A UUIDv7, for whatever has no id yet."""
         return self._world.entropy.uuid7()
+
+    async def _admit(self, request: SystemRequest) -> Bounds:
+        """The limits in force. Raises: Failure for what is refused before there is an execution."""
+        bounds = self._admission.admit(request)
+        if request.mode is not Mode.CHAT:
+            await self._make_ready(request)
+        if bounds.tokens is not None or bounds.cost is not None:
+            tools = self._world.registry.definitions(offerable(request, self._world.registry))
+            affordable(request, bounds, self._world, tools)
+        return bounds
 
     async def _make_ready(self, request: SystemRequest) -> None:
         """Raises: Failure for an output contract that cannot be kept. What it takes to know is remembered."""
