@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, JsonValue
 from app.capabilities.contracts import is_large
 from app.capabilities.failover import BreakerState
 from app.domain.access import Principal
-from app.domain.boundary import SystemRequest, SystemResponse
+from app.domain.boundary import Quote, SystemRequest, SystemResponse
 from app.domain.effects import Bounds, Header, Outcome
 from app.domain.failures import Code, Failure
 from app.domain.lifecycle import Mode
@@ -19,6 +19,7 @@ from app.orchestration.admission import Admission, ConfiguredLimits, affordable,
 from app.orchestration.execution import Execution
 from app.orchestration.pipeline.auth_resolve import auth_resolve
 from app.orchestration.pipeline.prepare import Stages, offerable, prepare
+from app.orchestration.quoting import quote
 from app.orchestration.run import Run
 from app.orchestration.story import Story, live
 from app.orchestration.world import World
@@ -151,6 +152,18 @@ class Facade:
             raise
         self._running[header.execution_id] = running
         return running
+
+    async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
+        """The most that the request can come to. Raises: Failure for what `execute` would refuse before it starts."""
+        auth_resolve(principal)
+        bounds = await self._admit(request)
+        return quote(
+            request,
+            bounds,
+            catalogue=self._world.catalogue,
+            registry=self._world.registry,
+            currency=self._currency,
+        )
 
     def cancel_all(self) -> None:
         """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
