@@ -148,7 +148,11 @@ class Trial:
             reply = usable(handed_in(reply, self._candidate.way), self._asked.conversation, self._key)
         except EngineFault as fault:
             return fault
-        return reply if reply.usage.total_tokens else replace(reply, usage=self._estimate(reply.text))
+        return replace(reply, usage=self._estimate(self._written(reply))) if reply.usage == NO_USAGE else reply
+
+    def _written(self, reply: Reply) -> int:
+        counter = self._execution.world.counter
+        return counter.messages([reply.message(self._candidate.provider)]) + counter.text(reply.reasoning)
 
     def _failed(self, fault: EngineFault, retries_spent: int) -> AttemptFailed:
         wait = self._execution.world.health.grant(
@@ -173,13 +177,13 @@ class Trial:
         return (self._execution.world.clock.monotonic() - self._began_at) * 1000
 
     def _used_so_far(self) -> TokenUsage:
-        return self._used or self._estimate("".join(self._text))
+        return self._used or self._estimate(self._execution.world.counter.text("".join(self._text)))
 
-    def _estimate(self, text: str) -> TokenUsage:
-        """What was used, with that as the answer; no more than the context window holds."""
-        counter, window = self._execution.world.counter, self._profile.context_window
-        read = min(window, tokens_of(self._sent, counter))
-        written = min(window - read, counter.text(text))
+    def _estimate(self, written: int) -> TokenUsage:
+        """What was used, with so many tokens written; no more than the context window holds."""
+        window = self._profile.context_window
+        read = min(window, tokens_of(self._sent, self._execution.world.counter))
+        written = min(written, window - read)
         return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written, estimated=True)
 
     @property
