@@ -147,12 +147,14 @@ def _world(
     settings: Settings, clock: Clock, engines: Mapping[str, Engine], registry: ToolRegistry, bus: EventBus
 ) -> World:
     entropy = SystemEntropy(clock)
+    routes = settings.routes.items()
+    moving = [name for name, route in routes if route.on_content_failure == "next"]
     return World(
         journal=MemoryJournal(clock, bus, keep_ended=REMEMBERED_IDS),
         clock=clock,
         entropy=entropy,
         watchers=bus,
-        catalogue=Catalogue(engines, settings.routes),
+        catalogue=Catalogue(engines, {name: route.engines for name, route in routes}, moving=moving),
         registry=registry,
         tools=ToolExecutor(registry, clock, entropy, settings.limits.tool_result_bytes),
         health=ProviderHealth(_policy(settings), clock, list(engines)),

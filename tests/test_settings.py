@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.domain.failures import Code, ConfigurationFailure
-from app.settings import EngineSettings, ModelUrl, Secret, Settings, load_settings
+from app.settings import EngineSettings, ModelUrl, RouteSettings, Secret, Settings, load_settings
 
 ENGINE = '[engines.primary]\nmodel = "openai://gpt-4o-mini"\n'
 CANARY = "sk-canary-7d1f"
@@ -85,7 +85,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
                 "capabilities": {},
             }
         },
-        "routes": {"default": ["rehearsal"]},
+        "routes": {"default": {"engines": ["rehearsal"], "on_content_failure": "stay"}},
     }
 
 
@@ -137,7 +137,7 @@ def test_every_key_of_the_contract_can_be_set_in_the_file() -> None:
     assert primary.options == ("top_k", "reasoning_effort")
     assert primary.price is not None
     assert (primary.price.input, primary.price.output) == (0.15, 1)
-    assert settings.routes == {"default": ("backup", "primary")}
+    assert settings.routes == {"default": RouteSettings(engines=("backup", "primary"))}
 
 
 class TestSources:
@@ -204,8 +204,27 @@ class TestVariables:
         assert (primary.model.model, primary.options) == ("123", ("top_k",))
         assert primary.price is not None
         assert (primary.price.input, primary.price.output) == (3, 2.5)
-        assert settings.routes == {"default": ("primary",), "fast": ("primary",)}
+        assert {name: route.engines for name, route in settings.routes.items()} == {
+            "default": ("primary",),
+            "fast": ("primary",),
+        }
         assert settings.limits.messages == 5
+
+    def test_a_route_of_engines_alone_is_a_table_that_a_variable_finishes(self) -> None:
+        here = ENGINE + '[routes]\ndefault = ["primary"]'
+        settings = load(here, PORTICO__ROUTES__DEFAULT__ON_CONTENT_FAILURE="next")
+        assert settings.routes == {"default": RouteSettings(engines=("primary",), on_content_failure="next")}
+        settings = load(
+            ENGINE,
+            PORTICO__ROUTES__FAST='["primary"]',
+            PORTICO__ROUTES__FAST__ON_CONTENT_FAILURE="next",
+            PORTICO__ROUTES__SLOW='{"engines": ["primary"]}',
+        )
+        assert {name: route.on_content_failure for name, route in settings.routes.items()} == {
+            "default": "stay",
+            "fast": "next",
+            "slow": "stay",
+        }
 
     def test_an_engine_of_the_file_is_found_whatever_its_case_and_marks(self) -> None:
         settings = load(
@@ -307,10 +326,27 @@ class TestContradictions:
     @pytest.mark.parametrize(
         ("text", "told"),
         [
-            (ENGINE + '[routes]\ndefault = ["primry"]', "routes.default.0: must name an engine; did you mean primary?"),
-            (ENGINE + '[routes]\ndefault = ["primary", "primary"]', "routes.default: must not name an engine twice"),
-            (ENGINE + "[routes]\ndefault = []", "routes.default: must have at least 1 item"),
-            (ENGINE + '[routes]\ndefault = "primary"', "routes.default: must be a valid tuple"),
+            (
+                ENGINE + '[routes]\ndefault = ["primry"]',
+                "routes.default.engines.0: must name an engine; did you mean primary?",
+            ),
+            (
+                ENGINE + '[routes]\ndefault = ["primary", "primary"]',
+                "routes.default.engines: must not name an engine twice",
+            ),
+            (ENGINE + "[routes]\ndefault = []", "routes.default.engines: must name an engine"),
+            (ENGINE + '[routes]\ndefault = "primary"', "routes.default: must be a list of engines"),
+            (ENGINE + "[routes]\ndefault = 3", "routes.default: must be a list of engines"),
+            (ENGINE + "[routes]\ndefault = [3]", "routes.default.engines.0: must be a valid string"),
+            (ENGINE + '[routes.default]\non_content_failure = "next"', "routes.default.engines: Field required"),
+            (
+                ENGINE + '[routes]\ndefault = { engines = ["primary"], on_content_failure = "move" }',
+                "routes.default.on_content_failure: must be 'stay' or 'next'",
+            ),
+            (
+                ENGINE + '[routes]\nfast = { engines = ["primary"], on_content = "next" }',
+                "routes.fast.on_content is not known; did you mean routes.fast.on_content_failure?",
+            ),
             (ENGINE + '[routes]\nprimary = ["primary"]', "routes.primary: must not have the name of engines.primary"),
             ('[engines.default]\nmodel = "rehearsal://"', "routes.default: must not have the name of engines.default"),
             (ENGINE + '[routes]\n"a b" = ["primary"]', "routes.a b: must match pattern"),
@@ -355,7 +391,7 @@ class TestDefaultEngine:
         engine = settings.engines["openai"]
         assert engine.model == ModelUrl("openai", "gpt-4o-mini")
         assert engine.api_key.read() == CANARY
-        assert settings.routes == {"default": ("openai",)}
+        assert settings.routes["default"].engines == ("openai",)
         assert not settings.is_rehearsal
 
     @pytest.mark.parametrize(
@@ -381,7 +417,7 @@ class TestDefaultEngine:
 
     def test_configured_engines_are_all_there_is(self) -> None:
         settings = load('[engines.b]\nmodel = "rehearsal://"\n[engines.a]\nmodel = "rehearsal://"', OPENAI_API_KEY="x")
-        assert settings.routes == {"default": ("b", "a")}
+        assert settings.routes["default"].engines == ("b", "a")
         assert not settings.is_rehearsal
 
     @pytest.mark.parametrize("text", ['[server]\nhost = "0.0.0.0"', "[engines]"])

@@ -20,6 +20,7 @@ TraceId = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lowe
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Intent = Annotated[str, StringConstraints(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -51,6 +52,11 @@ class ExecutionHints(_Inbound):
         default_factory=dict, description="Engine options; only keys on the engine's allow-list pass."
     )
 
+    @property
+    def demands_call(self) -> bool:
+        """Whether the model must call a tool."""
+        return self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
+
 
 class OutputContract(_Inbound):
     """The form the answer must have."""
@@ -60,7 +66,7 @@ class OutputContract(_Inbound):
     repair_allowed: bool = Field(True, description="Whether broken JSON may be repaired.")
     strict_validation: bool = Field(False, description="Whether warnings fail too.")
     rules: list[RuleName | Rule] = Field(default_factory=list, description="Rules by name, or inline.")
-    semantic: bool | str = Field(False, description="Whether a judge reads the answer, or the intent it judges by.")
+    semantic: bool | Intent = Field(False, description="Whether a judge reads the answer, or the intent it judges by.")
 
 
 class ContextOptions(_Inbound):

@@ -141,7 +141,8 @@ class Reply:
     """A whole answer of a model, in no provider's dialect.
 
     `finish_reason` is stop, tool or length; `raw_finish` is the provider's own word where it is none of these. `kept`
-    is what only this provider can read and wants to be told again.
+    is what only this provider can read and wants to be told again. `withheld` names, by dotted name, what the call held
+    and the request did not, since the provider or its model would have refused it.
     """
 
     text: str
@@ -152,6 +153,7 @@ class Reply:
     model: str
     reasoning: str = ""
     kept: tuple[dict[str, Any], ...] = ()
+    withheld: tuple[str, ...] = ()
 
     def message(self, provider: str) -> Message:
         """The answer of that provider as the next inference is told it."""

@@ -154,22 +154,27 @@ class ToolEnd:
 
 @dataclass(frozen=True, slots=True)
 class ConstraintRepaired:
-    """An answer was repaired, or respelled, to keep its form; each repair has `action`, `path` and `times`."""
+    """An answer was repaired, or respelled, to keep its form; each repair has `action`, `path` and `times`.
+
+    `replica` is absent where there are none.
+    """
 
     type: ClassVar[str] = "constraint.repaired"
     attempt: int
     repairs: tuple[Any, ...]
+    replica: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationEnd:
-    """An answer was judged; what was said never stands in the errors."""
+    """An answer was judged. Rules never quote what was said, a judge may. `replica` is absent where there are none."""
 
     type: ClassVar[str] = "validation.end"
     attempt: int
     valid: bool
     errors: tuple[Any, ...]
     warnings: tuple[Any, ...]
+    replica: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

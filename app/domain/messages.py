@@ -72,6 +72,11 @@ class Message(_Value):
             return self.content
         return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
 
+    @property
+    def images(self) -> list[ImagePart]:
+        """The images among its parts, in order."""
+        return [] if isinstance(self.content, str) else [part for part in self.content if isinstance(part, ImagePart)]
+
 
 class ModelMessage(Message):
     """An answer of a model with what only the provider that gave it can read, such as signed thoughts.

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from app.capabilities.contracts import Contract
 from app.capabilities.forming import sent, way_of
-from app.capabilities.inference import Catalogue
+from app.capabilities.inference import Catalogue, models_asked
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.boundary import NamedTool, OutputContract, RedundancyOptions, SystemRequest
 from app.domain.effects import Bounds, EngineCall
@@ -65,7 +65,7 @@ class Admission:
         Raises: RequestFailure (REQUEST_INVALID) naming every field at fault; ToolFailure (TOOL_NOT_FOUND).
         """
         faults = [*_of_later_versions(request), *self._above_caps(request), *self._redundancy(request)]
-        faults += [*self._options(request), *self._unpriced(request)]
+        faults += [*_without_form(request), *self._options(request), *self._unpriced(request)]
         if faults:
             raise _invalid(faults)
         self._known_tools(request)
@@ -125,9 +125,8 @@ class Admission:
 
     def _asked(self, request: SystemRequest) -> Sequence[Engine]:
         """The engines that may be asked, without those of unknown names."""
-        replicas = request.redundancy.models if request.redundancy else None
-        known = [model for model in replicas or () if self._catalogue.knows(model)]
-        models: Sequence[str | None] = known or (request.model,)
+        known = [model for model in models_asked(request) if model is None or self._catalogue.knows(model)]
+        models = known or (request.model,)
         return tuple(dict.fromkeys(engine for model in models for engine in self._catalogue.resolve(model)))
 
     def _known_tools(self, request: SystemRequest) -> None:
@@ -148,10 +147,6 @@ def _of_later_versions(request: SystemRequest) -> Iterator[Fault]:
     if request.mode not in _MODES:
         yield "mode", f"{request.mode} {_NOT_YET}"
     asked = request.model_fields_set
-    if request.mode is Mode.CHAT and "output" in asked and request.output != OutputContract():
-        yield "output", f"in mode chat {_NOT_YET}"
-    if request.output.semantic:
-        yield "output.semantic", _NOT_YET
     if request.on_disconnect == "continue":
         yield "on_disconnect", f"continue {_NOT_YET}"
     for field in sorted(_LATER_FIELDS & asked):
@@ -159,12 +154,27 @@ def _of_later_versions(request: SystemRequest) -> Iterator[Fault]:
             yield field, _NOT_YET
 
 
+def _without_form(request: SystemRequest) -> Iterator[Fault]:
+    """What mode chat, whose answer is a text without a form, cannot keep."""
+    output = request.output
+    if request.mode is not Mode.CHAT:
+        return
+    for field, value in (("schema", output.schema_), ("grammar", output.grammar)):
+        if value is not None:
+            yield f"output.{field}", "is kept in mode structured, not in mode chat"
+    if not output.repair_allowed:
+        yield "output.repair_allowed", "is of no use in mode chat"
+    for index, rule in enumerate(output.rules):
+        if not isinstance(rule, str) and rule.path is not None:
+            yield f"output.rules.{index}.path", "needs a value, which mode structured has, not mode chat"
+
+
 def keepable(request: SystemRequest) -> None:
     """Raises: ConfigurationFailure, RequestFailure, for a contract that no answer could be held to."""
     output = request.output
     if request.mode is Mode.REDUNDANT and output.schema_ is None:
         raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output.schema: redundant needs a schema")
-    if output.schema_ is None and output.grammar is None:
+    if request.mode is not Mode.CHAT and output.schema_ is None and output.grammar is None:
         raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output: structured needs a schema or a grammar")
     Contract(output)
 

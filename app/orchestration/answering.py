@@ -8,6 +8,7 @@ from app.domain.boundary import (
     ResponseMetadata,
     Suspension,
     SystemError,
+    SystemRequest,
     SystemResponse,
 )
 from app.domain.events import (
@@ -96,11 +97,17 @@ def _metadata(execution: Execution, state: State) -> ResponseMetadata:
     if answered is not None:
         reply, candidate = answered
         metadata.finish_reason = reply.raw_finish or reply.finish_reason
-        metadata.left_out = list(candidate.withheld)
+        metadata.left_out = sorted(name for name in (*candidate.withheld, *reply.withheld) if _is_asked(request, name))
         metadata.kept_by = candidate.way
     if state is State.CANCELLED:
         metadata.finish_reason = "cancelled"
     return metadata
+
+
+def _is_asked(request: SystemRequest, name: str) -> bool:
+    """Whether the request holds what a provider was not given: a hint may be the pattern's own."""
+    kind, _, rest = name.partition(".")
+    return kind != "hints" or getattr(request.hints, rest.partition(".")[0]) is not None
 
 
 def _suspensions(execution: Execution) -> list[Suspension]:

@@ -203,7 +203,7 @@ class Facade:
     async def _admit(self, request: SystemRequest) -> Bounds:
         """The limits in force. Raises: Failure for what is refused before there is an execution."""
         bounds = self._admission.admit(request)
-        if request.mode is not Mode.CHAT:
+        if request.mode is not Mode.CHAT or request.output.rules:
             await self._make_ready(request)
         if bounds.tokens is not None or bounds.cost is not None:
             tools = self._world.registry.definitions(offerable(request, self._world.registry))

@@ -155,7 +155,8 @@ class Inference:
         world, asked = self._execution.world, self._asked
         tools, self._definitions = world.registry.offer(asked.tools)
         tools_tokens = world.counter.tools(self._definitions)
-        engines = _in_order(world.catalogue.resolve(asked.model), asked.last_provider)
+        moving = asked.rejected and world.catalogue.moves_on(asked.model)
+        engines = _in_order(world.catalogue.resolve(asked.model), asked.last_provider, moving=moving)
         limit = max(room(engine) for engine in engines)
         parts = measure(asked.conversation, tools_tokens, world.counter)
         cut = cut_to_fit(
@@ -179,8 +180,12 @@ class Inference:
         )
 
 
-def _in_order(engines: Sequence[Engine], first: str) -> list[Engine]:
-    return sorted(engines, key=lambda engine: engine.profile.name != first)
+def _in_order(engines: Sequence[Engine], last: str, *, moving: bool) -> list[Engine]:
+    """The one that answered last comes first; when moving it comes last, behind all others, which follow it."""
+    if not moving:
+        return sorted(engines, key=lambda engine: engine.profile.name != last)
+    after = next((place + 1 for place, engine in enumerate(engines) if engine.profile.name == last), 0)
+    return [*engines[after:], *engines[:after]]
 
 
 def _aborted(

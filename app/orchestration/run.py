@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 from pydantic import JsonValue
 
 from app.capabilities.prompting.ask import Output, Prompted
-from app.domain.boundary import ExecutionHints, NamedTool, RedundancyOptions, SuspensionKind, SystemRequest
+from app.domain.boundary import ExecutionHints, RedundancyOptions, SuspensionKind, SystemRequest
 from app.domain.effects import PREPARE, Answered, Bounds, Form, Offered, Outcome, Planned, Prepared, Reply, digest
 from app.domain.events import Event
 from app.domain.failures import Failure
@@ -64,6 +64,7 @@ class Run:
         self._turn_starts = 0
         self._last_reply: Reply | None = None
         self._last_provider = ""
+        self._rejected = False
         self._slots: Sequence[CallSlot] = ()
         self._anchor = anchor
         self._offered = Offered((), ())
@@ -100,7 +101,9 @@ class Run:
             model=self.model,
             replica=self.replica,
             aside=self._aside,
+            rejected=self._rejected,
         )
+        self._rejected = False
         inferred = await Inference(self._execution, key, asked).run()
         self._last_reply = inferred.reply
         self._anchor = inferred.attempt_key
@@ -138,7 +141,8 @@ class Run:
         """
         door = Run(self._execution, now=self.now, anchor=self._anchor, prefix=f"{self._take()}/0/")
         self._execution.tally.unheard += (door._prefix,)
-        door.context, door.model, door.hints, door._aside = self.context, self.model, _GREEDY, True
+        door.context, door.replica = self.context, self.replica
+        door.model, door.hints, door._aside = self.model, _GREEDY, True
         added, left = question.messages, self.bounds.attempts
         while True:
             reply = await door.infer(added, question.form)
@@ -148,7 +152,12 @@ class Run:
             except Failure as unfit:
                 if not left:
                     raise
+                door.reject()
                 added = question.told(unfit)
+
+    def reject(self) -> None:
+        """The last answer will not do, so the next is asked of another provider where the route says so."""
+        self._rejected = True
 
     def enter(self, state: State, reason: str) -> None:
         """Moves the lifecycle, where this is the outermost pattern; one that another called does not."""
@@ -257,8 +266,7 @@ class Run:
     def _hints(self, *, first: bool) -> ExecutionHints:
         """The request's hints; a call that was demanded is demanded of the first answer only, or no text would come."""
         hints = self.hints
-        demanded = hints.tool_choice == "required" or isinstance(hints.tool_choice, NamedTool)
-        return hints.model_copy(update={"tool_choice": None}) if demanded and not first else hints
+        return hints.model_copy(update={"tool_choice": None}) if hints.demands_call and not first else hints
 
 
 async def _begin(branch: Callable[[Run], Awaitable[T]], door: Run, earlier: Sequence[Run]) -> T:

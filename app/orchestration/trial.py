@@ -40,7 +40,8 @@ class Asked:
     begins. `fingerprint` covers what was added since the branch's last inference, the hints, and the `form` that the
     answer must have. `tools` are the names of those that may be offered, `model` is the route or engine that is asked,
     and `replica` the number of who asks where several do. An answer that is asked for `aside` is no part of the
-    response, so nobody watches it. `context` is what is told with it.
+    response, so nobody watches it. After an answer that was `rejected` its provider need not be the first to be asked.
+    `context` is what is told with it.
     """
 
     conversation: list[Message]
@@ -54,6 +55,7 @@ class Asked:
     model: str | None = None
     replica: int | None = None
     aside: bool = False
+    rejected: bool = False
 
     def call(self, tools: Sequence[ToolDefinition]) -> EngineCall:
         """What is asked, with these tools."""

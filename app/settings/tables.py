@@ -156,6 +156,27 @@ def _rehearsal() -> dict[str, EngineSettings]:
     return {"rehearsal": EngineSettings(model=ModelUrl.parse("rehearsal://"))}
 
 
+class RouteSettings(_Table):
+    """Engines in the order of failover, which may stand alone for the table.
+
+    `on_content_failure` says who is asked again after an answer that was refused: who gave it, or the next.
+    """
+
+    engines: Annotated[tuple[str, ...], Field(strict=False)]
+    on_content_failure: Literal["stay", "next"] = "stay"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_full(cls, given: object) -> object:
+        match given:
+            case list() | tuple():
+                return {"engines": given}
+            case dict() | RouteSettings():
+                return given
+            case _:
+                raise ValueError("must be a list of engines, or a table that has one")
+
+
 class Settings(_Table):
     """Everything that is configured. There is always an engine, and always a route `default`.
 
@@ -168,9 +189,7 @@ class Settings(_Table):
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     engines: Mapping[Name, EngineSettings] = Field(default_factory=_rehearsal)
-    routes: Mapping[Name, Annotated[tuple[str, ...], Field(min_length=1, strict=False)]] = Field(
-        default_factory=dict, validate_default=True
-    )
+    routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
 
     @property
     def is_rehearsal(self) -> bool:
@@ -179,10 +198,8 @@ class Settings(_Table):
 
     @field_validator("routes")
     @classmethod
-    def _have_a_default(
-        cls, routes: Mapping[str, tuple[str, ...]], info: ValidationInfo
-    ) -> Mapping[str, tuple[str, ...]]:
-        return {DEFAULT_ROUTE: tuple(info.data.get("engines", ())), **routes}
+    def _have_a_default(cls, routes: Mapping[str, RouteSettings], info: ValidationInfo) -> Mapping[str, RouteSettings]:
+        return {DEFAULT_ROUTE: RouteSettings(engines=tuple(info.data.get("engines", ()))), **routes}
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -227,15 +244,18 @@ def _of_engines(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _of_routes(settings: Settings) -> Iterator[tuple[str, str]]:
-    for name, engines in settings.routes.items():
+    for name, route in settings.routes.items():
         here = f"routes.{name}"
         if name in settings.engines:
             yield here, f"must not have the name of engines.{name}; a route {DEFAULT_ROUTE} always exists"
-        if len(set(engines)) < len(engines):
-            yield here, "must not name an engine twice"
-        for position, engine in enumerate(engines):
+        if not route.engines:
+            yield f"{here}.engines", "must name an engine"
+        if len(set(route.engines)) < len(route.engines):
+            yield f"{here}.engines", "must not name an engine twice"
+        for position, engine in enumerate(route.engines):
             if engine not in settings.engines:
-                yield f"{here}.{position}", f"must name an engine; did you mean {nearest(engine, settings.engines)}?"
+                meant = nearest(engine, settings.engines)
+                yield f"{here}.engines.{position}", f"must name an engine; did you mean {meant}?"
 
 
 _CONTRADICTIONS = (_of_the_listener, _of_engines, _of_routes)

@@ -150,6 +150,46 @@ async def test_a_structured_answer_comes_to_one_transition_less_since_who_exhaus
     assert (came_to.tool_calls, came_to.tokens) == (most.tool_calls, most.tokens)
 
 
+FITTING = '{"city": "Ulm", "size": 1}'
+REFUSED = '{"valid": false, "score": 0, "issues": ["no"]}'
+
+
+def judged_by(attempts: int, answer: str) -> list[str]:
+    """What is said where every judge is understood only at the last attempt, and then refuses."""
+    every = [answer, *["unreadable"] * (attempts - 1), REFUSED]
+    return (every * attempts)[:-1]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("attempts", [1, 2, 3])
+async def test_answers_that_are_judged_can_come_to_exactly_their_quote(
+    clock: VirtualClock, size: tuple[int, int], attempts: int
+) -> None:
+    rounds = [calls(number, 2) for number in range(2)]
+    chat = ask("Hi", output={"semantic": True})
+    structured = ask("Hi", mode=Mode.STRUCTURED, output={"schema": SCHEMA, "semantic": True})
+    for request, says in ((chat, [*rounds, *judged_by(attempts, "Hi")]), (structured, judged_by(attempts, FITTING))):
+        here = stubborn(clock, size, says, attempts=attempts, tool_rounds=2, calls_per_reply=2)
+        _, _, came_to = await spent(clock, here, request)
+        most = quoted(here, request)
+        assert (came_to.inferences, came_to.transitions) == (most.inferences, most.transitions)
+        assert (came_to.tool_calls, came_to.tokens) == (most.tool_calls, most.tokens)
+
+
+async def test_an_answer_put_together_from_fields_is_quoted_with_its_judge(clock: VirtualClock) -> None:
+    redundancy = {"n": 3, "voting": "field_majority", "models": ["e0", "e0", "e0"]}
+    output = {"schema": SCHEMA, "semantic": True}
+    plain, fields = (
+        quoted(
+            stubborn(clock, (2, 0), [], attempts=2),
+            ask("Hi", mode=Mode.REDUNDANT, output=output, redundancy={**redundancy, "voting": voting}),
+        )
+        for voting in ("majority", "field_majority")
+    )
+    assert plain.inferences == 3 * (1 + 2)
+    assert fields.inferences == plain.inferences + 2 * 2
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("n", [1, 2, 5])
 async def test_replicas_can_come_to_exactly_their_quote(clock: VirtualClock, size: tuple[int, int], n: int) -> None:

@@ -55,6 +55,7 @@ REPLY = Reply(
     usage=USAGE,
     model="gpt-4o-mini",
     reasoning="hm",
+    withheld=("hints.seed",),
 )
 
 OUTCOMES: Sequence[Any] = (

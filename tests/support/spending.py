@@ -63,7 +63,7 @@ class Spender:
         await self._clock.sleep(self._dice.random() * self._manner.slow)
         if self._dice.random() < self._manner.fails:
             raise EngineFault(self._dice.choice(FAULTS), "thrown", self._dice.choice([None, 0.0, 1.0]))
-        text, calls = self._answer()
+        text, calls = self._judgement() if "You judge whether" in call.messages[0].text else self._answer()
         return Reply(text, calls, "tool" if calls else "stop", "", usage if reported else NO_USAGE, self.profile.model)
 
     async def reach(self) -> str:
@@ -80,6 +80,11 @@ class Spender:
             read = self._dice.randint(0, window)
             written = window - read if whole else self._dice.randint(0, window - read)
         return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
+
+    def _judgement(self) -> tuple[str, tuple[ToolCall, ...]]:
+        if self._dice.random() < self._manner.fits:
+            return json.dumps({"valid": self._dice.random() < 0.4, "score": 0.5}), ()
+        return "who knows", ()
 
     def _answer(self) -> tuple[str, tuple[ToolCall, ...]]:
         if self._dice.random() < self._manner.calls:
@@ -150,8 +155,9 @@ def asking(dice: Random, engines: Sequence[Spender]) -> SystemRequest:
     names = ["default", *(engine.profile.name for engine in engines)]
     mode = dice.choice([Mode.CHAT, Mode.STRUCTURED, Mode.REDUNDANT])
     fields: dict[str, Any] = {"mode": mode, "model": dice.choice([None, *names])}
+    fields["output"] = {"semantic": dice.random() < 0.3, "rules": dice.choice([[], ["not_empty"]])}
     if mode is not Mode.CHAT:
-        fields["output"] = {"schema": SCHEMA}
+        fields["output"]["schema"] = SCHEMA
     if dice.random() < 0.6:
         fields["tools"] = dice.sample(TOOLS, dice.randrange(len(TOOLS) + 1))
     if mode is Mode.REDUNDANT:

@@ -111,9 +111,14 @@ class Stage:
 
 
 def stage(
-    clock: Clock, *engines: Engine, tools: Sequence[Tool] = (), policy: FailoverPolicy = POLICY, **bounds: Any
+    clock: Clock,
+    *engines: Engine,
+    tools: Sequence[Tool] = (),
+    policy: FailoverPolicy = POLICY,
+    moving: bool = False,
+    **bounds: Any,
 ) -> Stage:
-    """A stage with these engines as the default route, in that order."""
+    """A stage with these engines as the default route, in that order, which moves on after what was refused."""
     log = Log()
     bus = EventBus([log], capacity=10_000, on_fault=unexpected, on_drop=lambda: None)
     journal = MemoryJournal(clock, bus, keep_ended=100)
@@ -125,7 +130,9 @@ def stage(
         clock=clock,
         entropy=entropy,
         watchers=bus,
-        catalogue=Catalogue(dict(zip(names, engines, strict=True)), {"default": names}),
+        catalogue=Catalogue(
+            dict(zip(names, engines, strict=True)), {"default": names}, moving=["default"] if moving else ()
+        ),
         registry=registry,
         tools=ToolExecutor(registry, clock, entropy, 262_144),
         health=ProviderHealth(policy, clock, names),

@@ -27,10 +27,14 @@ NAME_CHARACTERS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A request in a dialect: `path` stands behind the base URL, `body` becomes JSON."""
+    """A request in a dialect: `path` stands behind the base URL, `body` becomes JSON.
+
+    `withheld` names what the call held and the request does not, by dotted name.
+    """
 
     path: str
     body: dict[str, Any]
+    withheld: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,7 @@ class Dialect(Protocol):
         ...
 
     def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> Encoded:
-        """The request. Only options that the profile lists are sent."""
+        """The request. Only options that the profile lists are sent; what is not is named beside it."""
         ...
 
     def decode(self, body: bytes) -> Delta:

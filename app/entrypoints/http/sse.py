@@ -26,12 +26,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.domain.events import (
     FIELDS,
+    ConstraintRepaired,
     CorrelationContext,
     Event,
     InferenceDelta,
     InferenceStart,
     Live,
     Recorded,
+    ValidationEnd,
     timestamp,
 )
 from app.entrypoints.http.correlation import Correlation
@@ -185,7 +187,7 @@ class Frames:
 
 
 def _fields(event: Event | InferenceDelta) -> bytes:
-    """The event's own fields as the rest of an object; what a delta, or a start without a replica, lacks is absent."""
+    """The event's own fields as the rest of an object; what a delta lacks is absent, and so is a replica."""
     if isinstance(event, InferenceDelta):
         if event.text is not None:
             told = {"segment": event.segment, "offset": event.offset, "text": event.text}
@@ -194,8 +196,8 @@ def _fields(event: Event | InferenceDelta) -> bytes:
         else:
             told = {"segment": event.segment, "offset": event.offset, "value": event.value}
         return orjson.dumps(told)[1:]
-    if isinstance(event, InferenceStart) and event.replica is None:
-        return orjson.dumps({name: getattr(event, name) for name in FIELDS[InferenceStart] if name != "replica"})[1:]
+    if isinstance(event, InferenceStart | ConstraintRepaired | ValidationEnd) and event.replica is None:
+        return orjson.dumps({name: getattr(event, name) for name in FIELDS[type(event)] if name != "replica"})[1:]
     return orjson.dumps(event, default=_value)[1:]
 
 
