@@ -218,17 +218,6 @@ class Cost(_Outbound):
     currency: str = Field(description="ISO 4217.")
 
 
-class Quote(_Outbound):
-    """The most that a request can come to; what the state machines and the limits guarantee, not an estimate."""
-
-    inferences: int = Field(ge=0, description="Attempts on providers.")
-    tool_calls: int = Field(ge=0, description="Attempts at tool calls.")
-    transitions: int = Field(ge=0, description="State changes of its lifecycle and of the fallback machines.")
-    tokens: int = Field(ge=0, description="Tokens over all attempts, by the engines' context windows.")
-    seconds: float = Field(ge=0, description="Seconds of running time.")
-    cost: Cost | None = Field(None, description="Cost; null when an engine that may be asked has no price.")
-
-
 class SystemError(_Outbound):
     """A failure as clients see it; `code` is for programs, `message` for people."""
 

@@ -9,11 +9,12 @@ from pydantic import BaseModel, Field, JsonValue
 from app.capabilities.contracts import is_large
 from app.capabilities.failover import BreakerState
 from app.domain.access import Principal
-from app.domain.boundary import Quote, SystemRequest, SystemResponse
+from app.domain.boundary import SystemRequest, SystemResponse
 from app.domain.effects import Bounds, Header, Outcome
 from app.domain.failures import Code, Failure
 from app.domain.lifecycle import Mode
 from app.domain.produced import Produced
+from app.domain.quote import Quote
 from app.domain.tools import SideEffects
 from app.orchestration.admission import Admission, ConfiguredLimits, affordable, keepable
 from app.orchestration.execution import Execution

@@ -19,9 +19,10 @@ from math import inf, isfinite
 from app.capabilities.inference import Catalogue
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain import fallback, lifecycle
-from app.domain.boundary import Cost, Quote, RedundancyOptions, SystemRequest
+from app.domain.boundary import Cost, RedundancyOptions, SystemRequest
 from app.domain.effects import Bounds
 from app.domain.lifecycle import Mode, State
+from app.domain.quote import Quote
 from app.orchestration.pipeline.prepare import offerable
 from app.ports import EngineProfile
 

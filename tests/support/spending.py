@@ -8,12 +8,13 @@ from typing import Any
 
 from app.capabilities.context import tokens_of
 from app.capabilities.tokens import EstimatingCounter
-from app.domain.boundary import Quote, SystemRequest, SystemResponse, TokenUsage
+from app.domain.boundary import SystemRequest, SystemResponse, TokenUsage
 from app.domain.effects import NO_USAGE, EngineCall, Reason, Reply
 from app.domain.events import FallbackTransition, InferenceStart, LifecycleTransition
 from app.domain.failures import Code
 from app.domain.lifecycle import Mode
 from app.domain.messages import ToolCall
+from app.domain.quote import Quote
 from app.orchestration.quoting import quote
 from app.ports import Clock, EngineCapabilities, EngineFault, EngineProfile, Progress, Record
 from tests.support.chaos import TOOLS, Acts

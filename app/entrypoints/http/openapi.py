@@ -15,6 +15,7 @@ from app.bootstrap import Readiness
 from app.domain import boundary
 from app.domain.events import EVENT_TYPES, InferenceDelta
 from app.domain.failures import TAXONOMY, Code
+from app.domain.quote import Quote
 from app.orchestration.facade import EngineView, ToolView
 
 CONTRACT_VERSION = "1"
@@ -210,7 +211,7 @@ def _read(name: str, summary: str, media_type: str, content: dict[str, Any]) -> 
 def _schemas() -> dict[str, Any]:
     models: tuple[tuple[type[BaseModel], JsonSchemaMode], ...] = (
         (boundary.SystemRequest, "validation"),
-        *((shown, "serialization") for shown in (boundary.SystemResponse, boundary.Quote, Problem)),
+        *((shown, "serialization") for shown in (boundary.SystemResponse, Quote, Problem)),
         *((shown, "serialization") for shown in (ToolView, EngineView)),
         *((shown, "serialization") for shown in (FailureView, MachineView, Readiness, Alive)),
     )
