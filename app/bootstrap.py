@@ -45,11 +45,12 @@ from app.capabilities.inference import CAPABILITIES, Catalogue
 from app.capabilities.tokens import EstimatingCounter
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.failures import Code, Failure
+from app.domain.failures import Code, ConfigurationFailure, Failure
 from app.domain.lifecycle import Mode
 from app.orchestration.admission import ConfiguredLimits
 from app.orchestration.facade import Facade
-from app.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
+from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
+from app.orchestration.planning.planner import held_against, plan
 from app.orchestration.running import Launcher, Pattern
 from app.orchestration.world import World
 from app.ports import Clock, Engine, EngineProfile, Entropy, Journal
@@ -69,6 +70,7 @@ PATTERNS: Mapping[Mode, Pattern] = MappingProxyType(
         Mode.CHAT: Pattern(agent_loop.agent_loop, agent_loop.VERSION),
         Mode.STRUCTURED: Pattern(specialized_loop.specialized_loop, specialized_loop.VERSION),
         Mode.REDUNDANT: Pattern(redundant_loop.redundant_loop, redundant_loop.VERSION),
+        Mode.PLAN: Pattern(plan_executor.plan_executor, plan_executor.VERSION),
     }
 )
 
@@ -113,12 +115,13 @@ class Service:
 
 
 @asynccontextmanager
-async def open_service(settings: Settings) -> AsyncIterator[Service]:
+async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PATTERNS) -> AsyncIterator[Service]:
     """One service, open until the context ends. Raises: ConfigurationFailure."""
     clock = SystemClock()
     logger = open_logger(settings.telemetry.log_level, clock)
     route_stdlib(logger, settings.telemetry.log_level)
     registry = ToolRegistry(*BUILTIN_TOOLS)
+    patterns = _planned(patterns, settings, registry)
     logs = LogSink(logger)
     metrics = MetricsSink(providers=settings.engines, tools=registry.names())
     entropy = SystemEntropy(clock)
@@ -146,7 +149,7 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         group.start_soon(partial(watch_lag, clock, metrics.lag, logs.lag, threshold=LAG_WARNING_S))
         engines = {name: _engine(name, settings, clock, session, stack) for name in settings.engines}
         world = _world(settings, Means(clock, entropy, journal, bus), engines, registry)
-        launcher = Launcher(world, runner, PATTERNS)
+        launcher = Launcher(world, runner, patterns)
         store = DatabaseStore(database, clock, journal.owner)
         facade = Facade(world, store, launcher, limits=_limits(settings), currency=settings.telemetry.currency)
         health = Health()
@@ -209,6 +212,17 @@ def _world(settings: Settings, means: Means, engines: Mapping[str, Engine], regi
     )
 
 
+def _planned(patterns: Mapping[Mode, Pattern], settings: Settings, registry: ToolRegistry) -> Mapping[Mode, Pattern]:
+    """The patterns, with what plans for the one that needs it. Raises: ConfigurationFailure (CONFIG_INVALID)."""
+    static = settings.planner.steps if settings.planner.kind == "static" else None
+    against = None if static is None else held_against(static, settings.plan_policy(registry.names()))
+    if against is not None:
+        told = (f"planner.{each['path']}: {each['message']}" for each in against.details["violations"])
+        raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(told))
+    planning = {Mode.PLAN: partial(plan, static=static)}
+    return {mode: replace(pattern, planning=planning.get(mode)) for mode, pattern in patterns.items()}
+
+
 def _limits(settings: Settings) -> ConfiguredLimits:
     limits = settings.limits
     return ConfiguredLimits(
@@ -220,6 +234,7 @@ def _limits(settings: Settings) -> ConfiguredLimits:
         max_retries=settings.failover.max_retries,
         attempts=limits.attempts,
         replicas=limits.replicas,
+        plan_steps=limits.plan_steps,
     )
 
 

@@ -69,8 +69,10 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "upstream_line_bytes": 4 * 2**20,
             "attempts": 3,
             "replicas": 16,
+            "plan_steps": 50,
             "timeout": 600,
         },
+        "planner": {"kind": "model", "steps": []},
         "engines": {
             "rehearsal": {
                 "model": "rehearsal://rehearsal",
@@ -300,7 +302,6 @@ class TestUnknownKeys:
             '[telemetry]\notlp_endpoint = "x"',
             "[telemetry]\nsample_ratio = 1",
             "[telemetry]\ncapture_content = true",
-            "[limits]\nplan_steps = 3",
             "[limits]\npasses = 3",
         ],
     )
@@ -320,6 +321,53 @@ class TestUnknownKeys:
     def test_a_currency_is_its_iso_code(self) -> None:
         assert load('[telemetry]\ncurrency = "EUR"').telemetry.currency == "EUR"
         assert "telemetry.currency: must match pattern" in refusal('[telemetry]\ncurrency = "euro"')
+
+
+PLANNER = '[planner]\nkind = "static"\n[[planner.steps]]\nname = "a"\ntype = "infer"\n'
+
+
+class TestPlanner:
+    def test_steps_are_those_of_the_file_with_the_keys_of_their_types(self) -> None:
+        text = PLANNER + 'attempts = 2\n[[planner.steps]]\nname = "b"\ntype = "tool"\ndepends_on = []\n'
+        settings = load(text + 'input = { name = "roll_dice", arguments = { count = 1 } }')
+        first, second = settings.planner.steps
+        assert (first.name, first.type, first.model_extra) == ("a", "infer", {"attempts": 2})
+        assert (second.depends_on, second.input) == ([], {"name": "roll_dice", "arguments": {"count": 1}})
+
+    def test_steps_may_come_from_a_variable(self) -> None:
+        given = {"PORTICO__PLANNER__KIND": "static", "PORTICO__PLANNER__STEPS": '[{"name": "a", "type": "infer"}]'}
+        assert [step.name for step in load(**given).planner.steps] == ["a"]
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ('[planner]\nkind = "static"', "planner.steps: must be at least 1"),
+            ('[planner]\nkind = "fixed"', "planner.kind: must be 'model' or 'static'"),
+            (PLANNER.replace("static", "model"), 'planner.steps: has no meaning while planner.kind is "model"'),
+            (PLANNER.replace('"infer"', '"zork"'), "planner.steps.0.type: must be one of infer, tool, rerank"),
+            (PLANNER.replace('"infer"', '"retrieve"'), "planner.steps.0.type: retrieve is not in this version"),
+            (PLANNER.replace('name = "a"\n', ""), "planner.steps.0.name: Field required"),
+            (PLANNER + "attempts = 4", "planner.steps.0.attempts: must be at most 3"),
+            (PLANNER + 'depends_on = ["b"]', "planner.steps.0.depends_on: there is no step 'b'"),
+            (PLANNER + "input = 1", "planner.steps.0.input: must be a string, or an object with messages"),
+            (PLANNER + '[[planner.steps]]\nname = "b"\ntype = "tool"', "planner.steps.1.input: must be an object with"),
+            (PLANNER + '[[planner.steps]]\nname = "a"\ntype = "infer"', "planner.steps.1.name: stands twice"),
+            (
+                PLANNER + '[[planner.steps]]\nname = "b"\ntype = "infer"\n[limits]\nplan_steps = 1',
+                "planner.steps: must",
+            ),
+            (PLANNER + "input = { at = 2026-11-22 }", "planner.steps.0.input"),
+            (PLANNER + "input = { at = [nan] }", "planner.steps: must be JSON, which steps.0 is not"),
+            (PLANNER + f"input = {{ at = {10**30} }}", "planner.steps: must be JSON, which steps.0 is not"),
+            ("[limits]\nplan_steps = 0", "limits.plan_steps: must be greater than or equal to 1"),
+        ],
+    )
+    def test_b5_101_a_plan_that_cannot_run_is_refused_by_its_step(self, text: str, told: str) -> None:
+        assert told in refusal(text)
+
+    def test_of_the_planner_a_wrong_value_is_not_told(self) -> None:
+        text = PLANNER + f'attempts = "{CANARY}"\ncolour = 1\n[[planner.steps]]\nname = "b"\ntype = "{CANARY}"'
+        assert CANARY not in refusal(text)
 
 
 class TestContradictions:

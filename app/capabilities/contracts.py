@@ -7,7 +7,7 @@ from functools import lru_cache
 import orjson
 from pydantic import JsonValue
 
-from app.capabilities.constraint.enforce import Enforced, enforce
+from app.capabilities.constraint.enforce import Enforced, enforce, kept
 from app.capabilities.constraint.grammar import Grammar, is_grammar
 from app.capabilities.constraint.schema import Schema, compile_schema
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
@@ -83,10 +83,14 @@ class Contract:
         """What an engine is asked to keep."""
         return Form(self._output.schema_, self._output.grammar)
 
-    def judge(self, text: str, attempt: int) -> Judged:
-        """The answer by all stages in their order; the first that fails ends it."""
+    def judge(self, answer: str | Answer, attempt: int) -> Judged:
+        """The answer by all stages in their order; the first that fails ends it.
+
+        A text may hold a value; an answer that has one already is judged as it stands.
+        """
+        text = answer if isinstance(answer, str) else answer.text
         try:
-            enforced = self._enforced(text)
+            enforced = self._enforced(text) if isinstance(answer, str) else self._kept(answer)
         except ConstraintFailure as failure:
             result = ValidationResult(valid=False, errors=failure.details.get("violations", []), attempts=attempt)
             return Judged(_produced(text, None, result), failure)
@@ -107,6 +111,11 @@ class Contract:
             return Enforced(None, (), ())
         _refuse_length(text)
         return enforce(text, schema=self._schema, grammar=self._grammar, repair_allowed=self._output.repair_allowed)
+
+    def _kept(self, answer: Answer) -> Enforced:
+        """Raises: ConstraintFailure."""
+        _refuse_length(answer.text)
+        return kept(answer.value, answer.text, schema=self._schema, grammar=self._grammar)
 
 
 def is_large(output: OutputContract) -> bool:

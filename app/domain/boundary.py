@@ -275,12 +275,26 @@ class ConfidenceSource(StrEnum):
     RETRIEVAL = "retrieval"
 
 
+class StepStatus(StrEnum):
+    """How a step of a plan stands.
+
+    It is skipped where a step that it depends on did not complete, cancelled where it was cut off or the execution
+    ended before it, and pending only while the execution is suspended.
+    """
+
+    PENDING = "pending"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
 class StepReport(_Outbound):
     """One plan step as it ended."""
 
     name: str = Field(description="The step's name.")
     type: str = Field(description="The step's type.")
-    status: str = Field(description="How it ended.")
+    status: StepStatus = Field(description="How it ended.")
     output: JsonValue = Field(None, description="Its output.")
     error: SystemError | None = Field(None, description="Its failure.")
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
-from app.domain.boundary import Suspension, SuspensionKind, SystemResponse
+from app.domain.boundary import StepStatus, Suspension, SuspensionKind, SystemResponse
 from app.domain.failures import Code
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
@@ -178,6 +178,15 @@ class ValidationEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanCreated:
+    """The plan that will run is there; each step has `name`, `type` and `depends_on`, the names of those before it."""
+
+    type: ClassVar[str] = "plan.created"
+    planner_id: str
+    steps: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class VoteCast:
     """A replica voted, or failed and has no vote; what it voted for is not told."""
 
@@ -202,6 +211,27 @@ class VoteDecided:
     votes: int | None
     confidence: float | None
     replica: int | None
+    error_code: Code | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepStart:
+    """An attempt at a step of a plan begins; attempts are counted from 1."""
+
+    type: ClassVar[str] = "step.start"
+    step_type: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """The attempt ended; when it failed, another may follow. It is told of one that the execution's end cut off too."""
+
+    type: ClassVar[str] = "step.end"
+    step_type: str
+    attempt: int
+    status: StepStatus
+    duration_ms: float
     error_code: Code | None
 
 
@@ -263,8 +293,11 @@ Event: TypeAlias = (
     | ToolEnd
     | ConstraintRepaired
     | ValidationEnd
+    | PlanCreated
     | VoteCast
     | VoteDecided
+    | StepStart
+    | StepEnd
     | ExecutionSuspended
     | ExecutionResumed
     | Terminal
@@ -321,8 +354,11 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     ToolEnd,
     ConstraintRepaired,
     ValidationEnd,
+    PlanCreated,
     VoteCast,
     VoteDecided,
+    StepStart,
+    StepEnd,
     ExecutionSuspended,
     ExecutionResumed,
     ExecutionCompleted,

@@ -59,6 +59,7 @@ class OfferedTool:
 
     name: str
     unsafe: bool
+    idempotent: bool = False
     approval: bool = False
 
 

@@ -5,7 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 from app.domain.boundary import (
     Cost,
+    PlanReport,
     ResponseMetadata,
+    StepStatus,
     Suspension,
     SystemError,
     SystemRequest,
@@ -52,6 +54,7 @@ def respond(execution: Execution, state: State, ending: Ending, suspensions: lis
         validation_result=None if produced is None else produced.validation,
         token_usage=tally.usage,
         cost=Cost(amount=tally.cost, currency=header.currency) if tally.priced else None,
+        plan=None if produced is None or produced.plan is None else _standing(produced.plan, state),
         vote=None if produced is None else produced.vote,
         suspensions=suspensions,
         metadata=_metadata(execution, state),
@@ -81,6 +84,17 @@ def state_of(ending: Ending) -> State:
     if ending.failure is not None:
         return State.ERROR
     return State.SUSPENDED if ending.produced is None else State.COMPLETE
+
+
+def _standing(plan: PlanReport, state: State) -> PlanReport:
+    """The plan as it stands then: a step that has not ended will not any more once the execution has."""
+    if state is State.SUSPENDED or all(step.status is not StepStatus.PENDING for step in plan.steps):
+        return plan
+    ended = [
+        step.model_copy(update={"status": StepStatus.CANCELLED}) if step.status is StepStatus.PENDING else step
+        for step in plan.steps
+    ]
+    return plan.model_copy(update={"steps": ended})
 
 
 def _metadata(execution: Execution, state: State) -> ResponseMetadata:

@@ -18,6 +18,7 @@ from app.orchestration.leaf import Leaf, Question, UnsafeCall
 from app.orchestration.tally import CallSlot
 
 _UNKNOWN_OUTCOME = "it is not known whether this call has happened"
+_SPENT = "not run: the budget of the execution is spent"
 
 
 class Round:
@@ -107,6 +108,10 @@ class Round:
     async def _act(self, call: ToolCall, attempt: int, offered: OfferedTool | None) -> Outcome:
         if offered is None:
             return ToolEnded("no such tool", is_error=True, code=Code.TOOL_NOT_FOUND, duration_ms=0.0, ran=False)
+        budget = self._execution.tally.budget
+        if budget is not None and budget.spent:
+            code = Code.ORCHESTRATION_BUDGET_EXCEEDED
+            return ToolEnded(_SPENT, is_error=True, code=code, duration_ms=0.0, ran=False)
         grace = GRACE_FOR_UNSAFE_S if offered.unsafe else 0.0
         seconds_left = self._execution.seconds_left + grace
         return await self._execution.world.tools.attempt(call, attempt=attempt, seconds_left=seconds_left)
@@ -116,7 +121,9 @@ class Round:
         self.settled_at = max(self.settled_at, row.at)
 
     def _result(self, slot: CallSlot) -> ToolResult:
-        return ToolResult(slot.call, slot.result, slot.is_error, slot.code, slot.attempts, slot.duration_ms)
+        offered = self._offered.get(slot.call.name)
+        idempotent = offered is not None and offered.idempotent
+        return ToolResult(slot.call, slot.result, slot.is_error, slot.code, slot.attempts, slot.duration_ms, idempotent)
 
 
 def _unsafe(call: ToolCall, key: str) -> UnsafeCall:

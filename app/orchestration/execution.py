@@ -7,7 +7,7 @@ Theory of operation
    again; its events are matched against the recorded ones, and a difference is ORCHESTRATION_REPLAY_DIVERGED.
 2. A leaf that is not recorded is acted: its start event is put, it acts, its outcome and end event are put together.
    `Journal.put` is synchronous, so no checkpoint lies between an outcome and its record. Events that a pattern emits
-   between two leaves are held until the next put, which nothing can come before: one commit instead of many.
+   between two leaves are held until the next put, or the branch's end: one commit instead of many.
 3. A start without an outcome is in doubt. Repeatable: it runs again, an inference after retracting its segment.
    Unsafe: it suspends the execution as `unknown_outcome`, for a person to say what happened.
 4. Decision before cancellation: `stop` records why the execution ends, then cancels its scope. What was running
@@ -24,6 +24,7 @@ that is called off is not cancelled as a whole, for it may be in the midst of be
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NoReturn, TypeVar
 
 import anyio
@@ -40,10 +41,11 @@ from app.domain.events import (
 from app.domain.failures import Cancellation, Code, Failure
 from app.domain.lifecycle import Lifecycle, State
 from app.domain.produced import Produced
+from app.orchestration.budget import budget_of
 from app.orchestration.doubting import doubt_about
-from app.orchestration.leaf import Leaf, Question, Race, TimeLimit, UnsafeCall
+from app.orchestration.leaf import Leaf, OpenStep, Question, Race, TimeLimit, UnsafeCall
 from app.orchestration.record import Recollection, diverged
-from app.orchestration.settling import Dropped, Settled, Suspended, as_value, has_diverged, results
+from app.orchestration.settling import Dropped, Settled, Suspended, as_value, finished, has_diverged, held_up, results
 from app.orchestration.tally import Tally
 from app.orchestration.telling import Telling
 from app.orchestration.world import World
@@ -66,11 +68,12 @@ class Execution:
     ) -> None:
         self.header = header
         self.lifecycle = Lifecycle(header.mode)
-        self.tally = Tally()
+        self.tally = Tally(budget_of(header.bounds, record))
         self.questions: list[Question] = []
         self.prepared: Prepared | None = None
         self.prepared_at = 0.0
         self.draft: Produced | None = None
+        self.open_steps: list[OpenStep] = []
         self.response: SystemResponse | None = None
         self.ended = False
         self.lost: Failure | None = None
@@ -156,13 +159,13 @@ class Execution:
             raise Dropped
         self._told.hold(anchor, context, fresh)
 
-    def begin(self, anchor: str, event: Event) -> None:
-        """Puts the first event, stopped or not."""
-        self._told.say(anchor, self.root, (event,))
+    def tell(self, anchor: str, context: CorrelationContext, *events: Event) -> None:
+        """Puts the first and the last events, stopped or not."""
+        self._told.say(anchor, context, events)
 
     def conclude(self, anchor: str, *events: Event) -> None:
-        """Puts the last events, stopped or not."""
-        self._told.say(anchor, self.root, events)
+        """Puts the last events of all."""
+        self.tell(anchor, self.root, *events)
         self._told.put()
 
     def advance(self, anchor: str, to: State, reason: str) -> None:
@@ -184,10 +187,6 @@ class Execution:
         if self._scope is not None:
             self._scope.cancel()
 
-    def spoken(self) -> list[Live]:
-        """All that was streamed so far in what is still being said."""
-        return [piece for so_far in self.speaking.values() for piece in so_far()]
-
     def leave(self, failure: Failure | None = None) -> None:
         """Stops what runs and records nothing of it: it ends with that failure, or its next owner goes on."""
         self.lost, self.handed_over = failure, failure is None
@@ -198,19 +197,19 @@ class Execution:
         self,
         branches: Sequence[Callable[[], Awaitable[T]]],
         race: Race[T] | None = None,
-        after: Mapping[int, Sequence[int]] | None = None,
+        after: Mapping[int, Sequence[int]] = MappingProxyType({}),
     ) -> dict[int, T | Failure]:
         """Runs the branches at once and returns their results in order, a failed one as its failure.
 
-        Never fails fast. Those that a branch comes `after`, earlier ones all, have settled when it begins. One branch
-        alone, and all branches of an offline replay, are awaited in turn. Of a race that was decided only the results
-        that counted are returned. Raises: Dropped or Suspended when any branch did that counts, once all have settled;
-        OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) when any did.
+        Never fails fast. Those that a branch comes `after`, earlier ones all, have settled when it begins; it shares
+        the end of one that was dropped or waits. One branch alone, and all of an offline replay, are awaited in turn.
+        Of a race that was decided only what counted is returned. Raises: Dropped or Suspended when any branch did that
+        counts, once all have settled; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) when any did.
         """
         settled: dict[int, Settled[T]] = {}
 
         async def run(index: int) -> None:
-            settled[index] = await as_value(branches[index])
+            settled[index] = await as_value(branches[index], held_up(settled, after.get(index, ())))
             if race is not None:
                 self._judge(race, settled)
 
@@ -218,6 +217,7 @@ class Execution:
             for each in earlier:
                 await each.wait()
             await run(index)
+            self._told.put()
             ended[index].set()
 
         self._races += race is not None
@@ -227,7 +227,7 @@ class Execution:
             async with anyio.create_task_group() as group:
                 ended = [anyio.Event() for _ in branches]
                 for index in range(len(branches)):
-                    group.start_soon(run_after, [ended[each] for each in (after or {}).get(index, ())], index)
+                    group.start_soon(run_after, [ended[each] for each in after.get(index, ())], index)
         else:
             for index in range(len(branches)):
                 await run(index)
@@ -286,14 +286,13 @@ class Execution:
 
     def _judge(self, race: Race[T], settled: dict[int, Settled[T]]) -> None:
         """Decides the race when what has finished is enough, on the record first."""
-        in_order = sorted(settled.items(), key=lambda each: each[0])
-        finished = {index: each for index, each in in_order if not isinstance(each, Dropped | Suspended)}
-        if race.counted is not None or self._over(race.key) or any(map(has_diverged, finished.values())):
+        ended = finished(settled)
+        if race.counted is not None or self._over(race.key) or any(map(has_diverged, ended.values())):
             return
-        if race.until(finished):
+        if race.until(ended):
             if self._told.is_over:
                 raise diverged(race.key, recorded=None, replayed=race.fingerprint)
-            race.decide(self._decide(race.key, race.fingerprint, tuple(finished)))
+            race.decide(self._decide(race.key, race.fingerprint, tuple(ended)))
             self._call_off(race.called_off)
 
     def _pass(self, limit: TimeLimit, row: Row | None = None) -> None:

@@ -16,6 +16,7 @@ from app.keeping import Selection, Store, Stored
 from app.orchestration.reading import JoinedReader
 from app.orchestration.resuming import answered, chosen
 from app.orchestration.running import Launcher, Running
+from app.orchestration.tracing import AgentTrace, agent_trace
 from app.orchestration.world import World
 from app.ports import Record, Subscription
 
@@ -119,6 +120,24 @@ class Executions:
         stored = await self._stored(tenant, request_id)
         waits = None if stored.standing.ended else self._world.watchers.watch(stored.execution_id)
         return JoinedReader(await self._events(tenant, stored.execution_id, after), after, waits)
+
+    async def trace(self, tenant: str, request_id: str) -> AgentTrace:
+        """What its events tell of it so far.
+
+        Raises: RequestFailure (REQUEST_NOT_FOUND) where they are not kept any more, (REQUEST_IN_PROGRESS) before the
+        first.
+        """
+        running = self._launcher.named(tenant, request_id)
+        record = None if running is None else await self._world.journal.load(running.execution_id)
+        if record is not None and record.events:
+            return agent_trace(record.events)
+        stored = await self._stored(tenant, request_id)
+        events = await self._events(tenant, stored.execution_id, 0)
+        if events:
+            return agent_trace(events)
+        if stored.standing.ended:
+            raise RequestFailure(Code.REQUEST_NOT_FOUND, "its events are not kept any more", condition="path")
+        raise RequestFailure(Code.REQUEST_IN_PROGRESS, "nothing has happened yet", retry_after=1.0)
 
     async def cancel(self, tenant: str, request_id: str) -> bool:
         """Has it end, whether it runs or waits; False when it had ended already, which changes nothing."""

@@ -12,13 +12,15 @@ from app.domain.boundary import SystemRequest
 from app.domain.effects import Bounds, Header, digest
 from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import Mode
+from app.domain.quote import Quote
 from app.domain.tools import SideEffects
 from app.keeping import Store
-from app.orchestration.admission import Admission, ConfiguredLimits, keepable
+from app.orchestration.admission import Admission, ConfiguredLimits, affordable, keepable
 from app.orchestration.execution import Execution
 from app.orchestration.executions import Executions, ExecutionView
 from app.orchestration.pipeline.auth_resolve import auth_resolve
-from app.orchestration.pipeline.prepare import Stages
+from app.orchestration.pipeline.prepare import Stages, offerable
+from app.orchestration.quoting import quote
 from app.orchestration.running import Launcher, Running
 from app.orchestration.world import World
 from app.ports import Claim, Earlier, EngineFault
@@ -65,13 +67,14 @@ class Calling:
     """How an execution is asked for, beside the request itself.
 
     The request's own `trace_id` wins over the caller's. With `watch` its events can be read from the first on. `key`
-    is an Idempotency-Key.
+    is an Idempotency-Key. `background` is asked for beside a body that need not do so.
     """
 
     trace_id: str | None = None
     parent_span_id: str | None = None
     watch: bool = False
     key: str | None = None
+    background: bool = False
 
 
 PLAIN = Calling()
@@ -87,7 +90,7 @@ class Facade:
         self._world = world
         self._launcher = launcher
         self._currency = currency
-        self._admission = Admission(limits, world.catalogue, world.registry)
+        self._admission = Admission(limits, world.catalogue, world.registry, frozenset(launcher.patterns))
 
     async def execute(
         self, request: SystemRequest, principal: Principal, calling: Calling = PLAIN
@@ -99,16 +102,28 @@ class Facade:
         """
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
-        bounds = self._admission.admit(request)
-        if request.mode is not Mode.CHAT or request.output.rules:
-            await self._make_ready(request)
-        header = self._header(request, principal, bounds, calling)
+        bounds = await self._admit(request)
         claim = None if calling.key is None else Claim(calling.key, digest(request))
+        if calling.background:
+            request = request.model_copy(update={"background": True})
+        header = self._header(request, principal, bounds, calling)
         earlier = await self._world.journal.open(header, claim)
         if earlier is not None:
             return await self._earlier(header.tenant, earlier)
         execution = Execution(header, world=self._world, journal=self._world.journal)
         return self._launcher.start(execution, watch=calling.watch, stages=stages)
+
+    async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
+        """The most that the request can come to. Raises: Failure for what `execute` would refuse before it starts."""
+        auth_resolve(principal)
+        bounds = await self._admit(request)
+        return quote(
+            request,
+            bounds,
+            catalogue=self._world.catalogue,
+            registry=self._world.registry,
+            currency=self._currency,
+        )
 
     def stop_all(self) -> None:
         """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
@@ -143,6 +158,16 @@ class Facade:
     def new_id(self) -> str:
         """A UUIDv7, for whatever has no id yet."""
         return self._world.entropy.uuid7()
+
+    async def _admit(self, request: SystemRequest) -> Bounds:
+        """The limits in force. Raises: Failure for what is refused before there is an execution."""
+        bounds = self._admission.admit(request)
+        if request.mode is not Mode.CHAT or request.output.rules:
+            await self._make_ready(request)
+        if bounds.tokens is not None or bounds.cost is not None:
+            tools = self._world.registry.definitions(offerable(request, self._world.registry))
+            affordable(request, bounds, self._world, tools)
+        return bounds
 
     async def _make_ready(self, request: SystemRequest) -> None:
         """Raises: Failure for an output contract that cannot be kept. What it takes to know is remembered."""

@@ -1,4 +1,4 @@
-"""What an execution is asked to do: leaves, the questions they may come to, and races between branches."""
+"""What an execution is asked to do: leaves, the questions they may come to, races between branches, steps of a plan."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from typing import Generic, TypeVar
 
 from pydantic import JsonValue
 
-from app.domain.boundary import SuspensionKind
+from app.domain.boundary import StepStatus, SuspensionKind
 from app.domain.effects import CutOff, Decided, Outcome, Row, digest, question_digest
-from app.domain.events import CorrelationContext, Event
-from app.domain.failures import Failure
+from app.domain.events import CorrelationContext, Event, StepEnd
+from app.domain.failures import Code, Failure
 
 T = TypeVar("T")
 
@@ -114,3 +114,21 @@ class TimeLimit:
     def branch(self) -> str:
         """What the keys of the branch begin with."""
         return f"{self.key}/0/"
+
+
+@dataclass(slots=True)
+class OpenStep:
+    """A step of a plan that has begun. `anchor` is what the start of its latest attempt hangs behind.
+
+    `began_at` is in Unix seconds, by what was recorded last.
+    """
+
+    step_type: str
+    context: CorrelationContext
+    attempt: int = 0
+    anchor: str = ""
+    began_at: float = 0.0
+
+    def end(self, status: StepStatus, *, at: float, code: Code | None) -> StepEnd:
+        """How the latest attempt ended."""
+        return StepEnd(self.step_type, self.attempt, status, max(0.0, at - self.began_at) * 1000, code)

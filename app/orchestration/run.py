@@ -8,18 +8,20 @@ from typing import TypeVar, overload
 from pydantic import JsonValue
 
 from app.capabilities.prompting.ask import Output, Prompted
-from app.domain.boundary import ExecutionHints, RedundancyOptions, SuspensionKind, SystemRequest
+from app.domain.boundary import ExecutionHints, RedundancyOptions, StepStatus, SuspensionKind, SystemRequest
 from app.domain.effects import PREPARE, Answered, Bounds, Form, Offered, Outcome, Planned, Prepared, Reply, digest
-from app.domain.events import Event
-from app.domain.failures import Failure
+from app.domain.events import Event, StepStart
+from app.domain.failures import Code, Failure
 from app.domain.lifecycle import State
 from app.domain.messages import Message, ToolCall, ToolResult
 from app.domain.produced import Produced
 from app.orchestration.calling import Round
 from app.orchestration.execution import Execution
-from app.orchestration.inferring import Asked, Inference
-from app.orchestration.leaf import Leaf, Question, Race, TimeLimit
+from app.orchestration.inferring import Inference
+from app.orchestration.leaf import Leaf, OpenStep, Question, Race, TimeLimit
 from app.orchestration.tally import CallSlot
+from app.orchestration.trial import Asked
+from app.orchestration.world import World
 
 T = TypeVar("T")
 _GREEDY = ExecutionHints(temperature=0)
@@ -52,9 +54,12 @@ class Run:
         """The branch's number where several answer the same question; it stands on their inferences."""
         self.plan: Planned | None = None
         """What was planned, in the mode that plans."""
+        self.planned_at = 0.0
+        """When it was, in Unix seconds."""
         self.context = execution.root
         """What is told with everything that happens here."""
         self._aside = False
+        self._step: OpenStep | None = None
         self._execution = execution
         self._prefix = prefix
         self._ordinal = 0
@@ -103,13 +108,16 @@ class Run:
             rejected=self._rejected,
         )
         self._rejected = False
-        inferred = await Inference(self._execution, key, asked).run()
+        inference = Inference(self._execution, key, asked)
+        try:
+            inferred = await inference.run()
+        finally:
+            self.now = max(self.now, inference.at)
         self._last_reply = inferred.reply
         self._anchor = inferred.attempt_key
         self._last_provider = inferred.candidate.provider
         self._slots = self._execution.tally.slots(inferred.attempt_key)
         self._offered = inferred.offered
-        self.now = max(self.now, inferred.at)
         return inferred.reply
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
@@ -121,7 +129,7 @@ class Run:
         return await self._call(key, slots, self._offered)
 
     async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
-        """Calls a tool that no model asked for. A failed call is a result too."""
+        """Calls a tool that no model asked for. A failed call is a result too, and so is one that is refused."""
         key = self._take()
         offer = Leaf(key, digest("offer", key, name), self.context, partial(self._offer, name), instant=True)
         row = await self._execution.perform(offer)
@@ -154,6 +162,21 @@ class Run:
                 door.reject()
                 added = question.told(unfit)
 
+    async def establish(
+        self, find: Callable[[World], Awaitable[Outcome]], *known: object, key: str | None = None, instant: bool = True
+    ) -> Outcome:
+        """What is found, recorded as a step of its own or under that key, so that a replay does not look again.
+
+        The journal knows it again by what is `known` of it beforehand. One that is `instant` never waits.
+        """
+        key = key or self._take()
+        leaf = Leaf(
+            key, digest("found", key, *known), self.context, lambda: find(self._execution.world), instant=instant
+        )
+        row = await self._execution.perform(leaf)
+        self._anchor, self.now = key, max(self.now, row.at)
+        return row.outcome
+
     def reject(self) -> None:
         """The last answer will not do, so the next is asked of another provider where the route says so."""
         self._rejected = True
@@ -162,6 +185,25 @@ class Run:
         """Moves the lifecycle, where this is the outermost pattern; one that another called does not."""
         if not self._prefix:
             self._execution.advance(self._anchor, state, reason)
+
+    def retry(self, why: Failure) -> None:
+        """Says that another attempt follows: as a move of the lifecycle, or of the step of a plan that this is in."""
+        self.enter(State.EXECUTE, why.code.lower())
+        if self._step is not None:
+            self.emit(self._step.end(StepStatus.FAILED, at=self.now, code=why.code))
+            self._attempt(self._step)
+
+    def begin_step(self, step_type: str) -> None:
+        """Says that a step of a plan begins here. That it ends is said in any case, by the execution's end at last."""
+        self._step = OpenStep(step_type, self.context)
+        self._attempt(self._step)
+        self._execution.open_steps.append(self._step)
+
+    def end_step(self, status: StepStatus, code: Code | None = None) -> None:
+        """Says how the step ended that began here."""
+        assert self._step is not None  # noqa: S101 - a step that ends has begun
+        self.emit(self._step.end(status, at=self.now, code=code))
+        self._execution.open_steps.remove(self._step)
 
     def emit(self, *events: Event) -> None:
         """Says what happened since the branch's last inference."""
@@ -224,11 +266,15 @@ class Run:
             partial(_begin, branch, doors[index], [doors[earlier] for earlier in (after or {}).get(index, ())])
             for index, branch in enumerate(branches)
         ]
-        results = await self._execution.settle(begun, race, after)
+        results = await self._execution.settle(begun, race, after or {})
         self._shut = False
         self._anchor = key
         self.now = max([self.now, *(doors[index].now for index in results), race.at if race else 0.0])
         return list(results.values()) if race is None else results
+
+    def _attempt(self, step: OpenStep) -> None:
+        self.emit(StepStart(step.step_type, step.attempt + 1))
+        step.attempt, step.anchor, step.began_at = step.attempt + 1, self._anchor, self.now
 
     def _branch(self, prefix: str) -> "Run":
         door = copy(self)
@@ -248,6 +294,10 @@ class Run:
         """What was asked for."""
         return self._execution.header.request
 
+    def may_call(self, name: str) -> bool:
+        """Whether the request lets a tool of that name be called, wherever that is."""
+        return self.request.tools is None or name in self.request.tools
+
     @property
     def bounds(self) -> Bounds:
         """The limits in force."""
@@ -260,7 +310,7 @@ class Run:
         return results
 
     async def _offer(self, name: str) -> Outcome:
-        return Offered(self._execution.world.registry.offer([name])[0], ())
+        return Offered(self._execution.world.registry.registered(name) if self.may_call(name) else (), ())
 
     def _hints(self, *, first: bool) -> ExecutionHints:
         """The request's hints; a call that was demanded is demanded of the first answer only, or no text would come."""

@@ -21,10 +21,11 @@ from app.ports import Record, Runner, Subscription
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What runs a mode, and the version its journals belong to."""
+    """What runs a mode, the version its journals belong to, and what plans for it where that is needed."""
 
     run: Callable[[Run], Awaitable[Produced | str]]
     version: int
+    planning: Callable[[Run], Awaitable[None]] | None = None
 
 
 class Running:
@@ -52,7 +53,7 @@ class Running:
 
     def spoken(self) -> list[Live]:
         """All that was streamed so far in what is still being said."""
-        return self._execution.spoken()
+        return [piece for so_far in self._execution.speaking.values() for piece in so_far()]
 
     @property
     def outlives_its_client(self) -> bool:
@@ -162,7 +163,8 @@ class Launcher:
 
     def _story(self, execution: Execution, prepare: Callable[[], Awaitable[Outcome]]) -> Story:
         pattern = self.patterns[execution.header.mode]
-        return Story(prepare, pattern.run if pattern.version == execution.header.pattern_version else _refuse)
+        known = pattern.version == execution.header.pattern_version
+        return Story(prepare, pattern.run if known else _refuse, pattern.planning)
 
 
 async def _refuse(_: Run) -> str:

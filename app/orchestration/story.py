@@ -1,10 +1,11 @@
 """The story of one execution from INIT to its end, the same whether it is lived, recovered or replayed."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import anyio
 
+from app.domain.boundary import StepStatus
 from app.domain.effects import PREPARE, Outcome, Prepared, Refused, StageTrace
 from app.domain.events import LifecycleTransition, StageEnd
 from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure
@@ -72,7 +73,8 @@ def replay(execution: Execution, story: Story) -> int:
 async def tell(execution: Execution, story: Story) -> Ending:
     """Everything between INIT and the end. Raises: anyio's cancellation when it is stopped while it acts."""
     try:
-        execution.begin(INIT, LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted"))
+        accepted = LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted")
+        execution.tell(INIT, execution.root, accepted)
         run = Run(execution, now=execution.header.created_at, anchor=INIT)
         if story.planning is not None:
             run.enter(State.PLAN, "accepted")
@@ -105,13 +107,24 @@ def conclude(execution: Execution, ending: Ending) -> None:
             execution.response = last_event(execution, state, ending).response
             return
         execution.lifecycle = execution.lifecycle.after(State.SUSPENDED)
-    stages = [] if state is State.SUSPENDED else _summed_stages(execution, ending)
+    stages: Sequence[StageEnd] = ()
+    if state is not State.SUSPENDED:
+        _end_steps(execution, ending)
+        stages = _summed_stages(execution, ending)
     after = execution.lifecycle.after(state)
     moved = LifecycleTransition(execution.lifecycle.state, state, after.attempt, _reason(ending))
     execution.lifecycle = after
     last = last_event(execution, state, ending)
     execution.response = last.response
     execution.conclude(END, *stages, moved, last)
+
+
+def _end_steps(execution: Execution, ending: Ending) -> None:
+    """Steps of a plan that were begun and did not come to their end."""
+    code = None if ending.failure is None else ending.failure.code
+    for step in execution.open_steps:
+        end = step.end(StepStatus.CANCELLED, at=execution.tally.last_at, code=code)
+        execution.tell(step.anchor, step.context, end)
 
 
 async def _retell(execution: Execution, story: Story) -> None:

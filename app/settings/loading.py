@@ -43,7 +43,7 @@ _LATER = frozenset(
         *("agents", "flows", "skills", "policy", "tools"),
         *("auth.bootstrap_key_file", "auth.issuer", "auth.audience", "auth.jwks_url"),
         *("telemetry.otlp_endpoint", "telemetry.sample_ratio", "telemetry.capture_content"),
-        *("limits.plan_steps", "limits.passes"),
+        "limits.passes",
     }
 )
 _UNKNOWN = "extra_forbidden"

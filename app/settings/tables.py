@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal, Self
 
+import orjson
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -19,7 +20,10 @@ from pydantic import (
 )
 
 from app.capabilities.inference import DEFAULT_ROUTE
+from app.domain.boundary import PlanStep
 from app.domain.failures import Code, ConfigurationFailure
+from app.domain.plan import Policy, objection
+from app.domain.steps import ROWS
 from app.ports import EngineCapabilities
 from app.settings.values import NOT_YET, BaseUrl, ModelUrl, ModelUrlText, Secret, SecretFromFile, SecretFromVariable
 
@@ -128,7 +132,31 @@ class LimitSettings(_Table):
     upstream_line_bytes: Positive = 4 * _MIB
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
     replicas: Annotated[int, Field(ge=1, le=100)] = 16
+    plan_steps: Annotated[int, Field(ge=1, le=1000)] = 50
     timeout: Seconds = 600
+
+
+def _is_json(value: Any) -> bool:
+    """TOML has numbers that JSON has not."""
+    try:
+        return bool(orjson.loads(orjson.dumps(value)) == value)
+    except orjson.JSONEncodeError:
+        return False
+
+
+class PlannerSettings(_Table):
+    """What makes a plan where the request has none: a model, or nobody, for it is always the same `steps`."""
+
+    kind: Literal["model", "static"] = "model"
+    steps: Annotated[tuple[PlanStep, ...], Field(strict=False)] = ()
+
+    @field_validator("steps")
+    @classmethod
+    def _are_json(cls, steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
+        for index, step in enumerate(steps):
+            if not _is_json(step.model_dump()):
+                raise ValueError(f"must be JSON, which steps.{index} is not")
+        return steps
 
 
 class Price(_Table):
@@ -205,6 +233,7 @@ class Settings(_Table):
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
+    planner: PlannerSettings = Field(default_factory=PlannerSettings)
     engines: Mapping[Name, EngineSettings] = Field(default_factory=_rehearsal)
     routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
 
@@ -212,6 +241,18 @@ class Settings(_Table):
     def is_rehearsal(self) -> bool:
         """Whether no engine is configured, so that the built-in one answers."""
         return "engines" not in self.model_fields_set
+
+    def plan_policy(self, tools: Iterable[str] | None = None) -> Policy:
+        """What the configured plan may look like; without `tools` any may be called."""
+        return Policy(
+            max_steps=self.limits.plan_steps,
+            allowed=frozenset(ROWS),
+            require_linear=False,
+            timeout_per_step=None,
+            attempts=self.limits.attempts,
+            replicas=self.limits.replicas,
+            tools=None if tools is None else frozenset(tools),
+        )
 
     @field_validator("routes")
     @classmethod
@@ -275,4 +316,13 @@ def _of_routes(settings: Settings) -> Iterator[tuple[str, str]]:
                 yield f"{here}.engines.{position}", f"must name an engine; did you mean {meant}?"
 
 
-_CONTRADICTIONS = (_of_the_listener, _of_engines, _of_routes)
+def _of_the_planner(settings: Settings) -> Iterator[tuple[str, str]]:
+    if settings.planner.kind == "static":
+        against = objection(settings.planner.steps, settings.plan_policy())
+        found = () if against is None else against.details["violations"]
+        yield from ((f"planner.{each['path']}", each["message"]) for each in found)
+    elif settings.planner.steps:
+        yield "planner.steps", 'has no meaning while planner.kind is "model"'
+
+
+_CONTRADICTIONS = (_of_the_listener, _of_engines, _of_routes, _of_the_planner)

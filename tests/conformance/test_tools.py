@@ -10,6 +10,7 @@ from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.capabilities.tools.definition import tool
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
+from app.domain.effects import ToolAsked, ToolEnded
 from app.domain.failures import Code
 from app.domain.messages import TOOL_NAME_PATTERN, ToolCall
 from app.domain.tools import SideEffects
@@ -32,6 +33,7 @@ def _gone() -> FakeTool:
 
 
 GOOD: dict[str, dict[str, Any]] = {
+    "ask_person": {"question": "Really?"},
     "calculate": {"expression": "1 + 1"},
     "current_time": {},
     "roll_dice": {"count": 1, "sides": 6},
@@ -80,12 +82,15 @@ def test_who_is_not_available_says_why_and_nobody_else_does(each: Tool) -> None:
     assert found.available == (not found.reason)
 
 
-async def test_a_good_call_gives_a_text_unless_the_tool_is_unavailable(
+async def test_a_good_call_gives_a_text_or_asks_unless_the_tool_is_unavailable(
     each: Tool, clock: VirtualClock, entropy: SeededEntropy
 ) -> None:
     executor = ToolExecutor(ToolRegistry(each), clock, entropy, 262_144)
     name = each.info().name
     ended = await executor.attempt(ToolCall(id="c", name=name, arguments=GOOD[name]), attempt=0, seconds_left=60)
+    if isinstance(ended, ToolAsked):
+        assert ended.value
+        return
     assert ended.code is (None if each.available().available else Code.TOOL_UNAVAILABLE)
     assert ended.content
 
@@ -98,5 +103,6 @@ async def test_a_call_with_an_argument_of_its_own_invention_never_runs(
         name = each.info().name
         call = ToolCall(id="c", name=name, arguments={**GOOD[name], "invented": 1})
         ended = await executor.attempt(call, attempt=0, seconds_left=60)
+        assert isinstance(ended, ToolEnded)
         assert (ended.code, ended.retry) == (Code.TOOL_EXECUTION_FAILED, False)
         assert "invented" in ended.content

@@ -8,6 +8,7 @@ from app.domain import events, fallback
 from app.domain.boundary import (
     PlanStep,
     ResponseMetadata,
+    StepStatus,
     Suspension,
     SuspensionKind,
     SystemError,
@@ -24,6 +25,7 @@ from app.domain.effects import (
     Decided,
     Header,
     Offered,
+    Plannable,
     Planned,
     Prepared,
     Reason,
@@ -60,6 +62,7 @@ REPLY = Reply(
 )
 
 OUTCOMES: Sequence[Any] = (
+    Plannable(({"name": "roll_dice", "description": "Rolls.", "parameters": {"type": "object"}},)),
     Planned((PlanStep(name="ask", type="infer", input="why?"),), "authored", ""),
     Prepared(
         messages=(Message(role="user", content="roll"), REPLY.message("primary")),
@@ -193,8 +196,11 @@ EVENTS: Sequence[Event] = (
     TOOL_ENDED,
     events.ConstraintRepaired(1, ({"action": "quotes_added", "path": "$.city", "times": 2},)),
     events.ValidationEnd(2, valid=False, errors=({"path": "$", "message": "is no object"},), warnings=()),
+    events.PlanCreated("authored", ({"name": "a", "type": "infer", "depends_on": []},)),
     events.VoteCast(1, "failed", Code.CONSTRAINT_JSON_INVALID),
     events.VoteDecided(5, 3, 1, True, 3, 0.6, 0, None),
+    events.StepStart("infer", 1),
+    events.StepEnd("infer", 1, StepStatus.FAILED, 3.5, Code.CONSTRAINT_SCHEMA_INVALID),
     SUSPENDED,
     events.ExecutionResumed("2/0/0/0/1", SuspensionKind.QUESTION, "ask_person", "local"),
     COMPLETED,

@@ -85,9 +85,9 @@ class Stage:
     journal: MemoryJournal
     bounds: Bounds
 
-    def story(self, execution: Execution, pattern: Any = agent_loop) -> Story:
-        """The chat story of that execution."""
-        return Story(partial(_prepare, execution, self), pattern)
+    def story(self, execution: Execution, pattern: Any = agent_loop, planning: Any = None) -> Story:
+        """The story of that execution, chat's unless another pattern is told."""
+        return Story(partial(_prepare, execution, self), pattern, planning)
 
     def execution(self, request: SystemRequest, **header: Any) -> Execution:
         """A fresh execution with an open journal."""
@@ -95,17 +95,21 @@ class Stage:
         self.journal.adopt(Record(opened, {}, ()))
         return Execution(opened, world=self.world, journal=self.journal)
 
-    async def run(self, request: SystemRequest, pattern: Any = agent_loop) -> tuple[SystemResponse, Record]:
+    async def run(
+        self, request: SystemRequest, pattern: Any = agent_loop, planning: Any = None
+    ) -> tuple[SystemResponse, Record]:
         """The response of a whole execution and its record."""
         execution = self.execution(request)
-        await live(execution, self.story(execution, pattern))
+        await live(execution, self.story(execution, pattern, planning))
         return settled(execution), self.record(execution)
 
-    async def recover(self, record: Record, pattern: Any = agent_loop) -> tuple[SystemResponse, Record]:
+    async def recover(
+        self, record: Record, pattern: Any = agent_loop, planning: Any = None
+    ) -> tuple[SystemResponse, Record]:
         """Goes on with a record that another process left, in this one."""
         self.journal.adopt(record)
         execution = Execution(record.header, world=self.world, journal=self.journal, record=record)
-        await live(execution, self.story(execution, pattern))
+        await live(execution, self.story(execution, pattern, planning))
         return settled(execution), self.record(execution)
 
     async def resume(
@@ -182,14 +186,14 @@ def answer(clock: Clock, record: Record, payload: JsonValue, suspension_id: str 
     return found
 
 
-def tell_again(record: Record, pattern: Any = agent_loop) -> int:
+def tell_again(record: Record, pattern: Any = agent_loop, planning: Any = None) -> int:
     """Replays a record offline; the number of identical steps."""
     execution = Execution(record.header, world=None, journal=None, record=record)
 
     async def never() -> Outcome:
         raise AssertionError("an offline replay prepares nothing")
 
-    return replay(execution, Story(never, pattern))
+    return replay(execution, Story(never, pattern, planning))
 
 
 def settled(execution: Execution) -> SystemResponse:

@@ -3,7 +3,7 @@
 It calls an offered tool when the last user message means one and no result stands behind that message yet, and tells
 the results when they do; otherwise it says what it is and what it was told. Asked for a form it answers in it: a value
 that fits the schema, made of what the message and the results say where they say it, or the shortest text of the
-grammar. The same call gives the same reply.
+grammar. Asked for a plan it makes one of the request. The same call gives the same reply.
 
 A text in the last user message makes it misbehave, at every attempt, so that retries and failover can be watched:
 `[[fail:429]]` fails as an HTTP status does, `[[slow:2]]` waits that many seconds first, `[[garble]]` breaks off as a
@@ -15,13 +15,15 @@ answer that does not fit before one that does.
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 from anyio.lowlevel import checkpoint
 
 from app.adapters.engines.rehearsal_filling import fill, forced
+from app.adapters.engines.rehearsal_planning import planned
 from app.adapters.engines.rehearsal_reading import Meant, meant
 from app.adapters.engines.statuses import reason_by_status
 from app.adapters.engines.withheld import EVERY_ROLE, OWN_NAMES, unsaid, untold
@@ -31,7 +33,6 @@ from app.capabilities.tokens import EstimatingCounter
 from app.domain.boundary import ExecutionHints, NamedTool, TokenUsage
 from app.domain.effects import EngineCall, Reason, Reply
 from app.domain.messages import Message, ToolCall
-from app.domain.tools import ToolDefinition
 from app.ports import Clock, EngineFault, EngineProfile, Progress
 
 MODEL = "rehearsal"
@@ -125,7 +126,7 @@ def _reason(status: int | None) -> Reason | None:
 
 def _reply(turn: _Turn, call: EngineCall, used: int) -> Reply:
     text = _DIRECTIVE.sub("", turn.text).strip()
-    chosen = None if turn.results else _chosen(call.tools, call.hints, text)
+    chosen = None if turn.results else _chosen(call, text)
     if chosen is not None:
         asked = ToolCall(id=f"call_{len(call.messages)}", name=chosen.tool.name, arguments=chosen.arguments)
         written = _COUNTER.messages([Message(role="assistant", content="", tool_calls=[asked])])
@@ -145,6 +146,9 @@ def _answer(turn: _Turn, call: EngineCall, text: str) -> str:
     if call.schema == _JUDGEMENT:
         return _judgement(_directives(turn.text)).model_dump_json()
     if call.schema is not None:
+        plan = _plan(call.schema, call)
+        if plan is not None:
+            return orjson.dumps(plan).decode()
         said = "\n\n".join([text, *(result.text for result in turn.results)])
         return orjson.dumps(fill(call.schema, said.strip())).decode()
     if call.grammar is not None:
@@ -172,10 +176,16 @@ def _pieces(text: str, call: EngineCall) -> list[str]:
     return re.findall(r"\s*\S+|\s+$" if in_words else rf"(?s:.{{1,{_PIECE}}})", text)
 
 
-def _chosen(tools: Sequence[ToolDefinition], hints: ExecutionHints, text: str) -> Meant | None:
-    choice = hints.tool_choice
+def _plan(schema: Mapping[str, Any], call: EngineCall) -> dict[str, Any] | None:
+    return planned(schema, [_DIRECTIVE.sub("", message.text) for message in call.messages if message.role == "user"])
+
+
+def _chosen(call: EngineCall, text: str) -> Meant | None:
+    tools, choice = call.tools, call.hints.tool_choice
     if isinstance(choice, NamedTool):
-        return forced([tool for tool in tools if tool.name == choice.name], text)
+        named = [tool for tool in tools if tool.name == choice.name]
+        plans = (Meant(tool, plan) for tool in named if (plan := _plan(tool.parameters, call)) is not None)
+        return next(plans, None) or forced(named, text)
     if choice == "required":
         return meant(tools, text) or forced(tools, text)
     return None if choice == "none" else meant(tools, text)

@@ -13,6 +13,8 @@ from app.domain.failures import Code, ConstraintFailure, Failure
 from app.domain.messages import Message
 
 Output = TypeVar("Output", bound=PromptOutput)
+_MOST_FAULTS = 100
+"""Of one answer that are kept; there can be one for every value in it."""
 
 
 class Prompted(Generic[Output]):
@@ -71,7 +73,7 @@ def _user(text: str) -> Message:
 def _unfit(error: ValidationError) -> ConstraintFailure:
     violations = [
         {"path": "$" + "".join(map(_step, fault["loc"])), "message": fault["msg"]}
-        for fault in error.errors(include_url=False, include_context=False, include_input=False)
+        for fault in error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_FAULTS]
     ]
     return ConstraintFailure(
         Code.CONSTRAINT_SCHEMA_INVALID, "the answer to a prompt does not fit its form", {"violations": violations}

@@ -16,15 +16,16 @@ VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
-async def agent_loop(run: Run) -> Produced | str:
-    """The model's text. Exactly `tool_rounds` rounds run, however many attempts there are.
+async def agent_loop(run: Run, attempts: int | None = None) -> Produced | str:
+    """The model's text, within `attempts`, else those in force. `tool_rounds` is for all of them together.
 
     Raises: as `Talk.answer`; ValidationFailure of the last attempt, whose answer is the draft.
     """
     talk = Talk(run)
     if not run.output.rules and not run.output.semantic:
         return await talk.answer(run.messages)
-    return await attempted(run, Contract(run.output), talk.answer, first=run.messages, most=run.bounds.attempts)
+    most = run.bounds.attempts if attempts is None else attempts
+    return await attempted(run, Contract(run.output), talk.answer, first=run.messages, most=most)
 
 
 class Talk:

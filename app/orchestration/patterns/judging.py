@@ -12,6 +12,7 @@ from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompts.assessment import SemanticValidationInput, SemanticValidationOutput
 from app.capabilities.prompting.prompts.constraint import StructuredViolationsInput
 from app.capabilities.prompting.registry import default_registry
+from app.capabilities.validation import Answer
 from app.domain.events import ConstraintRepaired, ValidationEnd
 from app.domain.failures import ConstraintFailure
 from app.domain.lifecycle import State
@@ -40,7 +41,7 @@ async def attempted(
             return found.produced
         if attempt == most:
             raise found.failure
-        run.enter(State.EXECUTE, found.failure.code.lower())
+        run.retry(found.failure)
         run.reject()
         told = StructuredViolationsInput.of(found.violations)
         text = default_registry().get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, told)
@@ -48,14 +49,14 @@ async def attempted(
 
 
 async def judged(
-    run: Run, contract: Contract, text: str, attempt: int, *, draft: Callable[[Produced], None] | None = None
+    run: Run, contract: Contract, answer: str | Answer, attempt: int, *, draft: Callable[[Produced], None] | None = None
 ) -> Judged:
     """The answer as it was found. One that will not do, or that its judge has yet to speak of, is made the draft.
 
     Raises: ValidationFailure (VALIDATION_SEMANTIC_FAILED) where no judgement could be read; InferenceFailure where
     no judge could be asked.
     """
-    found, draft = contract.judge(text, attempt), draft or run.draft
+    found, draft = contract.judge(answer, attempt), draft or run.draft
     if found.result.repairs:
         run.emit(ConstraintRepaired(attempt, tuple(found.result.repairs), run.replica))
     if found.failure is None and run.output.semantic:

@@ -142,7 +142,17 @@ def _is_free(data: bytes, place: int) -> bool:
     """Whether the object at that place is a value that may hold anything: arguments, details, kept blocks, a schema."""
     before = data[:place].rstrip(b"[")
     return before.endswith(
-        (b'"arguments":', b'"kept":', b'"schema":', b'"client":', b'"metadata":', b'"value":', b'"options":')
+        (
+            b'"arguments":',
+            b'"kept":',
+            b'"schema":',
+            b'"client":',
+            b'"metadata":',
+            b'"value":',
+            b'"options":',
+            b'"tools":',
+            b'"steps":',
+        )
     )
 
 

@@ -44,7 +44,7 @@ def test_definitions_are_those_of_available_and_wanted_tools(registry: ToolRegis
 
 def test_an_inference_is_offered_what_is_available_with_its_safety(registry: ToolRegistry) -> None:
     assert registry.offer(ALL)[0] == (
-        OfferedTool("alpha", unsafe=False),
+        OfferedTool("alpha", unsafe=False, idempotent=True),
         OfferedTool("gamma", unsafe=True, approval=True),
     )
 
