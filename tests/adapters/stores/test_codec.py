@@ -144,6 +144,7 @@ def _is_free(data: bytes, place: int) -> bool:
     return before.endswith(
         (
             b'"arguments":',
+            b'"parameters":',
             b'"kept":',
             b'"schema":',
             b'"client":',
