@@ -49,7 +49,6 @@ _LATER_FIELDS = frozenset(
         "agent",
         "context",
         "flow",
-        "background",
         "if_session_busy",
         "on_limit",
     }
@@ -181,8 +180,6 @@ def _tools_of_steps(request: SystemRequest) -> list[str]:
 
 def _of_later_versions(request: SystemRequest) -> Iterator[Fault]:
     asked = request.model_fields_set
-    if request.on_disconnect == "continue":
-        yield "on_disconnect", f"continue {_NOT_YET}"
     for field in sorted(_LATER_FIELDS & asked):
         if getattr(request, field) != SystemRequest.model_fields[field].get_default(call_default_factory=True):
             yield field, _NOT_YET

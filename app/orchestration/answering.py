@@ -98,12 +98,13 @@ def _standing(plan: PlanReport, state: State) -> PlanReport:
 
 
 def _metadata(execution: Execution, state: State) -> ResponseMetadata:
-    request, tally, prepared = execution.header.request, execution.tally, execution.prepared
+    header, tally, prepared = execution.header, execution.tally, execution.prepared
     metadata = ResponseMetadata(
         tool_rounds=tally.tool_rounds,
         fallback_attempts=tally.fallback_attempts,
         truncated_history=prepared is not None and prepared.truncated_history,
-        client=request.metadata,
+        durability=header.durability,
+        client=header.request.metadata,
     )
     spoke, answered = tally.spoke, tally.answered
     if spoke is not None:
@@ -111,7 +112,9 @@ def _metadata(execution: Execution, state: State) -> ResponseMetadata:
     if answered is not None:
         reply, candidate = answered
         metadata.finish_reason = reply.raw_finish or reply.finish_reason
-        metadata.left_out = sorted(name for name in (*candidate.withheld, *reply.withheld) if _is_asked(request, name))
+        metadata.left_out = sorted(
+            name for name in (*candidate.withheld, *reply.withheld) if _is_asked(header.request, name)
+        )
         metadata.kept_by = candidate.way
     if state is State.CANCELLED:
         metadata.finish_reason = "cancelled"

@@ -14,7 +14,7 @@ SHELL_CALL = re.compile(r"(^|\.)(os\.(system|popen)|create_subprocess_shell|geto
 LOOSE_TASK = re.compile(
     r"((^|\.)asyncio|loop(\(\))?)\.create_task$|(^|\.)ensure_future$|^create_task$|(^|\.)asyncio\.wait_for$|^wait_for$"
 )
-STOPPABLE = re.compile(r"(scope|handle|timer|running|execution|facade)(\(\))?$", re.IGNORECASE)
+STOPPABLE = re.compile(r"(scope|handle|timer|running|executions?|facade)(\(\))?$", re.IGNORECASE)
 SCOPES = re.compile(
     r"(^|\.)(TaskGroup|create_task_group|CancelScope|move_on_after|move_on_at|fail_after|fail_at"
     r"|asyncio\.(timeout|timeout_at|gather|wait|shield))$"

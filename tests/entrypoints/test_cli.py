@@ -24,6 +24,7 @@ from app.domain.failures import TAXONOMY, Category, Code, RequestFailure, failur
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.cli.commands import Wiring, command_line
 from app.entrypoints.cli.exits import EXIT_CODES
+from app.orchestration.facade import Calling
 from app.settings import Settings
 from tests.support.examples import EVENTS
 
@@ -107,8 +108,8 @@ class StagedService:
     def facade(self) -> "StagedService":
         return self
 
-    async def execute(self, request: SystemRequest, principal: Principal, *, watch: bool) -> Execution:
-        assert watch
+    async def execute(self, request: SystemRequest, principal: Principal, calling: Calling) -> Execution:
+        assert calling == Calling(watch=True)
         assert principal.tenant == "local"
         self.requests.append(request)
         if self.refused is not None:
@@ -208,6 +209,12 @@ class TestExecute:
         (request,) = service.requests
         assert request.model_fields_set == {"messages", "mode", "model", "tools"}
         assert (request.mode, request.tools, request.model) == (Mode.CHAT, None, None)
+
+    @pytest.mark.parametrize("command", [("check",), ("execute", "hello")])
+    def test_the_store_of_a_server_beside_it_is_left_alone(self, command: tuple[str, ...]) -> None:
+        service = StagedService()
+        assert service.run(*command).exit_code == 0
+        assert service.settings[0].storage.url == "sqlite://"
 
     def test_the_log_keeps_quiet_beside_the_view(self) -> None:
         service = StagedService()

@@ -19,7 +19,7 @@ from rich.text import Text
 from app.bootstrap import Service
 from app.domain.failures import Category
 from app.domain.lifecycle import Mode
-from app.entrypoints.cli.executing import Output, Question, run_once
+from app.entrypoints.cli.executing import Output, Question, beside, run_once
 from app.entrypoints.cli.exits import EPILOG, EXIT_CODES, failures_as_exits, printable, tell
 from app.entrypoints.cli.serving import listen, serve
 from app.settings import Settings, load_settings
@@ -104,7 +104,7 @@ def _check(context: typer.Context, *, config: ConfigOption = None) -> None:
 
 async def _reach(open_service: OpenService, settings: Settings) -> bool:
     console = Console()
-    async with open_service(settings) as service:
+    async with open_service(beside(settings)) as service:
         reports = await service.facade.reach()
     for report in reports:
         word, style = ("ok", "green") if report.ok else ("unreachable", "bold red")

@@ -17,8 +17,12 @@ from app.domain.boundary import SystemRequest, SystemResponse
 from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import Mode
 from app.entrypoints.cli.live import LiveView, write_answer
-from app.orchestration.facade import Running
+from app.orchestration.executions import ExecutionView
+from app.orchestration.facade import Calling
+from app.orchestration.running import Running
 from app.settings import Settings
+
+PASSING_STORE = "sqlite://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,11 @@ class Output:
             write_answer(response, sys.stdout)
 
 
+def beside(settings: Settings) -> Settings:
+    """The same with a store of its own, gone when the process ends: the file of the settings may belong to a server."""
+    return settings.model_copy(update={"storage": settings.storage.model_copy(update={"url": PASSING_STORE})})
+
+
 async def run_once(
     open_service: Callable[[Settings], AbstractAsyncContextManager[Service]],
     settings: Settings,
@@ -74,10 +83,12 @@ async def run_once(
 
     Raises: Failure when it is refused.
     """
-    telemetry = settings.telemetry.model_copy(update={"log_level": "error"})
+    quiet = settings.model_copy(update={"telemetry": settings.telemetry.model_copy(update={"log_level": "error"})})
     view = output.view()
-    async with open_service(settings.model_copy(update={"telemetry": telemetry})) as service:
-        running = await service.facade.execute(request, LOCAL, watch=True)
+    async with open_service(beside(quiet)) as service:
+        running = await service.facade.execute(request, LOCAL, Calling(watch=True))
+        if isinstance(running, ExecutionView):
+            raise AssertionError("without an Idempotency-Key nothing was executed before")  # noqa: TRY004 - a bug of ours
         response = await _follow(running, view)
     output.write(response, view.shown)
     return response

@@ -1,4 +1,4 @@
-"""Reading a request's body: what is accepted as bytes, as JSON, and as a `SystemRequest`.
+"""Reading a request's body: what is accepted as bytes, as JSON, and as one of the boundary's models.
 
 Python's and pydantic's readers both take what the contract refuses. So the text is read twice: once by the standard
 reader with hooks for what it would let pass (duplicate keys, NaN, huge numbers), then looked at for its shape, once
@@ -11,16 +11,17 @@ import json
 from collections.abc import Mapping
 from math import isfinite
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from anyio import to_thread
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.types import Receive
 
-from app.domain.boundary import Identifier, SystemRequest
+from app.domain.boundary import Identifier
 from app.domain.failures import Code, RequestFailure
 
+M = TypeVar("M", bound=BaseModel)
 OFF_LOOP_BYTES = 65_536
 MAX_VALUES = 50_000
 TOLD_ERRORS = 1_000
@@ -63,17 +64,17 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes:
             return bytes(body)
 
 
-async def parse(body: bytes, max_depth: int) -> SystemRequest:
-    """The request that the body holds.
+async def parse(body: bytes, max_depth: int, model: type[M]) -> M:
+    """What the body holds, as that model.
 
-    Raises: RequestFailure (REQUEST_INVALID), as 400 when it is no acceptable JSON and 422 when it is no request.
+    Raises: RequestFailure (REQUEST_INVALID), as 400 when it is no acceptable JSON and 422 when it is no such model.
     """
     if len(body) > OFF_LOOP_BYTES:
-        return await to_thread.run_sync(parse_here, body, max_depth)
-    return parse_here(body, max_depth)
+        return await to_thread.run_sync(parse_here, body, max_depth, model)
+    return parse_here(body, max_depth, model)
 
 
-def parse_here(body: bytes, max_depth: int) -> SystemRequest:
+def parse_here(body: bytes, max_depth: int, model: type[M]) -> M:
     """As `parse`, on the calling thread."""
     try:
         value = strict_json(body)
@@ -81,14 +82,14 @@ def parse_here(body: bytes, max_depth: int) -> SystemRequest:
     except (ValueError, RecursionError) as fault:
         raise _syntax(str(fault) if isinstance(fault, _UnacceptableError) else "the body is not JSON") from None
     try:
-        return SystemRequest.model_validate_json(body, strict=True)
+        return model.model_validate_json(body, strict=True)
     except ValidationError as invalid:
         if invalid.error_count() > TOLD_ERRORS:
             raise _too_wrong(invalid.error_count()) from None
         errors = invalid.errors(include_url=False, include_context=True, include_input=False)
     if errors[0]["type"] == "json_invalid":
         raise _syntax("the body holds a string that is not Unicode text")
-    raise _content(value, errors)
+    raise invalid_fields(value, errors)
 
 
 def claimed_id(body: bytes) -> str | None:
@@ -183,7 +184,8 @@ def _too_wrong(count: int) -> RequestFailure:
     return RequestFailure(Code.REQUEST_INVALID, f"{count} values of the request are not valid", {"left_out": count})
 
 
-def _content(value: Any, errors: list[ErrorDetails]) -> RequestFailure:
+def invalid_fields(value: Any, errors: list[ErrorDetails]) -> RequestFailure:
+    """The refusal of that value; the first fault is told in words, as many as are shown in details."""
     shown = {(_field(value, error), _message(error)): None for error in errors[:SHOWN_ERRORS]}
     details = {
         "errors": [{"field": where, "message": what} for where, what in shown],

@@ -34,7 +34,7 @@ STATUS = _statuses()
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer, as an ASGI application.
+    """A whole answer, as an ASGI application; one of 204 has no body, nor the length of one [RFC 9110].
 
     With `CLOSE` it is for a client that may still be sending. What comes is thrown away for `LINGER_SECONDS` at most,
     because closing on unread bytes resets the connection, and the client would lose the answer.
@@ -45,8 +45,8 @@ class Answer:
     headers: tuple[Header, ...] = field(default=(JSON,))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        length = (b"content-length", b"%d" % len(self.body))
-        await send({"type": "http.response.start", "status": self.status, "headers": [*self.headers, length]})
+        length = [] if self.status == 204 else [(b"content-length", b"%d" % len(self.body))]
+        await send({"type": "http.response.start", "status": self.status, "headers": [*self.headers, *length]})
         lingers = CLOSE in self.headers
         await send({"type": "http.response.body", "body": self.body, "more_body": lingers})
         if lingers:

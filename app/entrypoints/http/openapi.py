@@ -4,7 +4,7 @@ Written by hand over generated schemas, because request bodies are read by stric
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -14,41 +14,18 @@ from pydantic.json_schema import JsonSchemaMode
 from app.bootstrap import Readiness
 from app.domain import boundary
 from app.domain.events import EVENT_TYPES, InferenceDelta
-from app.domain.failures import TAXONOMY, Code
 from app.domain.quote import Quote
+from app.entrypoints.http.openapi_paths import HEADERS, REF, header, of, paths
+from app.orchestration.executions import ExecutionView, PendingView, Replayed, ResumeRequest
 from app.orchestration.facade import EngineView, ToolView
+from app.orchestration.tracing import AgentTrace
 
 CONTRACT_VERSION = "1"
-_REF = "#/components/schemas/{model}"
-_LIMITS = (
-    "Strict JSON: no duplicate keys, NaN, lone surrogates or unknown fields. Default limits: body 4 MiB, depth 64, "
-    "1,000 messages, 128 tools, 20 tool rounds, 32 calls a reply, 600 s. Fields whose feature this version lacks are "
-    "refused by name."
-)
-_BEFORE_INIT = (
-    *(Code.REQUEST_INVALID, Code.REQUEST_TOO_LARGE, Code.REQUEST_UNSUPPORTED_MEDIA, Code.REQUEST_OVERLOADED),
-    *(Code.ACCESS_DENIED, Code.TOOL_NOT_FOUND, Code.ORCHESTRATION_BUDGET_EXCEEDED, Code.CONFIG_SCHEMA_REQUIRED),
-    *(Code.CONFIG_SCHEMA_INVALID, Code.CONFIG_GRAMMAR_INVALID, Code.CONFIG_GRAMMAR_NOT_FOUND),
-    Code.ORCHESTRATION_INVALID_TRANSITION,
-)
-"""What refuses a request before it is an execution, a bug of ours included."""
-_JSON, _PROBLEM, _EVENTS = "application/json", "application/problem+json", "text/event-stream"
 _PUBLIC: Mapping[str, str] = MappingProxyType(
     {
         "Event": "FallbackEvent",
         "app__domain__fallback__State": "FallbackState",
         "app__domain__lifecycle__State": "LifecycleState",
-    }
-)
-_HEADERS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "X-Request-Id": ("The request's id.", "string"),
-        "traceparent": ("W3C trace context of the root span.", "string"),
-        "Server-Timing": ("Milliseconds: total, upstream, overhead. Not on streams.", "string"),
-        "Retry-After": ("Seconds after which trying again may help.", "integer"),
-        "x-should-retry": ("Whether sending it again may help.", "boolean"),
-        "Location": ("Where the events of the execution are.", "string"),
-        "Allow": ("The methods the path has.", "string"),
     }
 )
 
@@ -105,128 +82,34 @@ def openapi_document() -> dict[str, Any]:
     document = {
         "openapi": "3.1.0",
         "info": {"title": "Portico", "version": CONTRACT_VERSION, "license": {"name": "Apache-2.0"}},
-        "paths": {"/v1/execute": {"post": _execute()}, "/v1/quote": {"post": _quote()}, **_collections(), **_probes()},
-        "components": {"schemas": _schemas(), "headers": {name: _header(name) for name in _HEADERS}},
+        "paths": paths(),
+        "components": {"schemas": _schemas(), "headers": {name: header(name) for name in HEADERS}},
     }
     ordered: dict[str, Any] = json.loads(json.dumps(document, sort_keys=True))
     return ordered
-
-
-def _execute() -> dict[str, Any]:
-    named = _headers("X-Request-Id", "traceparent")
-    return {
-        "operationId": "execute",
-        "summary": "Run one request",
-        "description": "Answers with the response, or with the events as they happen for `Accept: text/event-stream`. "
-        "A client that leaves cancels the execution.",
-        **_asked(),
-        "responses": {
-            "200": {
-                "description": "The execution completed; or its events, the last of which carries the response",
-                "headers": {**named, **_headers("Server-Timing", "Location")},
-                "content": {_JSON: _of("SystemResponse"), _EVENTS: _of("ExecutionEvent")},
-            },
-            "202": {
-                "description": "The execution is suspended",
-                "headers": {**named, **_headers("Server-Timing")},
-                "content": {_JSON: _of("SystemResponse")},
-            },
-            **_failures(TAXONOMY, {_JSON: _of("SystemResponse"), _PROBLEM: _of("Problem")}),
-        },
-    }
-
-
-def _quote() -> dict[str, Any]:
-    return {
-        "operationId": "quote",
-        "summary": "The most that a request can come to",
-        "description": "Upper bounds that the state machines, the limits and the engines' context windows guarantee. "
-        "Nothing runs. What execute would refuse before it starts is refused in the same way.",
-        **_asked(),
-        "responses": {
-            "200": {
-                "description": "The bounds",
-                "headers": _headers("X-Request-Id", "traceparent"),
-                "content": {_JSON: _of("Quote")},
-            },
-            **_failures(_BEFORE_INIT, {_PROBLEM: _of("Problem")}),
-        },
-    }
-
-
-def _asked() -> dict[str, Any]:
-    """What a route that takes a SystemRequest is sent."""
-    return {
-        "parameters": [_parameter("traceparent", "W3C trace context to continue.")],
-        "requestBody": {"required": True, "description": _LIMITS, "content": {_JSON: _of("SystemRequest")}},
-    }
-
-
-def _failures(codes: Iterable[Code], content: dict[str, Any]) -> dict[str, Any]:
-    by_status: dict[int, list[str]] = {}
-    for code in codes:
-        for variant in TAXONOMY[code].variants:
-            by_status.setdefault(variant.status, []).append(code)
-    return {str(status): _failure(names, content) for status, names in by_status.items()}
-
-
-def _failure(codes: list[str], content: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "description": ", ".join(dict.fromkeys(codes)),
-        "headers": _headers("X-Request-Id", "traceparent", "Retry-After", "x-should-retry", "Allow"),
-        "content": content,
-    }
-
-
-def _collections() -> dict[str, Any]:
-    rows = (
-        ("/v1/tools", "tools", "Registered tools", "ToolView"),
-        ("/v1/engines", "engines", "Configured engines", "EngineView"),
-        ("/v1/errors", "errors", "Every error code", "FailureView"),
-        ("/v1/machines", "machines", "The state machines", "MachineView"),
-    )
-    return {path: _read(name, summary, _JSON, _collection(item)) for path, name, summary, item in rows}
-
-
-def _probes() -> dict[str, Any]:
-    ready = _read("readyz", "Whether it takes requests", _JSON, _of("Readiness"))
-    ready["get"]["responses"]["503"] = {**ready["get"]["responses"]["200"], "description": "Not ready, and why"}
-    text = {"schema": {"type": "string"}}
-    return {
-        "/livez": _read("livez", "Whether the process answers", _JSON, _of("Alive")),
-        "/readyz": ready,
-        "/metrics": _read("metrics", "Prometheus metrics", "text/plain", text),
-    }
-
-
-def _read(name: str, summary: str, media_type: str, content: dict[str, Any]) -> dict[str, Any]:
-    found = {
-        "description": summary,
-        "headers": _headers("X-Request-Id", "traceparent"),
-        "content": {media_type: content},
-    }
-    return {"get": {"operationId": name, "summary": summary, "responses": {"200": found}}}
 
 
 def _schemas() -> dict[str, Any]:
     models: tuple[tuple[type[BaseModel], JsonSchemaMode], ...] = (
         (boundary.SystemRequest, "validation"),
         *((shown, "serialization") for shown in (boundary.SystemResponse, Quote, Problem)),
+        (ResumeRequest, "validation"),
+        *((shown, "serialization") for shown in (ExecutionView, PendingView, Replayed, AgentTrace)),
         *((shown, "serialization") for shown in (ToolView, EngineView)),
         *((shown, "serialization") for shown in (FailureView, MachineView, Readiness, Alive)),
     )
     adapters = [(model.__name__, mode, TypeAdapter[Any](model)) for model, mode in models]
     adapters += [(kind.__name__, "serialization", TypeAdapter[Any](kind)) for kind in EVENT_TYPES]
-    _, found = TypeAdapter.json_schemas(adapters, ref_template=_REF)
+    _, found = TypeAdapter.json_schemas(adapters, ref_template=REF)
     schemas = _renamed(found["$defs"])
     for kind in EVENT_TYPES:
         schemas[kind.__name__] = _event(kind, schemas[kind.__name__])
     schemas["ExecutionEvent"] = {
         "description": "One event, as the `data` of a server-sent event.",
-        "oneOf": [_of(kind.__name__)["schema"] for kind in EVENT_TYPES],
+        "oneOf": [of(kind.__name__)["schema"] for kind in EVENT_TYPES],
         "discriminator": {
             "propertyName": "type",
-            "mapping": {kind.type: _REF.format(model=kind.__name__) for kind in EVENT_TYPES},
+            "mapping": {kind.type: REF.format(model=kind.__name__) for kind in EVENT_TYPES},
         },
     }
     return schemas
@@ -236,7 +119,7 @@ def _renamed(schemas: dict[str, Any]) -> dict[str, Any]:
     """Names for clients where ours are told apart by their modules only."""
     text = json.dumps({_PUBLIC.get(name, name): schema for name, schema in schemas.items()})
     for name, public in _PUBLIC.items():
-        text = text.replace(f'"{_REF.format(model=name)}"', f'"{_REF.format(model=public)}"')
+        text = text.replace(f'"{REF.format(model=name)}"', f'"{REF.format(model=public)}"')
     renamed: dict[str, Any] = json.loads(text)
     return renamed
 
@@ -255,25 +138,3 @@ def _event(kind: type[Any], own: dict[str, Any]) -> dict[str, Any]:
     required = sorted({*head, *own.get("required", ())})
     head["step_name"] = {"type": "string", "description": "The step of a plan that it happens in."}
     return {**own, "properties": {**head, **own.get("properties", {})}, "required": required}
-
-
-def _collection(item: str) -> dict[str, Any]:
-    data = {"type": "array", "items": _of(item)["schema"]}
-    return {"schema": {"type": "object", "properties": {"data": data}, "required": ["data"]}}
-
-
-def _of(model: str) -> dict[str, Any]:
-    return {"schema": {"$ref": _REF.format(model=model)}}
-
-
-def _headers(*names: str) -> dict[str, Any]:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
-
-
-def _header(name: str) -> dict[str, Any]:
-    description, kind = _HEADERS[name]
-    return {"description": description, "schema": {"type": kind}}
-
-
-def _parameter(name: str, description: str) -> dict[str, Any]:
-    return {"name": name, "in": "header", "required": False, "description": description, "schema": {"type": "string"}}

@@ -21,6 +21,6 @@ class Quote:
             ids = correlate(scope, service.facade.new_id, request.request_id)
             return Answer(200, found.model_dump_json().encode(), (JSON, *ids.headers()))
 
-        answer = await taken(scope, receive, quoted)
+        answer = await taken(scope, receive, model=SystemRequest, answer=quoted)
         if answer is not None:
             await answer(scope, receive, send)

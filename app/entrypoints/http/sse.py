@@ -8,8 +8,9 @@ Theory of operation
    past it, in one step and without waking it, as long as the server has room; that is the usual case by far.
 3. Without room the task stops listening and sends, waiting at most `SEND_SECONDS` for a client that takes nothing.
    A server that does not say whether there is room is always sent to in that way.
-4. A client that leaves cancels the execution. A reader that we drop, because its queue overflowed or it takes
-   nothing, does not; the first is told to come back with a `retry:` line, the second is cut off.
+4. What it means that a client leaves says whoever made the stream. A reader that we drop, because its queue
+   overflowed or it takes nothing, did not leave; the first is told to come back with a `retry:` line, the second is
+   cut off.
 5. A subscription that ends without a last event, and whatever ends while the service is stopping, gets that line too.
 
 Refused: a task that takes from the subscription and sends, which costs as much a chunk as reading it upstream; a
@@ -36,9 +37,8 @@ from app.domain.events import (
     ValidationEnd,
     timestamp,
 )
-from app.entrypoints.http.correlation import Correlation
+from app.entrypoints.http.correlation import Header
 from app.entrypoints.http.limits import cut_off, room_of
-from app.orchestration.facade import Running
 from app.ports import Subscription
 
 SILENCE_SECONDS = 15.0
@@ -48,14 +48,26 @@ RETRY = b"retry: 1000\n\n"
 _SENT = object()
 
 
-class EventStream:
-    """The answer to one reader of one running execution, as an ASGI application. It closes the subscription."""
+def nothing_follows() -> None:
+    """What it means for an execution that somebody leaves who only reads it."""
 
-    def __init__(self, running: Running, subscription: Subscription, *, stopping: Callable[[], bool]) -> None:
-        """`stopping` says whether the service is about to end."""
-        self._running = running
+
+class EventStream:
+    """The answer to one reader of one execution, as an ASGI application. It closes the subscription."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        *,
+        headers: Sequence[Header],
+        stopping: Callable[[], bool],
+        leave: Callable[[], None] = nothing_follows,
+    ) -> None:
+        """`stopping` says whether the service is about to end; `leave` is what follows when the client leaves early."""
         self._subscription = subscription
+        self._headers = headers
         self._stopping = stopping
+        self._leave = leave
         self._frames = Frames()
         self._loop = get_running_loop()
         self._sent_at = self._loop.time()
@@ -67,9 +79,8 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._send = send
         self._has_room = room_of(scope)
-        self._running.when_done(self._end_without_response)
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self._headers()})
+            await send({"type": "http.response.start", "status": 200, "headers": [*self._headers]})
             self._subscription.notify(self._wake)
             while not self._over:
                 message = self._message() or self._keep_alive()
@@ -89,7 +100,7 @@ class EventStream:
             while (await receive())["type"] != "http.disconnect":
                 pass
             if not self._over:
-                self._running.cancel()
+                self._leave()
             return True
         self._scope = None
         if self._fault is not None:
@@ -142,21 +153,6 @@ class EventStream:
     def _keep_alive(self) -> Message | None:
         silent = self._loop.time() >= self._sent_at + SILENCE_SECONDS
         return _body(KEEP_ALIVE) if silent and not self._over else None
-
-    def _end_without_response(self) -> None:
-        """A bug ended the execution: no last event comes."""
-        if self._running.response is None:
-            self._subscription.close()
-
-    def _headers(self) -> list[tuple[bytes, bytes]]:
-        running = self._running
-        return [
-            (b"content-type", b"text/event-stream"),
-            (b"cache-control", b"no-store"),
-            (b"x-accel-buffering", b"no"),
-            (b"location", b"/v1/executions/%b/events" % running.request_id.encode()),
-            *Correlation(running.request_id, running.trace_id, running.root_span_id).headers(),
-        ]
 
 
 _OUTSIDE_A_PLAN = b',"step_name":null'

@@ -15,6 +15,7 @@ from app.domain.events import CorrelationContext, Event, ExecutionCompleted, Inf
 from app.domain.failures import Code, Failure
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.http.app import create_app
+from app.orchestration.facade import Calling
 from app.ports import Subscription
 from app.settings import Settings
 from tests.support.entropy import SeededEntropy
@@ -31,6 +32,7 @@ class FakeRunning:
         self.subscription = subscription
         self.response: SystemResponse | None = None
         self.upstream_ms = 7.0
+        self.outlives_its_client = False
         self.cancelled = False
         self._bus = bus
         self._callbacks: list[Callable[[], None]] = []
@@ -91,15 +93,12 @@ class FakeFacade:
         self,
         request: SystemRequest,
         principal: Principal,
-        *,
-        trace_id: str | None = None,
-        parent_span_id: str | None = None,
-        watch: bool = False,
+        calling: Calling,
     ) -> FakeRunning:
-        self.asked.append({"request": request, "trace_id": trace_id, "parent_span_id": parent_span_id})
+        self.asked.append({"request": request, "calling": calling})
         if self.refusal is not None:
             raise self.refusal
-        running = FakeRunning(request, self.bus.watch("r") if watch else None, self.bus)
+        running = FakeRunning(request, self.bus.watch("r") if calling.watch else None, self.bus)
         self.running.append(running)
         self.started(running)
         self.begun.set()

@@ -7,6 +7,7 @@ import anyio
 import orjson
 import pytest
 
+from app.domain.boundary import SystemRequest
 from app.domain.failures import RequestFailure
 from app.entrypoints.http import body as reading
 from app.entrypoints.http.body import parse_here
@@ -21,7 +22,7 @@ SECRET = "hunter2-canary"
 def refusal(body: bytes) -> RequestFailure:
     """How the body is refused."""
     with pytest.raises(RequestFailure) as caught:
-        parse_here(body, 64)
+        parse_here(body, 64, SystemRequest)
     return caught.value
 
 
@@ -38,7 +39,7 @@ def fields(failure: RequestFailure) -> list[str]:
 
 
 def test_a_plain_chat_is_read() -> None:
-    assert parse_here(CHAT, 64).messages[0].content == "Hello"
+    assert parse_here(CHAT, 64, SystemRequest).messages[0].content == "Hello"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_b2_42_a_body_that_is_nested_too_deep_is_400(body: bytes) -> None:
 def test_b2_42_the_deepest_body_that_is_allowed_is_read() -> None:
     nested = b"[" * 60 + b"]" * 60
     deepest = b'{"hints":{"options":{"a":' + nested + b'}},"messages":[{"role":"user","content":"x"}]}'
-    assert parse_here(deepest, 64).hints.options["a"]
+    assert parse_here(deepest, 64, SystemRequest).hints.options["a"]
     assert refusal(deepest.replace(nested, b"[" + nested + b"]").replace(b":[[", b":[[[", 1)).status == 400
 
 
@@ -122,7 +123,7 @@ def test_b2_43_a_lone_surrogate_in_a_key_is_400() -> None:
 
 
 def test_a_pair_of_surrogates_is_a_character() -> None:
-    assert parse_here(with_content(rb'"\ud83d\ude00"'), 64).messages[0].content == "😀"
+    assert parse_here(with_content(rb'"\ud83d\ude00"'), 64, SystemRequest).messages[0].content == "😀"
 
 
 def test_an_unknown_field_is_refused_by_name() -> None:

@@ -32,7 +32,11 @@ HELD = EmulatedAnswer('{"size":3}')
 @asynccontextmanager
 async def portico(**engine: Any) -> AsyncIterator[Served]:
     async with serving(
-        create_app(Settings.model_validate({"engines": {"only": {"api_key_env": Secret(KEY), **engine}}}))
+        create_app(
+            Settings.model_validate(
+                {"storage": {"url": "sqlite://"}, "engines": {"only": {"api_key_env": Secret(KEY), **engine}}}
+            )
+        )
     ) as served:
         yield served
 

@@ -111,22 +111,13 @@ async def test_b2_46_a_request_id_in_use_is_a_conflict() -> None:
     assert (answer.status, answer.json["code"], answer.json["request_id"]) == (409, "REQUEST_ID_CONFLICT", "r-1")
 
 
-@pytest.mark.parametrize("name", ["Prefer", "Idempotency-Key"])
-async def test_a_header_of_a_later_version_is_refused_by_name(name: str) -> None:
-    app, _ = fake_app()
-    async with serving(app) as served:
-        answer = await served.post(CHAT, {name: "respond-async"})
-    assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
-    assert answer.json["details"] == {"errors": [{"field": name, "message": "is not in this version"}]}
-
-
 async def test_a_caller_s_trace_is_continued() -> None:
     app, service = fake_app()
     service.facade.started = FakeRunning.ends
     async with serving(app) as served:
         await served.post(CHAT, {"traceparent": f"00-{TRACE}-{SPAN}-01"})
-    assert service.facade.asked[0]["trace_id"] == TRACE
-    assert service.facade.asked[0]["parent_span_id"] == SPAN
+    calling = service.facade.asked[0]["calling"]
+    assert (calling.trace_id, calling.parent_span_id) == (TRACE, SPAN)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +139,7 @@ async def test_b2_50_a_bad_traceparent_is_regenerated(given: str) -> None:
     async with serving(app) as served:
         answer = await served.post(CHAT, {"traceparent": given})
     assert answer.status == 200
-    assert service.facade.asked[0]["trace_id"] is None
+    assert service.facade.asked[0]["calling"].trace_id is None
 
 
 @pytest.mark.parametrize("field", ["request_id", "session_id"])
@@ -203,6 +194,85 @@ async def test_b2_36_a_client_that_leaves_before_the_answer_cancels_the_executio
             running = await started(service)
         await gone(served)
         assert running.cancelled
+
+
+@pytest.mark.parametrize("headers", [{}, {"Accept": "text/event-stream"}], ids=["json", "events"])
+async def test_b2_35_a_client_that_leaves_an_execution_that_outlives_it_cancels_nothing(
+    headers: dict[str, str],
+) -> None:
+    app, service = fake_app()
+    service.facade.started = lambda running: setattr(running, "outlives_its_client", True)
+    async with serving(app) as served:
+        async with served.connect() as client:
+            named = {"Content-Type": "application/json", **headers}
+            await client.send(request_bytes("POST", "/v1/execute", named, CHAT))
+            running = await started(service)
+        await gone(served)
+        assert not running.cancelled
+
+
+async def test_b5_93_an_execution_that_goes_on_elsewhere_is_said_to_be_there() -> None:
+    app, service = fake_app()
+    async with serving(app) as served, served.connect() as client:
+        await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
+        running = await started(service)
+        await service.drain()
+        running.breaks()
+        answer = await client.answer()
+    assert (answer.status, answer.json["code"]) == (503, "REQUEST_SHUTTING_DOWN")
+    assert (answer.headers["location"], answer.headers["retry-after"]) == ("/v1/executions/r-1", "1")
+
+
+async def test_an_execution_that_a_bug_ended_is_answered_500() -> None:
+    app, service = fake_app()
+    async with serving(app) as served, served.connect() as client:
+        await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
+        (await started(service)).breaks()
+        answer = await client.answer()
+    assert (answer.status, answer.json["code"]) == (500, "ORCHESTRATION_INVALID_TRANSITION")
+
+
+@pytest.mark.parametrize(
+    ("prefer", "is_heeded"),
+    [
+        ("respond-async", True),
+        ("wait=10, Respond-Async", True),
+        ("respond-async; foo=1", True),
+        ("respond-asynchronously", False),
+        ("return=minimal", False),
+        ("", False),
+    ],
+)
+async def test_a_preference_is_read_as_rfc_7240_has_it(prefer: str, is_heeded: bool) -> None:
+    app, service = fake_app()
+    service.facade.started = FakeRunning.ends
+    async with serving(app) as served:
+        await served.post(CHAT, {"Prefer": prefer, "Accept": "text/event-stream"})
+    assert service.facade.asked[0]["calling"].background is is_heeded
+
+
+@pytest.mark.parametrize("key", ["", "a b", "x" * 256, "é", "a\tb"])
+async def test_an_idempotency_key_of_another_form_is_refused_by_name(key: str) -> None:
+    app, service = fake_app()
+    raw = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json", "Idempotency-Key": "K"}, CHAT)
+    async with serving(app) as served:
+        answer = await served.ask(raw.replace(b"Key: K", b"Key: " + key.encode("latin-1")))
+    assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
+    assert answer.json["details"]["errors"][0]["field"] == "Idempotency-Key"
+    assert service.facade.asked == []
+
+
+async def test_two_idempotency_keys_are_refused_and_the_longest_one_is_taken() -> None:
+    app, service = fake_app()
+    service.facade.started = FakeRunning.ends
+    longest = "!" + "~" * 254
+    named = {"Content-Type": "application/json", "Idempotency-Key": longest}
+    raw = request_bytes("POST", "/v1/execute", named, CHAT)
+    async with serving(app) as served:
+        twice = await served.ask(raw.replace(b"Idempotency-Key", b"Idempotency-Key: a\r\nIdempotency-Key"))
+        once = await served.ask(raw)
+    assert (twice.status, once.status) == (422, 200)
+    assert [asked["calling"].key for asked in service.facade.asked] == [longest]
 
 
 async def test_b2_36_a_client_that_leaves_with_another_request_behind_cancels_the_first() -> None:

@@ -12,8 +12,8 @@ from app.bootstrap import PATTERNS, open_service
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.http.app import create_app
-from app.orchestration.facade import Pattern
 from app.orchestration.run import Run
+from app.orchestration.running import Pattern
 from app.settings import Settings
 from tests.entrypoints.http.test_whole_service import EVENTS, chat, events
 from tests.support.service import Served, serving
@@ -34,7 +34,7 @@ async def listed(run: Run) -> str:
 async def planning(**tables: Any) -> AsyncIterator[Served]:
     """A service whose plans are listed, not carried out."""
     patterns = {**PATTERNS, Mode.PLAN: Pattern(listed, 1)}
-    settings = Settings.model_validate(tables)
+    settings = Settings.model_validate({"storage": {"url": "sqlite://"}} | tables)
     async with serving(create_app(settings, partial(open_service, patterns=patterns))) as served:
         yield served
 
@@ -214,7 +214,8 @@ async def test_the_most_steps_are_configured() -> None:
 async def test_b5_101_a_configured_plan_that_cannot_run_here_is_refused_at_start(
     step: dict[str, Any], told: str
 ) -> None:
-    settings = Settings.model_validate({"planner": {"kind": "static", "steps": [step]}})
+    storage = {"url": "sqlite://"}
+    settings = Settings.model_validate({"storage": storage, "planner": {"kind": "static", "steps": [step]}})
     with pytest.raises(ConfigurationFailure) as caught:
         async with open_service(settings):
             raise AssertionError("it must not open")

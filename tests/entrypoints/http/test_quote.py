@@ -88,7 +88,6 @@ REFUSED: dict[str, tuple[bytes, dict[str, str]]] = {
     "bad schema": (chat("Hello", mode="structured", output={"schema": {"type": 5}}), {}),
     "no grammar": (chat("Hello", mode="structured", output={"grammar": "nobody"}), {}),
     "not yet": (chat("Hello", session_id="s-1"), {}),
-    "later header": (chat("Hello"), {"Prefer": "respond-async"}),
     "other media": (chat("Hello"), {"Content-Type": "text/plain"}),
     "over budget": (chat("Hello", limits={"tokens": 5}), {}),
     "no price": (chat("Hello", limits={"cost": 5}), {}),

@@ -4,7 +4,6 @@ import socket
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
 
 import anyio
 import anyio.lowlevel
@@ -18,7 +17,6 @@ from app.domain.events import ExecutionSuspended, LifecycleTransition
 from app.domain.lifecycle import State
 from app.entrypoints.http import sse
 from app.entrypoints.http.sse import EventStream
-from app.orchestration.facade import Running
 from tests.entrypoints.http.fakes import SPAN, TRACE, FakeRunning, FakeService, fake_app, response
 from tests.entrypoints.http.waiting import gone, started
 from tests.support.service import Connection, Served, request_bytes, serving
@@ -223,7 +221,7 @@ class OtherServer:
 
     async def reads(self, running: FakeRunning, scope: Scope | None = None) -> None:
         assert running.subscription is not None
-        stream = EventStream(cast("Running", running), running.subscription, stopping=lambda: False)
+        stream = EventStream(running.subscription, headers=(), stopping=lambda: False, leave=running.cancel)
         await stream(scope or {"type": "http"}, self.receive, self.send)
 
 

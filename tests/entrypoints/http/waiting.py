@@ -2,6 +2,7 @@
 
 import anyio
 
+from app.bootstrap import Service
 from tests.entrypoints.http.fakes import FakeRunning, FakeService
 from tests.support.service import Served
 
@@ -16,3 +17,14 @@ async def gone(served: Served) -> None:
     """Returns when the server has noticed that nobody is connected and has finished with it."""
     while served.state.connections or served.state.tasks:  # noqa: ASYNC110 - uvicorn has no event for it
         await anyio.sleep(0.001)
+
+
+async def running(service: Service, count: int = 1) -> None:
+    """Returns when that many executions run."""
+    while service.runner.in_flight != count:  # noqa: ASYNC110 - there is no event for it
+        await anyio.sleep(0.1)
+
+
+async def idle(service: Service) -> None:
+    """Returns when no execution runs."""
+    await running(service, 0)

@@ -1,0 +1,90 @@
+"""Reading what stands behind the question mark: every parameter once, none that is not known, every fault by name."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from starlette.types import Scope
+
+from app.domain.boundary import Identifier
+from app.domain.failures import Code, RequestFailure
+from app.domain.lifecycle import Mode, State
+from app.entrypoints.http.body import invalid_fields
+from app.keeping import Selection
+
+Q = TypeVar("Q", bound="Query")
+MOST_PARAMETERS = 32
+PAGE = 100
+LONGEST_PAGE = 1_000
+LAST_EVENT_ID = "Last-Event-ID"
+_DIGITS = 15
+"""More than any number has, and fewer than a database takes."""
+
+
+def _digits(given: object) -> object:
+    if isinstance(given, str) and not (given.isascii() and given.isdigit() and len(given) <= _DIGITS):
+        raise ValueError("must be a whole number in decimal digits")
+    return given
+
+
+Whole = Annotated[int, BeforeValidator(_digits)]
+
+
+class Query(BaseModel):
+    """The parameters of one route."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Listing(Query):
+    """Which executions are listed, and how many of them at once."""
+
+    state: State | None = Field(None, description="Only those in this state.")
+    mode: Mode | None = Field(None, description="Only those of this mode.")
+    session_id: Identifier | None = Field(None, description="Only those of this session.")
+    limit: Whole = Field(PAGE, ge=1, le=LONGEST_PAGE, description="Most executions of this page.")
+    after: Identifier | None = Field(None, description="The `next` of the page before.")
+
+    @property
+    def selection(self) -> Selection:
+        return Selection(self.state, self.mode, self.session_id)
+
+
+class Behind(Query):
+    """Where in a log reading begins."""
+
+    after: Whole = Field(0, description="Only events behind this number; `Last-Event-ID` wins.")
+
+
+def read_query(scope: Scope, model: type[Q]) -> Q:
+    """Raises: RequestFailure (REQUEST_INVALID)."""
+    try:
+        pairs = parse_qsl(
+            scope["query_string"].decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_PARAMETERS
+        )
+    except ValueError:
+        raise RequestFailure(Code.REQUEST_INVALID, "the query is not readable", condition="syntax") from None
+    given = dict(pairs)
+    if len(given) != len(pairs):
+        raise RequestFailure(Code.REQUEST_INVALID, "the query has the same parameter twice")
+    return _valid(model, given)
+
+
+def first_event(scope: Scope) -> int:
+    """The number that reading begins behind: the last header's, else the query's. Raises: RequestFailure."""
+    after = read_query(scope, Behind).after
+    headers = [value for key, value in scope["headers"] if key == b"last-event-id"]
+    return _valid(_Told, {LAST_EVENT_ID: headers[-1].decode("latin-1")}).number if headers else after
+
+
+class _Told(Query):
+    number: Whole = Field(alias=LAST_EVENT_ID)
+
+
+def _valid(model: type[Q], given: Mapping[str, Any]) -> Q:
+    try:
+        return model.model_validate(given)
+    except ValidationError as invalid:
+        errors = invalid.errors(include_url=False, include_context=True, include_input=False)
+    raise invalid_fields(given, errors)
