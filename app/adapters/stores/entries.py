@@ -66,6 +66,19 @@ def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, o
     )
 
 
+def together(header: Header, commits: Sequence[Commit], standing: Standing, *, owner: str) -> Advance:
+    """All that was put of an execution so far, at least once, as its first commit; without suspensions or a turn."""
+    stored = empty_commit(header.execution_id, number=1, epoch=1)
+    rows = [each.row for each in commits if each.row is not None]
+    events = [event for each in commits for event in each.events]
+    if rows:
+        stored["outcome"] = codec.encode_steps(rows)
+    if events:
+        stored |= log(events)
+    after = _standing(standing, owner, commits=1, events=commits[-1].last_event)
+    return Advance(header.execution_id, stored, after)
+
+
 def step(row: Row) -> Values:
     """A step's columns."""
     outcome = codec.encode_outcome(row.outcome)

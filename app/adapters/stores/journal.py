@@ -12,9 +12,11 @@ from types import MappingProxyType
 
 import anyio
 
+from app.adapters.stores.batching import Advance
 from app.adapters.stores.database import Database
-from app.adapters.stores.entries import Commit, advance, opening, size
+from app.adapters.stores.entries import Commit, advance, opening, size, together
 from app.adapters.stores.names import Names
+from app.adapters.stores.openings import Opening
 from app.adapters.stores.records import load
 from app.adapters.stores.writer import Bounds, GroupWriter, Item, Writing
 from app.domain.effects import Header, Row
@@ -85,12 +87,22 @@ class _Open:
         if commit.row is not None:
             self.keys.add(commit.row.key)
 
-    def encoded(self, commit: Commit, owner: str, *, publish: bool) -> Item:
+    def encoded(self, commit: Commit, owner: str) -> Item:
         """The commit for the writer; the execution stands after it."""
         standing = self.standing.after(commit.row, commit.events)
         work = advance(self.header, commit, standing, epoch=self.epoch, owner=owner)
         self.standing = standing
-        return Item(self.writing, work, size(work), commit.events if publish else ())
+        return Item(self.writing, work, size(work), commit.events)
+
+    def whole(self, owner: str) -> list[Item]:
+        """The opening and all that is held, as one commit, for the writer; its events are published already."""
+        work: list[Opening | Advance] = [opening(self.header, owner)]
+        if self.held:
+            for commit in self.held:
+                self.standing = self.standing.after(commit.row, commit.events)
+            work.append(together(self.header, self.held, self.standing, owner=owner))
+            self.commits = 1
+        return [Item(self.writing, each, size(each)) for each in work]
 
 
 @asynccontextmanager
@@ -155,7 +167,7 @@ class StoredJournal:
         opened = self._of(execution_id)
         commit = opened.next(row, events, turn, self._clock.now())
         if opened.held is None:
-            self._writer.put(opened.encoded(commit, self._owner, publish=True))
+            self._writer.put(opened.encoded(commit, self._owner))
             opened.take(commit)
             return
         opened.take(commit)
@@ -195,7 +207,7 @@ class StoredJournal:
             return
         self._names.release(opened.header)
         if opened.held is not None and _has_ended(opened.held):
-            self._writer.keep(lambda: self._whole(opened))
+            self._writer.keep(lambda: opened.whole(self._owner))
 
     def _begin(self, header: Header, take: Callable[[Header], None]) -> _Open:
         if header.execution_id in self._opened:
@@ -212,16 +224,11 @@ class StoredJournal:
         return opened
 
     def _promote(self, opened: _Open) -> None:
-        items = self._whole(opened)
+        items = opened.whole(self._owner)
         opened.held = None
         self._names.promote(opened.header)
         for item in items:
             self._writer.put(item)
-
-    def _whole(self, opened: _Open) -> list[Item]:
-        """Everything so far, which is published already."""
-        held = opened.held or ()
-        return [self._opening(opened), *(opened.encoded(commit, self._owner, publish=False) for commit in held)]
 
     def _opening(self, opened: _Open, claim: Claim | None = None) -> Item:
         work = opening(opened.header, self._owner, claim)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters.stores import codec
-from app.domain.effects import Answered, Outcome, Prepared, Refused
+from app.domain.effects import Answered, Outcome, Prepared, Refused, Row
 from app.domain.events import Event, Recorded
 from app.domain.failures import Code, StorageFailure
 from app.domain.messages import Message, ModelMessage
@@ -24,6 +24,7 @@ from tests.support.examples import (
     header,
     recorded,
     response,
+    row,
 )
 from tests.support.virtual_time import EPOCH
 
@@ -31,6 +32,7 @@ SAID = ModelMessage(role="assistant", content="hm", provider="primary", kept=[{"
 READERS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "header": (codec.encode_header(header("a")), codec.decode_header),
     "outcome": (codec.encode_outcome(OUTCOMES[0]), codec.decode_outcome),
+    "steps": (codec.encode_steps([row("0")]), codec.decode_steps),
     "events": (codec.encode_events(recorded(MOVED)), codec.decode_events),
     "response": (codec.encode_response(response()), codec.decode_response),
     "message": (codec.encode_message(SAID), codec.decode_message),
@@ -75,6 +77,16 @@ def test_the_events_of_a_commit_keep_their_order_their_numbers_and_their_correla
     data = codec.encode_events(told)
     assert codec.decode_events(data) == told
     assert data.count(b'"0000000000000000"') == 1
+
+
+def test_events_of_several_times_keep_them() -> None:
+    told = recorded(MOVED, COMPLETED, MOVED)
+    assert codec.decode_events(codec.encode_events(told)) == told
+
+
+def test_steps_in_one_record_are_read_as_they_were_written() -> None:
+    rows = [Row(f"{number}/0", "f" * 32, outcome, EPOCH + number) for number, outcome in enumerate(OUTCOMES)]
+    assert codec.decode_steps(codec.encode_steps(rows)) == rows
 
 
 def test_everything_else_is_read_as_it_was_written() -> None:
@@ -159,8 +171,8 @@ def test_b4_89_what_somebody_else_wrote_is_refused_and_not_quoted(what: str) -> 
         data + b"x",
         b'[1,"Prepared","secret"]',
         b'[1,"os.system",{"command":"secret"}]',
-        b'[1,0.0,1,[],[["secret",0,"lifecycle.transition",{}]]]',
-        b'[1,0.0,1,[],[["secret",-1,"lifecycle.transition",{}]]]',
+        b'[1,1,[],[[0.0,[["secret",0,"lifecycle.transition",{}]]]]]',
+        b'[1,1,[],[[0.0,[["secret",-1,"lifecycle.transition",{}]]]]]',
     ):
         failure = refused(read, hostile)
         assert "secret" not in f"{failure.message}{failure.details}{failure.__cause__}"
@@ -172,5 +184,5 @@ def test_a_record_longer_than_any_of_ours_is_refused_unread() -> None:
 
 def test_an_event_that_names_no_correlation_of_its_commit_is_refused() -> None:
     told = orjson.loads(codec.encode_events(committed(COMPLETED)))
-    told[4][0][1] = 1
+    told[3][0][1][0][1] = 1
     refused(codec.decode_events, orjson.dumps(told))
