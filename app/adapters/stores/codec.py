@@ -124,13 +124,12 @@ def decode_steps(data: bytes) -> list[Row]:
 
 def encode_events(events: Sequence[Recorded]) -> bytes:
     """Events that are numbered without gaps, at least one. Those that follow each other at one time share it."""
-    correlations: dict[CorrelationContext, int] = {}
+    correlations = _Correlations()
     told = [
-        (at, [(each.anchor, correlations.setdefault(each.correlation, len(correlations)), each.event.type, each.event)
-              for each in together])
+        (at, [(each.anchor, correlations.number(each.correlation), each.event.type, each.event) for each in together])
         for at, together in groupby(events, attrgetter("at"))
-    ]  # fmt: skip
-    return _dump([FORMAT, events[0].sequence_number, [_ids(each) for each in correlations], told])
+    ]
+    return _dump([FORMAT, events[0].sequence_number, correlations.ids, told])
 
 
 def decode_events(data: bytes) -> list[Recorded]:
@@ -152,6 +151,24 @@ def decode_events(data: bytes) -> list[Recorded]:
 def _correlation(ids: _Ids) -> CorrelationContext:
     """The same object for the same ids, so that who tells many events encodes their ids once."""
     return CorrelationContext(*ids)
+
+
+class _Correlations:
+    """Numbers correlations as they are met. Most are the same object as the one before, which spares hashing them."""
+
+    def __init__(self) -> None:
+        self.ids: list[tuple[str | None, ...]] = []
+        self._numbers: dict[CorrelationContext, int] = {}
+        self._last: CorrelationContext | None = None
+        self._number = 0
+
+    def number(self, correlation: CorrelationContext) -> int:
+        if correlation is not self._last:
+            self._last = correlation
+            self._number = self._numbers.setdefault(correlation, len(self.ids))
+            if self._number == len(self.ids):
+                self.ids.append(_ids(correlation))
+        return self._number
 
 
 def _ids(correlation: CorrelationContext) -> tuple[str | None, ...]:

@@ -29,7 +29,7 @@ from app.domain.events import (
     Live,
     Recorded,
 )
-from app.domain.failures import Failure
+from app.domain.failures import Code, Failure, StorageFailure
 from app.domain.messages import Message
 from app.domain.standing import Standing
 from app.ports import Claim, Clock, Earlier, EventSink, Record
@@ -89,7 +89,7 @@ class _Open:
 
     def encoded(self, commit: Commit, owner: str) -> Item:
         """The commit for the writer; the execution stands after it."""
-        standing = self.standing.after(commit.row, commit.events)
+        standing = self.standing.after([commit.row] if commit.row else (), commit.events)
         work = advance(self.header, commit, standing, epoch=self.epoch, owner=owner)
         self.standing = standing
         return Item(self.writing, work, size(work), commit.events)
@@ -98,9 +98,10 @@ class _Open:
         """The opening and all that is held, as one commit, for the writer; its events are published already."""
         work: list[Opening | Advance] = [opening(self.header, owner)]
         if self.held:
-            for commit in self.held:
-                self.standing = self.standing.after(commit.row, commit.events)
-            work.append(together(self.header, self.held, self.standing, owner=owner))
+            rows = [each.row for each in self.held if each.row]
+            events = [event for each in self.held for event in each.events]
+            self.standing = self.standing.after(rows, events)
+            work.append(together(self.header, rows, events, self.standing, owner=owner))
             self.commits = 1
         return [Item(self.writing, each, size(each)) for each in work]
 
@@ -144,6 +145,7 @@ class StoredJournal:
             self._writer.put(self._opening(opened, claim))
             await self._writer.settled(opened.writing)
         except BaseException:
+            opened.writing.end = _given_up()
             self.close(header.execution_id)
             raise
         refusal = opened.writing.end
@@ -157,9 +159,7 @@ class StoredJournal:
     def adopt(self, record: Record) -> None:
         """Its epoch and its number of commits are those that `Store.claim` gave."""
         opened = self._begin(record.header, self._names.share)
-        for row in record.rows.values():
-            opened.standing = opened.standing.after(row, ())
-        opened.standing = opened.standing.after(None, record.events)
+        opened.standing = opened.standing.after(list(record.rows.values()), record.events)
         opened.epoch, opened.commits, opened.events = record.epoch, record.commits, len(record.events)
         opened.keys.update(record.rows)
 
@@ -238,3 +238,7 @@ class StoredJournal:
 def _has_ended(held: Sequence[Commit]) -> bool:
     last = held[-1].events[-1].event if held and held[-1].events else None
     return type(last) in LAST and not isinstance(last, ExecutionSuspended)
+
+
+def _given_up() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_UNAVAILABLE, "nobody waits for this execution any more")
