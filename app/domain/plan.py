@@ -80,9 +80,14 @@ def keys(step: PlanStep) -> StepKeys:
 
 
 def contract(step: PlanStep, work: Work = None) -> OutputContract | None:
-    """What the step's answer has to keep; None for nothing. `work`, where it is known, goes before the step's keys."""
+    """What the answer of a step without faults has to keep; None for nothing.
+
+    What it works on goes before its keys: its own input, or `work` where that is known.
+    """
     own = keys(step)
-    schema = (work.schema_ if isinstance(work, Conversation) else None) or own.schema_
+    inner = step.input.get("schema") if isinstance(step.input, dict) and ROWS[step.type].asks else None
+    known = work.schema_ if isinstance(work, Conversation) else inner
+    schema = own.schema_ if known is None else known
     if schema is None and not own.rules:
         return None
     return OutputContract.model_validate({"schema": schema, "rules": own.rules})

@@ -489,12 +489,18 @@ def test_an_input_too_deep_to_be_one_is_refused_where_it_comes_in() -> None:
 def test_what_an_answer_has_to_keep_is_in_the_input_before_it_is_in_the_step() -> None:
     assert contract(step()) is None
     own = step(schema={"type": "string"}, rules=["not_empty"], input={"messages": [USER], "schema": {"type": "null"}})
-    found = contract(own)
+    for work in (None, received(own, {}, "")):
+        found = contract(own, work)
+        assert found is not None
+        assert (found.schema_, found.rules) == ({"type": "null"}, ["not_empty"])
+    chained = own.model_copy(update={"input": None})
+    found = contract(chained, "a text")
     assert found is not None
-    assert (found.schema_, found.rules) == ({"type": "string"}, ["not_empty"])
-    found = contract(own, received(own, {}, ""))
+    assert found.schema_ == {"type": "string"}
+    found = contract(chained, Conversation.model_validate({"messages": [USER], "schema": {}}))
     assert found is not None
-    assert found.schema_ == {"type": "null"}
+    assert found.schema_ == {}
+    assert contract(step("v", "validate", input={"schema": {}, "messages": [USER]})) is None
 
 
 def test_the_tools_a_plan_names_are_found_where_they_may_stand() -> None:

@@ -6,8 +6,9 @@ model is told why its plan was refused and tries again; so all that is held agai
 when it is told again: the tools it may call are recorded first, the rest stands in the execution's header.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import orjson
@@ -27,15 +28,16 @@ from app.domain.effects import PLAN, Outcome, Plannable, Planned, Refused
 from app.domain.events import PlanCreated
 from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure, RequestFailure
 from app.domain.messages import Message
-from app.domain.plan import Policy, contract, objection, predecessors, received, refused
+from app.domain.plan import Policy, contract, objection, predecessors, refused
 from app.domain.produced import Produced
-from app.domain.steps import ROWS, StepType
+from app.domain.steps import ROWS, StepType, said
 from app.orchestration.patterns.plan_executor import as_planned
 from app.orchestration.run import Run
 from app.orchestration.world import World
 
-MOST_SCHEMA_BYTES: Final = 131_072
-"""Of all steps together, so that those that are large stay in the cache of schemas while the plan runs."""
+MOST_DEMANDED_BYTES: Final = 131_072
+"""Of the schemas and rules of all steps; so those that are large stay in the cache of schemas while the plan runs."""
+_LARGE_BYTES: Final = 65_536
 _REFUSALS = frozenset({Code.ORCHESTRATION_PLAN_REFUSED, Code.ORCHESTRATION_STEP_MISMATCH})
 
 
@@ -59,7 +61,7 @@ async def plan(run: Run, static: Sequence[PlanStep] | None = None) -> None:
 
 def held_against(steps: Sequence[PlanStep], policy: Policy) -> OrchestrationFailure | None:
     """Why such a plan cannot run, with `details.violations`; None for one that can. It may take a while."""
-    return objection(steps, policy) or _unkeepable(_contracts(steps))
+    return objection(steps, policy) or _unkeepable(steps)
 
 
 async def _made(run: Run, static: Sequence[PlanStep] | None) -> Planned | Refused:
@@ -108,18 +110,16 @@ async def _found(request: SystemRequest, static: Sequence[PlanStep] | None, worl
 async def _settled(run: Run, made: Planned | Refused, world: World) -> Outcome:
     if isinstance(made, Refused):
         return made
-    against = objection(made.steps, _policy(run, _offered(run.request, world)))
-    if against is None:
-        look = partial(_unkeepable, contracts := _contracts(made.steps))
-        against = await world.workers.run(look) if _size(contracts) > LARGE_CHARACTERS else look()
+    look = partial(held_against, made.steps, _policy(run, _offered(run.request, world)))
+    against = await world.workers.run(look) if _is_large(made.steps) else look()
     return made if against is None else Refused.by(against)
 
 
 def _check(policy: Policy, made: PlanGenerationOutput) -> None:
-    """Raises: OrchestrationFailure. What takes long to look at is looked at where nobody waits for it."""
+    """Raises: OrchestrationFailure. Schemas and rules that are large are looked at where nobody waits for it."""
     against = objection(made.steps, policy)
-    if against is None and _size(contracts := _contracts(made.steps)) <= LARGE_CHARACTERS:
-        against = _unkeepable(contracts)
+    if against is None and _demands(made.steps) <= LARGE_CHARACTERS:
+        against = _unkeepable(made.steps)
     if against is not None:
         raise against
 
@@ -143,26 +143,28 @@ def _beside(asking: Message, messages: Sequence[Message]) -> tuple[EarlierMessag
     return tuple(EarlierMessage(role=other.role, text=other.text) for other in others if other.text)
 
 
-def _contracts(steps: Sequence[PlanStep]) -> dict[int, OutputContract]:
-    """What answers have to keep, by step and as far as it is known before; of a plan without objections."""
-    works = (None if step.input is None else received(step, {}, "") for step in steps)
-    contracts = (contract(step, work) for step, work in zip(steps, works, strict=True))
-    return {index: kept for index, kept in enumerate(contracts) if kept is not None}
+def _is_large(steps: Sequence[PlanStep]) -> bool:
+    """Whether to look at it on a thread."""
+    whole = len(orjson.dumps([(step.input, step.depends_on, step.model_extra) for step in steps]))
+    return whole > _LARGE_BYTES or _demands(steps) > LARGE_CHARACTERS
 
 
-def _size(contracts: Mapping[int, OutputContract]) -> int:
-    """Bytes of all schemas."""
-    return sum(len(orjson.dumps(kept.schema_)) for kept in contracts.values() if kept.schema_ is not None)
+def _demands(steps: Sequence[PlanStep]) -> int:
+    """Bytes of all schemas and rules, in whatever form they are."""
+    inner = [step.input.get("schema") for step in steps if isinstance(step.input, dict)]
+    own = [(said(step).get("schema"), said(step).get("rules")) for step in steps]
+    return len(orjson.dumps([each for each in (*inner, *chain.from_iterable(own)) if each is not None]))
 
 
-def _unkeepable(contracts: Mapping[int, OutputContract]) -> OrchestrationFailure | None:
-    """What is held against the schemas and rules of the steps."""
-    if _size(contracts) > MOST_SCHEMA_BYTES:
-        return refused([("steps", f"must have schemas of at most {MOST_SCHEMA_BYTES} bytes together")])
+def _unkeepable(steps: Sequence[PlanStep]) -> OrchestrationFailure | None:
+    """What is held against the schemas and rules of steps without objections."""
+    if _demands(steps) > MOST_DEMANDED_BYTES:
+        return refused([("steps", f"must have schemas and rules of at most {MOST_DEMANDED_BYTES} bytes together")])
     found = []
-    for index, kept in contracts.items():
+    for index, step in enumerate(steps):
+        kept = contract(step)
         try:
-            Contract(kept)
+            Contract(kept or OutputContract())
         except ConfigurationFailure as failure:
             found.append((f"steps.{index}.schema", failure.message))
         except RequestFailure as failure:

@@ -17,7 +17,7 @@ from app.domain.failures import Code
 from app.domain.lifecycle import Mode, State
 from app.domain.steps import ROWS
 from app.domain.tools import Availability
-from app.orchestration.planning.planner import MOST_SCHEMA_BYTES, plan
+from app.orchestration.planning.planner import MOST_DEMANDED_BYTES, plan
 from app.orchestration.run import Run
 from app.ports import Engine, EngineCapabilities, Progress, Record, Tool
 from tests.support.virtual_time import VirtualClock
@@ -354,12 +354,12 @@ async def test_schemas_are_bounded_together_and_large_ones_are_looked_at_elsewhe
         enum = ["x" * 100 + str(number) for number in range(size // 110)]
         return [{"name": f"s{number}", "type": "infer", "schema": {"enum": [*enum, number]}} for number in range(count)]
 
-    fits = steps(7, MOST_SCHEMA_BYTES // 8)
+    fits = steps(7, MOST_DEMANDED_BYTES // 8)
     response, _ = await run(here(clock), planning(fits))
     assert response.state is State.COMPLETE
     response, _ = await run(here(clock, said(*fits)), planning())
     assert response.state is State.COMPLETE
-    response, _ = await run(here(clock), planning(steps(9, MOST_SCHEMA_BYTES // 8)))
+    response, _ = await run(here(clock), planning(steps(9, MOST_DEMANDED_BYTES // 8)))
     assert list(violations(response)) == ["steps"]
 
 
