@@ -70,10 +70,15 @@ class Catalogue:
 
     def asked(self, request: SystemRequest) -> tuple[Engine, ...]:
         """The engines that any inference of the request may be answered by. Raises: RequestFailure, as `resolve`."""
-        replicas = request.redundancy.models if request.redundancy else None
-        models: Sequence[str | None] = replicas or (request.model,)
-        named = [self.resolve(model) for model in models]
-        return tuple(dict.fromkeys(chain.from_iterable(named)))
+        return tuple(dict.fromkeys(chain.from_iterable(map(self.resolve, models_asked(request)))))
+
+
+def models_asked(request: SystemRequest) -> Sequence[str | None]:
+    """What any inference of the request names as its model: its replicas' own, and its own where a judge is asked."""
+    replicas = request.redundancy.models if request.redundancy else None
+    if not replicas:
+        return (request.model,)
+    return [*replicas, request.model] if request.output.semantic else replicas
 
 
 def candidate(engine: Engine, call: EngineCall, way: Way | None) -> Candidate:

@@ -46,6 +46,7 @@ class Reason(StrEnum):
     CONTEXT_EXCEEDED = "context_exceeded"
     REFUSED = "refused"
     CONTENT_FILTERED = "content_filtered"
+    OVER_BUDGET = "over_budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,10 @@ class StageTrace:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits in force for one execution, the request's and the configured ones together. Seconds and counts."""
+    """The limits in force for one execution, the request's and the configured ones together.
+
+    Seconds, counts, tokens, and cost in the configured currency.
+    """
 
     timeout: float
     tool_rounds: int
@@ -68,6 +72,8 @@ class Bounds:
     attempts: int = 1
     replicas: int = 16
     plan_steps: int = 50
+    tokens: int | None = None
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,11 @@ class Candidate:
     price: tuple[float, float] | None = None
     withheld: tuple[str, ...] = ()
     way: Way | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """What a journal knows an attempt on it again by."""
+        return f"attempt:{self.provider}:{self.model}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +183,7 @@ class AttemptFailed:
     """Outcome: the provider did not. `retry_after` is what it asked for, `wait` what was granted; both seconds.
 
     `wait` is None when this provider is to be left. `streamed` says whether a delta was published, `partial` holds
-    the text of it.
+    the text of it. `details` are facts for programs.
     """
 
     reason: Reason
@@ -183,6 +194,7 @@ class AttemptFailed:
     partial: str
     usage: TokenUsage
     duration_ms: float
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +254,11 @@ class CutOff:
     duration_ms: float
     usage: TokenUsage = NO_USAGE
     partial: str = ""
+
+
+def usage_of(outcome: Replied | AttemptFailed | CutOff) -> TokenUsage:
+    """The tokens of an attempt."""
+    return outcome.reply.usage if isinstance(outcome, Replied) else outcome.usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.capabilities.contracts import Contract
-from app.capabilities.inference import Catalogue
+from app.capabilities.forming import sent, way_of
+from app.capabilities.inference import Catalogue, models_asked
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.boundary import NamedTool, PlanOptions, PlanPolicy, RedundancyOptions, SystemRequest
-from app.domain.effects import Bounds
-from app.domain.failures import Code, ConfigurationFailure, RequestFailure, ToolFailure
+from app.domain.boundary import NamedTool, OutputContract, PlanOptions, PlanPolicy, RedundancyOptions, SystemRequest
+from app.domain.effects import Bounds, EngineCall
+from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure, RequestFailure, ToolFailure
 from app.domain.lifecycle import Mode
 from app.domain.messages import TOOL_NAME_PATTERN
 from app.domain.plan import StepType, tools_named
 from app.domain.steps import ROWS
+from app.domain.tools import ToolDefinition
+from app.orchestration.budget import budget_of
+from app.orchestration.world import World
+from app.ports import Engine
 
 Fault: TypeAlias = tuple[str, str]
 """A field's path and what is wrong with it."""
@@ -49,7 +54,6 @@ _LATER_FIELDS = frozenset(
         "on_limit",
     }
 )
-_LATER_LIMITS = frozenset({"tokens", "cost"})
 
 
 class Admission:
@@ -70,7 +74,7 @@ class Admission:
         """
         faults = [] if request.mode in self._modes else [("mode", f"{request.mode} {_NOT_YET}")]
         faults += [*_of_later_versions(request), *self._above_caps(request), *self._redundancy(request)]
-        faults += [*_without_form(request), *_plan(request), *self._options(request)]
+        faults += [*_without_form(request), *_plan(request), *self._options(request), *self._unpriced(request)]
         if faults:
             raise _invalid(faults)
         self._known_tools(request)
@@ -83,6 +87,8 @@ class Admission:
             attempts=caps.attempts if limits.attempts is None else limits.attempts,
             replicas=caps.replicas,
             plan_steps=caps.plan_steps,
+            tokens=limits.tokens,
+            cost=limits.cost,
         )
 
     def _above_caps(self, request: SystemRequest) -> Iterator[Fault]:
@@ -122,13 +128,21 @@ class Admission:
     def _options(self, request: SystemRequest) -> Iterator[Fault]:
         self._catalogue.resolve(request.model)
         if request.hints.options:
-            replicas = request.redundancy.models if request.redundancy else None
-            known = [model for model in replicas or () if self._catalogue.knows(model)]
-            models: Sequence[str | None] = known or (request.model,)
-            engines = [engine for model in models for engine in self._catalogue.resolve(model)]
-            allowed = frozenset().union(*(engine.profile.options for engine in engines))
+            allowed = frozenset().union(*(engine.profile.options for engine in self._asked(request)))
             for key in sorted(request.hints.options.keys() - allowed):
                 yield "hints.options", f"{key[:64]!a} is not an option of this model's engines"
+
+    def _unpriced(self, request: SystemRequest) -> Iterator[Fault]:
+        if request.limits.cost is not None:
+            for engine in self._asked(request):
+                if engine.profile.price is None:
+                    yield "limits.cost", f"needs a price of engine {engine.profile.name}, which has none"
+
+    def _asked(self, request: SystemRequest) -> Sequence[Engine]:
+        """The engines that may be asked, without those of unknown names."""
+        known = [model for model in models_asked(request) if model is None or self._catalogue.knows(model)]
+        models = known or (request.model,)
+        return tuple(dict.fromkeys(engine for model in models for engine in self._catalogue.resolve(model)))
 
     def _known_tools(self, request: SystemRequest) -> None:
         named = list(request.tools or ())
@@ -172,9 +186,6 @@ def _of_later_versions(request: SystemRequest) -> Iterator[Fault]:
     for field in sorted(_LATER_FIELDS & asked):
         if getattr(request, field) != SystemRequest.model_fields[field].get_default(call_default_factory=True):
             yield field, _NOT_YET
-    for field in sorted(_LATER_LIMITS & request.limits.model_fields_set):
-        if getattr(request.limits, field) is not None:
-            yield f"limits.{field}", _NOT_YET
 
 
 def _without_form(request: SystemRequest) -> Iterator[Fault]:
@@ -200,6 +211,28 @@ def keepable(request: SystemRequest) -> None:
     if request.mode not in _FORM_OPTIONAL and output.schema_ is None and output.grammar is None:
         raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output: structured needs a schema or a grammar")
     Contract(output)
+
+
+def affordable(request: SystemRequest, bounds: Bounds, world: World, tools: Sequence[ToolDefinition]) -> None:
+    """Raises: OrchestrationFailure (ORCHESTRATION_BUDGET_EXCEEDED) when no engine could be asked the first thing.
+
+    With tools that is what they are offered with; what a form is asked for with comes later then.
+    """
+    budget = budget_of(bounds)
+    if budget is None:
+        return
+    form = request.output if request.mode is not Mode.CHAT and not tools else OutputContract()
+    call = EngineCall(request.messages, tools, request.hints, form.schema_, form.grammar)
+    refused: list[OrchestrationFailure] = []
+    for engine in world.catalogue.asked(request):
+        try:
+            first = sent(call, engine.profile, way_of(call, engine.profile))
+            budget.grant("", first, engine.profile, world.counter)
+        except OrchestrationFailure as refusal:
+            refused.append(refusal)
+        else:
+            return
+    raise refused[0]
 
 
 def _invalid(faults: Sequence[Fault]) -> RequestFailure:

@@ -14,6 +14,7 @@ from app.orchestration.leaf import Leaf, Question, UnsafeCall
 from app.orchestration.tally import CallSlot
 
 _UNKNOWN_OUTCOME = "it is not known whether this call has happened"
+_SPENT = "not run: the budget of the execution is spent"
 
 
 class Round:
@@ -70,6 +71,10 @@ class Round:
     async def _act(self, call: ToolCall, attempt: int, offered: OfferedTool | None) -> Outcome:
         if offered is None:
             return ToolEnded("no such tool", is_error=True, code=Code.TOOL_NOT_FOUND, duration_ms=0.0, ran=False)
+        budget = self._execution.tally.budget
+        if budget is not None and budget.spent:
+            code = Code.ORCHESTRATION_BUDGET_EXCEEDED
+            return ToolEnded(_SPENT, is_error=True, code=code, duration_ms=0.0, ran=False)
         grace = GRACE_FOR_UNSAFE_S if offered.unsafe else 0.0
         seconds_left = self._execution.seconds_left + grace
         return await self._execution.world.tools.attempt(call, attempt=attempt, seconds_left=seconds_left)

@@ -43,6 +43,7 @@ from app.domain.events import (
 from app.domain.failures import Cancellation, Code, Failure
 from app.domain.lifecycle import Lifecycle, State
 from app.domain.produced import Produced
+from app.orchestration.budget import budget_of
 from app.orchestration.leaf import Leaf, OpenStep, Question, Race, TimeLimit
 from app.orchestration.record import Recollection, diverged
 from app.orchestration.settling import Dropped, Settled, Suspended, as_value, finished, has_diverged, held_up, results
@@ -67,7 +68,7 @@ class Execution:
     ) -> None:
         self.header = header
         self.lifecycle = Lifecycle(header.mode)
-        self.tally = Tally()
+        self.tally = Tally(budget_of(header.bounds, record))
         self.questions: list[Question] = []
         self.prepared: Prepared | None = None
         self.prepared_at = 0.0
@@ -316,8 +317,7 @@ class Execution:
     def _remembered(self, leaf: Leaf, row: Row) -> Row:
         self._same(row, leaf.fingerprint)
         self._recollection.from_last_start(leaf.key)
-        events = [leaf.start] if leaf.start else []
-        self.tell(leaf.key, leaf.correlation, *events, *leaf.end(row.outcome))
+        self.tell(leaf.key, leaf.correlation, *([leaf.start] if leaf.start else ()), *leaf.end(row.outcome))
         leaf.count(row)
         if isinstance(row.outcome, CutOff):
             raise Dropped

@@ -14,11 +14,13 @@ from app.domain.effects import Bounds, Header, Outcome
 from app.domain.failures import Code, Failure
 from app.domain.lifecycle import Mode
 from app.domain.produced import Produced
+from app.domain.quote import Quote
 from app.domain.tools import SideEffects
-from app.orchestration.admission import Admission, ConfiguredLimits, keepable
+from app.orchestration.admission import Admission, ConfiguredLimits, affordable, keepable
 from app.orchestration.execution import Execution
 from app.orchestration.pipeline.auth_resolve import auth_resolve
-from app.orchestration.pipeline.prepare import Stages, prepare
+from app.orchestration.pipeline.prepare import Stages, offerable, prepare
+from app.orchestration.quoting import quote
 from app.orchestration.run import Run
 from app.orchestration.story import Story, live
 from app.orchestration.world import World
@@ -140,9 +142,7 @@ class Facade:
         """
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
-        bounds = self._admission.admit(request)
-        if request.mode is not Mode.CHAT or request.output.rules:
-            await self._make_ready(request)
+        bounds = await self._admit(request)
         header = self._header(request, principal, bounds, trace_id=trace_id, parent_span_id=parent_span_id)
         self._world.journal.open(header)
         execution = Execution(header, world=self._world, journal=self._world.journal)
@@ -154,6 +154,18 @@ class Facade:
             raise
         self._running[header.execution_id] = running
         return running
+
+    async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
+        """The most that the request can come to. Raises: Failure for what `execute` would refuse before it starts."""
+        auth_resolve(principal)
+        bounds = await self._admit(request)
+        return quote(
+            request,
+            bounds,
+            catalogue=self._world.catalogue,
+            registry=self._world.registry,
+            currency=self._currency,
+        )
 
     def cancel_all(self) -> None:
         """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
@@ -189,6 +201,16 @@ class Facade:
     def new_id(self) -> str:
         """A UUIDv7, for whatever has no id yet."""
         return self._world.entropy.uuid7()
+
+    async def _admit(self, request: SystemRequest) -> Bounds:
+        """The limits in force. Raises: Failure for what is refused before there is an execution."""
+        bounds = self._admission.admit(request)
+        if request.mode is not Mode.CHAT or request.output.rules:
+            await self._make_ready(request)
+        if bounds.tokens is not None or bounds.cost is not None:
+            tools = self._world.registry.definitions(offerable(request, self._world.registry))
+            affordable(request, bounds, self._world, tools)
+        return bounds
 
     async def _make_ready(self, request: SystemRequest) -> None:
         """Raises: Failure for an output contract that cannot be kept. What it takes to know is remembered."""

@@ -17,9 +17,10 @@ from app.domain.messages import Message, ToolCall, ToolResult
 from app.domain.produced import Produced
 from app.orchestration.calling import Round
 from app.orchestration.execution import Execution
-from app.orchestration.inferring import Asked, Inference
+from app.orchestration.inferring import Inference
 from app.orchestration.leaf import Leaf, OpenStep, Question, Race, TimeLimit
 from app.orchestration.tally import CallSlot
+from app.orchestration.trial import Asked
 from app.orchestration.world import World
 
 T = TypeVar("T")

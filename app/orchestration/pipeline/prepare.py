@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from app.capabilities.tools.registry import ToolRegistry
 from app.domain.boundary import SystemRequest
 from app.domain.effects import Prepared, Refused, StageTrace
 from app.domain.failures import Failure
@@ -40,16 +41,20 @@ class Stages:
         return result
 
 
+def offerable(request: SystemRequest, registry: ToolRegistry) -> tuple[str, ...]:
+    """The tools that may be offered to the request, available or not."""
+    return tool_split(request.tools if request.mode in OFFERED_ALL or request.tools is not None else (), registry)
+
+
 def prepare(request: SystemRequest, world: World, stages: Stages) -> Prepared | Refused:
     """What the execution begins with, or why it cannot begin."""
     engines = world.catalogue.asked(request)
     try:
         history = stages.run("HistorySanitize", lambda: history_sanitize(request.messages))
-        requested = request.tools if request.mode in OFFERED_ALL or request.tools is not None else ()
-        tools = tool_split(requested, world.registry)
+        tools = offerable(request, world.registry)
         offered = () if request.mode is Mode.PLAN else world.registry.definitions(tools)
         stages.run("ContextGuard", lambda: context_guard(history, offered, engines, world.counter))
-        tools = stages.run("ToolSplit", lambda: tool_split(requested, world.registry))
+        tools = stages.run("ToolSplit", lambda: offerable(request, world.registry))
     except Failure as refusal:
         return Refused.by(refusal, tuple(stages.traces))
     return Prepared(
