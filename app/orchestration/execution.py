@@ -154,7 +154,7 @@ class Execution:
         self._hold(anchor, fresh, context)
 
     def tell(self, anchor: str, context: CorrelationContext, *events: Event) -> None:
-        """Puts the first and the last events, stopped or not."""
+        """Puts events that hang behind that step, stopped or not."""
         self._hold(anchor, self._recollection.unmatched(anchor, events), context)
 
     def conclude(self, anchor: str, *events: Event) -> None:
