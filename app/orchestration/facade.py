@@ -1,6 +1,6 @@
 """The facade: what can be asked of the service. It reads like a table of contents."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, JsonValue
 from app.capabilities.contracts import is_large
 from app.capabilities.failover import BreakerState
 from app.domain.access import Principal
-from app.domain.boundary import SystemRequest, SystemResponse
+from app.domain.boundary import PlanStep, SystemRequest, SystemResponse
 from app.domain.effects import Bounds, Header, Outcome
 from app.domain.failures import Code, Failure
 from app.domain.lifecycle import Mode
@@ -20,7 +20,7 @@ from app.orchestration.admission import Admission, ConfiguredLimits, affordable,
 from app.orchestration.execution import Execution
 from app.orchestration.pipeline.auth_resolve import auth_resolve
 from app.orchestration.pipeline.prepare import Stages, offerable, prepare
-from app.orchestration.quoting import quote
+from app.orchestration.quoting import Quoting
 from app.orchestration.run import Run
 from app.orchestration.story import Story, live
 from app.orchestration.world import World
@@ -29,11 +29,15 @@ from app.ports import EngineFault, Runner, Subscription
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What runs a mode, the version its journals belong to, and what plans for it where that is needed."""
+    """What runs a mode, the version its journals belong to, and what plans for it where that is needed.
+
+    `static` are the steps of the plan that is always the same, where there is one.
+    """
 
     run: Callable[[Run], Awaitable[Produced | str]]
     version: int
     planning: Callable[[Run], Awaitable[None]] | None = None
+    static: Sequence[PlanStep] | None = None
 
 
 class EngineView(BaseModel):
@@ -124,6 +128,8 @@ class Facade:
         self._patterns = patterns
         self._currency = currency
         self._admission = Admission(limits, world.catalogue, world.registry, frozenset(patterns))
+        static = patterns[Mode.PLAN].static if Mode.PLAN in patterns else None
+        self._quoting = Quoting(world.catalogue, world.registry, currency, static)
         self._running: dict[str, Running] = {}
 
     async def execute(
@@ -159,13 +165,9 @@ class Facade:
         """The most that the request can come to. Raises: Failure for what `execute` would refuse before it starts."""
         auth_resolve(principal)
         bounds = await self._admit(request)
-        return quote(
-            request,
-            bounds,
-            catalogue=self._world.catalogue,
-            registry=self._world.registry,
-            currency=self._currency,
-        )
+        if request.mode is Mode.PLAN:
+            return await self._world.workers.run(partial(self._quoting.quote, request, bounds))
+        return self._quoting.quote(request, bounds)
 
     def cancel_all(self) -> None:
         """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
