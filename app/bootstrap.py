@@ -42,12 +42,13 @@ from app.capabilities.inference import CAPABILITIES, Catalogue
 from app.capabilities.tokens import EstimatingCounter
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.failures import Code
+from app.domain.failures import Code, ConfigurationFailure
 from app.domain.lifecycle import Mode
 from app.orchestration.admission import ConfiguredLimits
-from app.orchestration.execution import World
 from app.orchestration.facade import Facade, Pattern
-from app.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
+from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
+from app.orchestration.planning.planner import held_against, plan
+from app.orchestration.world import World
 from app.ports import Clock, Engine, EngineProfile
 from app.settings import EngineSettings, Settings
 
@@ -64,6 +65,7 @@ PATTERNS: Mapping[Mode, Pattern] = MappingProxyType(
         Mode.CHAT: Pattern(agent_loop.agent_loop, agent_loop.VERSION),
         Mode.STRUCTURED: Pattern(specialized_loop.specialized_loop, specialized_loop.VERSION),
         Mode.REDUNDANT: Pattern(redundant_loop.redundant_loop, redundant_loop.VERSION),
+        Mode.PLAN: Pattern(plan_executor.plan_executor, plan_executor.VERSION),
     }
 )
 
@@ -102,12 +104,13 @@ class Service:
 
 
 @asynccontextmanager
-async def open_service(settings: Settings) -> AsyncIterator[Service]:
+async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PATTERNS) -> AsyncIterator[Service]:
     """One service, open until the context ends. Raises: ConfigurationFailure."""
     clock = SystemClock()
     logger = open_logger(settings.telemetry.log_level, clock)
     route_stdlib(logger, settings.telemetry.log_level)
     registry = ToolRegistry(*BUILTIN_TOOLS)
+    patterns = _planned(patterns, settings, registry)
     logs = LogSink(logger)
     metrics = MetricsSink(providers=settings.engines, tools=registry.names())
     async with AsyncExitStack() as stack, open_session() as session, anyio.create_task_group() as group:
@@ -121,7 +124,7 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         group.start_soon(partial(watch_lag, clock, metrics.lag, logs.lag, threshold=LAG_WARNING_S))
         engines = {name: _engine(name, settings, clock, session, stack) for name in settings.engines}
         world = _world(settings, clock, engines, registry, _bus(logs, metrics))
-        facade = Facade(world, runner, PATTERNS, limits=_limits(settings), currency=settings.telemetry.currency)
+        facade = Facade(world, runner, patterns, limits=_limits(settings), currency=settings.telemetry.currency)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -147,18 +150,33 @@ def _world(
     settings: Settings, clock: Clock, engines: Mapping[str, Engine], registry: ToolRegistry, bus: EventBus
 ) -> World:
     entropy = SystemEntropy(clock)
+    routes = settings.routes.items()
+    moving = [name for name, route in routes if route.on_content_failure == "next"]
     return World(
         journal=MemoryJournal(clock, bus, keep_ended=REMEMBERED_IDS),
         clock=clock,
         entropy=entropy,
         watchers=bus,
-        catalogue=Catalogue(engines, settings.routes),
+        catalogue=Catalogue(engines, {name: route.engines for name, route in routes}, moving=moving),
         registry=registry,
         tools=ToolExecutor(registry, clock, entropy, settings.limits.tool_result_bytes),
         health=ProviderHealth(_policy(settings), clock, list(engines)),
         counter=EstimatingCounter(),
         workers=Threads(),
     )
+
+
+def _planned(patterns: Mapping[Mode, Pattern], settings: Settings, registry: ToolRegistry) -> Mapping[Mode, Pattern]:
+    """The patterns, with what plans for the one that needs it. Raises: ConfigurationFailure (CONFIG_INVALID)."""
+    static = settings.planner.steps if settings.planner.kind == "static" else None
+    against = None if static is None else held_against(static, settings.plan_policy(registry.names()))
+    if against is not None:
+        told = (f"planner.{each['path']}: {each['message']}" for each in against.details["violations"])
+        raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(told))
+    return {
+        mode: replace(pattern, planning=partial(plan, static=static), static=static) if mode is Mode.PLAN else pattern
+        for mode, pattern in patterns.items()
+    }
 
 
 def _limits(settings: Settings) -> ConfiguredLimits:
@@ -172,6 +190,7 @@ def _limits(settings: Settings) -> ConfiguredLimits:
         max_retries=settings.failover.max_retries,
         attempts=limits.attempts,
         replicas=limits.replicas,
+        plan_steps=limits.plan_steps,
     )
 
 

@@ -118,7 +118,7 @@ class Engine(Protocol):
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         """One try, without retries. Everything that is published goes through `progress` first. Options that the
-        profile does not list are not passed on.
+        profile does not list are not passed on; they, and whatever else is not, are named in the reply's `withheld`.
 
         Raises: EngineFault. Cancelling it closes whatever it had opened, at once.
         """

@@ -1,10 +1,15 @@
 """README says what is true: its generated parts, the commands it names, the files it links."""
 
 import re
+from pathlib import Path
 
 import pytest
 
+from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.capabilities.tools.registry import ToolRegistry
 from app.entrypoints.cli.commands import command_line
+from app.orchestration.planning.planner import held_against
+from app.settings import load_settings
 from tests.support.readme import PART, PARTS, README, written
 
 PAGE = README.read_text(encoding="utf-8")
@@ -40,6 +45,16 @@ def test_every_make_target_it_names_exists() -> None:
 def test_every_command_it_names_exists() -> None:
     named = set(re.findall(r"`(?:\.venv/bin/)?portico ([a-z]+)", PAGE)) | set(re.findall(r"bin/portico ([a-z]+)", PAGE))
     assert named == COMMANDS
+
+
+@pytest.mark.parametrize("table", re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL))
+def test_every_configuration_it_shows_can_be_used(table: str, tmp_path: Path) -> None:
+    file = tmp_path / "portico.toml"
+    file.write_text(table, encoding="utf-8")
+    keys = dict.fromkeys(re.findall(r'api_key_env = "(\w+)"', table), "sk-1")
+    settings = load_settings(keys, file, local_model=lambda: None)
+    if settings.planner.steps:
+        assert held_against(settings.planner.steps, settings.plan_policy(ToolRegistry(*BUILTIN_TOOLS).names())) is None
 
 
 def test_every_file_it_links_exists() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.domain.failures import Code, ConfigurationFailure
-from app.settings import EngineSettings, ModelUrl, Secret, Settings, load_settings
+from app.settings import EngineSettings, ModelUrl, RouteSettings, Secret, Settings, load_settings
 
 ENGINE = '[engines.primary]\nmodel = "openai://gpt-4o-mini"\n'
 CANARY = "sk-canary-7d1f"
@@ -69,8 +69,10 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "upstream_line_bytes": 4 * 2**20,
             "attempts": 3,
             "replicas": 16,
+            "plan_steps": 50,
             "timeout": 600,
         },
+        "planner": {"kind": "model", "steps": []},
         "engines": {
             "rehearsal": {
                 "model": "rehearsal://rehearsal",
@@ -85,7 +87,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
                 "capabilities": {},
             }
         },
-        "routes": {"default": ["rehearsal"]},
+        "routes": {"default": {"engines": ["rehearsal"], "on_content_failure": "stay"}},
     }
 
 
@@ -137,7 +139,7 @@ def test_every_key_of_the_contract_can_be_set_in_the_file() -> None:
     assert primary.options == ("top_k", "reasoning_effort")
     assert primary.price is not None
     assert (primary.price.input, primary.price.output) == (0.15, 1)
-    assert settings.routes == {"default": ("backup", "primary")}
+    assert settings.routes == {"default": RouteSettings(engines=("backup", "primary"))}
 
 
 class TestSources:
@@ -204,8 +206,27 @@ class TestVariables:
         assert (primary.model.model, primary.options) == ("123", ("top_k",))
         assert primary.price is not None
         assert (primary.price.input, primary.price.output) == (3, 2.5)
-        assert settings.routes == {"default": ("primary",), "fast": ("primary",)}
+        assert {name: route.engines for name, route in settings.routes.items()} == {
+            "default": ("primary",),
+            "fast": ("primary",),
+        }
         assert settings.limits.messages == 5
+
+    def test_a_route_of_engines_alone_is_a_table_that_a_variable_finishes(self) -> None:
+        here = ENGINE + '[routes]\ndefault = ["primary"]'
+        settings = load(here, PORTICO__ROUTES__DEFAULT__ON_CONTENT_FAILURE="next")
+        assert settings.routes == {"default": RouteSettings(engines=("primary",), on_content_failure="next")}
+        settings = load(
+            ENGINE,
+            PORTICO__ROUTES__FAST='["primary"]',
+            PORTICO__ROUTES__FAST__ON_CONTENT_FAILURE="next",
+            PORTICO__ROUTES__SLOW='{"engines": ["primary"]}',
+        )
+        assert {name: route.on_content_failure for name, route in settings.routes.items()} == {
+            "default": "stay",
+            "fast": "next",
+            "slow": "stay",
+        }
 
     def test_an_engine_of_the_file_is_found_whatever_its_case_and_marks(self) -> None:
         settings = load(
@@ -281,7 +302,6 @@ class TestUnknownKeys:
             '[telemetry]\notlp_endpoint = "x"',
             "[telemetry]\nsample_ratio = 1",
             "[telemetry]\ncapture_content = true",
-            "[limits]\nplan_steps = 3",
             "[limits]\npasses = 3",
         ],
     )
@@ -303,14 +323,78 @@ class TestUnknownKeys:
         assert "telemetry.currency: must match pattern" in refusal('[telemetry]\ncurrency = "euro"')
 
 
+PLANNER = '[planner]\nkind = "static"\n[[planner.steps]]\nname = "a"\ntype = "infer"\n'
+
+
+class TestPlanner:
+    def test_steps_are_those_of_the_file_with_the_keys_of_their_types(self) -> None:
+        text = PLANNER + 'attempts = 2\n[[planner.steps]]\nname = "b"\ntype = "tool"\ndepends_on = []\n'
+        settings = load(text + 'input = { name = "roll_dice", arguments = { count = 1 } }')
+        first, second = settings.planner.steps
+        assert (first.name, first.type, first.model_extra) == ("a", "infer", {"attempts": 2})
+        assert (second.depends_on, second.input) == ([], {"name": "roll_dice", "arguments": {"count": 1}})
+
+    def test_steps_may_come_from_a_variable(self) -> None:
+        given = {"PORTICO__PLANNER__KIND": "static", "PORTICO__PLANNER__STEPS": '[{"name": "a", "type": "infer"}]'}
+        assert [step.name for step in load(**given).planner.steps] == ["a"]
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ('[planner]\nkind = "static"', "planner.steps: must be at least 1"),
+            ('[planner]\nkind = "fixed"', "planner.kind: must be 'model' or 'static'"),
+            (PLANNER.replace("static", "model"), 'planner.steps: has no meaning while planner.kind is "model"'),
+            (PLANNER.replace('"infer"', '"zork"'), "planner.steps.0.type: must be one of infer, tool, rerank"),
+            (PLANNER.replace('"infer"', '"retrieve"'), "planner.steps.0.type: retrieve is not in this version"),
+            (PLANNER.replace('name = "a"\n', ""), "planner.steps.0.name: Field required"),
+            (PLANNER + "attempts = 4", "planner.steps.0.attempts: must be at most 3"),
+            (PLANNER + 'depends_on = ["b"]', "planner.steps.0.depends_on: there is no step 'b'"),
+            (PLANNER + "input = 1", "planner.steps.0.input: must be a string, or an object with messages"),
+            (PLANNER + '[[planner.steps]]\nname = "b"\ntype = "tool"', "planner.steps.1.input: must be an object with"),
+            (PLANNER + '[[planner.steps]]\nname = "a"\ntype = "infer"', "planner.steps.1.name: stands twice"),
+            (
+                PLANNER + '[[planner.steps]]\nname = "b"\ntype = "infer"\n[limits]\nplan_steps = 1',
+                "planner.steps: must",
+            ),
+            (PLANNER + "input = { at = 2026-11-22 }", "planner.steps.0.input"),
+            (PLANNER + "input = { at = [nan] }", "planner.steps: must be JSON, which steps.0 is not"),
+            (PLANNER + f"input = {{ at = {10**30} }}", "planner.steps: must be JSON, which steps.0 is not"),
+            ("[limits]\nplan_steps = 0", "limits.plan_steps: must be greater than or equal to 1"),
+        ],
+    )
+    def test_b5_101_a_plan_that_cannot_run_is_refused_by_its_step(self, text: str, told: str) -> None:
+        assert told in refusal(text)
+
+    def test_of_the_planner_a_wrong_value_is_not_told(self) -> None:
+        text = PLANNER + f'attempts = "{CANARY}"\ncolour = 1\n[[planner.steps]]\nname = "b"\ntype = "{CANARY}"'
+        assert CANARY not in refusal(text)
+
+
 class TestContradictions:
     @pytest.mark.parametrize(
         ("text", "told"),
         [
-            (ENGINE + '[routes]\ndefault = ["primry"]', "routes.default.0: must name an engine; did you mean primary?"),
-            (ENGINE + '[routes]\ndefault = ["primary", "primary"]', "routes.default: must not name an engine twice"),
-            (ENGINE + "[routes]\ndefault = []", "routes.default: must have at least 1 item"),
-            (ENGINE + '[routes]\ndefault = "primary"', "routes.default: must be a valid tuple"),
+            (
+                ENGINE + '[routes]\ndefault = ["primry"]',
+                "routes.default.engines.0: must name an engine; did you mean primary?",
+            ),
+            (
+                ENGINE + '[routes]\ndefault = ["primary", "primary"]',
+                "routes.default.engines: must not name an engine twice",
+            ),
+            (ENGINE + "[routes]\ndefault = []", "routes.default.engines: must name an engine"),
+            (ENGINE + '[routes]\ndefault = "primary"', "routes.default: must be a list of engines"),
+            (ENGINE + "[routes]\ndefault = 3", "routes.default: must be a list of engines"),
+            (ENGINE + "[routes]\ndefault = [3]", "routes.default.engines.0: must be a valid string"),
+            (ENGINE + '[routes.default]\non_content_failure = "next"', "routes.default.engines: Field required"),
+            (
+                ENGINE + '[routes]\ndefault = { engines = ["primary"], on_content_failure = "move" }',
+                "routes.default.on_content_failure: must be 'stay' or 'next'",
+            ),
+            (
+                ENGINE + '[routes]\nfast = { engines = ["primary"], on_content = "next" }',
+                "routes.fast.on_content is not known; did you mean routes.fast.on_content_failure?",
+            ),
             (ENGINE + '[routes]\nprimary = ["primary"]', "routes.primary: must not have the name of engines.primary"),
             ('[engines.default]\nmodel = "rehearsal://"', "routes.default: must not have the name of engines.default"),
             (ENGINE + '[routes]\n"a b" = ["primary"]', "routes.a b: must match pattern"),
@@ -355,7 +439,7 @@ class TestDefaultEngine:
         engine = settings.engines["openai"]
         assert engine.model == ModelUrl("openai", "gpt-4o-mini")
         assert engine.api_key.read() == CANARY
-        assert settings.routes == {"default": ("openai",)}
+        assert settings.routes["default"].engines == ("openai",)
         assert not settings.is_rehearsal
 
     @pytest.mark.parametrize(
@@ -381,7 +465,7 @@ class TestDefaultEngine:
 
     def test_configured_engines_are_all_there_is(self) -> None:
         settings = load('[engines.b]\nmodel = "rehearsal://"\n[engines.a]\nmodel = "rehearsal://"', OPENAI_API_KEY="x")
-        assert settings.routes == {"default": ("b", "a")}
+        assert settings.routes["default"].engines == ("b", "a")
         assert not settings.is_rehearsal
 
     @pytest.mark.parametrize("text", ['[server]\nhost = "0.0.0.0"', "[engines]"])

@@ -17,7 +17,6 @@ from itertools import chain, islice
 
 import orjson
 
-from app.domain.boundary import NamedTool
 from app.domain.effects import EngineCall
 from app.domain.messages import ImagePart, Message, ModelMessage, Part, TextPart
 from app.ports import EngineProfile
@@ -31,7 +30,7 @@ def adapted(call: EngineCall, profile: EngineProfile) -> EngineCall:
     messages: Sequence[Message] = call.messages
     if any(_is_foreign(message, profile) for message in messages):
         messages = [_plain(message) if _is_foreign(message, profile) else message for message in messages]
-    if not able.images and any(map(_shows_images, messages)):
+    if not able.images and any(message.images for message in messages):
         messages = [_without_images(message) for message in messages]
     if not able.tools:
         messages = [_in_words(message) for message in messages]
@@ -40,7 +39,7 @@ def adapted(call: EngineCall, profile: EngineProfile) -> EngineCall:
     if not able.system_role:
         messages = _without_system(messages)
     hints = call.hints
-    if not able.forced_calls and _is_forced(call):
+    if hints.demands_call and not _can_be_made_to_call(profile):
         hints = hints.model_copy(update={"tool_choice": None})
     tools = call.tools if able.tools else ()
     if messages is call.messages and tools is call.tools and hints is call.hints:
@@ -49,12 +48,13 @@ def adapted(call: EngineCall, profile: EngineProfile) -> EngineCall:
 
 
 def left_out(call: EngineCall, profile: EngineProfile) -> tuple[str, ...]:
-    """What the call holds and this engine is not told, by dotted name, in order."""
+    """What the call holds and this engine cannot be told, by dotted name; what it was not told beside that, its reply
+    says.
+    """
     able = profile.capabilities
     return (
-        *(f"hints.options.{key}" for key in sorted(call.hints.options.keys() - profile.options)),
-        *(["hints.tool_choice"] if _is_forced(call) and not (able.forced_calls and able.tools) else ()),
-        *(["messages.images"] if not able.images and any(map(_shows_images, call.messages)) else ()),
+        *(["hints.tool_choice"] if call.hints.demands_call and not _can_be_made_to_call(profile) else ()),
+        *(["messages.images"] if not able.images and any(message.images for message in call.messages) else ()),
         *_foreign_thoughts(call.messages, profile),
         *(["tools"] if call.tools and not able.tools else ()),
     )
@@ -73,12 +73,8 @@ def _plain(message: Message) -> Message:
     return Message(**{name: getattr(message, name) for name in Message.model_fields})
 
 
-def _is_forced(call: EngineCall) -> bool:
-    return call.hints.tool_choice == "required" or isinstance(call.hints.tool_choice, NamedTool)
-
-
-def _shows_images(message: Message) -> bool:
-    return not isinstance(message.content, str) and any(isinstance(part, ImagePart) for part in message.content)
+def _can_be_made_to_call(profile: EngineProfile) -> bool:
+    return profile.capabilities.tools and profile.capabilities.forced_calls
 
 
 def _without_images(message: Message) -> Message:

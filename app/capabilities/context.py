@@ -8,6 +8,7 @@ Exactly the limit fits. PREPARE checks it for what the request brings, the execu
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from app.domain.effects import EngineCall
 from app.domain.failures import Code, InferenceFailure
 from app.domain.messages import Message
 from app.ports import Engine, TokenCounter
@@ -35,6 +36,11 @@ class ContextParts:
 def room(engine: Engine) -> int:
     """The right side of the equation for that engine, in tokens; never below 0."""
     return max(0, engine.profile.context_window - engine.profile.response_reserve)
+
+
+def tokens_of(call: EngineCall, counter: TokenCounter) -> int:
+    """What an engine reads of the call, in tokens."""
+    return counter.messages(call.messages) + counter.tools(call.tools)
 
 
 def exceeded(parts: ContextParts, limit: int) -> InferenceFailure:

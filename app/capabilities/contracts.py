@@ -1,18 +1,20 @@
 """An output contract made ready: what is asked for, and whether an answer keeps it."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 
 import orjson
 from pydantic import JsonValue
 
-from app.capabilities.constraint.enforce import enforce
+from app.capabilities.constraint.enforce import Enforced, enforce, kept
 from app.capabilities.constraint.grammar import Grammar, is_grammar
 from app.capabilities.constraint.schema import Schema, compile_schema
-from app.capabilities.validation import Answer, RuleBook, Rules
+from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
+from app.capabilities.validation import Answer, Finding, RuleBook, Rules
 from app.domain.boundary import ConfidenceSource, OutputContract, ValidationResult
 from app.domain.effects import Form
-from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure, Failure
+from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure, Failure, ValidationFailure
 from app.domain.produced import Produced
 
 _BOOK = RuleBook()
@@ -35,6 +37,36 @@ class Judged:
         found = self.failure.details.get("violations", ()) if self.failure else ()
         return [(violation["path"], violation["message"]) for violation in found]
 
+    @property
+    def result(self) -> ValidationResult:
+        """The verdict."""
+        assert self.produced.validation is not None  # noqa: S101 - whatever was judged has one
+        return self.produced.validation
+
+    def assessed(self, judgement: SemanticValidationOutput, *, strict: bool) -> "Judged":
+        """The same with what a judge says of it, whose score is the confidence.
+
+        The issues of a valid answer are warnings, which are errors when it is `strict`.
+        """
+        issues = [_by_judge(issue) for issue in judgement.issues if issue.strip()]
+        if not judgement.valid or (strict and issues):
+            found = issues or [_by_judge("does not serve its intent")]
+            return self._refused("a judge found fault with the answer", found, judgement.score)
+        warnings = [*self.result.warnings, *(issue.told() for issue in issues)]
+        result = self.result.model_copy(update={"warnings": warnings})
+        return Judged(replace(self.produced, validation=result, confidence=judgement.score))
+
+    def unjudged(self) -> "Judged":
+        """The same while, or where, there is no judgement: an answer that nobody vouches for."""
+        return self._refused("the answer could not be judged", [_by_judge("was not judged")], 0.0)
+
+    def _refused(self, message: str, found: Sequence[Finding], score: float) -> "Judged":
+        errors = [finding.told() for finding in found]
+        result = self.result.model_copy(update={"valid": False, "errors": errors})
+        details = {"violations": errors, "warnings": result.warnings}
+        failure = ValidationFailure(Code.VALIDATION_SEMANTIC_FAILED, message, details)
+        return Judged(replace(self.produced, validation=result, confidence=score), failure)
+
 
 class Contract:
     """What an answer has to keep: its form, then its rules."""
@@ -51,13 +83,14 @@ class Contract:
         """What an engine is asked to keep."""
         return Form(self._output.schema_, self._output.grammar)
 
-    def judge(self, text: str, attempt: int) -> Judged:
-        """The answer by all stages in their order; the first that fails ends it."""
+    def judge(self, answer: str | Answer, attempt: int) -> Judged:
+        """The answer by all stages in their order; the first that fails ends it.
+
+        A text may hold a value; an answer that has one already is judged as it stands.
+        """
+        text = answer if isinstance(answer, str) else answer.text
         try:
-            _refuse_length(text)
-            enforced = enforce(
-                text, schema=self._schema, grammar=self._grammar, repair_allowed=self._output.repair_allowed
-            )
+            enforced = self._enforced(text) if isinstance(answer, str) else self._kept(answer)
         except ConstraintFailure as failure:
             result = ValidationResult(valid=False, errors=failure.details.get("violations", []), attempts=attempt)
             return Judged(_produced(text, None, result), failure)
@@ -72,11 +105,27 @@ class Contract:
         produced = _produced(text, enforced.value, result)
         return Judged(produced, None if verdict.valid else verdict.failure())
 
+    def _enforced(self, text: str) -> Enforced:
+        """Raises: ConstraintFailure. A text of which no form was asked has none to keep."""
+        if self._schema is None and self._grammar is None:
+            return Enforced(None, (), ())
+        _refuse_length(text)
+        return enforce(text, schema=self._schema, grammar=self._grammar, repair_allowed=self._output.repair_allowed)
+
+    def _kept(self, answer: Answer) -> Enforced:
+        """Raises: ConstraintFailure."""
+        _refuse_length(answer.text)
+        return kept(answer.value, answer.text, schema=self._schema, grammar=self._grammar)
+
 
 def is_large(output: OutputContract) -> bool:
     """Whether to make it ready on a thread."""
     schema = 0 if output.schema_ is None else len(orjson.dumps(output.schema_))
     return schema + len(output.grammar or "") > LARGE_CHARACTERS
+
+
+def _by_judge(issue: str) -> Finding:
+    return Finding("semantic", "$", issue)
 
 
 def _refuse_length(text: str) -> None:

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from app.domain.effects import AttemptFailed, Candidate, Offered, Reason, Replied, Reply
 from app.domain.events import FallbackTransition
-from app.domain.failures import Code, InferenceFailure
+from app.domain.failures import Code, Failure, InferenceFailure, failure
 from app.domain.fallback import Event, FallbackFsm, State
 from app.ports import Clock, EngineFault
 
@@ -75,6 +75,7 @@ RULES: Mapping[Reason, Rule] = MappingProxyType({
     _R.CONTEXT_EXCEEDED: Rule(_H.FATAL, _C.INFERENCE_CONTEXT_EXCEEDED, counts=False),
     _R.REFUSED:          Rule(_H.FATAL, _C.INFERENCE_ENGINE_ERROR, "refused", counts=False),
     _R.CONTENT_FILTERED: Rule(_H.FATAL, _C.INFERENCE_CONTENT_FILTERED, counts=False),
+    _R.OVER_BUDGET:      Rule(_H.FATAL, _C.ORCHESTRATION_BUDGET_EXCEEDED, counts=False),
 })
 # fmt: on
 
@@ -311,7 +312,8 @@ def transition(
 async def decide(door: Attempts, offered: Offered, max_retries: int) -> tuple[Candidate, Replied]:
     """Who answered, and what.
 
-    Raises: InferenceFailure when the request is at fault, or when every candidate failed.
+    Raises: InferenceFailure when the request is at fault, or when every candidate failed; OrchestrationFailure
+    (ORCHESTRATION_BUDGET_EXCEEDED) when an attempt was refused by the budget.
     """
     walk = _Walk(door, offered.candidates, max_retries)
     walk.fire(Event.START, "started")
@@ -356,10 +358,10 @@ async def _move_on(walk: _Walk, door: Attempts, outcome: AttemptFailed, handling
     return walk.fire(Event.RETRYABLE_ERROR, "retry" if walk.fsm.retry_left else "retries_spent")
 
 
-def _refused(candidate: Candidate, outcome: AttemptFailed) -> InferenceFailure:
+def _refused(candidate: Candidate, outcome: AttemptFailed) -> Failure:
     rule = RULES[outcome.reason]
-    details = {"provider": candidate.provider, "reason": outcome.reason.value}
-    return InferenceFailure(rule.code, outcome.message, details, rule.condition)
+    details = {"provider": candidate.provider, "reason": outcome.reason.value, **outcome.details}
+    return failure(rule.code, outcome.message, details=details, condition=rule.condition)
 
 
 def exhausted(failed: Sequence[tuple[Candidate, AttemptFailed]], offered: Offered) -> InferenceFailure:

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from app.capabilities.adapting import adapted
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompts.constraint import (
     GrammarContractInput,
@@ -52,6 +53,11 @@ def asked_for(call: EngineCall, way: Way | None) -> EngineCall:
             return replace(call, messages=_with_contract(call), schema=None, grammar=None)
         case _:
             return call
+
+
+def sent(call: EngineCall, profile: EngineProfile, way: Way | None) -> EngineCall:
+    """The call as this engine is sent it when it is asked in that way."""
+    return adapted(asked_for(call, way), profile)
 
 
 def handed_in(reply: Reply, way: Way | None) -> Reply:

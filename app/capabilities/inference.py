@@ -1,6 +1,6 @@
 """The catalogue of engines and routes: which engines a request's `model` stands for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 
@@ -32,10 +32,16 @@ model of its that keeps one natively is configured so.
 
 
 class Catalogue:
-    """Every configured engine by name, and the routes over them in order of failover."""
+    """Every configured engine by name, and the routes over them in order of failover.
 
-    def __init__(self, engines: Mapping[str, Engine], routes: Mapping[str, Sequence[str]]) -> None:
+    `moving` are the routes on which an answer that was rejected is asked of the next engine.
+    """
+
+    def __init__(
+        self, engines: Mapping[str, Engine], routes: Mapping[str, Sequence[str]], *, moving: Collection[str] = ()
+    ) -> None:
         self.engines = engines
+        self._moving = frozenset(moving)
         self.routes = {name: tuple(engines[each] for each in members) for name, members in routes.items()}
 
     def resolve(self, model: str | None) -> tuple[Engine, ...]:
@@ -54,16 +60,25 @@ class Catalogue:
             {"errors": [{"field": "model", "message": "must be a name from GET /v1/engines"}]},
         )
 
+    def moves_on(self, model: str | None) -> bool:
+        """Whether it is a route on which the next engine is asked after an answer that was rejected."""
+        return (model or DEFAULT_ROUTE) in self._moving
+
     def knows(self, name: str) -> bool:
         """Whether it is the name of a route or an engine."""
         return name in self.routes or name in self.engines
 
     def asked(self, request: SystemRequest) -> tuple[Engine, ...]:
         """The engines that any inference of the request may be answered by. Raises: RequestFailure, as `resolve`."""
-        replicas = request.redundancy.models if request.redundancy else None
-        models: Sequence[str | None] = replicas or (request.model,)
-        named = [self.resolve(model) for model in models]
-        return tuple(dict.fromkeys(chain.from_iterable(named)))
+        return tuple(dict.fromkeys(chain.from_iterable(map(self.resolve, models_asked(request)))))
+
+
+def models_asked(request: SystemRequest) -> Sequence[str | None]:
+    """What any inference of the request names as its model: its replicas' own, and its own where a judge is asked."""
+    replicas = request.redundancy.models if request.redundancy else None
+    if not replicas:
+        return (request.model,)
+    return [*replicas, request.model] if request.output.semantic else replicas
 
 
 def candidate(engine: Engine, call: EngineCall, way: Way | None) -> Candidate:

@@ -20,6 +20,7 @@ TraceId = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lowe
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Intent = Annotated[str, StringConstraints(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Durability = Literal["memory", "journaled"]
 
@@ -52,6 +53,11 @@ class ExecutionHints(_Inbound):
         default_factory=dict, description="Engine options; only keys on the engine's allow-list pass."
     )
 
+    @property
+    def demands_call(self) -> bool:
+        """Whether the model must call a tool."""
+        return self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
+
 
 class OutputContract(_Inbound):
     """The form the answer must have."""
@@ -61,7 +67,7 @@ class OutputContract(_Inbound):
     repair_allowed: bool = Field(True, description="Whether broken JSON may be repaired.")
     strict_validation: bool = Field(False, description="Whether warnings fail too.")
     rules: list[RuleName | Rule] = Field(default_factory=list, description="Rules by name, or inline.")
-    semantic: bool | str = Field(False, description="Whether a judge reads the answer, or the intent it judges by.")
+    semantic: bool | Intent = Field(False, description="Whether a judge reads the answer, or the intent it judges by.")
 
 
 class ContextOptions(_Inbound):
@@ -269,12 +275,26 @@ class ConfidenceSource(StrEnum):
     RETRIEVAL = "retrieval"
 
 
+class StepStatus(StrEnum):
+    """How a step of a plan stands.
+
+    It is skipped where a step that it depends on did not complete, cancelled where it was cut off or the execution
+    ended before it, and pending only while the execution is suspended.
+    """
+
+    PENDING = "pending"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
 class StepReport(_Outbound):
     """One plan step as it ended."""
 
     name: str = Field(description="The step's name.")
     type: str = Field(description="The step's type.")
-    status: str = Field(description="How it ended.")
+    status: StepStatus = Field(description="How it ended.")
     output: JsonValue = Field(None, description="Its output.")
     error: SystemError | None = Field(None, description="Its failure.")
 

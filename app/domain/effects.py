@@ -2,8 +2,9 @@
 
 A step's key alternates ordinals (from 0) and branches: `2/1/0` is the first effect of branch 1 of the third step.
 Inferences and tool calls are compositions: their attempts are `k/0`, `k/1`, …, and the wait after attempt i is
-`k/i/0`. The result of PREPARE stands under `prepare`, the decision to stop under `stop`,
-the decision that some branches of a gather are enough under the key of the gather.
+`k/i/0`. The plan stands under `plan`, the result of PREPARE under `prepare`,
+the decision to stop under `stop`, the decision that some branches of a gather are enough, or that the time of a branch
+has passed, under the key of what they belong to.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +16,13 @@ from typing import Any, TypeAlias
 import orjson
 from pydantic import BaseModel, JsonValue
 
-from app.domain.boundary import Durability, ExecutionHints, SystemRequest, TokenUsage, Way
+from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage, Way
 from app.domain.failures import Code, Failure, failure
 from app.domain.lifecycle import Mode
 from app.domain.messages import Message, ModelMessage, ToolCall
 from app.domain.tools import OfferedTool, ToolDefinition
 
+PLAN = "plan"
 PREPARE = "prepare"
 STOP = "stop"
 NO_USAGE = TokenUsage()
@@ -44,6 +46,7 @@ class Reason(StrEnum):
     CONTEXT_EXCEEDED = "context_exceeded"
     REFUSED = "refused"
     CONTENT_FILTERED = "content_filtered"
+    OVER_BUDGET = "over_budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +60,46 @@ class StageTrace:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits in force for one execution, the request's and the configured ones together. Seconds and counts."""
+    """The limits in force for one execution, the request's and the configured ones together.
+
+    Seconds, counts, tokens, and cost in the configured currency.
+    """
 
     timeout: float
     tool_rounds: int
     calls_per_reply: int
     max_retries: int
     attempts: int = 1
+    replicas: int = 16
+    plan_steps: int = 50
+    tokens: int | None = None
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What PREPARE found: the conversation to begin with, the tools that may be offered, the limits in force."""
+    """What PREPARE found: the conversation to begin with, and the tools that may be offered."""
 
     messages: tuple[ModelMessage | Message, ...]
     tools: tuple[str, ...]
-    bounds: Bounds
-    currency: str
     truncated_history: bool
     stages: tuple[StageTrace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plannable:
+    """Outcome: no plan is there yet, and these tools one may call; each has a name, a description and parameters."""
+
+    tools: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Outcome: the plan that will run, which planner made it and why."""
+
+    steps: tuple[PlanStep, ...]
+    planner_id: str
+    rationale: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +124,11 @@ class Candidate:
     withheld: tuple[str, ...] = ()
     way: Way | None = None
 
+    @property
+    def fingerprint(self) -> str:
+        """What a journal knows an attempt on it again by."""
+        return f"attempt:{self.provider}:{self.model}"
+
 
 @dataclass(frozen=True, slots=True)
 class Offered:
@@ -121,7 +150,8 @@ class Reply:
     """A whole answer of a model, in no provider's dialect.
 
     `finish_reason` is stop, tool or length; `raw_finish` is the provider's own word where it is none of these. `kept`
-    is what only this provider can read and wants to be told again.
+    is what only this provider can read and wants to be told again. `withheld` names, by dotted name, what the call held
+    and the request did not, since the provider or its model would have refused it.
     """
 
     text: str
@@ -132,6 +162,7 @@ class Reply:
     model: str
     reasoning: str = ""
     kept: tuple[dict[str, Any], ...] = ()
+    withheld: tuple[str, ...] = ()
 
     def message(self, provider: str) -> Message:
         """The answer of that provider as the next inference is told it."""
@@ -152,7 +183,7 @@ class AttemptFailed:
     """Outcome: the provider did not. `retry_after` is what it asked for, `wait` what was granted; both seconds.
 
     `wait` is None when this provider is to be left. `streamed` says whether a delta was published, `partial` holds
-    the text of it.
+    the text of it. `details` are facts for programs.
     """
 
     reason: Reason
@@ -163,6 +194,7 @@ class AttemptFailed:
     partial: str
     usage: TokenUsage
     duration_ms: float
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +256,11 @@ class CutOff:
     partial: str = ""
 
 
+def usage_of(outcome: Replied | AttemptFailed | CutOff) -> TokenUsage:
+    """The tokens of an attempt."""
+    return outcome.reply.usage if isinstance(outcome, Replied) else outcome.usage
+
+
 @dataclass(frozen=True, slots=True)
 class Decided:
     """The decision, recorded before any branch is called off, that these branches of a gather are enough."""
@@ -240,7 +277,19 @@ class Stopped:
 
 
 Outcome: TypeAlias = (
-    Prepared | Offered | Replied | AttemptFailed | ToolEnded | Slept | Answered | Refused | CutOff | Decided | Stopped
+    Plannable
+    | Planned
+    | Prepared
+    | Offered
+    | Replied
+    | AttemptFailed
+    | ToolEnded
+    | Slept
+    | Answered
+    | Refused
+    | CutOff
+    | Decided
+    | Stopped
 )
 
 
@@ -256,8 +305,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an execution is, written before its first step. `args_key` keys the hashes of tool arguments.
+    """What an execution is, written before its first step.
 
+    `bounds` are the limits in force, `currency` is that of the prices, `args_key` keys the hashes of tool arguments.
     `durability` is what it begins with: one held in memory becomes journaled before its first unsafe call.
     """
 
@@ -269,6 +319,8 @@ class Header:
     mode: Mode
     pattern_version: int
     request: SystemRequest
+    bounds: Bounds
+    currency: str
     args_key: str
     created_at: float
     durability: Durability = "memory"

@@ -6,13 +6,13 @@ named tuples, since one or two are made for every event and a frozen dataclass t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
-from app.domain.boundary import Suspension, SystemResponse
+from app.domain.boundary import StepStatus, Suspension, SystemResponse
 from app.domain.failures import Code
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
@@ -25,7 +25,8 @@ FinishReason = Literal["stop", "tool", "length", "content_filter", "cancelled", 
 class CorrelationContext:
     """The ids that link an event to its execution and span [boundary seed].
 
-    `trace_id` is 32 hex digits, span ids 16. `caused_by` is the tool call or step that led here.
+    `trace_id` is 32 hex digits, span ids 16. `caused_by` is the tool call or step that led here, `step_name` the step
+    of a plan that it happens in.
     """
 
     request_id: str
@@ -34,6 +35,11 @@ class CorrelationContext:
     span_id: str
     parent_span_id: str | None
     caused_by: str | None = None
+    step_name: str | None = None
+
+    def below(self, span_id: str, caused_by: str | None = None) -> "CorrelationContext":
+        """That of a span of its own within this one."""
+        return replace(self, span_id=span_id, parent_span_id=self.span_id, caused_by=caused_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,22 +154,36 @@ class ToolEnd:
 
 @dataclass(frozen=True, slots=True)
 class ConstraintRepaired:
-    """An answer was repaired, or respelled, to keep its form; each repair has `action`, `path` and `times`."""
+    """An answer was repaired, or respelled, to keep its form; each repair has `action`, `path` and `times`.
+
+    `replica` is absent where there are none.
+    """
 
     type: ClassVar[str] = "constraint.repaired"
     attempt: int
     repairs: tuple[Any, ...]
+    replica: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationEnd:
-    """An answer was judged; what was said never stands in the errors."""
+    """An answer was judged. Rules never quote what was said, a judge may. `replica` is absent where there are none."""
 
     type: ClassVar[str] = "validation.end"
     attempt: int
     valid: bool
     errors: tuple[Any, ...]
     warnings: tuple[Any, ...]
+    replica: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCreated:
+    """The plan that will run is there; each step has `name`, `type` and `depends_on`, the names of those before it."""
+
+    type: ClassVar[str] = "plan.created"
+    planner_id: str
+    steps: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +211,27 @@ class VoteDecided:
     votes: int | None
     confidence: float | None
     replica: int | None
+    error_code: Code | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepStart:
+    """An attempt at a step of a plan begins; attempts are counted from 1."""
+
+    type: ClassVar[str] = "step.start"
+    step_type: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """The attempt ended; when it failed, another may follow. It is told of one that the execution's end cut off too."""
+
+    type: ClassVar[str] = "step.end"
+    step_type: str
+    attempt: int
+    status: StepStatus
+    duration_ms: float
     error_code: Code | None
 
 
@@ -241,8 +282,11 @@ Event: TypeAlias = (
     | ToolEnd
     | ConstraintRepaired
     | ValidationEnd
+    | PlanCreated
     | VoteCast
     | VoteDecided
+    | StepStart
+    | StepEnd
     | ExecutionSuspended
     | Terminal
 )
@@ -298,8 +342,11 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     ToolEnd,
     ConstraintRepaired,
     ValidationEnd,
+    PlanCreated,
     VoteCast,
     VoteDecided,
+    StepStart,
+    StepEnd,
     ExecutionSuspended,
     ExecutionCompleted,
     ExecutionFailed,

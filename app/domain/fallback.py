@@ -97,6 +97,16 @@ def bound(candidates: int, max_retries: int) -> int:
     return candidates * (2 * max_retries + 3) + 2
 
 
+def bound_answered(candidates: int, max_retries: int) -> int:
+    """The most state changes of an event sequence that ends in SUCCEEDED; there is none without a candidate."""
+    return candidates * (2 * max_retries + 3)
+
+
+def most_attempts(candidates: int, max_retries: int) -> int:
+    """The most visits of ATTEMPTING that any event sequence can cause."""
+    return candidates * (max_retries + 1)
+
+
 def next_candidate(fsm: FallbackFsm) -> State:
     """ATTEMPTING with fresh retries while a candidate is left, else EXHAUSTED."""
     if fsm.candidates_left == 0:

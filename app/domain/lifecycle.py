@@ -77,6 +77,20 @@ NEXT: Mapping[Mode, Mapping[State, frozenset[State]]] = MappingProxyType(
 )
 
 
+def bound(mode: Mode, attempts: int, avoided: frozenset[State] = frozenset()) -> int:
+    """The most state changes of an execution with so many attempts, from nothing to INIT and to its end.
+
+    It does not enter the states that are `avoided`, and waits for nobody.
+    """
+    return 1 + _longest(mode, _S.INIT, attempts - 1, avoided | {_S.SUSPENDED})
+
+
+def _longest(mode: Mode, state: State, retries: int, avoided: frozenset[State]) -> int:
+    after = [Lifecycle(mode, state).after(to) for to in NEXT[mode][state] - avoided]
+    walks = [(place.state, retries + 1 - place.attempt) for place in after]
+    return max((1 + _longest(mode, to, left, avoided) for to, left in walks if left >= 0), default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
     """One execution's place in its mode's table."""

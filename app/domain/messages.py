@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from app.domain.failures import Code
+from app.domain.failures import TAXONOMY, Code, Failure, failure
 
 Role = Literal["system", "user", "assistant", "tool"]
 TOOL_NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
@@ -72,6 +72,11 @@ class Message(_Value):
             return self.content
         return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
 
+    @property
+    def images(self) -> list[ImagePart]:
+        """The images among its parts, in order."""
+        return [] if isinstance(self.content, str) else [part for part in self.content if isinstance(part, ImagePart)]
+
 
 class ModelMessage(Message):
     """An answer of a model with what only the provider that gave it can read, such as signed thoughts.
@@ -86,7 +91,10 @@ class ModelMessage(Message):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came of one tool call; `content` is the text the model sees. `code` is set when `is_error` is."""
+    """What came of one tool call; `content` is the text the model sees. `code` is set when `is_error` is.
+
+    `idempotent` says whether the tool may be called again without harm.
+    """
 
     call: ToolCall
     content: str
@@ -94,6 +102,17 @@ class ToolResult:
     code: Code | None
     attempts: int
     duration_ms: float
+    idempotent: bool = False
+
+    def failure(self) -> Failure | None:
+        """What an error is to whoever cannot go on without the result; its text stays where the calls are listed."""
+        if self.code is None:
+            return None
+        row = TAXONOMY[self.code]
+        condition = "idempotent" if self.idempotent else "not idempotent"
+        known = any(variant.condition == condition for variant in row.variants)
+        details = {"tool": self.call.name, "tool_call_id": self.call.id}
+        return failure(self.code, row.meaning, details=details, condition=condition if known else None)
 
     def message(self) -> Message:
         """The result as the model is told it."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from app.domain.boundary import ConfidenceSource, ValidationResult, VoteReport
+from app.domain.boundary import ConfidenceSource, PlanReport, ValidationResult, VoteReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +17,4 @@ class Produced:
     confidence: float | None = None
     confidence_source: ConfidenceSource | None = None
     vote: VoteReport | None = None
+    plan: PlanReport | None = None

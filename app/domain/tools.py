@@ -59,6 +59,7 @@ class OfferedTool:
 
     name: str
     unsafe: bool
+    idempotent: bool = False
 
 
 def waves(names: Sequence[str], unsafe: frozenset[str]) -> list[list[int]]:

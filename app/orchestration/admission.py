@@ -1,16 +1,25 @@
 """What request, principal and configuration alone decide, before there is an execution."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.capabilities.contracts import Contract
-from app.capabilities.inference import Catalogue
+from app.capabilities.forming import sent, way_of
+from app.capabilities.inference import Catalogue, models_asked
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.boundary import NamedTool, OutputContract, RedundancyOptions, SystemRequest
-from app.domain.effects import Bounds
-from app.domain.failures import Code, ConfigurationFailure, RequestFailure, ToolFailure
+from app.domain.boundary import NamedTool, OutputContract, PlanOptions, PlanPolicy, RedundancyOptions, SystemRequest
+from app.domain.effects import Bounds, EngineCall
+from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure, RequestFailure, ToolFailure
 from app.domain.lifecycle import Mode
+from app.domain.messages import TOOL_NAME_PATTERN
+from app.domain.plan import StepType, tools_named
+from app.domain.steps import ROWS
+from app.domain.tools import ToolDefinition
+from app.orchestration.budget import budget_of
+from app.orchestration.world import World
+from app.ports import Engine
 
 Fault: TypeAlias = tuple[str, str]
 """A field's path and what is wrong with it."""
@@ -28,30 +37,33 @@ class ConfiguredLimits:
     max_retries: int
     attempts: int
     replicas: int
+    plan_steps: int
 
 
-_MODES = frozenset({Mode.CHAT, Mode.STRUCTURED, Mode.REDUNDANT})
 _NOT_YET = "is not in this version"
+_FORM_OPTIONAL = frozenset({Mode.CHAT, Mode.PLAN})
+"""Modes whose answer may be a text without a form."""
 _LATER_FIELDS = frozenset(
     {
         "session_id",
         "agent",
         "context",
-        "plan",
         "flow",
         "background",
         "if_session_busy",
         "on_limit",
     }
 )
-_LATER_LIMITS = frozenset({"tokens", "cost"})
 
 
 class Admission:
-    """Refuses what cannot run here, and says which field is why."""
+    """Refuses what cannot run here, and says which field is why. `modes` are those that have a pattern."""
 
-    def __init__(self, limits: ConfiguredLimits, catalogue: Catalogue, registry: ToolRegistry) -> None:
+    def __init__(
+        self, limits: ConfiguredLimits, catalogue: Catalogue, registry: ToolRegistry, modes: frozenset[Mode]
+    ) -> None:
         self._limits = limits
+        self._modes = modes
         self._catalogue = catalogue
         self._tools = frozenset(registry.names())
 
@@ -60,8 +72,9 @@ class Admission:
 
         Raises: RequestFailure (REQUEST_INVALID) naming every field at fault; ToolFailure (TOOL_NOT_FOUND).
         """
-        faults = [*_of_later_versions(request), *self._above_caps(request), *self._redundancy(request)]
-        faults += self._options(request)
+        faults = [] if request.mode in self._modes else [("mode", f"{request.mode} {_NOT_YET}")]
+        faults += [*_of_later_versions(request), *self._above_caps(request), *self._redundancy(request)]
+        faults += [*_without_form(request), *_plan(request), *self._options(request), *self._unpriced(request)]
         if faults:
             raise _invalid(faults)
         self._known_tools(request)
@@ -72,10 +85,15 @@ class Admission:
             calls_per_reply=caps.calls_per_reply if limits.calls_per_reply is None else limits.calls_per_reply,
             max_retries=caps.max_retries,
             attempts=caps.attempts if limits.attempts is None else limits.attempts,
+            replicas=caps.replicas,
+            plan_steps=caps.plan_steps,
+            tokens=limits.tokens,
+            cost=limits.cost,
         )
 
     def _above_caps(self, request: SystemRequest) -> Iterator[Fault]:
-        caps = self._limits
+        caps, plan = self._limits, request.plan or PlanOptions()
+        policy = plan.policy or PlanPolicy()
         asked = (
             ("messages", len(request.messages), caps.messages),
             ("tools", len(request.tools or ()), caps.tools),
@@ -83,6 +101,9 @@ class Admission:
             ("limits.tool_rounds", request.limits.tool_rounds, caps.tool_rounds),
             ("limits.calls_per_reply", request.limits.calls_per_reply, caps.calls_per_reply),
             ("limits.attempts", request.limits.attempts, caps.attempts),
+            ("plan.steps", len(plan.steps or ()), caps.plan_steps),
+            ("plan.policy.max_steps", policy.max_steps, caps.plan_steps),
+            ("plan.policy.timeout_per_step", policy.timeout_per_step, caps.timeout),
         )
         for field, value, cap in asked:
             if value is not None and value > cap:
@@ -107,18 +128,27 @@ class Admission:
     def _options(self, request: SystemRequest) -> Iterator[Fault]:
         self._catalogue.resolve(request.model)
         if request.hints.options:
-            replicas = request.redundancy.models if request.redundancy else None
-            known = [model for model in replicas or () if self._catalogue.knows(model)]
-            models: Sequence[str | None] = known or (request.model,)
-            engines = [engine for model in models for engine in self._catalogue.resolve(model)]
-            allowed = frozenset().union(*(engine.profile.options for engine in engines))
+            allowed = frozenset().union(*(engine.profile.options for engine in self._asked(request)))
             for key in sorted(request.hints.options.keys() - allowed):
                 yield "hints.options", f"{key[:64]!a} is not an option of this model's engines"
+
+    def _unpriced(self, request: SystemRequest) -> Iterator[Fault]:
+        if request.limits.cost is not None:
+            for engine in self._asked(request):
+                if engine.profile.price is None:
+                    yield "limits.cost", f"needs a price of engine {engine.profile.name}, which has none"
+
+    def _asked(self, request: SystemRequest) -> Sequence[Engine]:
+        """The engines that may be asked, without those of unknown names."""
+        known = [model for model in models_asked(request) if model is None or self._catalogue.knows(model)]
+        models = known or (request.model,)
+        return tuple(dict.fromkeys(engine for model in models for engine in self._catalogue.resolve(model)))
 
     def _known_tools(self, request: SystemRequest) -> None:
         named = list(request.tools or ())
         if isinstance(request.hints.tool_choice, NamedTool):
             named.append(request.hints.tool_choice.name)
+        named += _tools_of_steps(request)
         unknown = [name for name in named if name not in self._tools]
         if unknown:
             raise ToolFailure(
@@ -129,22 +159,48 @@ class Admission:
             raise _invalid([("hints.tool_choice", "must name one of the request's tools")])
 
 
+def _plan(request: SystemRequest) -> Iterator[Fault]:
+    asked = request.plan
+    if asked is None:
+        return
+    if request.mode is not Mode.PLAN:
+        yield "plan", f"is of no use in mode {request.mode}"
+    if asked.passes > 1:
+        yield "plan.passes", _NOT_YET
+    allowed = None if asked.policy is None else asked.policy.allowed_step_types
+    if allowed is not None and not (allowed and frozenset(allowed) <= frozenset(StepType)):
+        yield "plan.policy.allowed_step_types", f"must name some of {', '.join(StepType)}"
+
+
+def _tools_of_steps(request: SystemRequest) -> list[str]:
+    """What the steps of an authored plan call tools, as far as these could be names of some."""
+    steps = [] if request.plan is None else request.plan.steps or []
+    named = (name for step in steps if step.type in ROWS for _, name in tools_named(step))
+    return [name for name in dict.fromkeys(named) if re.fullmatch(TOOL_NAME_PATTERN, name)]
+
+
 def _of_later_versions(request: SystemRequest) -> Iterator[Fault]:
-    if request.mode not in _MODES:
-        yield "mode", f"{request.mode} {_NOT_YET}"
     asked = request.model_fields_set
-    if request.mode is Mode.CHAT and "output" in asked and request.output != OutputContract():
-        yield "output", f"in mode chat {_NOT_YET}"
-    if request.output.semantic:
-        yield "output.semantic", _NOT_YET
     if request.on_disconnect == "continue":
         yield "on_disconnect", f"continue {_NOT_YET}"
     for field in sorted(_LATER_FIELDS & asked):
         if getattr(request, field) != SystemRequest.model_fields[field].get_default(call_default_factory=True):
             yield field, _NOT_YET
-    for field in sorted(_LATER_LIMITS & request.limits.model_fields_set):
-        if getattr(request.limits, field) is not None:
-            yield f"limits.{field}", _NOT_YET
+
+
+def _without_form(request: SystemRequest) -> Iterator[Fault]:
+    """What mode chat, whose answer is a text without a form, cannot keep."""
+    output = request.output
+    if request.mode is not Mode.CHAT:
+        return
+    for field, value in (("schema", output.schema_), ("grammar", output.grammar)):
+        if value is not None:
+            yield f"output.{field}", "is kept in mode structured, not in mode chat"
+    if not output.repair_allowed:
+        yield "output.repair_allowed", "is of no use in mode chat"
+    for index, rule in enumerate(output.rules):
+        if not isinstance(rule, str) and rule.path is not None:
+            yield f"output.rules.{index}.path", "needs a value, which mode structured has, not mode chat"
 
 
 def keepable(request: SystemRequest) -> None:
@@ -152,9 +208,32 @@ def keepable(request: SystemRequest) -> None:
     output = request.output
     if request.mode is Mode.REDUNDANT and output.schema_ is None:
         raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output.schema: redundant needs a schema")
-    if output.schema_ is None and output.grammar is None:
+    if request.mode not in _FORM_OPTIONAL and output.schema_ is None and output.grammar is None:
         raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output: structured needs a schema or a grammar")
     Contract(output)
+
+
+def affordable(request: SystemRequest, bounds: Bounds, world: World, tools: Sequence[ToolDefinition]) -> None:
+    """Raises: OrchestrationFailure (ORCHESTRATION_BUDGET_EXCEEDED) when no engine could be asked the first thing.
+
+    With tools that is what they are offered with; what a form is asked for with comes later then. What a plan asks
+    first is not known yet.
+    """
+    budget = budget_of(bounds)
+    if budget is None or request.mode is Mode.PLAN:
+        return
+    form = OutputContract() if tools else request.output
+    call = EngineCall(request.messages, tools, request.hints, form.schema_, form.grammar)
+    refused: list[OrchestrationFailure] = []
+    for engine in world.catalogue.asked(request):
+        try:
+            first = sent(call, engine.profile, way_of(call, engine.profile))
+            budget.grant("", first, engine.profile, world.counter)
+        except OrchestrationFailure as refusal:
+            refused.append(refusal)
+        else:
+            return
+    raise refused[0]
 
 
 def _invalid(faults: Sequence[Fault]) -> RequestFailure:

@@ -5,9 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 from app.domain.boundary import (
     Cost,
+    PlanReport,
     ResponseMetadata,
+    StepStatus,
     Suspension,
     SystemError,
+    SystemRequest,
     SystemResponse,
 )
 from app.domain.events import (
@@ -37,7 +40,6 @@ def respond(execution: Execution, state: State, ending: Ending, suspensions: lis
     """The response in that state. It holds what was done so far, however the execution ended."""
     header, tally = execution.header, execution.tally
     produced = ending.produced or execution.draft
-    currency = execution.prepared.currency if execution.prepared else ""
     return SystemResponse(
         request_id=header.request_id,
         session_id=header.request.session_id,
@@ -51,7 +53,8 @@ def respond(execution: Execution, state: State, ending: Ending, suspensions: lis
         confidence_source=None if produced is None else produced.confidence_source,
         validation_result=None if produced is None else produced.validation,
         token_usage=tally.usage,
-        cost=Cost(amount=tally.cost, currency=currency) if tally.priced else None,
+        cost=Cost(amount=tally.cost, currency=header.currency) if tally.priced else None,
+        plan=None if produced is None or produced.plan is None else _standing(produced.plan, state),
         vote=None if produced is None else produced.vote,
         suspensions=suspensions,
         metadata=_metadata(execution, state),
@@ -83,6 +86,17 @@ def state_of(ending: Ending) -> State:
     return State.SUSPENDED if ending.produced is None else State.COMPLETE
 
 
+def _standing(plan: PlanReport, state: State) -> PlanReport:
+    """The plan as it stands then: a step that has not ended will not any more once the execution has."""
+    if state is State.SUSPENDED or all(step.status is not StepStatus.PENDING for step in plan.steps):
+        return plan
+    ended = [
+        step.model_copy(update={"status": StepStatus.CANCELLED}) if step.status is StepStatus.PENDING else step
+        for step in plan.steps
+    ]
+    return plan.model_copy(update={"steps": ended})
+
+
 def _metadata(execution: Execution, state: State) -> ResponseMetadata:
     request, tally, prepared = execution.header.request, execution.tally, execution.prepared
     metadata = ResponseMetadata(
@@ -97,11 +111,17 @@ def _metadata(execution: Execution, state: State) -> ResponseMetadata:
     if answered is not None:
         reply, candidate = answered
         metadata.finish_reason = reply.raw_finish or reply.finish_reason
-        metadata.left_out = list(candidate.withheld)
+        metadata.left_out = sorted(name for name in (*candidate.withheld, *reply.withheld) if _is_asked(request, name))
         metadata.kept_by = candidate.way
     if state is State.CANCELLED:
         metadata.finish_reason = "cancelled"
     return metadata
+
+
+def _is_asked(request: SystemRequest, name: str) -> bool:
+    """Whether the request holds what a provider was not given: a hint may be the pattern's own."""
+    kind, _, rest = name.partition(".")
+    return kind != "hints" or getattr(request.hints, rest.partition(".")[0]) is not None
 
 
 def _suspensions(execution: Execution) -> list[Suspension]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from app.domain.boundary import SuspensionKind
-from app.domain.effects import CutOff, Outcome, Row, ToolEnded, args_hash, digest
-from app.domain.events import Event, ToolEnd, ToolStart
+from app.domain.effects import CutOff, Outcome, Row, ToolEnded, args_hash, digest, span_id
+from app.domain.events import CorrelationContext, Event, ToolEnd, ToolStart
 from app.domain.failures import Code
 from app.domain.messages import ToolCall, ToolResult
 from app.domain.tools import OfferedTool, waves
@@ -14,15 +14,23 @@ from app.orchestration.leaf import Leaf, Question, UnsafeCall
 from app.orchestration.tally import CallSlot
 
 _UNKNOWN_OUTCOME = "it is not known whether this call has happened"
+_SPENT = "not run: the budget of the execution is spent"
 
 
 class Round:
     """All calls of one reply under one step. Call i is `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`."""
 
     def __init__(
-        self, execution: Execution, key: str, slots: Sequence[CallSlot], offered: Sequence[OfferedTool]
+        self,
+        execution: Execution,
+        key: str,
+        slots: Sequence[CallSlot],
+        *,
+        offered: Sequence[OfferedTool],
+        context: CorrelationContext,
     ) -> None:
         self._execution = execution
+        self._context = context
         self._key = key
         self._slots = slots
         self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
@@ -52,7 +60,7 @@ class Round:
         return Leaf(
             key=key,
             fingerprint=digest("tool", key, call.name, call.arguments),
-            correlation=self._execution.span(key, caused_by=call.id),
+            correlation=self._context.below(span_id(self._execution.header.execution_id, key), caused_by=call.id),
             act=partial(self._act, call, attempt, offered),
             start=ToolStart(call.name, call.id, args_hash(self._execution.header.args_key, call.arguments)),
             end=partial(_ended, call),
@@ -63,6 +71,10 @@ class Round:
     async def _act(self, call: ToolCall, attempt: int, offered: OfferedTool | None) -> Outcome:
         if offered is None:
             return ToolEnded("no such tool", is_error=True, code=Code.TOOL_NOT_FOUND, duration_ms=0.0, ran=False)
+        budget = self._execution.tally.budget
+        if budget is not None and budget.spent:
+            code = Code.ORCHESTRATION_BUDGET_EXCEEDED
+            return ToolEnded(_SPENT, is_error=True, code=code, duration_ms=0.0, ran=False)
         grace = GRACE_FOR_UNSAFE_S if offered.unsafe else 0.0
         seconds_left = self._execution.seconds_left + grace
         return await self._execution.world.tools.attempt(call, attempt=attempt, seconds_left=seconds_left)
@@ -72,7 +84,9 @@ class Round:
         self.settled_at = max(self.settled_at, row.at)
 
     def _result(self, slot: CallSlot) -> ToolResult:
-        return ToolResult(slot.call, slot.result, slot.is_error, slot.code, slot.attempts, slot.duration_ms)
+        offered = self._offered.get(slot.call.name)
+        idempotent = offered is not None and offered.idempotent
+        return ToolResult(slot.call, slot.result, slot.is_error, slot.code, slot.attempts, slot.duration_ms, idempotent)
 
 
 def _unsafe(call: ToolCall, key: str) -> UnsafeCall:

@@ -7,13 +7,13 @@ Theory of operation
    again; its events are matched against the recorded ones, and a difference is ORCHESTRATION_REPLAY_DIVERGED.
 2. A leaf that is not recorded is acted: its start event is put, it acts, its outcome and end event are put together.
    `Journal.put` is synchronous, so no checkpoint lies between an outcome and its record. Events that a pattern emits
-   between two leaves are held until the next put, which nothing can come before: one commit instead of many.
+   between two leaves are held until the next put, or the branch's end: one commit instead of many.
 3. A start without an outcome is in doubt. Repeatable: it runs again, an inference after retracting its segment.
    Unsafe: it suspends the execution as `unknown_outcome`, for a person to say what happened.
 4. Decision before cancellation: `stop` records why the execution ends, then cancels its scope. What was running
    records that it was cut off, and nothing is begun after it. A cancellation without a decision is a hand-over:
-   nothing is recorded, the next owner continues. A race is decided in the same way: which branches counted is
-   recorded, then whatever still acts for the others is cut off; retold, they end where their record does.
+   nothing is recorded, the next owner continues. A race is decided in the same way, and so is the end of a branch's
+   time: which branches counted is recorded, then whatever acts for the others is cut off; retold, they end there.
 5. Three lives of one class. Live: no record. Recovery: a record that is a prefix; it ends where acting begins.
    Offline replay: the whole record and no world; branches run in turn and the event loop is never needed.
 
@@ -22,16 +22,13 @@ task group: a branch turns them into values, and `settle` raises them again once
 that is called off is not cancelled as a whole, for it may be in the midst of being retold: only what acts is.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 import anyio
 
-from app.capabilities.failover import ProviderHealth
-from app.capabilities.inference import Catalogue
-from app.capabilities.tools.executor import ToolExecutor
-from app.capabilities.tools.registry import ToolRegistry
 from app.domain.boundary import SystemResponse
 from app.domain.effects import STOP, CutOff, Decided, Header, Outcome, Prepared, Row, Stopped, digest, span_id
 from app.domain.events import (
@@ -43,34 +40,20 @@ from app.domain.events import (
     InferenceStart,
     LifecycleTransition,
 )
-from app.domain.failures import Code, Failure
+from app.domain.failures import Cancellation, Code, Failure
 from app.domain.lifecycle import Lifecycle, State
 from app.domain.produced import Produced
-from app.orchestration.leaf import Leaf, Question, Race
+from app.orchestration.budget import budget_of
+from app.orchestration.leaf import Leaf, OpenStep, Question, Race, TimeLimit
 from app.orchestration.record import Recollection, diverged
-from app.orchestration.settling import Dropped, Settled, Suspended, as_value, has_diverged, results
+from app.orchestration.settling import Dropped, Settled, Suspended, as_value, finished, has_diverged, held_up, results
 from app.orchestration.tally import Tally
-from app.ports import Clock, Entropy, Journal, Record, TokenCounter, Watchers, Workers
+from app.orchestration.world import World
+from app.ports import Journal, Record
 
 T = TypeVar("T")
 GRACE_FOR_UNSAFE_S = 4.0
 """How long past the deadline an unsafe call may still finish before it is in doubt."""
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """Everything an execution acts through."""
-
-    journal: Journal
-    clock: Clock
-    entropy: Entropy
-    watchers: Watchers
-    catalogue: Catalogue
-    registry: ToolRegistry
-    tools: ToolExecutor
-    health: ProviderHealth
-    counter: TokenCounter
-    workers: Workers
 
 
 class Execution:
@@ -85,11 +68,12 @@ class Execution:
     ) -> None:
         self.header = header
         self.lifecycle = Lifecycle(header.mode)
-        self.tally = Tally()
+        self.tally = Tally(budget_of(header.bounds, record))
         self.questions: list[Question] = []
         self.prepared: Prepared | None = None
         self.prepared_at = 0.0
         self.draft: Produced | None = None
+        self.open_steps: list[OpenStep] = []
         self.response: SystemResponse | None = None
         self.ended = False
         self.deadline = 0.0
@@ -124,11 +108,6 @@ class Execution:
     def seconds_left(self) -> float:
         """Running time until the deadline."""
         return max(0.0, self.deadline - self.world.clock.monotonic())
-
-    def span(self, key: str, caused_by: str | None = None) -> CorrelationContext:
-        """The correlation of what happens at that step: a span of its own, below the root."""
-        own = span_id(self.header.execution_id, key)
-        return replace(self.root, span_id=own, parent_span_id=self.root.span_id, caused_by=caused_by)
 
     async def perform(self, leaf: Leaf) -> Row:
         """The leaf's recorded step; acted first when there is none.
@@ -167,26 +146,26 @@ class Execution:
         self._same(row, fingerprint)
         return row
 
-    def emit(self, anchor: str, *events: Event) -> None:
+    def emit(self, anchor: str, context: CorrelationContext, *events: Event) -> None:
         """Puts events that hang behind that step. Raises: Dropped once the execution was stopped, or its branch."""
         fresh = self._recollection.unmatched(anchor, events)
         if fresh and self._over(anchor):
             raise Dropped
-        self._hold(anchor, fresh, self.root)
+        self._hold(anchor, fresh, context)
 
-    def begin(self, anchor: str, event: Event) -> None:
-        """Puts the first event, stopped or not."""
-        self._hold(anchor, self._recollection.unmatched(anchor, (event,)), self.root)
+    def tell(self, anchor: str, context: CorrelationContext, *events: Event) -> None:
+        """Puts events that hang behind that step, stopped or not."""
+        self._hold(anchor, self._recollection.unmatched(anchor, events), context)
 
     def conclude(self, anchor: str, *events: Event) -> None:
-        """Puts the last events, stopped or not."""
-        self._hold(anchor, self._recollection.unmatched(anchor, events), self.root)
+        """Puts the last events of all."""
+        self.tell(anchor, self.root, *events)
         self._flush()
 
     def advance(self, anchor: str, to: State, reason: str) -> None:
         """Moves the lifecycle. Raises: Dropped once the execution was stopped; nothing is moved then."""
         after = self.lifecycle.after(to)
-        self.emit(anchor, LifecycleTransition(self.lifecycle.state, to, after.attempt, reason))
+        self.emit(anchor, self.root, LifecycleTransition(self.lifecycle.state, to, after.attempt, reason))
         self.lifecycle = after
 
     def delta(self, correlation: CorrelationContext, delta: InferenceDelta) -> None:
@@ -203,27 +182,40 @@ class Execution:
             self._scope.cancel()
 
     async def settle(
-        self, branches: Sequence[Callable[[], Awaitable[T]]], race: Race[T] | None = None
+        self,
+        branches: Sequence[Callable[[], Awaitable[T]]],
+        race: Race[T] | None = None,
+        after: Mapping[int, Sequence[int]] = MappingProxyType({}),
     ) -> dict[int, T | Failure]:
         """Runs the branches at once and returns their results in order, a failed one as its failure.
 
-        Never fails fast. One branch alone, and all branches of an offline replay, are awaited in turn. Of a race that
-        was decided only the results that counted are returned. Raises: Dropped or Suspended when any branch did that
+        Never fails fast. Those that a branch comes `after`, earlier ones all, have settled when it begins; it shares
+        the end of one that was dropped or waits. One branch alone, and all of an offline replay, are awaited in turn.
+        Of a race that was decided only what counted is returned. Raises: Dropped or Suspended when any branch did that
         counts, once all have settled; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) when any did.
         """
         settled: dict[int, Settled[T]] = {}
 
         async def run(index: int) -> None:
-            settled[index] = await as_value(branches[index])
+            settled[index] = await as_value(branches[index], held_up(settled, after.get(index, ())))
             if race is not None:
                 self._judge(race, settled)
 
+        async def run_after(earlier: Sequence[anyio.Event], index: int) -> None:
+            for each in earlier:
+                await each.wait()
+            await run(index)
+            self._flush()
+            ended[index].set()
+
+        self._races += race is not None
         if race is not None:
             self._recall(race)
         if len(branches) > 1 and self._concurrent:
             async with anyio.create_task_group() as group:
+                ended = [anyio.Event() for _ in branches]
                 for index in range(len(branches)):
-                    group.start_soon(run, index)
+                    group.start_soon(run_after, [ended[each] for each in after.get(index, ())], index)
         else:
             for index in range(len(branches)):
                 await run(index)
@@ -231,15 +223,37 @@ class Execution:
         counted = range(len(branches)) if race is None or race.counted is None else race.counted
         return results(settled, counted)
 
-    async def within_deadline(self, story: Callable[[], Awaitable[T]], seconds: float) -> T | None:
-        """The story's result, or None when it was stopped: by `stop`, or by the deadline that passed.
+    async def within(self, limit: TimeLimit, branch: Callable[[], Awaitable[T]]) -> T:
+        """The branch's result. That its time has passed is recorded first, then what acts in it is cut off.
 
-        `seconds` are of running time.
+        Raises: Cancellation (CANCELLED_TIMEOUT) then.
         """
-        clock = self.world.clock
+        row = self._recollection.row(limit.key)
+        if row is not None:
+            self._same(row, limit.fingerprint)
+            self._pass(limit, row)
+        live = self._world is not None and row is None
+        forget = self.world.clock.call_later(limit.seconds, partial(self._pass, limit)) if live else None
+        self._races += 1
+        try:
+            result = await branch()
+        except Dropped:
+            if limit.passed_at is None:
+                raise
+        finally:
+            self._races -= 1
+            if forget is not None:
+                forget()
+        if limit.passed_at is not None:
+            raise Cancellation(Code.CANCELLED_TIMEOUT, f"it took longer than {limit.seconds:g} s")
+        return result
+
+    async def within_deadline(self, story: Callable[[], Awaitable[T]]) -> T | None:
+        """The story's result, or None when it was stopped: by `stop`, or by the deadline that passed."""
+        clock, seconds = self.world.clock, self.header.bounds.timeout
         self.deadline = clock.monotonic() + seconds
         with anyio.CancelScope() as self._scope:
-            call_off = clock.call_later(seconds, self._run_out)
+            call_off = clock.call_later(seconds, partial(self.stop, Code.CANCELLED_TIMEOUT, "the deadline passed"))
             try:
                 return await story()
             finally:
@@ -250,58 +264,60 @@ class Execution:
         """The number of recorded steps. Raises: OrchestrationFailure when any was not asked for."""
         return self._recollection.finish()
 
-    def called_off(self, key: str) -> bool:
-        """Whether that step belongs to a branch that did not count."""
+    def _is_called_off(self, key: str) -> bool:
         return bool(self._called_off) and f"{key}/".startswith(self._called_off)
 
     def _over(self, key: str) -> bool:
         """Whether nothing more is begun there."""
-        return self.stopped is not None or self.called_off(key)
+        return self.stopped is not None or self._is_called_off(key)
 
     def _recall(self, race: Race[T]) -> None:
-        self._races += 1
         row = self._recollection.row(race.key)
         if row is not None:
             self._same(row, race.fingerprint)
             race.decide(row)
-            self._call_off(race)
+            self._call_off(race.called_off)
 
     def _judge(self, race: Race[T], settled: dict[int, Settled[T]]) -> None:
         """Decides the race when what has finished is enough, on the record first."""
-        in_order = sorted(settled.items(), key=lambda each: each[0])
-        finished = {index: each for index, each in in_order if not isinstance(each, Dropped | Suspended)}
-        if race.counted is not None or self._over(race.key) or any(map(has_diverged, finished.values())):
+        ended = finished(settled)
+        if race.counted is not None or self._over(race.key) or any(map(has_diverged, ended.values())):
             return
-        if race.until(finished):
+        if race.until(ended):
             if self._journal is None:
                 raise diverged(race.key, recorded=None, replayed=race.fingerprint)
-            row = Row(race.key, race.fingerprint, Decided(tuple(finished)), self.world.clock.now())
-            self._flush(row)
-            race.decide(row)
-            self._call_off(race)
+            race.decide(self._decide(race.key, race.fingerprint, tuple(ended)))
+            self._call_off(race.called_off)
 
-    def _call_off(self, race: Race[T]) -> None:
-        self._called_off += race.called_off
-        self.tally.unheard = self._called_off
-        self.questions = [question for question in self.questions if not self.called_off(question.key)]
-        for key in [key for key in self._doubtful if self.called_off(key)]:
+    def _pass(self, limit: TimeLimit, row: Row | None = None) -> None:
+        """The branch's time has passed; recorded now unless it was."""
+        if row is None and self._over(limit.key):
+            return
+        limit.passed_at = (row or self._decide(limit.key, limit.fingerprint, ())).at
+        self._call_off((limit.branch,))
+
+    def _decide(self, key: str, fingerprint: str, counted: tuple[int, ...]) -> Row:
+        row = Row(key, fingerprint, Decided(counted), self.world.clock.now())
+        self._flush(row)
+        return row
+
+    def _call_off(self, branches: tuple[str, ...]) -> None:
+        """Nothing more is begun below these keys, and what acts there is cut off."""
+        self._called_off += branches
+        self.tally.unheard += branches
+        self.questions = [question for question in self.questions if not self._is_called_off(question.key)]
+        for key in [key for key in self._doubtful if self._is_called_off(key)]:
             leaf = self._doubtful.pop(key)
             if leaf.unsafe is not None:
                 self._record(leaf, leaf.unsafe.unknown)
         for key, scope in self._acting.items():
-            if self.called_off(key):
+            if self._is_called_off(key):
                 scope.cancel()
-
-    def _run_out(self) -> None:
-        self.stop(Code.CANCELLED_TIMEOUT, "the deadline passed")
 
     def _remembered(self, leaf: Leaf, row: Row) -> Row:
         self._same(row, leaf.fingerprint)
         self._recollection.from_last_start(leaf.key)
-        events = [leaf.start] if leaf.start else []
-        self._hold(
-            leaf.key, self._recollection.unmatched(leaf.key, [*events, *leaf.end(row.outcome)]), leaf.correlation
-        )
+        self.tell(leaf.key, leaf.correlation, *([leaf.start] if leaf.start else ()), *leaf.end(row.outcome))
         leaf.count(row)
         if isinstance(row.outcome, CutOff):
             raise Dropped
@@ -342,7 +358,7 @@ class Execution:
     async def _act_once(self, leaf: Leaf) -> Row:
         assert leaf.unsafe is not None  # noqa: S101 - perform asks for unsafe leaves only
         await self.world.journal.durable(self.header.execution_id)
-        if self.called_off(leaf.key):
+        if self._is_called_off(leaf.key):
             self._record(leaf, CutOff(duration_ms=0.0))
             raise Dropped
         with anyio.CancelScope(shield=True):

@@ -1,6 +1,6 @@
 """The facade: what can be asked of the service. It reads like a table of contents."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -9,27 +9,35 @@ from pydantic import BaseModel, Field, JsonValue
 from app.capabilities.contracts import is_large
 from app.capabilities.failover import BreakerState
 from app.domain.access import Principal
-from app.domain.boundary import SystemRequest, SystemResponse
+from app.domain.boundary import PlanStep, SystemRequest, SystemResponse
 from app.domain.effects import Bounds, Header, Outcome
 from app.domain.failures import Code, Failure
 from app.domain.lifecycle import Mode
 from app.domain.produced import Produced
+from app.domain.quote import Quote
 from app.domain.tools import SideEffects
-from app.orchestration.admission import Admission, ConfiguredLimits, keepable
-from app.orchestration.execution import Execution, World
+from app.orchestration.admission import Admission, ConfiguredLimits, affordable, keepable
+from app.orchestration.execution import Execution
 from app.orchestration.pipeline.auth_resolve import auth_resolve
-from app.orchestration.pipeline.prepare import Stages, prepare
+from app.orchestration.pipeline.prepare import Stages, offerable, prepare
+from app.orchestration.quoting import Quoting
 from app.orchestration.run import Run
 from app.orchestration.story import Story, live
+from app.orchestration.world import World
 from app.ports import EngineFault, Runner, Subscription
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What runs a mode, and the version its journals belong to."""
+    """What runs a mode, the version its journals belong to, and what plans for it where that is needed.
+
+    `static` are the steps of the plan that is always the same, where there is one.
+    """
 
     run: Callable[[Run], Awaitable[Produced | str]]
     version: int
+    planning: Callable[[Run], Awaitable[None]] | None = None
+    static: Sequence[PlanStep] | None = None
 
 
 class EngineView(BaseModel):
@@ -119,7 +127,9 @@ class Facade:
         self._runner = runner
         self._patterns = patterns
         self._currency = currency
-        self._admission = Admission(limits, world.catalogue, world.registry)
+        self._admission = Admission(limits, world.catalogue, world.registry, frozenset(patterns))
+        static = patterns[Mode.PLAN].static if Mode.PLAN in patterns else None
+        self._quoting = Quoting(world.catalogue, world.registry, currency, static)
         self._running: dict[str, Running] = {}
 
     async def execute(
@@ -138,20 +148,26 @@ class Facade:
         """
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
-        bounds = self._admission.admit(request)
-        if request.mode is not Mode.CHAT:
-            await self._make_ready(request)
-        header = self._header(request, principal, trace_id, parent_span_id)
+        bounds = await self._admit(request)
+        header = self._header(request, principal, bounds, trace_id=trace_id, parent_span_id=parent_span_id)
         await self._world.journal.open(header)
         execution = Execution(header, world=self._world, journal=self._world.journal)
         running = Running(execution, self._world.watchers.watch(header.execution_id) if watch else None)
         try:
-            self._runner.start(header.execution_id, partial(self._live, execution, running, bounds, stages))
+            self._runner.start(header.execution_id, partial(self._live, execution, running, stages))
         except Failure:
             self._forget(running)
             raise
         self._running[header.execution_id] = running
         return running
+
+    async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
+        """The most that the request can come to. Raises: Failure for what `execute` would refuse before it starts."""
+        auth_resolve(principal)
+        bounds = await self._admit(request)
+        if request.mode is Mode.PLAN:
+            return await self._world.workers.run(partial(self._quoting.quote, request, bounds))
+        return self._quoting.quote(request, bounds)
 
     def cancel_all(self) -> None:
         """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
@@ -188,6 +204,16 @@ class Facade:
         """A UUIDv7, for whatever has no id yet."""
         return self._world.entropy.uuid7()
 
+    async def _admit(self, request: SystemRequest) -> Bounds:
+        """The limits in force. Raises: Failure for what is refused before there is an execution."""
+        bounds = self._admission.admit(request)
+        if request.mode is not Mode.CHAT or request.output.rules:
+            await self._make_ready(request)
+        if bounds.tokens is not None or bounds.cost is not None:
+            tools = self._world.registry.definitions(offerable(request, self._world.registry))
+            affordable(request, bounds, self._world, tools)
+        return bounds
+
     async def _make_ready(self, request: SystemRequest) -> None:
         """Raises: Failure for an output contract that cannot be kept. What it takes to know is remembered."""
         if is_large(request.output):
@@ -196,7 +222,13 @@ class Facade:
             keepable(request)
 
     def _header(
-        self, request: SystemRequest, principal: Principal, trace_id: str | None, parent_span_id: str | None
+        self,
+        request: SystemRequest,
+        principal: Principal,
+        bounds: Bounds,
+        *,
+        trace_id: str | None,
+        parent_span_id: str | None,
     ) -> Header:
         execution_id = self._world.entropy.uuid7()
         own_trace = request.trace_id is not None and request.trace_id != trace_id
@@ -209,17 +241,20 @@ class Facade:
             mode=request.mode,
             pattern_version=self._patterns[request.mode].version,
             request=request,
+            bounds=bounds,
+            currency=self._currency,
             args_key=self._world.entropy.token(16),
             created_at=self._world.clock.now(),
         )
 
-    async def _live(self, execution: Execution, running: Running, bounds: Bounds, stages: Stages) -> None:
+    async def _live(self, execution: Execution, running: Running, stages: Stages) -> None:
         async def prepared() -> Outcome:
-            return prepare(execution.header.request, self._world, bounds=bounds, currency=self._currency, stages=stages)
+            return prepare(execution.header.request, self._world, stages)
 
-        story = Story(prepared, self._patterns[execution.header.mode].run)
+        pattern = self._patterns[execution.header.mode]
+        story = Story(prepared, pattern.run, pattern.planning)
         try:
-            await live(execution, story, seconds=bounds.timeout)
+            await live(execution, story)
         finally:
             self._running.pop(running.execution_id, None)
             self._world.journal.close(running.execution_id)

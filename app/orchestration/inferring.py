@@ -1,80 +1,44 @@
-"""One inference: what it offers, its attempts under the fallback machine, its deltas."""
+"""One inference: what it offers, its attempts under the fallback machine."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from types import MappingProxyType
 
-from pydantic import JsonValue
-
-from app.capabilities.adapting import adapted
-from app.capabilities.constraint.partial import PartialAnswer
 from app.capabilities.context import cut_to_fit, exceeded, measure, room, with_cut
 from app.capabilities.failover import decide, transition
-from app.capabilities.forming import asked_for, handed_in, way_of
+from app.capabilities.forming import way_of
 from app.capabilities.inference import candidate
-from app.capabilities.replies import usable
-from app.domain.boundary import ExecutionHints, TokenUsage
 from app.domain.effects import (
-    NO_USAGE,
     AttemptFailed,
     Candidate,
     CutOff,
-    EngineCall,
     Form,
     Offered,
     Outcome,
-    Prepared,
     Reason,
     Refused,
     Replied,
     Reply,
     Slept,
+    usage_of,
 )
 from app.domain.events import (
     Event,
     FallbackTransition,
     FinishReason,
-    InferenceDelta,
     InferenceEnd,
     InferenceRetracted,
     InferenceStart,
 )
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import FallbackFsm
-from app.domain.messages import Message
 from app.domain.tools import ToolDefinition
 from app.orchestration.execution import Execution
 from app.orchestration.leaf import Leaf
-from app.ports import Engine, EngineFault
+from app.orchestration.trial import Asked, Trial
+from app.ports import Engine
 
 _FINISH: Mapping[str, FinishReason] = MappingProxyType({"stop": "stop", "tool": "tool", "length": "length"})
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What one inference is about.
-
-    `conversation` is the branch's own and is cut in place; `turn_starts` is the index at which what tool rounds added
-    begins. `fingerprint` covers what was added since the branch's last inference, the hints, and the `form` that the
-    answer must have. `tools` are the names of those that may be offered, `model` is the route or engine that is asked,
-    and `replica` the number of who asks where several do.
-    """
-
-    conversation: list[Message]
-    turn_starts: int
-    hints: ExecutionHints
-    last_provider: str
-    fingerprint: str
-    tools: Sequence[str]
-    form: Form | None = None
-    model: str | None = None
-    replica: int | None = None
-
-    def call(self, tools: Sequence[ToolDefinition]) -> EngineCall:
-        """What is asked, with these tools."""
-        form = self.form or Form()
-        return EngineCall(self.conversation, tools, self.hints, form.schema, form.grammar)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +49,24 @@ class Inferred:
     candidate: Candidate
     attempt_key: str
     offered: Offered
-    at: float
 
 
 class Inference:
     """The door of `decide` for one inference; its attempts are `key/0`, `key/1`, …"""
 
-    def __init__(self, execution: Execution, key: str, asked: Asked, prepared: Prepared) -> None:
+    def __init__(self, execution: Execution, key: str, asked: Asked) -> None:
         self.anchor = key
+        self.at = 0.0
+        """When its last attempt ended, in Unix seconds."""
         self._key = key
         self._execution = execution
         self._asked = asked
-        self._prepared = prepared
         self._offered = Offered((), ())
         self._definitions: Sequence[ToolDefinition] | None = None
-        self._at = 0.0
 
     async def run(self) -> Inferred:
-        """Offers, then attempts until one provider answers. Raises: InferenceFailure."""
-        offer = Leaf(self._key, self._asked.fingerprint, self._execution.root, self._offer, instant=True)
+        """Offers, then attempts until one provider answers. Raises: InferenceFailure, OrchestrationFailure."""
+        offer = Leaf(self._key, self._asked.fingerprint, self._asked.context, self._offer, instant=True)
         outcome = (await self._execution.perform(offer)).outcome
         if isinstance(outcome, Refused):
             raise outcome.failure()
@@ -111,9 +74,8 @@ class Inference:
         self._offered = outcome
         if outcome.cut:
             self._asked.conversation[:] = with_cut(self._asked.conversation, outcome.cut)
-        max_retries = self._prepared.bounds.max_retries
-        who, replied = await decide(self, outcome, max_retries)
-        return Inferred(replied.reply, who, self.anchor, outcome, self._at)
+        who, replied = await decide(self, outcome, self._execution.header.bounds.max_retries)
+        return Inferred(replied.reply, who, self.anchor, outcome)
 
     def segment(self, number: int) -> str:
         """The key of that attempt."""
@@ -121,11 +83,11 @@ class Inference:
 
     def moved(self, transition: FallbackTransition) -> None:
         """The machine moved."""
-        self._execution.emit(self.anchor, transition)
+        self._execution.emit(self.anchor, self._asked.context, transition)
 
     def retract(self, number: int) -> None:
         """What that attempt streamed is void."""
-        self._execution.emit(self.anchor, InferenceRetracted(self.segment(number)))
+        self._execution.emit(self.anchor, self._asked.context, InferenceRetracted(self.segment(number)))
 
     async def attempt(self, candidate: Candidate, number: int, fsm: FallbackFsm) -> Replied | AttemptFailed:
         """One attempt on that provider."""
@@ -133,16 +95,18 @@ class Inference:
         trial = Trial(self._execution, candidate, self._asked, self._told, key)
         leaf = Leaf(
             key=key,
-            fingerprint=f"attempt:{candidate.provider}:{candidate.model}",
+            fingerprint=candidate.fingerprint,
             correlation=trial.correlation,
             act=lambda: trial.act(fsm.retries_spent),
             start=self._start(candidate, key),
             end=lambda outcome: _ended(outcome, key, _aborted(outcome, fsm, candidate, key)),
-            count=lambda row: self._execution.tally.attempt(row, candidate, number=number),
+            count=lambda row: self._execution.tally.attempt(
+                row, candidate, number=number, step_name=self._asked.context.step_name
+            ),
             cut_off=trial.cut_off,
         )
         row = await self._execution.perform(leaf)
-        self.anchor, self._at = key, row.at
+        self.anchor, self.at = key, row.at
         assert isinstance(row.outcome, Replied | AttemptFailed)  # noqa: S101 - what an attempt can come to
         return row.outcome
 
@@ -158,7 +122,7 @@ class Inference:
         leaf = Leaf(
             key=key,
             fingerprint=f"wait:{seconds}",
-            correlation=self._execution.root,
+            correlation=self._asked.context,
             act=sleep,
             end=lambda outcome: _aborted(outcome, fsm, None, segment),
             count=lambda row: self._execution.tally.waited(row, seconds),
@@ -191,7 +155,8 @@ class Inference:
         world, asked = self._execution.world, self._asked
         tools, self._definitions = world.registry.offer(asked.tools)
         tools_tokens = world.counter.tools(self._definitions)
-        engines = _in_order(world.catalogue.resolve(asked.model), asked.last_provider)
+        moving = asked.rejected and world.catalogue.moves_on(asked.model)
+        engines = _in_order(world.catalogue.resolve(asked.model), asked.last_provider, moving=moving)
         limit = max(room(engine) for engine in engines)
         parts = measure(asked.conversation, tools_tokens, world.counter)
         cut = cut_to_fit(
@@ -215,121 +180,12 @@ class Inference:
         )
 
 
-class Trial:
-    """One attempt as it is acted; also its `Progress`, which publishes what arrives to whoever is watching."""
-
-    def __init__(
-        self,
-        execution: Execution,
-        candidate: Candidate,
-        asked: Asked,
-        tools: Callable[[], Sequence[ToolDefinition]],
-        key: str,
-    ) -> None:
-        self.correlation = execution.span(key)
-        self._execution = execution
-        self._candidate = candidate
-        self._asked = asked
-        self._tools = tools
-        self._key = key
-        self._watched = False
-        self._value = PartialAnswer() if asked.form is not None and asked.form.schema is not None else None
-        self._text: list[str] = []
-        self._text_size = 0
-        self._reasoning_size = 0
-        self._used: TokenUsage | None = None
-        self._began_at = 0.0
-
-    def text(self, piece: str) -> None:
-        """A piece of the answer arrived."""
-        if self._watched:
-            self._execution.delta(self.correlation, InferenceDelta(self._key, self._text_size, text=piece))
-        self._text.append(piece)
-        self._text_size += len(piece)
-        if self._value is not None and self._watched:
-            self._show_value(self._value.add(piece))
-
-    def _show_value(self, value: JsonValue) -> None:
-        if value is not None:
-            self._execution.delta(self.correlation, InferenceDelta(self._key, self._text_size, value=value))
-
-    def reasoning(self, piece: str) -> None:
-        """A piece of the reasoning arrived."""
-        if self._watched:
-            self._execution.delta(self.correlation, InferenceDelta(self._key, self._reasoning_size, reasoning=piece))
-        self._reasoning_size += len(piece)
-
-    def usage(self, usage: TokenUsage) -> None:
-        """The provider said what it has used so far."""
-        self._used = usage
-
-    def cut_off(self) -> CutOff:
-        """What had been used and streamed when the attempt was cancelled; estimated unless the provider said it."""
-        return CutOff(self._ran_ms(), self._used_so_far(), "".join(self._text))
-
-    async def act(self, retries_spent: int) -> Replied | AttemptFailed:
-        """Asks the engine once; a fault is an outcome, with the wait it was granted."""
-        world = self._execution.world
-        self._began_at = world.clock.monotonic()
-        if not world.health.enter(self._candidate.provider):
-            return self._failed(EngineFault(Reason.BREAKER_OPEN, "the provider's breaker is open"), retries_spent)
-        answer: Reply | EngineFault | None = None
-        try:
-            answer = await self._ask(world.catalogue.engines[self._candidate.provider])
-        finally:
-            world.health.leave(self._candidate.provider, answer)
-        return (
-            self._failed(answer, retries_spent) if isinstance(answer, EngineFault) else Replied(answer, self._ran_ms())
-        )
-
-    async def _ask(self, engine: Engine) -> Reply | EngineFault:
-        world = self._execution.world
-        self._watched = world.watchers.watched(self._execution.header.execution_id)
-        way = self._candidate.way
-        call = asked_for(self._asked.call(self._tools()), way)
-        try:
-            reply = await engine.attempt(adapted(call, engine.profile), self, stream=self._watched)
-            return usable(handed_in(reply, way), self._asked.conversation, self._key)
-        except EngineFault as fault:
-            return fault
-
-    def _failed(self, fault: EngineFault, retries_spent: int) -> AttemptFailed:
-        wait = self._execution.world.health.grant(
-            self._candidate.provider,
-            fault,
-            spent=retries_spent,
-            seconds_left=self._execution.seconds_left,
-            jitter=jitter(self._execution.header.execution_id, self._key),
-        )
-        return AttemptFailed(
-            reason=fault.reason,
-            message=fault.message,
-            wait=wait,
-            retry_after=fault.retry_after,
-            streamed=self._watched and bool(self._text_size or self._reasoning_size),
-            partial="".join(self._text),
-            usage=self._used_so_far() if self._text or self._used else NO_USAGE,
-            duration_ms=self._ran_ms(),
-        )
-
-    def _ran_ms(self) -> float:
-        return (self._execution.world.clock.monotonic() - self._began_at) * 1000
-
-    def _used_so_far(self) -> TokenUsage:
-        if self._used is not None:
-            return self._used
-        counter = self._execution.world.counter
-        read, written = counter.messages(self._asked.conversation), counter.text("".join(self._text))
-        return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written, estimated=True)
-
-
-def jitter(execution_id: str, key: str) -> float:
-    """A number in [0, 1) that belongs to that step and no other."""
-    return int.from_bytes(blake2b(f"{execution_id}:{key}".encode(), digest_size=7).digest()) / 2**56
-
-
-def _in_order(engines: Sequence[Engine], first: str) -> list[Engine]:
-    return sorted(engines, key=lambda engine: engine.profile.name != first)
+def _in_order(engines: Sequence[Engine], last: str, *, moving: bool) -> list[Engine]:
+    """The one that answered last comes first; when moving it comes last, behind all others, which follow it."""
+    if not moving:
+        return sorted(engines, key=lambda engine: engine.profile.name != last)
+    after = next((place + 1 for place, engine in enumerate(engines) if engine.profile.name == last), 0)
+    return [*engines[after:], *engines[:after]]
 
 
 def _aborted(
@@ -344,7 +200,7 @@ def _aborted(
 
 def _ended(outcome: Outcome, key: str, aborted: tuple[FallbackTransition, ...]) -> tuple[Event, ...]:
     assert isinstance(outcome, Replied | AttemptFailed | CutOff)  # noqa: S101 - what an attempt can come to
-    usage = outcome.reply.usage if isinstance(outcome, Replied) else outcome.usage
+    usage = usage_of(outcome)
     return (
         InferenceEnd(
             segment=key,

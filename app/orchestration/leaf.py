@@ -1,4 +1,4 @@
-"""What an execution is asked to do: leaves, the questions they may come to, and races between branches."""
+"""What an execution is asked to do: leaves, the questions they may come to, races between branches, steps of a plan."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from typing import Generic, TypeVar
 
 from pydantic import JsonValue
 
-from app.domain.boundary import SuspensionKind
+from app.domain.boundary import StepStatus, SuspensionKind
 from app.domain.effects import CutOff, Decided, Outcome, Row, digest
-from app.domain.events import CorrelationContext, Event
-from app.domain.failures import Failure
+from app.domain.events import CorrelationContext, Event, StepEnd
+from app.domain.failures import Code, Failure
 
 T = TypeVar("T")
 
@@ -88,3 +88,40 @@ class Race(Generic[T]):
         """Takes the recorded decision."""
         assert isinstance(row.outcome, Decided)  # noqa: S101 - what a race can come to
         self.counted, self.at = row.outcome.counted, row.at
+
+
+@dataclass(slots=True)
+class TimeLimit:
+    """How many seconds of running time a branch may take. That they have passed stands under `key`."""
+
+    key: str
+    seconds: float
+    passed_at: float | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """What a journal knows the decision again by."""
+        return digest("within", self.key, self.seconds)
+
+    @property
+    def branch(self) -> str:
+        """What the keys of the branch begin with."""
+        return f"{self.key}/0/"
+
+
+@dataclass(slots=True)
+class OpenStep:
+    """A step of a plan that has begun. `anchor` is what the start of its latest attempt hangs behind.
+
+    `began_at` is in Unix seconds, by what was recorded last.
+    """
+
+    step_type: str
+    context: CorrelationContext
+    attempt: int = 0
+    anchor: str = ""
+    began_at: float = 0.0
+
+    def end(self, status: StepStatus, *, at: float, code: Code | None) -> StepEnd:
+        """How the latest attempt ended."""
+        return StepEnd(self.step_type, self.attempt, status, max(0.0, at - self.began_at) * 1000, code)

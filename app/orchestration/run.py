@@ -1,25 +1,30 @@
 """The door a pattern is given: everything it may await, and the rules of using it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import TypeVar, overload
 
 from pydantic import JsonValue
 
-from app.domain.boundary import ExecutionHints, NamedTool, SuspensionKind, SystemRequest
-from app.domain.effects import PREPARE, Answered, Form, Offered, Prepared, Reply, digest
-from app.domain.events import Event
-from app.domain.failures import Failure
+from app.capabilities.prompting.ask import Output, Prompted
+from app.domain.boundary import ExecutionHints, RedundancyOptions, StepStatus, SuspensionKind, SystemRequest
+from app.domain.effects import PREPARE, Answered, Bounds, Form, Offered, Outcome, Planned, Prepared, Reply, digest
+from app.domain.events import Event, StepStart
+from app.domain.failures import Code, Failure
 from app.domain.lifecycle import State
 from app.domain.messages import Message, ToolCall, ToolResult
 from app.domain.produced import Produced
 from app.orchestration.calling import Round
 from app.orchestration.execution import Execution
-from app.orchestration.inferring import Asked, Inference
-from app.orchestration.leaf import Question, Race
+from app.orchestration.inferring import Inference
+from app.orchestration.leaf import Leaf, OpenStep, Question, Race, TimeLimit
 from app.orchestration.tally import CallSlot
+from app.orchestration.trial import Asked
+from app.orchestration.world import World
 
 T = TypeVar("T")
+_GREEDY = ExecutionHints(temperature=0)
 
 
 class PatternMisuse(RuntimeError):  # noqa: N818 - names whose fault it is
@@ -32,15 +37,29 @@ class Run:
     The branch owns its conversation: `infer` takes only what is new, and adds the answer itself.
     """
 
-    def __init__(self, execution: Execution, prepared: Prepared, *, now: float, prefix: str = "") -> None:
-        self.prepared = prepared
+    def __init__(self, execution: Execution, *, now: float, anchor: str, prefix: str = "") -> None:
+        request = execution.header.request
         self.now = now
-        self.hints = execution.header.request.hints
-        """The hints in force; a pattern may change them for what it asks next."""
-        self.model = execution.header.request.model
-        """The route or engine that is asked; a pattern may change it for what it asks next."""
+        self.messages: Sequence[Message] = ()
+        """What the branch's conversation begins with. A pattern may change this, and what follows, for its branches."""
+        self.tools: Sequence[str] = ()
+        """The names of the tools that may be offered."""
+        self.output = request.output
+        """The form and the rules of the branch's answer."""
+        self.redundancy = request.redundancy or RedundancyOptions()
+        self.hints = request.hints
+        self.model = request.model
+        """The route or engine that is asked."""
         self.replica: int | None = None
         """The branch's number where several answer the same question; it stands on their inferences."""
+        self.plan: Planned | None = None
+        """What was planned, in the mode that plans."""
+        self.planned_at = 0.0
+        """When it was, in Unix seconds."""
+        self.context = execution.root
+        """What is told with everything that happens here."""
+        self._aside = False
+        self._step: OpenStep | None = None
         self._execution = execution
         self._prefix = prefix
         self._ordinal = 0
@@ -49,9 +68,15 @@ class Run:
         self._turn_starts = 0
         self._last_reply: Reply | None = None
         self._last_provider = ""
+        self._rejected = False
         self._slots: Sequence[CallSlot] = ()
-        self._anchor = PREPARE
+        self._anchor = anchor
         self._offered = Offered((), ())
+
+    def begin(self, prepared: Prepared, *, now: float) -> None:
+        """What PREPARE found is there from now on."""
+        self.messages, self.tools = prepared.messages, prepared.tools
+        self.now, self._anchor = now, PREPARE
 
     async def infer(self, added: Sequence[Message], form: Form | None = None, *, tools: bool = True) -> Reply:
         """Asks a model about the branch's conversation with these messages added; without `tools` it is offered none.
@@ -68,25 +93,31 @@ class Run:
         asked_form = () if form is None else (form.schema, form.grammar)
         asked_model = () if self.model == self.request.model else (self.model,)
         fingerprint = digest("inference", key, new, hints, *asked_form, *asked_model)
-        offered = self.prepared.tools if tools else ()
         asked = Asked(
             conversation=self._conversation,
             turn_starts=self._turn_starts,
             hints=hints,
             last_provider=self._last_provider,
             fingerprint=fingerprint,
-            tools=offered,
+            context=self.context,
+            tools=self.tools if tools else (),
             form=form,
             model=self.model,
             replica=self.replica,
+            aside=self._aside,
+            rejected=self._rejected,
         )
-        inferred = await Inference(self._execution, key, asked, self.prepared).run()
+        self._rejected = False
+        inference = Inference(self._execution, key, asked)
+        try:
+            inferred = await inference.run()
+        finally:
+            self.now = max(self.now, inference.at)
         self._last_reply = inferred.reply
         self._anchor = inferred.attempt_key
         self._last_provider = inferred.candidate.provider
         self._slots = self._execution.tally.slots(inferred.attempt_key)
         self._offered = inferred.offered
-        self.now = max(self.now, inferred.at)
         return inferred.reply
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
@@ -95,19 +126,88 @@ class Run:
             raise PatternMisuse("what one reply asks for goes into one call_tools")
         key = self._take()
         slots, self._slots = self._slots, ()
-        calling = Round(self._execution, key, slots, self._offered.tools)
-        results = await calling.run(self.prepared.bounds.calls_per_reply)
-        self.now = max(self.now, calling.settled_at)
-        return results
+        return await self._call(key, slots, self._offered)
+
+    async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
+        """Calls a tool that no model asked for. A failed call is a result too, and so is one that is refused."""
+        key = self._take()
+        offer = Leaf(key, digest("offer", key, name), self.context, partial(self._offer, name), instant=True)
+        row = await self._execution.perform(offer)
+        assert isinstance(row.outcome, Offered)  # noqa: S101 - what an offer of tools can come to
+        self._anchor, self.now = key, max(self.now, row.at)
+        slot = CallSlot(ToolCall(id=f"call_{key}", name=name, arguments=dict(arguments)), self.context.step_name)
+        self._execution.tally.called(key, slot)
+        [result] = await self._call(key, [slot], row.outcome)
+        return result
+
+    async def ask(self, question: Prompted[Output]) -> Output:
+        """What a model answers to that, apart from the branch's conversation and from the response.
+
+        An answer that will not do is told what is wrong with it, and the model tries again within `attempts`. Raises:
+        InferenceFailure; ConstraintFailure, or what the question checks, of the last attempt.
+        """
+        door = Run(self._execution, now=self.now, anchor=self._anchor, prefix=f"{self._take()}/0/")
+        self._execution.tally.unheard += (door._prefix,)
+        door.context, door.replica = self.context, self.replica
+        door.model, door.hints, door._aside = self.model, _GREEDY, True
+        added, left = question.messages, self.bounds.attempts
+        while True:
+            reply = await door.infer(added, question.form)
+            self._anchor, self.now, left = door._anchor, door.now, left - 1
+            try:
+                return question.read(reply.text)
+            except Failure as unfit:
+                if not left:
+                    raise
+                door.reject()
+                added = question.told(unfit)
+
+    async def establish(
+        self, find: Callable[[World], Awaitable[Outcome]], *known: object, key: str | None = None, instant: bool = True
+    ) -> Outcome:
+        """What is found, recorded as a step of its own or under that key, so that a replay does not look again.
+
+        The journal knows it again by what is `known` of it beforehand. One that is `instant` never waits.
+        """
+        key = key or self._take()
+        leaf = Leaf(
+            key, digest("found", key, *known), self.context, lambda: find(self._execution.world), instant=instant
+        )
+        row = await self._execution.perform(leaf)
+        self._anchor, self.now = key, max(self.now, row.at)
+        return row.outcome
+
+    def reject(self) -> None:
+        """The last answer will not do, so the next is asked of another provider where the route says so."""
+        self._rejected = True
 
     def enter(self, state: State, reason: str) -> None:
         """Moves the lifecycle, where this is the outermost pattern; one that another called does not."""
         if not self._prefix:
             self._execution.advance(self._anchor, state, reason)
 
+    def retry(self, why: Failure) -> None:
+        """Says that another attempt follows: as a move of the lifecycle, or of the step of a plan that this is in."""
+        self.enter(State.EXECUTE, why.code.lower())
+        if self._step is not None:
+            self.emit(self._step.end(StepStatus.FAILED, at=self.now, code=why.code))
+            self._attempt(self._step)
+
+    def begin_step(self, step_type: str) -> None:
+        """Says that a step of a plan begins here. That it ends is said in any case, by the execution's end at last."""
+        self._step = OpenStep(step_type, self.context)
+        self._attempt(self._step)
+        self._execution.open_steps.append(self._step)
+
+    def end_step(self, status: StepStatus, code: Code | None = None) -> None:
+        """Says how the step ended that began here."""
+        assert self._step is not None  # noqa: S101 - a step that ends has begun
+        self.emit(self._step.end(status, at=self.now, code=code))
+        self._execution.open_steps.remove(self._step)
+
     def emit(self, *events: Event) -> None:
         """Says what happened since the branch's last inference."""
-        self._execution.emit(self._anchor, *events)
+        self._execution.emit(self._anchor, self.context, *events)
 
     def draft(self, produced: Produced) -> None:
         """What the response shows if nothing better comes of this."""
@@ -123,45 +223,63 @@ class Run:
         self.now = max(self.now, row.at)
         return row.outcome.payload
 
-    @overload
-    async def gather(self, branches: Sequence[Callable[["Run"], Awaitable[T]]]) -> list[T | Failure]: ...
+    async def within(self, seconds: float, branch: Callable[["Run"], Awaitable[T]]) -> T:
+        """Runs the branch with a door of its own. Raises: Cancellation (CANCELLED_TIMEOUT) after that running time."""
+        key = self._take()
+        door, limit = self._branch(f"{key}/0/"), TimeLimit(key, seconds)
+        self._shut = True
+        try:
+            return await self._execution.within(limit, partial(branch, door))
+        finally:
+            self._shut, self._anchor = False, key
+            self.now = max(self.now, limit.passed_at or door.now)
 
     @overload
     async def gather(
-        self, branches: Sequence[Callable[["Run"], Awaitable[T]]], until: Callable[[Mapping[int, T | Failure]], bool]
+        self, branches: Sequence[Callable[["Run"], Awaitable[T]]], *, after: Mapping[int, Sequence[int]] | None = ...
+    ) -> list[T | Failure]: ...
+
+    @overload
+    async def gather(
+        self, branches: Sequence[Callable[["Run"], Awaitable[T]]], *, until: Callable[[Mapping[int, T | Failure]], bool]
     ) -> dict[int, T | Failure]: ...
 
     async def gather(
         self,
         branches: Sequence[Callable[["Run"], Awaitable[T]]],
+        *,
         until: Callable[[Mapping[int, T | Failure]], bool] | None = None,
+        after: Mapping[int, Sequence[int]] | None = None,
     ) -> list[T | Failure] | dict[int, T | Failure]:
         """Runs the branches at once, each with a door of its own, and returns their results in order.
 
-        A failed branch is its failure as a value. Nothing is shared but what was before. `until` sees what has
-        finished, by branch; once that is enough, which it says of more when it said so of fewer, the other branches
-        are called off. Then only what counted is returned, by branch.
+        A failed branch is its failure as a value. Nothing is shared but what was before. A branch begins when those,
+        all earlier, that it comes `after` have ended. `until` sees what has finished, by branch; once that is enough,
+        which it says of more when it said so of fewer, the other branches are called off. Then only what counted is
+        returned, by branch.
         """
         key = self._take()
         doors = [self._branch(f"{key}/{index}/") for index in range(len(branches))]
         race = None if until is None else Race(key, len(branches), until)
         self._shut = True
-        results = await self._execution.settle(
-            [partial(branch, door) for branch, door in zip(branches, doors, strict=True)], race
-        )
+        begun = [
+            partial(_begin, branch, doors[index], [doors[earlier] for earlier in (after or {}).get(index, ())])
+            for index, branch in enumerate(branches)
+        ]
+        results = await self._execution.settle(begun, race, after or {})
         self._shut = False
         self._anchor = key
         self.now = max([self.now, *(doors[index].now for index in results), race.at if race else 0.0])
         return list(results.values()) if race is None else results
 
+    def _attempt(self, step: OpenStep) -> None:
+        self.emit(StepStart(step.step_type, step.attempt + 1))
+        step.attempt, step.anchor, step.began_at = step.attempt + 1, self._anchor, self.now
+
     def _branch(self, prefix: str) -> "Run":
-        door = Run(self._execution, self.prepared, now=self.now, prefix=prefix)
-        door._conversation = list(self._conversation)
-        door._turn_starts = self._turn_starts
-        door.hints, door.model, door.replica = self.hints, self.model, self.replica
-        door._last_reply = self._last_reply
-        door._last_provider = self._last_provider
-        door._anchor = prefix.removesuffix("/")
+        door = copy(self)
+        door._prefix, door._anchor, door._ordinal = prefix, prefix.removesuffix("/"), 0
+        door._conversation, door._slots, door._offered = list(self._conversation), (), Offered((), ())
         return door
 
     def _take(self) -> str:
@@ -176,8 +294,30 @@ class Run:
         """What was asked for."""
         return self._execution.header.request
 
+    def may_call(self, name: str) -> bool:
+        """Whether the request lets a tool of that name be called, wherever that is."""
+        return self.request.tools is None or name in self.request.tools
+
+    @property
+    def bounds(self) -> Bounds:
+        """The limits in force."""
+        return self._execution.header.bounds
+
+    async def _call(self, key: str, slots: Sequence[CallSlot], offered: Offered) -> list[ToolResult]:
+        calling = Round(self._execution, key, slots, offered=offered.tools, context=self.context)
+        results = await calling.run(self.bounds.calls_per_reply)
+        self.now = max(self.now, calling.settled_at)
+        return results
+
+    async def _offer(self, name: str) -> Outcome:
+        return Offered(self._execution.world.registry.registered(name) if self.may_call(name) else (), ())
+
     def _hints(self, *, first: bool) -> ExecutionHints:
         """The request's hints; a call that was demanded is demanded of the first answer only, or no text would come."""
         hints = self.hints
-        demanded = hints.tool_choice == "required" or isinstance(hints.tool_choice, NamedTool)
-        return hints.model_copy(update={"tool_choice": None}) if demanded and not first else hints
+        return hints.model_copy(update={"tool_choice": None}) if hints.demands_call and not first else hints
+
+
+async def _begin(branch: Callable[[Run], Awaitable[T]], door: Run, earlier: Sequence[Run]) -> T:
+    door.now = max([door.now, *(each.now for each in earlier)])
+    return await branch(door)

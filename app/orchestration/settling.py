@@ -20,12 +20,26 @@ Settled: TypeAlias = T | Failure | Dropped | Suspended
 """A branch's end as a value."""
 
 
-async def as_value(branch: Callable[[], Awaitable[T]]) -> Settled[T]:
-    """The branch's result, or why it has none."""
+async def as_value(branch: Callable[[], Awaitable[T]], held: Dropped | Suspended | None = None) -> Settled[T]:
+    """The branch's result, or why it has none, which is known already where it is `held`."""
+    if held is not None:
+        return held
     try:
         return await branch()
     except (Failure, Dropped, Suspended) as interrupted:
         return interrupted
+
+
+def finished(settled: Mapping[int, Settled[T]]) -> dict[int, T | Failure]:
+    """What came to a result, in order."""
+    in_order = sorted(settled.items(), key=lambda each: each[0])
+    return {index: each for index, each in in_order if not isinstance(each, Dropped | Suspended)}
+
+
+def held_up(settled: Mapping[int, Settled[T]], earlier: Sequence[int]) -> Dropped | Suspended | None:
+    """What keeps a branch from beginning that comes after these: the first of them that came to no result."""
+    ends = (settled[index] for index in earlier)
+    return next((end for end in ends if isinstance(end, Dropped | Suspended)), None)
 
 
 def has_diverged(value: object) -> bool:

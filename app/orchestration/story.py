@@ -1,10 +1,11 @@
 """The story of one execution from INIT to its end, the same whether it is lived, recovered or replayed."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import anyio
 
+from app.domain.boundary import StepStatus
 from app.domain.effects import PREPARE, Outcome, Prepared, Refused, StageTrace
 from app.domain.events import LifecycleTransition, StageEnd
 from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure
@@ -23,13 +24,17 @@ END = "end"
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What there is to run: how it is prepared, and its pattern, which may produce text alone."""
+    """What there is to run: how it is prepared, and its pattern, which may produce text alone.
+
+    Where there is a `planning`, it comes first.
+    """
 
     prepare: Callable[[], Awaitable[Outcome]]
     pattern: Callable[[Run], Awaitable[Produced | str]]
+    planning: Callable[[Run], Awaitable[None]] | None = None
 
 
-async def live(execution: Execution, story: Story, *, seconds: float) -> None:
+async def live(execution: Execution, story: Story) -> None:
     """Runs the story to its end, within the deadline, and records how it ended, whatever happens on the way.
 
     A cancellation that nobody decided is a hand-over: nothing is recorded, and the next owner continues.
@@ -37,7 +42,7 @@ async def live(execution: Execution, story: Story, *, seconds: float) -> None:
     ending: Ending | None = None
     handed_over = False
     try:
-        ending = await execution.within_deadline(lambda: tell(execution, story), seconds)
+        ending = await execution.within_deadline(lambda: tell(execution, story))
     except anyio.get_cancelled_exc_class():
         handed_over = True
         raise
@@ -64,14 +69,20 @@ def replay(execution: Execution, story: Story) -> int:
 async def tell(execution: Execution, story: Story) -> Ending:
     """Everything between INIT and the end. Raises: anyio's cancellation when it is stopped while it acts."""
     try:
-        execution.begin(INIT, LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted"))
-        execution.advance(INIT, State.PREPARE, "accepted")
+        accepted = LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted")
+        execution.tell(INIT, execution.root, accepted)
+        run = Run(execution, now=execution.header.created_at, anchor=INIT)
+        if story.planning is not None:
+            run.enter(State.PLAN, "accepted")
+            await story.planning(run)
+        run.enter(State.PREPARE, "accepted" if story.planning is None else "planned")
         step = await execution.perform(
             Leaf(PREPARE, PREPARE, execution.root, story.prepare, end=_stage_ends, instant=True)
         )
         execution.prepared, execution.prepared_at = _prepared(step.outcome), step.at
-        execution.advance(PREPARE, State.EXECUTE, "prepared")
-        produced = await story.pattern(Run(execution, execution.prepared, now=step.at))
+        run.begin(execution.prepared, now=step.at)
+        run.enter(State.EXECUTE, "prepared")
+        produced = await story.pattern(run)
     except Failure as failure:
         return Ending(failure=failure)
     except Suspended:
@@ -87,13 +98,24 @@ def conclude(execution: Execution, ending: Ending) -> None:
         ending = _cut_short(execution)
     execution.ended = True
     state = state_of(ending)
-    stages = [] if state is State.SUSPENDED else _summed_stages(execution, ending)
+    stages: Sequence[StageEnd] = ()
+    if state is not State.SUSPENDED:
+        _end_steps(execution, ending)
+        stages = _summed_stages(execution, ending)
     after = execution.lifecycle.after(state)
     moved = LifecycleTransition(execution.lifecycle.state, state, after.attempt, _reason(ending))
     execution.lifecycle = after
     last = last_event(execution, state, ending)
     execution.response = last.response
     execution.conclude(END, *stages, moved, last)
+
+
+def _end_steps(execution: Execution, ending: Ending) -> None:
+    """Steps of a plan that were begun and did not come to their end."""
+    code = None if ending.failure is None else ending.failure.code
+    for step in execution.open_steps:
+        end = step.end(StepStatus.CANCELLED, at=execution.tally.last_at, code=code)
+        execution.tell(step.anchor, step.context, end)
 
 
 async def _retell(execution: Execution, story: Story) -> None:

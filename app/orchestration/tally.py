@@ -4,12 +4,26 @@ from dataclasses import dataclass
 from math import fsum
 
 from app.domain.boundary import TokenUsage, ToolCallMade
-from app.domain.effects import NO_USAGE, AttemptFailed, Candidate, CutOff, Reason, Replied, Reply, Row, ToolEnded
+from app.domain.effects import (
+    NO_USAGE,
+    AttemptFailed,
+    Candidate,
+    CutOff,
+    Reason,
+    Replied,
+    Reply,
+    Row,
+    ToolEnded,
+    usage_of,
+)
 from app.domain.failures import Code
 from app.domain.messages import ToolCall
+from app.orchestration.budget import Budget, cost_of
 
 NOT_RUN = "not run: the execution ended before it"
 CUT_OFF = "cancelled while it ran"
+_UNSENT = frozenset({Reason.BREAKER_OPEN, Reason.OVER_BUDGET})
+"""Why an attempt ended before anything was sent."""
 
 
 @dataclass(slots=True)
@@ -17,6 +31,7 @@ class CallSlot:
     """One call the model asked for, and what has come of it."""
 
     call: ToolCall
+    step_name: str | None = None
     result: str = NOT_RUN
     is_error: bool = True
     code: Code | None = None
@@ -38,10 +53,12 @@ class Tally:
     """Sums over outcomes; the order in which concurrent branches settle does not matter to it.
 
     So what is last is last by time and then by step, and floats are summed exactly. `unheard` is what the keys of
-    branches begin with that did not count: they are paid for, and what they said is not.
+    branches begin with that are no part of the answer: they are paid for, and what they said is not shown. What was
+    used is told to the `budget`, where there is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget | None = None) -> None:
+        self.budget = budget
         self.usage: TokenUsage = NO_USAGE
         self.priced = False
         self.last_at = 0.0
@@ -95,18 +112,21 @@ class Tally:
         """Rounds in which at least one call came to an outcome."""
         return len(self._rounds)
 
-    def attempt(self, row: Row, candidate: Candidate, *, number: int) -> None:
+    def attempt(self, row: Row, candidate: Candidate, *, number: int, step_name: str | None) -> None:
         """Counts one attempt of an inference; `number` is 0 for its first."""
         outcome = row.outcome
         assert isinstance(outcome, Replied | AttemptFailed | CutOff)  # noqa: S101 - what an attempt can come to
-        usage = outcome.reply.usage if isinstance(outcome, Replied) else outcome.usage
         self.last_at = max(self.last_at, row.at)
         self._upstream_ms.append(outcome.duration_ms)
         self.fallback_attempts += number > 0 and not _refused(outcome)
-        self._count(usage, candidate.price)
+        self._count(row.key, usage_of(outcome), candidate.price)
         self._said.append(_Said(row.at, row.key, candidate, outcome))
         if isinstance(outcome, Replied):
-            self._slots[_path(row.key)] = [CallSlot(call) for call in outcome.reply.tool_calls]
+            self._slots[_path(row.key)] = [CallSlot(call, step_name) for call in outcome.reply.tool_calls]
+
+    def called(self, key: str, slot: CallSlot) -> None:
+        """Counts a call that no reply asked for."""
+        self._slots[_path(key)] = [slot]
 
     def waited(self, row: Row, seconds: float) -> None:
         """Counts a wait between two attempts."""
@@ -140,17 +160,20 @@ class Tally:
                 is_error=slot.is_error,
                 attempts=slot.attempts,
                 duration_ms=slot.duration_ms,
+                step_name=slot.step_name,
             )
             for path in sorted(self._slots)
             for slot in self._slots[path]
         ]
 
-    def _count(self, usage: TokenUsage, price: tuple[float, float] | None) -> None:
+    def _count(self, key: str, usage: TokenUsage, price: tuple[float, float] | None) -> None:
         if usage is not NO_USAGE:
             self.usage = usage if self.usage is NO_USAGE else self.usage + usage
         if price is not None:
             self.priced = True
-            self._costs.append((usage.input_tokens * price[0] + usage.output_tokens * price[1]) / 1_000_000)
+            self._costs.append(cost_of(usage, price))
+        if self.budget is not None:
+            self.budget.settle(key, usage, price)
 
     def _last(self, *kinds: type[Replied | AttemptFailed | CutOff], with_text: bool = False) -> _Said | None:
         """The last attempt that came to one of these, and with text where that is asked for."""
@@ -165,8 +188,8 @@ class Tally:
 
 
 def _refused(outcome: Replied | AttemptFailed | CutOff) -> bool:
-    """Whether nothing was sent, because the breaker had opened meanwhile."""
-    return isinstance(outcome, AttemptFailed) and outcome.reason is Reason.BREAKER_OPEN
+    """Whether nothing was sent."""
+    return isinstance(outcome, AttemptFailed) and outcome.reason in _UNSENT
 
 
 def _path(key: str) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ _LATER = frozenset(
         *("storage", "agents", "flows", "skills", "policy", "tools"),
         *("auth.bootstrap_key_file", "auth.issuer", "auth.audience", "auth.jwks_url"),
         *("telemetry.otlp_endpoint", "telemetry.sample_ratio", "telemetry.capture_content"),
-        *("limits.plan_steps", "limits.passes"),
+        "limits.passes",
     }
 )
 _UNKNOWN = "extra_forbidden"
@@ -139,9 +139,12 @@ def _spelt_as_in(tree: Tree, parts: list[str]) -> Place:
 def _place(tree: Tree, path: Place, value: object) -> None:
     here = tree
     for part in path[:-1]:
-        here = here.setdefault(part, {})
-        if not isinstance(here, dict):
+        below = here.setdefault(part, {})
+        if isinstance(below, list):
+            below = here[part] = {"engines": below}  # only a route may be a list where a table may stand
+        if not isinstance(below, dict):
             return  # the file has no table here, which validation refuses
+        here = below
     here[path[-1]] = value
 
 

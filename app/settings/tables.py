@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal, Self
 
+import orjson
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -18,7 +19,10 @@ from pydantic import (
 )
 
 from app.capabilities.inference import DEFAULT_ROUTE
+from app.domain.boundary import PlanStep
 from app.domain.failures import Code, ConfigurationFailure
+from app.domain.plan import Policy, objection
+from app.domain.steps import ROWS
 from app.ports import EngineCapabilities
 from app.settings.values import NOT_YET, BaseUrl, ModelUrl, ModelUrlText, Secret, SecretFromFile, SecretFromVariable
 
@@ -112,7 +116,31 @@ class LimitSettings(_Table):
     upstream_line_bytes: Positive = 4 * _MIB
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
     replicas: Annotated[int, Field(ge=1, le=100)] = 16
+    plan_steps: Annotated[int, Field(ge=1, le=1000)] = 50
     timeout: Seconds = 600
+
+
+def _is_json(value: Any) -> bool:
+    """TOML has numbers that JSON has not."""
+    try:
+        return bool(orjson.loads(orjson.dumps(value)) == value)
+    except orjson.JSONEncodeError:
+        return False
+
+
+class PlannerSettings(_Table):
+    """What makes a plan where the request has none: a model, or nobody, for it is always the same `steps`."""
+
+    kind: Literal["model", "static"] = "model"
+    steps: Annotated[tuple[PlanStep, ...], Field(strict=False)] = ()
+
+    @field_validator("steps")
+    @classmethod
+    def _are_json(cls, steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
+        for index, step in enumerate(steps):
+            if not _is_json(step.model_dump()):
+                raise ValueError(f"must be JSON, which steps.{index} is not")
+        return steps
 
 
 class Price(_Table):
@@ -156,6 +184,27 @@ def _rehearsal() -> dict[str, EngineSettings]:
     return {"rehearsal": EngineSettings(model=ModelUrl.parse("rehearsal://"))}
 
 
+class RouteSettings(_Table):
+    """Engines in the order of failover, which may stand alone for the table.
+
+    `on_content_failure` says who is asked again after an answer that was refused: who gave it, or the next.
+    """
+
+    engines: Annotated[tuple[str, ...], Field(strict=False)]
+    on_content_failure: Literal["stay", "next"] = "stay"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_full(cls, given: object) -> object:
+        match given:
+            case list() | tuple():
+                return {"engines": given}
+            case dict() | RouteSettings():
+                return given
+            case _:
+                raise ValueError("must be a list of engines, or a table that has one")
+
+
 class Settings(_Table):
     """Everything that is configured. There is always an engine, and always a route `default`.
 
@@ -167,22 +216,31 @@ class Settings(_Table):
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
+    planner: PlannerSettings = Field(default_factory=PlannerSettings)
     engines: Mapping[Name, EngineSettings] = Field(default_factory=_rehearsal)
-    routes: Mapping[Name, Annotated[tuple[str, ...], Field(min_length=1, strict=False)]] = Field(
-        default_factory=dict, validate_default=True
-    )
+    routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
 
     @property
     def is_rehearsal(self) -> bool:
         """Whether no engine is configured, so that the built-in one answers."""
         return "engines" not in self.model_fields_set
 
+    def plan_policy(self, tools: Iterable[str] | None = None) -> Policy:
+        """What the configured plan may look like; without `tools` any may be called."""
+        return Policy(
+            max_steps=self.limits.plan_steps,
+            allowed=frozenset(ROWS),
+            require_linear=False,
+            timeout_per_step=None,
+            attempts=self.limits.attempts,
+            replicas=self.limits.replicas,
+            tools=None if tools is None else frozenset(tools),
+        )
+
     @field_validator("routes")
     @classmethod
-    def _have_a_default(
-        cls, routes: Mapping[str, tuple[str, ...]], info: ValidationInfo
-    ) -> Mapping[str, tuple[str, ...]]:
-        return {DEFAULT_ROUTE: tuple(info.data.get("engines", ())), **routes}
+    def _have_a_default(cls, routes: Mapping[str, RouteSettings], info: ValidationInfo) -> Mapping[str, RouteSettings]:
+        return {DEFAULT_ROUTE: RouteSettings(engines=tuple(info.data.get("engines", ()))), **routes}
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -227,15 +285,27 @@ def _of_engines(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _of_routes(settings: Settings) -> Iterator[tuple[str, str]]:
-    for name, engines in settings.routes.items():
+    for name, route in settings.routes.items():
         here = f"routes.{name}"
         if name in settings.engines:
             yield here, f"must not have the name of engines.{name}; a route {DEFAULT_ROUTE} always exists"
-        if len(set(engines)) < len(engines):
-            yield here, "must not name an engine twice"
-        for position, engine in enumerate(engines):
+        if not route.engines:
+            yield f"{here}.engines", "must name an engine"
+        if len(set(route.engines)) < len(route.engines):
+            yield f"{here}.engines", "must not name an engine twice"
+        for position, engine in enumerate(route.engines):
             if engine not in settings.engines:
-                yield f"{here}.{position}", f"must name an engine; did you mean {nearest(engine, settings.engines)}?"
+                meant = nearest(engine, settings.engines)
+                yield f"{here}.engines.{position}", f"must name an engine; did you mean {meant}?"
 
 
-_CONTRADICTIONS = (_of_the_listener, _of_engines, _of_routes)
+def _of_the_planner(settings: Settings) -> Iterator[tuple[str, str]]:
+    if settings.planner.kind == "static":
+        against = objection(settings.planner.steps, settings.plan_policy())
+        found = () if against is None else against.details["violations"]
+        yield from ((f"planner.{each['path']}", each["message"]) for each in found)
+    elif settings.planner.steps:
+        yield "planner.steps", 'has no meaning while planner.kind is "model"'
+
+
+_CONTRADICTIONS = (_of_the_listener, _of_engines, _of_routes, _of_the_planner)

@@ -111,6 +111,8 @@ def test_a_demand_that_cannot_be_made_is_left_out(choice: Any) -> None:
     asked = call(tools=(ROLL,), tool_choice=choice)
     assert adapted(asked, profile(forced_calls=False)).hints.tool_choice is None
     assert left_out(asked, profile(forced_calls=False)) == ("hints.tool_choice",)
+    assert adapted(asked, profile(tools=False)).hints.tool_choice is None
+    assert left_out(asked, profile(tools=False)) == ("hints.tool_choice", "tools")
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", None])
@@ -129,10 +131,3 @@ def test_thoughts_stay_with_whoever_signed_them() -> None:
     assert type(said[3]) is Message
     assert said[3] == Message(role="assistant", content="Theirs.")
     assert left_out(asked, profile()) == ("messages.kept.backup",)
-
-
-def test_options_that_are_not_on_the_list_are_named() -> None:
-    assert left_out(call(options={"top_k": 1, "zeta": 1, "alpha": 1}), profile()) == (
-        "hints.options.alpha",
-        "hints.options.zeta",
-    )

@@ -16,7 +16,7 @@ from app.capabilities.failover import (
 from app.domain.boundary import TokenUsage
 from app.domain.effects import AttemptFailed, Candidate, Offered, Reason, Replied, Reply
 from app.domain.events import FallbackTransition
-from app.domain.failures import Code, InferenceFailure
+from app.domain.failures import Code, Failure, InferenceFailure
 from app.domain.fallback import FallbackFsm, State, bound
 from app.ports import EngineFault
 from tests.support.virtual_time import VirtualClock
@@ -101,7 +101,7 @@ async def test_b1_9_where_retrying_is_pointless_the_next_provider_is_tried_at_on
 @pytest.mark.parametrize("reason", [reason for reason in Reason if RULES[reason].handling is Handling.FATAL])
 async def test_b1_8_a_request_at_fault_is_neither_retried_nor_failed_over(reason: Reason) -> None:
     door = Door(failed(reason))
-    with pytest.raises(InferenceFailure) as caught:
+    with pytest.raises(Failure) as caught:
         await play(door)
     assert caught.value.code is RULES[reason].code
     assert door.path[-1] == "FATAL_ERROR>ABORTED"

@@ -88,7 +88,7 @@ RULES: dict[str, tuple[list[Any], list[Any]]] = {
         [[], ["name", {"type": "not_empty", "path": "$.a"}]],
         [None, "name", {}, [{}], [{"type": "not_empty", "path": "a"}]],
     ),
-    "output.semantic": ([True, False, "Answers the question."], [None, 1, []]),
+    "output.semantic": ([True, False, "Answers the question."], [None, 1, [], ""]),
     "tools": (
         [None, [], ["roll_dice", "A-z_9"], ["t"] * 128],
         ["roll_dice", [""], ["a b"], ["x" * 65], ["r\u0435ad"], ["t"] * 129],

@@ -1,11 +1,23 @@
 """The fallback grid cell by cell, and the bound on every walk through it."""
 
 import itertools
+from collections.abc import Callable, Set
 from functools import cache
+from math import inf
 
 import pytest
 
-from app.domain.fallback import TABLE, TERMINAL, Event, FallbackFsm, InvalidTransition, State, bound
+from app.domain.fallback import (
+    TABLE,
+    TERMINAL,
+    Event,
+    FallbackFsm,
+    InvalidTransition,
+    State,
+    bound,
+    bound_answered,
+    most_attempts,
+)
 
 TERMINAL_STATES = (State.SUCCEEDED, State.EXHAUSTED, State.ABORTED)
 ABORTED, ATTEMPTING, EXHAUSTED = State.ABORTED, State.ATTEMPTING, State.EXHAUSTED
@@ -60,20 +72,26 @@ def steps_from(place: Place, max_retries: int) -> dict[Event, Place]:
     return following
 
 
-def longest_walk(candidates: int, max_retries: int) -> int:
-    """The most state changes before a terminal state, over all event sequences.
+def longest_walk(
+    candidates: int,
+    max_retries: int,
+    counted: Callable[[State], bool] = lambda after: True,
+    ends: Set[State] = TERMINAL,
+) -> float:
+    """The most state changes that are counted, by where they lead, before one of those ends, over all event sequences.
 
     A walk that came back to a place it had left could be repeated for ever, so that is an error here.
     """
     under_way: set[Place] = set()
 
     @cache
-    def longest(place: Place) -> int:
+    def longest(place: Place) -> float:
         if place[0] in TERMINAL:
-            return 0
+            return 0 if place[0] in ends else -inf
         assert place not in under_way, f"a circle through {place}"
         under_way.add(place)
-        most = 1 + max(longest(following) for following in steps_from(place, max_retries).values())
+        following = steps_from(place, max_retries).values()
+        most = max(counted(after[0]) + longest(after) for after in following)
         under_way.remove(place)
         return most
 
@@ -119,6 +137,21 @@ def test_a_refused_event_changes_nothing(state: State, event: Event, candidates:
 def test_every_event_sequence_ends_within_the_bound_and_the_longest_needs_it(candidates: int, max_retries: int) -> None:
     assert bound(candidates, max_retries) == candidates * (2 * max_retries + 3) + 2
     assert longest_walk(candidates, max_retries) == bound(candidates, max_retries)
+
+
+@pytest.mark.parametrize(("candidates", "max_retries"), [size for size in SIZES if size[0]])
+def test_a_walk_that_is_answered_is_two_changes_shorter_at_most(candidates: int, max_retries: int) -> None:
+    longest = longest_walk(candidates, max_retries, ends={SUCCEEDED})
+    assert bound_answered(candidates, max_retries) == longest == bound(candidates, max_retries) - 2
+
+
+@pytest.mark.parametrize(("candidates", "max_retries"), SIZES)
+def test_no_event_sequence_attempts_more_often_and_one_does_so_often(candidates: int, max_retries: int) -> None:
+    attempts = longest_walk(candidates, max_retries, counted=lambda after: after is ATTEMPTING)
+    assert most_attempts(candidates, max_retries) == attempts
+    if candidates:
+        answered = longest_walk(candidates, max_retries, lambda after: after is ATTEMPTING, {SUCCEEDED})
+        assert answered == attempts
 
 
 @pytest.mark.parametrize(("candidates", "max_retries"), SIZES)

@@ -2,12 +2,13 @@
 
 import itertools
 import operator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
 from app.domain.failures import Code, OrchestrationFailure
-from app.domain.lifecycle import NEXT, TERMINAL, Lifecycle, Mode, State
+from app.domain.lifecycle import NEXT, TERMINAL, Lifecycle, Mode, State, bound
 
 EVERYWHERE = "EXECUTE>SUSPENDED SUSPENDED>EXECUTE"
 FORWARD = {
@@ -95,3 +96,27 @@ def test_a_suspension_is_no_attempt() -> None:
 def test_the_table_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
         operator.setitem(cast(Any, NEXT[Mode.CHAT]), State.INIT, frozenset())
+
+
+def walks(place: Lifecycle, attempts: int, avoided: frozenset[State]) -> Iterator[int]:
+    """How many changes every walk to an end takes from there."""
+    if place.state in TERMINAL:
+        yield 0
+        return
+    for to in NEXT[place.mode][place.state] - avoided:
+        after = place.after(to)
+        if after.attempt <= attempts:
+            yield from (1 + changes for changes in walks(after, attempts, avoided))
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("attempts", range(1, 5))
+@pytest.mark.parametrize("unjudged", [False, True])
+def test_the_bound_is_the_longest_walk_with_so_many_attempts(mode: Mode, attempts: int, *, unjudged: bool) -> None:
+    avoided = frozenset({State.VALIDATE}) if unjudged else frozenset()
+    changes = max(walks(Lifecycle(mode), attempts, avoided | {State.SUSPENDED}))
+    assert bound(mode, attempts, avoided) == 1 + changes
+
+
+def test_the_bound_holds_for_as_many_attempts_as_can_be_configured() -> None:
+    assert bound(Mode.STRUCTURED, 100) == 5 + 2 * 99

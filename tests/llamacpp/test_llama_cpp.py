@@ -1,6 +1,7 @@
 """A local model answers: what it is told, how it draws, where it ends and what is counted."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 import pytest
 
 from app.adapters.engines.llama_cpp_sampling import SamplingOptions
-from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason
+from app.domain.boundary import ExecutionHints, TokenUsage
+from app.domain.effects import EngineCall, Reason
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.messages import Message
+from app.domain.messages import Message, TextPart
 from app.ports import EngineFault
 from tests.adapters.engines.asking import Heard
+from tests.adapters.engines.cases import DICE, GRAMMAR, IMAGE
 from tests.llamacpp.asking import HELLO, MISSING, ask, call, local
 
 pytest.importorskip("llama_cpp", reason=MISSING)
@@ -127,12 +129,23 @@ async def test_hints_at_their_bounds_still_give_an_answer(model_file: Files, tin
             assert len(reply.text) >= 40
 
 
+async def test_what_it_does_not_heed_is_named(model_file: Files):
+    said = Message(role="user", content=[TextPart(type="text", text="Hello"), IMAGE], name="Ada")
+    hints = ExecutionHints(seed=2**32, temperature=0.5, top_p=0.5, stop="END", max_tokens=3, tool_choice="required")
+    async with local(model_file()) as engine:
+        heeded = await ask(engine, seed=2**31, temperature=0.5, top_p=0.5, stop=["END"], max_tokens=3)
+        reply = await engine.attempt(EngineCall([said], [DICE], hints, grammar=GRAMMAR), Heard(), stream=False)
+    assert heeded.withheld == ()
+    assert reply.withheld == ("hints.seed", "hints.tool_choice", "messages.images", "messages.name", "tools")
+
+
 async def test_only_listed_options_pass(model_file: Files):
     async with local(model_file(), "min_p") as engine:
         plain = await ask(engine, seed=1)
         with_unlisted = await ask(engine, seed=1, options={"top_k": 1, "nonsense": {}})
         with_listed = await ask(engine, seed=1, options={"min_p": 1})
-    assert plain == with_unlisted
+    assert with_unlisted == replace(plain, withheld=("hints.options.top_k", "hints.options.nonsense"))
+    assert with_listed.withheld == ()
     assert with_listed.text == (await _greedy(model_file())).text
 
 

@@ -1,6 +1,6 @@
 """A conversation begins at one provider, loses it between two tool rounds, and ends at another, for every pair."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import permutations
@@ -86,6 +86,31 @@ async def test_what_one_provider_began_another_ends_and_nothing_is_repeated(
         assert all(orjson.dumps(call.result).decode()[1:-1] in told for call in response.tool_calls_made)
     kept = any(reply.kept for reply in replies(record)[:-1])
     assert response.metadata.left_out == (["messages.kept.first"] if kept else [])
+    assert tell_again(record) == len(record.rows)
+
+
+HINTS = {"temperature": 0.5, "top_p": 0.9, "stop": ["END", "\n"], "seed": 2**40, "max_tokens": 9}
+LEFT_OUT: Mapping[str, Sequence[str]] = {
+    "openai": [],
+    "openai_compatible": [],
+    "openai_responses": ["hints.max_tokens", "hints.seed", "hints.stop", "hints.temperature", "hints.top_p"],
+    "anthropic": ["hints.seed", "hints.stop", "hints.temperature", "hints.top_p"],
+    "anthropic_4_5": ["hints.seed", "hints.stop", "hints.top_p"],
+    "gemini": ["hints.seed"],
+    "ollama": [],
+}
+
+
+@pytest.mark.parametrize("name", RESPOND)
+async def test_one_request_is_answered_in_every_dialect_and_the_answer_names_what_could_not_be_asked(
+    name: str, clock: VirtualClock
+) -> None:
+    async with Emulated(RESPOND[name], DONE) as upstream, engine("primary", name, upstream.url) as only:
+        response, record = await stage(clock, only).run(ask("Hello", hints=HINTS))
+        plain, _ = await stage(clock, only).run(ask("Hello"))
+    assert (response.content, upstream.refusals) == ("You rolled well.", [])
+    assert response.metadata.left_out == LEFT_OUT[name]
+    assert plain.metadata.left_out == []
     assert tell_again(record) == len(record.rows)
 
 

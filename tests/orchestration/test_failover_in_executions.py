@@ -26,7 +26,7 @@ async def watched(here: Stage, request):
     """Runs with a live reader attached; everything the reader got."""
     execution = here.execution(request)
     reader = here.bus.watch(execution.header.execution_id)
-    await live(execution, here.story(execution), seconds=600)
+    await live(execution, here.story(execution))
     return settled(execution), await reader.next(), here.record(execution)
 
 

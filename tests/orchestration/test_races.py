@@ -39,7 +39,7 @@ def told(each: object) -> str:
 
 
 async def infer(run: Run) -> str:
-    return (await run.infer(run.prepared.messages)).text
+    return (await run.infer(run.messages)).text
 
 
 async def first(run: Run) -> str:
@@ -152,7 +152,7 @@ async def test_random_cancels_of_races_leave_every_start_with_its_end(clock: Vir
         execution = here.execution(ask())
         async with anyio.create_task_group() as group:
             group.start_soon(cancel_after, clock, Random(seed).random() * 12, execution)
-            await live(execution, here.story(execution, racing), seconds=600)
+            await live(execution, here.story(execution, racing))
         record = here.record(execution)
         assert is_a_whole_log(record)
         assert open_starts(record.events) == []

@@ -16,7 +16,7 @@ from tests.support.world import ask, scripted, settled, stage, tell_again
 
 
 async def infer(run: Run) -> str:
-    return (await run.infer(run.prepared.messages)).text
+    return (await run.infer(run.messages)).text
 
 
 async def both(run: Run) -> str:
@@ -66,7 +66,7 @@ async def test_what_one_reply_asks_for_goes_into_one_call_tools(clock: VirtualCl
     raised: list[str] = []
 
     async def partial(run: Run) -> str:
-        reply = await run.infer(run.prepared.messages)
+        reply = await run.infer(run.messages)
         try:
             await run.call_tools(reply.tool_calls[:1])
         except PatternMisuse as misuse:
@@ -79,7 +79,7 @@ async def test_what_one_reply_asks_for_goes_into_one_call_tools(clock: VirtualCl
 
 async def question(run: Run) -> str:
     answer = await run.suspend({"prompt": "go on?"}, "gate")
-    return f"{answer} {(await run.infer(run.prepared.messages)).text}"
+    return f"{answer} {(await run.infer(run.messages)).text}"
 
 
 async def test_a_question_suspends_and_its_recorded_answer_continues_from_there(clock: VirtualClock) -> None:
@@ -168,13 +168,13 @@ async def test_b3_78_an_unsafe_call_that_timed_out_by_itself_waits_for_a_person(
 
 async def test_a_bug_in_a_pattern_still_ends_the_execution_exactly_once(clock: VirtualClock) -> None:
     async def broken(run: Run) -> str:
-        await run.infer(run.prepared.messages)
+        await run.infer(run.messages)
         raise KeyError("our mistake")
 
     here = stage(clock, scripted(clock, "a", {"text": "hi"}))
     execution = here.execution(ask())
     with pytest.raises(KeyError):
-        await live(execution, here.story(execution, broken), seconds=600)
+        await live(execution, here.story(execution, broken))
     assert settled(execution).error is not None
     assert settled(execution).error.code is Code.ORCHESTRATION_INVALID_TRANSITION
     assert [item.event.type for item in here.record(execution).events][-1] == "execution.failed"

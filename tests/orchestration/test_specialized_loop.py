@@ -7,6 +7,7 @@ import pytest
 
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.domain.boundary import SystemRequest, SystemResponse, Way
+from app.domain.effects import Replied
 from app.domain.events import ConstraintRepaired, Event, InferenceStart, LifecycleTransition, ValidationEnd
 from app.domain.failures import Code
 from app.domain.lifecycle import Mode, State
@@ -181,6 +182,16 @@ async def test_without_named_tools_none_are_offered(clock: VirtualClock) -> None
     _, record = await run(here(clock, GOOD), asking({"schema": SCHEMA}, hints={"temperature": 0}))
     (started,) = events(record, InferenceStart)
     assert (started.tool_defs_count, started.temperature) == (0, 0)
+
+
+@pytest.mark.parametrize(("hints", "left_out"), [({}, []), ({"temperature": 0}, ["hints.temperature"])])
+async def test_a_temperature_that_nobody_asked_for_is_not_told_as_left_out(
+    hints: dict[str, float], left_out: list[str], clock: VirtualClock
+) -> None:
+    response, record = await run(here(clock, GOOD), asking({"schema": SCHEMA}, hints=hints))
+    (replied,) = (row.outcome for row in record.rows.values() if isinstance(row.outcome, Replied))
+    assert replied.reply.withheld == ("hints.temperature",)
+    assert response.metadata.left_out == left_out
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def on(journal_of: Replica, clock: VirtualClock, seed: int, acts: Acts) -> Stage
 
 
 async def run(here: Stage, execution: Execution) -> None:
-    await live(execution, here.story(execution), seconds=600)
+    await live(execution, here.story(execution))
 
 
 def seed_of(name: str) -> int:

@@ -11,7 +11,7 @@ from app.domain.boundary import TokenUsage
 from app.domain.effects import EngineCall, Reason, Reply
 from app.domain.messages import ToolCall
 from app.domain.tools import SideEffects
-from app.ports import Clock, EngineFault, EngineProfile, Progress, Tool, ToolContext, ToolError
+from app.ports import Clock, EngineCapabilities, EngineFault, EngineProfile, Progress, Tool, ToolContext, ToolError
 from tests.support.world import Stage, profile, stage
 
 FAULTS = [
@@ -25,11 +25,15 @@ FAULTS = [
 TOOLS = ["look", "flaky", "write"]
 
 
+FORMED = ['{"size":"large"}', '{"size":"small"}', '{"size":"huge"}', "no JSON at all"]
+"""Answers to who asks for a form, some of which keep `{"size": "small" or "large"}`."""
+
+
 class RandomEngine:
-    """Answers by dice: text, calls, or a fault after some deltas."""
+    """Answers by dice: text, in a form or not, calls, or a fault after some deltas."""
 
     def __init__(self, name: str, clock: Clock, dice: Random) -> None:
-        self.profile: EngineProfile = profile(name)
+        self.profile: EngineProfile = profile(name, capabilities=EngineCapabilities(schema=True, grammar=True))
         self._clock = clock
         self._dice = dice
 
@@ -42,6 +46,8 @@ class RandomEngine:
         if self._dice.random() < 0.3:
             raise EngineFault(self._dice.choice(FAULTS), "thrown", self._dice.choice([None, 0.5, 2.0]))
         usage = TokenUsage(input_tokens=3, output_tokens=2, total_tokens=5)
+        if call.schema is not None:
+            return Reply(self._dice.choice(FORMED), (), "stop", "", usage, self.profile.model)
         if self._dice.random() < 0.5:
             calls = tuple(self._call(index) for index in range(self._dice.randrange(1, 5)))
             return Reply("", calls, "tool", "", usage, self.profile.model)

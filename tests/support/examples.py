@@ -6,7 +6,9 @@ from typing import Any
 
 from app.domain import events, fallback
 from app.domain.boundary import (
+    PlanStep,
     ResponseMetadata,
+    StepStatus,
     Suspension,
     SuspensionKind,
     SystemError,
@@ -23,6 +25,8 @@ from app.domain.effects import (
     Decided,
     Header,
     Offered,
+    Plannable,
+    Planned,
     Prepared,
     Reason,
     Refused,
@@ -53,14 +57,15 @@ REPLY = Reply(
     usage=USAGE,
     model="gpt-4o-mini",
     reasoning="hm",
+    withheld=("hints.seed",),
 )
 
 OUTCOMES: Sequence[Any] = (
+    Plannable(({"name": "roll_dice", "description": "Rolls.", "parameters": {"type": "object"}},)),
+    Planned((PlanStep(name="ask", type="infer", input="why?"),), "authored", ""),
     Prepared(
         messages=(Message(role="user", content="roll"), REPLY.message("primary")),
         tools=("roll_dice",),
-        bounds=Bounds(timeout=600.0, tool_rounds=20, calls_per_reply=32, max_retries=1),
-        currency="USD",
         truncated_history=True,
         stages=(StageTrace("ContextGuard", 0.25),),
     ),
@@ -111,6 +116,8 @@ def header(execution_id: str, request_id: str = "r-1", tenant: str = "local") ->
         mode=Mode.CHAT,
         pattern_version=1,
         request=request,
+        bounds=Bounds(timeout=600.0, tool_rounds=20, calls_per_reply=32, max_retries=1),
+        currency="USD",
         args_key="00" * 32,
         created_at=EPOCH,
     )
@@ -187,8 +194,11 @@ EVENTS: Sequence[Event] = (
     TOOL_ENDED,
     events.ConstraintRepaired(1, ({"action": "quotes_added", "path": "$.city", "times": 2},)),
     events.ValidationEnd(2, valid=False, errors=({"path": "$", "message": "is no object"},), warnings=()),
+    events.PlanCreated("authored", ({"name": "a", "type": "infer", "depends_on": []},)),
     events.VoteCast(1, "failed", Code.CONSTRAINT_JSON_INVALID),
     events.VoteDecided(5, 3, 1, True, 3, 0.6, 0, None),
+    events.StepStart("infer", 1),
+    events.StepEnd("infer", 1, StepStatus.FAILED, 3.5, Code.CONSTRAINT_SCHEMA_INVALID),
     SUSPENDED,
     COMPLETED,
     FAILED,

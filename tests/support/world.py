@@ -17,10 +17,11 @@ from app.capabilities.tools.registry import ToolRegistry
 from app.domain.boundary import SystemRequest, SystemResponse
 from app.domain.effects import Bounds, Header, Outcome
 from app.domain.events import Live, Recorded
-from app.orchestration.execution import Execution, World
+from app.orchestration.execution import Execution
 from app.orchestration.patterns.agent_loop import VERSION, agent_loop
 from app.orchestration.pipeline.prepare import Stages, prepare
 from app.orchestration.story import Story, live, replay
+from app.orchestration.world import World
 from app.ports import Clock, Engine, EngineProfile, Record, Tool
 from tests.support.entropy import SeededEntropy
 
@@ -79,27 +80,31 @@ class Stage:
     journal: MemoryJournal
     bounds: Bounds
 
-    def story(self, execution: Execution, pattern: Any = agent_loop) -> Story:
-        """The chat story of that execution."""
-        return Story(partial(_prepare, execution, self), pattern)
+    def story(self, execution: Execution, pattern: Any = agent_loop, planning: Any = None) -> Story:
+        """The story of that execution, chat's unless another pattern is told."""
+        return Story(partial(_prepare, execution, self), pattern, planning)
 
     def execution(self, request: SystemRequest, **header: Any) -> Execution:
         """A fresh execution with an open journal."""
-        opened = _header(request, self.world, **header)
+        opened = _header(request, self.world, self.bounds, **header)
         self.journal.adopt(Record(opened, {}, ()))
         return Execution(opened, world=self.world, journal=self.journal)
 
-    async def run(self, request: SystemRequest, pattern: Any = agent_loop) -> tuple[SystemResponse, Record]:
+    async def run(
+        self, request: SystemRequest, pattern: Any = agent_loop, planning: Any = None
+    ) -> tuple[SystemResponse, Record]:
         """The response of a whole execution and its record."""
         execution = self.execution(request)
-        await live(execution, self.story(execution, pattern), seconds=self.bounds.timeout)
+        await live(execution, self.story(execution, pattern, planning))
         return settled(execution), self.record(execution)
 
-    async def recover(self, record: Record, pattern: Any = agent_loop) -> tuple[SystemResponse, Record]:
+    async def recover(
+        self, record: Record, pattern: Any = agent_loop, planning: Any = None
+    ) -> tuple[SystemResponse, Record]:
         """Goes on with a record that another process left, in this one."""
         self.journal.adopt(record)
         execution = Execution(record.header, world=self.world, journal=self.journal, record=record)
-        await live(execution, self.story(execution, pattern), seconds=self.bounds.timeout)
+        await live(execution, self.story(execution, pattern, planning))
         return settled(execution), self.record(execution)
 
     def record(self, execution: Execution) -> Record:
@@ -110,9 +115,14 @@ class Stage:
 
 
 def stage(
-    clock: Clock, *engines: Engine, tools: Sequence[Tool] = (), policy: FailoverPolicy = POLICY, **bounds: Any
+    clock: Clock,
+    *engines: Engine,
+    tools: Sequence[Tool] = (),
+    policy: FailoverPolicy = POLICY,
+    moving: bool = False,
+    **bounds: Any,
 ) -> Stage:
-    """A stage with these engines as the default route, in that order."""
+    """A stage with these engines as the default route, in that order, which moves on after what was refused."""
     log = Log()
     bus = EventBus([log], capacity=10_000, on_fault=unexpected, on_drop=lambda: None)
     journal = MemoryJournal(clock, bus, keep_ended=100)
@@ -124,7 +134,9 @@ def stage(
         clock=clock,
         entropy=entropy,
         watchers=bus,
-        catalogue=Catalogue(dict(zip(names, engines, strict=True)), {"default": names}),
+        catalogue=Catalogue(
+            dict(zip(names, engines, strict=True)), {"default": names}, moving=["default"] if moving else ()
+        ),
         registry=registry,
         tools=ToolExecutor(registry, clock, entropy, 262_144),
         health=ProviderHealth(policy, clock, names),
@@ -140,14 +152,14 @@ def ask(text: str = "hello", **fields: Any) -> SystemRequest:
     return SystemRequest.model_validate({"messages": [{"role": "user", "content": text}]} | fields)
 
 
-def tell_again(record: Record, pattern: Any = agent_loop) -> int:
+def tell_again(record: Record, pattern: Any = agent_loop, planning: Any = None) -> int:
     """Replays a record offline; the number of identical steps."""
     execution = Execution(record.header, world=None, journal=None, record=record)
 
     async def never() -> Outcome:
         raise AssertionError("an offline replay prepares nothing")
 
-    return replay(execution, Story(never, pattern))
+    return replay(execution, Story(never, pattern, planning))
 
 
 def settled(execution: Execution) -> SystemResponse:
@@ -156,7 +168,7 @@ def settled(execution: Execution) -> SystemResponse:
     return execution.response
 
 
-def _header(request: SystemRequest, world: World, **changes: Any) -> Header:
+def _header(request: SystemRequest, world: World, bounds: Bounds, **changes: Any) -> Header:
     execution_id = world.entropy.uuid7()
     values: dict[str, Any] = {
         "execution_id": execution_id,
@@ -167,6 +179,8 @@ def _header(request: SystemRequest, world: World, **changes: Any) -> Header:
         "mode": request.mode,
         "pattern_version": VERSION,
         "request": request,
+        "bounds": bounds,
+        "currency": "USD",
         "args_key": "00" * 16,
         "created_at": world.clock.now(),
     }
@@ -174,10 +188,4 @@ def _header(request: SystemRequest, world: World, **changes: Any) -> Header:
 
 
 async def _prepare(execution: Execution, stage: Stage) -> Outcome:
-    return prepare(
-        execution.header.request,
-        stage.world,
-        bounds=stage.bounds,
-        currency="USD",
-        stages=Stages(stage.world.clock),
-    )
+    return prepare(execution.header.request, stage.world, Stages(stage.world.clock))

@@ -11,10 +11,12 @@ from typing import Any, Final
 import orjson
 
 from app.adapters.engines.anthropic_errors import UNNUMBERED, error_of, reason_of
-from app.adapters.engines.anthropic_request import COUNTED, asked
+from app.adapters.engines.anthropic_request import COUNTED, WORDS, asked
 from app.adapters.engines.anthropic_turns import PLACE
 from app.adapters.engines.dialect import CallPiece, Delta, Encoded, KeptPiece, malformed
+from app.adapters.engines.text_chunks import remembering
 from app.adapters.engines.values import loaded, mapping_of, text_of
+from app.adapters.engines.withheld import unsaid, untold
 from app.domain.boundary import TokenUsage
 from app.domain.effects import EngineCall, Reason
 from app.ports import EngineFault, EngineProfile
@@ -47,7 +49,8 @@ class Messages:
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
 
     def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> Encoded:
-        return Encoded("/v1/messages", asked(call, profile) | {"stream": stream})
+        body = asked(call, profile) | {"stream": stream}
+        return Encoded("/v1/messages", body, (*unsaid(call, WORDS, body), *untold(call.messages, ("system",))))
 
     def encode_count(self, call: EngineCall, profile: EngineProfile) -> Encoded:
         """The request that asks how many tokens the call would be."""
@@ -66,9 +69,7 @@ class Messages:
         return said._replace(finish=finish, usage=_usage(reply), model=text_of(reply.get("model")))
 
     def decode_chunk(self, data: bytes) -> Delta:
-        event = _parsed(data)
-        read = EVENTS.get(text_of(event.get("type")))
-        return read(event) if read else Delta()
+        return _read(data)
 
     def decode_count(self, body: bytes) -> int:
         """The tokens that were counted. Raises: EngineFault."""
@@ -160,6 +161,15 @@ EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Delta]]] = MappingProxy
         "message_stop": _stopped,
     }
 )
+
+
+def _event(data: bytes) -> Delta:
+    event = _parsed(data)
+    read = EVENTS.get(text_of(event.get("type")))
+    return read(event) if read else Delta()
+
+
+_read: Final = remembering(b'"text":"', _event)
 
 
 def _joined(deltas: Iterable[Delta]) -> Delta:

@@ -15,11 +15,21 @@ from typing import Any, Final
 
 from app.adapters.engines.anthropic_schemas import kept_by_decoder
 from app.adapters.engines.anthropic_turns import Turn, began_with_a_thought, told
+from app.adapters.engines.withheld import worded
 from app.domain.boundary import ExecutionHints, NamedTool
 from app.domain.effects import EngineCall
 from app.domain.tools import ToolDefinition
 from app.ports import EngineProfile
 
+WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "max_tokens": "max_tokens",
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "stop": "stop_sequences",
+        "tool_choice": "tool_choice",
+    }
+)
 CHOICES: Final[Mapping[str, str]] = MappingProxyType({"auto": "auto", "none": "none", "required": "any"})
 FORCED: Final = ("any", "tool")
 COUNTED: Final = frozenset(
@@ -92,15 +102,11 @@ def _budget(thinking: Any) -> int:
 
 def _sampling(hints: ExecutionHints, model: str, *, thinks: bool) -> dict[str, Any]:
     stops = [hints.stop] if isinstance(hints.stop, str) else hints.stop or ()
-    sampling: dict[str, Any] = {
-        "temperature": hints.temperature,
-        "top_p": hints.top_p,
-        "stop_sequences": [stop for stop in stops if stop.strip()] or None,
-    }
+    sampling = worded(hints, WORDS) | {"stop_sequences": [stop for stop in stops if stop.strip()] or None}
     if UNSAMPLED.search(model) or thinks:
-        del sampling["temperature"]
+        sampling["temperature"] = None
     if _refuses_top_p(hints, model, thinks=thinks):
-        del sampling["top_p"]
+        sampling["top_p"] = None
     return {key: value for key, value in sampling.items() if value is not None}
 
 

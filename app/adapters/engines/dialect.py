@@ -9,13 +9,11 @@ failover's question. Arguments of a tool call that are not one JSON object are k
 refuse, so that the model hears of its mistake.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
-import orjson
-
+from app.adapters.engines.strict_json import loads
 from app.domain.boundary import TokenUsage
 from app.domain.effects import NO_USAGE, EngineCall, Reason, Reply
 from app.domain.messages import UNREADABLE_ARGUMENTS, Message, ModelMessage, ToolCall
@@ -27,10 +25,14 @@ NAME_CHARACTERS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A request in a dialect: `path` stands behind the base URL, `body` becomes JSON."""
+    """A request in a dialect: `path` stands behind the base URL, `body` becomes JSON.
+
+    `withheld` names what the call held and the request does not, by dotted name.
+    """
 
     path: str
     body: dict[str, Any]
+    withheld: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Dialect(Protocol):
         ...
 
     def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> Encoded:
-        """The request. Only options that the profile lists are sent."""
+        """The request. Only options that the profile lists are sent; what is not is named beside it."""
         ...
 
     def decode(self, body: bytes) -> Delta:
@@ -314,38 +316,6 @@ def kept_of(message: Message) -> Sequence[dict[str, Any]]:
 def malformed(message: str) -> EngineFault:
     """The fault of a reply that is not whole or not of its protocol."""
     return EngineFault(Reason.MALFORMED, message)
-
-
-def loads(text: bytes) -> Any:
-    """Parses JSON strictly: no NaN, no lone surrogates, no bottomless nesting, no key twice, no integer above 64 bits.
-
-    orjson sees to the first three. The others need a second pass, five times as dear as the first; compact JSON that
-    comes back as long as it was has lost no key and no digit, and is spared it. Raises: ValueError.
-    """
-    value = orjson.loads(text)
-    try:
-        if len(orjson.dumps(value)) != len(text):
-            _STRICT.decode(text.decode())
-    except (orjson.JSONEncodeError, RecursionError):
-        raise ValueError("nested too deeply") from None
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return members
-
-
-def _word(digits: str) -> int:
-    number = int(digits)
-    if number.bit_length() > 64:
-        raise ValueError("an integer is larger than 64 bits")
-    return number
-
-
-_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_word)
 
 
 def _well_named(call: _OpenCall) -> bool:

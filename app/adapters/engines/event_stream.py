@@ -45,12 +45,19 @@ class EventStream:
         return [data for data in self._events(lines) if data]
 
     def _plain_events(self, piece: bytes) -> list[bytes] | None:
-        """The data of what nearly every piece of a stream is: whole events of one line each; None for all others."""
-        if self._line or self._data or self._after_cr or not (piece.startswith(b"data: ") and piece.endswith(b"\n\n")):
+        """The data of what nearly every piece of a stream is: whole events, all of one line of data each, and all of
+        them with a name before it or all without; None for any other.
+        """
+        if self._line or self._data or self._after_cr or not piece.endswith(b"\n\n") or len(piece) > self._line_bytes:
             return None
-        events = piece[6:-2].split(b"\n\ndata: ")
-        plain = piece.count(b"\n") == 2 * len(events) and b"" not in events and b"\r" not in piece
-        return events if plain and len(piece) <= self._line_bytes else None
+        if piece.startswith(b"data: "):
+            lines, events = 2, piece[6:-2].split(b"\n\ndata: ")
+        elif piece.startswith(b"event: "):
+            lines, events = 3, [event.partition(b"\ndata: ")[2] for event in piece[:-2].split(b"\n\nevent: ")]
+        else:
+            return None
+        plain = piece.count(b"\n") == lines * len(events) and b"" not in events and b"\r" not in piece
+        return events if plain else None
 
     def _with_newlines(self, piece: bytes) -> bytes:
         if self._after_cr:

@@ -12,6 +12,7 @@ Options go where the API has them: a few beside the conversation, all others int
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from app.adapters.engines import gemini_replies
 from app.adapters.engines.dialect import Delta, Encoded, kept_of
 from app.adapters.engines.gemini_errors import error_of, reason_of, retry_delay
 from app.adapters.engines.gemini_schema import sanitized
+from app.adapters.engines.withheld import unsaid, untold, worded
 from app.domain.boundary import ExecutionHints, NamedTool
 from app.domain.effects import EngineCall, Reason
 from app.domain.messages import ImagePart, Message, Part, ToolCall
@@ -28,6 +30,16 @@ from app.ports import EngineProfile
 BESIDE: Final = frozenset({"cachedContent", "labels", "safetySettings", "serviceTier", "store"})
 """Options that are no part of `generationConfig`."""
 MODES: Final[Mapping[str, str]] = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
+WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "max_tokens": "maxOutputTokens",
+        "temperature": "temperature",
+        "top_p": "topP",
+        "stop": "stopSequences",
+        "seed": "seed",
+        "tool_choice": "toolConfig",
+    }
+)
 OUR_ID = re.compile(r"(call_\d+)?")
 SIGNING_MODEL = re.compile(r"(models/)?gemini-([3-9]|\d\d|.*latest)")
 FROM_ANOTHER_MODEL: Final = "skip_thought_signature_validator"
@@ -46,7 +58,9 @@ class GenerateContent:
 
     def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> Encoded:
         method = "streamGenerateContent?alt=sse" if stream else "generateContent"
-        return Encoded(f"{_path(profile.model)}:{method}", _request(call, profile))
+        body = _request(call, profile)
+        withheld = (*unsaid(call, WORDS, body, body["generationConfig"]), *untold(call.messages, ("system",)))
+        return Encoded(f"{_path(profile.model)}:{method}", body, withheld)
 
     def decode(self, body: bytes) -> Delta:
         return gemini_replies.whole(body)
@@ -104,14 +118,12 @@ def _request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
 
 
 def _sampling(hints: ExecutionHints) -> dict[str, Any]:
-    asked = {
-        "temperature": hints.temperature,
-        "topP": hints.top_p,
-        "maxOutputTokens": hints.max_tokens,
-        "stopSequences": [hints.stop] if isinstance(hints.stop, str) else hints.stop,
-        "seed": None if hints.seed is None else _seed(hints.seed),
-    }
-    return {key: value for key, value in asked.items() if value is not None}
+    asked = worded(hints, WORDS)
+    if isinstance(hints.stop, str):
+        asked["stopSequences"] = [hints.stop]
+    if hints.seed is not None:
+        asked["seed"] = _seed(hints.seed)
+    return asked
 
 
 def _seed(seed: int) -> int:
@@ -175,8 +187,7 @@ def _result(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
     """A tool's result: an object by rule, whose `output` is what the tool said; its images stand behind it."""
     call_id = message.tool_call_id or ""
     response = {"name": names.get(call_id) or message.name or "", "response": {"output": message.text}}
-    images = [] if isinstance(message.content, str) else [p for p in message.content if isinstance(p, ImagePart)]
-    return [{"functionResponse": _id(call_id) | response}, *_parts(images)]
+    return [{"functionResponse": _id(call_id) | response}, *map(_part, message.images)]
 
 
 def _id(call_id: str) -> dict[str, Any]:

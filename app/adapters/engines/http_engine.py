@@ -21,7 +21,7 @@ import io
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -122,10 +122,15 @@ class HttpEngine:
         reading = _Reading(self._dialect, progress, self._endpoint, streamed=stream)
         with reading.scope:
             read = partial(self._read, reading)
-            fault = await self._exchange(self._post(self._dialect.encode(call, self._profile, stream=stream)), read)
+            fault = await self._exchange(self._asking(call, reading, stream=stream), read)
             if fault is not None and not reading.answer.whole:
                 raise fault
         return reading.reply(self._profile.model)
+
+    def _asking(self, call: EngineCall, reading: "_Reading", *, stream: bool) -> _Request:
+        encoded = self._dialect.encode(call, self._profile, stream=stream)
+        reading.withheld = encoded.withheld
+        return self._post(encoded)
 
     async def reach(self) -> str:
         with anyio.move_on_after(self._endpoint.timeouts.idle):
@@ -239,6 +244,7 @@ class _Reading:
         self._end = now + timeouts.attempt
         first = min(self._end, now + timeouts.first_token) if streamed else self._end
         self.answer = Answer(dialect.finishes)
+        self.withheld: tuple[str, ...] = ()
         self.scope = anyio.CancelScope(deadline=first)
         self._late: Delta | None = None
         self._moves_at = 0.0
@@ -250,7 +256,7 @@ class _Reading:
         reply = self.answer.reply(model)
         if self._late is not None:
             self._publish(self._late)
-        return reply
+        return replace(reply, withheld=self.withheld) if self.withheld else reply
 
     async def events(self, content: aiohttp.StreamReader, splitter: _Splitter) -> None:
         """Reads a stream to its end marker. The empty piece at the end of a body is for the splitter too."""

@@ -30,8 +30,9 @@ from app.adapters.engines.llama_cpp_check import is_readable
 from app.adapters.engines.llama_cpp_library import open_library
 from app.adapters.engines.llama_cpp_model import LocalModel
 from app.adapters.engines.llama_cpp_prompt import Prompter
-from app.adapters.engines.llama_cpp_sampling import SamplingOptions, options_of
+from app.adapters.engines.llama_cpp_sampling import Sampling, SamplingOptions, sampling_of
 from app.adapters.engines.llama_cpp_writing import Writing
+from app.adapters.engines.withheld import EVERY_ROLE, OWN_NAMES, unsaid, untold
 from app.domain.effects import EngineCall, Reason, Reply
 from app.domain.failures import Code, ConfigurationFailure
 from app.ports import EngineFault, EngineProfile, Progress
@@ -74,10 +75,10 @@ class LlamaCppEngine:
         return self._profile
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        options = options_of(call.hints, self._profile.options)
+        sampling = sampling_of(call.hints, self._profile.options)
         hearing = _Hearing(progress, self._timeouts, streamed=stream)
         most = call.hints.max_tokens or self._profile.response_reserve
-        writing = Writing(call, options, most, hearing.told if stream else _unheard)
+        writing = Writing(call, sampling, most, hearing.told if stream else _unheard)
         try:
             with hearing.scope:
                 await self._in_line(writing.run)
@@ -87,7 +88,8 @@ class LlamaCppEngine:
             progress.usage(writing.usage)
         if writing.finish is None:
             raise _late()
-        return Reply(writing.text, (), writing.finish, "", writing.usage, self._profile.model)
+        withheld = _withheld(call, sampling, most)
+        return Reply(writing.text, (), writing.finish, "", writing.usage, self._profile.model, withheld=withheld)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Vectors of length 1."""
@@ -165,6 +167,13 @@ class _Hearing:
 
 def _unheard(_text: str) -> None:
     """Nobody reads along."""
+
+
+def _withheld(call: EngineCall, sampling: Sampling, most_tokens: int) -> tuple[str, ...]:
+    """What of the call is not heeded, or otherwise than it was asked."""
+    told = {"max_tokens": most_tokens, "stop": call.hints.stop, "grammar": call.grammar}
+    tools = ("tools",) if call.tools else ()
+    return (*unsaid(call, OWN_NAMES, sampling.model_dump(), told), *untold(call.messages, EVERY_ROLE), *tools)
 
 
 def _late() -> EngineFault:

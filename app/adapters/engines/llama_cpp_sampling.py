@@ -11,8 +11,6 @@ from app.domain.boundary import ExecutionHints
 from app.domain.effects import Reason
 from app.ports import EngineFault
 
-TEMPERATURE: Final = 0.8
-TOP_P: Final = 0.95
 GREEDY_BELOW: Final = 0.001
 """A temperature that divides the differences into infinity."""
 NEVER: Final = float("-inf")
@@ -39,10 +37,24 @@ class SamplingOptions(BaseModel):
         return (self.repeat_penalty, self.frequency_penalty, self.presence_penalty) != (1, 0, 0)
 
 
-def options_of(hints: ExecutionHints, allowed: frozenset[str]) -> SamplingOptions:
-    """The options that may pass. Raises: EngineFault (REFUSED) for a value that none can have."""
+class Sampling(SamplingOptions):
+    """How the next token is drawn. A seed has 32 bits."""
+
+    temperature: float = 0.8
+    top_p: float = 0.95
+    seed: int = ANY_SEED
+
+
+def sampling_of(hints: ExecutionHints, allowed: frozenset[str]) -> Sampling:
+    """What the hints ask for; options only as far as they may pass, and a larger seed becomes another, and always the
+    same one. Raises: EngineFault (REFUSED) for a value that no option can have.
+    """
+    given = {"temperature": hints.temperature, "top_p": hints.top_p}
+    asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if hints.seed is not None:
+        asked["seed"] = hints.seed % ANY_SEED
     try:
-        return SamplingOptions.model_validate({key: hints.options[key] for key in hints.options.keys() & allowed})
+        return Sampling.model_validate(asked | {key: hints.options[key] for key in hints.options.keys() & allowed})
     except ValidationError as invalid:
         faults = invalid.errors(include_url=False, include_context=False, include_input=False)
         said = "; ".join(f"hints.options.{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
@@ -52,7 +64,7 @@ def options_of(hints: ExecutionHints, allowed: frozenset[str]) -> SamplingOption
 class Sampler:
     """Draws the tokens of one answer. Close it."""
 
-    def __init__(self, model: LocalModel, hints: ExecutionHints, options: SamplingOptions) -> None:
+    def __init__(self, model: LocalModel, sampling: Sampling) -> None:
         self._llama = llama = model.library.llama
         self._numpy = numpy = model.library.numpy
         fields = [("id", numpy.intc), ("logit", numpy.single), ("p", numpy.single)]
@@ -60,7 +72,7 @@ class Sampler:
         self._chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
         self._opened = ExitStack()
         self._opened.callback(llama.llama_sampler_free, self._chain)
-        for part in _parts(model, hints, options):
+        for part in _parts(model, sampling):
             llama.llama_sampler_chain_add(self._chain, part)
 
     def draw(self, logits: Any) -> int:
@@ -86,21 +98,20 @@ class Sampler:
         self._opened.close()
 
 
-def _parts(model: LocalModel, hints: ExecutionHints, options: SamplingOptions) -> list[Any]:
+def _parts(model: LocalModel, sampling: Sampling) -> list[Any]:
     """llama.cpp's samplers in llama.cpp's order."""
     llama = model.library.llama
     parts = []
-    if options.penalises:
-        penalties = (options.repeat_penalty, options.frequency_penalty, options.presence_penalty)
-        parts.append(llama.llama_sampler_init_penalties(model.vocabulary.size, options.repeat_last_n, *penalties))
-    temperature = TEMPERATURE if hints.temperature is None else hints.temperature
-    if temperature < GREEDY_BELOW:
+    if sampling.penalises:
+        penalties = (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty)
+        parts.append(llama.llama_sampler_init_penalties(model.vocabulary.size, sampling.repeat_last_n, *penalties))
+    if sampling.temperature < GREEDY_BELOW:
         return [*parts, llama.llama_sampler_init_greedy()]
     return [
         *parts,
-        llama.llama_sampler_init_top_k(options.top_k),
-        llama.llama_sampler_init_top_p(TOP_P if hints.top_p is None else hints.top_p, 1),
-        llama.llama_sampler_init_min_p(options.min_p, 1),
-        llama.llama_sampler_init_temp(temperature),
-        llama.llama_sampler_init_dist(ANY_SEED if hints.seed is None else hints.seed % ANY_SEED),
+        llama.llama_sampler_init_top_k(sampling.top_k),
+        llama.llama_sampler_init_top_p(sampling.top_p, 1),
+        llama.llama_sampler_init_min_p(sampling.min_p, 1),
+        llama.llama_sampler_init_temp(sampling.temperature),
+        llama.llama_sampler_init_dist(sampling.seed),
     ]

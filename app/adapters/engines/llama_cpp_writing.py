@@ -10,7 +10,7 @@ from typing import Final
 from app.adapters.engines.llama_cpp_masks import Constraint, constraint_of
 from app.adapters.engines.llama_cpp_model import BATCH_TOKENS, LocalModel, exceeded
 from app.adapters.engines.llama_cpp_prompt import Prompter
-from app.adapters.engines.llama_cpp_sampling import Sampler, SamplingOptions
+from app.adapters.engines.llama_cpp_sampling import Sampler, Sampling
 from app.domain.boundary import TokenUsage
 from app.domain.effects import EngineCall, Reason
 from app.ports import EngineFault
@@ -25,11 +25,9 @@ class Writing:
     `finish` is `stop` or `length` once the answer is whole. The token that ends an answer counts as written.
     """
 
-    def __init__(
-        self, call: EngineCall, options: SamplingOptions, most_tokens: int, hear: Callable[[str], None]
-    ) -> None:
+    def __init__(self, call: EngineCall, sampling: Sampling, most_tokens: int, hear: Callable[[str], None]) -> None:
         self._call = call
-        self._options = options
+        self._sampling = sampling
         self._most_tokens = most_tokens
         self._hear = hear
         self._left = Event()
@@ -64,7 +62,7 @@ class Writing:
         constraint = constraint_of(model, self._call, self._left)
         self._read_prompt(model, prompt)
         ending = StopTexts(self._stops(prompter))
-        with closing(Sampler(model, self._call.hints, self._options)) as sampler:
+        with closing(Sampler(model, self._sampling)) as sampler:
             self._write(model, constraint, sampler, ending, min(room, self._most_tokens or room))
 
     def _stops(self, prompter: Prompter) -> Sequence[str]:

@@ -11,6 +11,7 @@ Calls come whole, often without ids.
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
@@ -19,9 +20,10 @@ from app.adapters.engines.dialect import CallPiece, Delta, Encoded, KeptPiece, k
 from app.adapters.engines.ollama_schemas import format_of, plain
 from app.adapters.engines.statuses import reason_by_status
 from app.adapters.engines.values import count_of, loaded, mapping_of, text_of
+from app.adapters.engines.withheld import unsaid, untold, worded
 from app.domain.boundary import ExecutionHints, TokenUsage
 from app.domain.effects import EngineCall, Reason
-from app.domain.messages import ImagePart, Message, ToolCall
+from app.domain.messages import Message, ToolCall
 from app.domain.tools import ToolDefinition
 from app.ports import EngineFault, EngineProfile
 
@@ -34,6 +36,9 @@ FINISHES: Final[Mapping[str, str | Reason]] = {
 """The last two say that a model was loaded or let go, and nobody spoke."""
 BESIDE_OPTIONS: Final = frozenset({"think", "keep_alive", "truncate", "shift"})
 """Members of a request that Ollama does not count among its `options`."""
+WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "stop": "stop", "seed": "seed"}
+)
 BY_WORDING: Final = (
     ("context length", Reason.CONTEXT_EXCEEDED),
     ("context size", Reason.CONTEXT_EXCEEDED),
@@ -76,7 +81,7 @@ class OllamaChat:
             body["tools"] = [_tool(tool) for tool in call.tools]
         if call.schema is not None:
             body["format"] = format_of(call.schema)
-        return Encoded("/api/chat", body)
+        return Encoded("/api/chat", body, (*unsaid(call, WORDS, body, body["options"]), *untold(call.messages)))
 
     def decode(self, body: bytes) -> Delta:
         return self.decode_chunk(body)
@@ -117,14 +122,8 @@ class OllamaChat:
 
 
 def _sampling(hints: ExecutionHints) -> dict[str, Any]:
-    asked = {
-        "temperature": hints.temperature,
-        "top_p": hints.top_p,
-        "stop": [hints.stop] if isinstance(hints.stop, str) else hints.stop,
-        "seed": hints.seed,
-        "num_predict": hints.max_tokens,
-    }
-    return {key: value for key, value in asked.items() if value is not None}
+    stops = {"stop": [hints.stop]} if isinstance(hints.stop, str) else {}
+    return worded(hints, WORDS) | stops
 
 
 @lru_cache(maxsize=1024)
@@ -151,9 +150,8 @@ def _message(message: Message) -> dict[str, Any]:
     thought = "".join(text_of(block.get("thinking")) for block in kept_of(message))
     if thought:
         body["thinking"] = thought
-    if not isinstance(message.content, str):
-        images = [part.data for part in message.content if isinstance(part, ImagePart)]
-        body |= {"images": images} if images else {}
+    if message.images:
+        body["images"] = [image.data for image in message.images]
     if message.tool_calls:
         body["tool_calls"] = [_call(call) for call in message.tool_calls]
     return body

@@ -11,6 +11,7 @@ first such call on: there DeepSeek demands it, in turns gone by as in this one, 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
@@ -18,8 +19,9 @@ import orjson
 from app.adapters.engines import openai_embeddings, openai_replies, openai_schemas
 from app.adapters.engines.dialect import Delta, Encoded, kept_of
 from app.adapters.engines.openai_errors import error_of, reason_of
-from app.adapters.engines.openai_models import is_own, takes_sampling
+from app.adapters.engines.openai_models import accepted, is_own
 from app.adapters.engines.openai_values import parsed
+from app.adapters.engines.withheld import OWN_NAMES, unsaid, untold, worded
 from app.domain.boundary import ExecutionHints, NamedTool
 from app.domain.effects import EngineCall, Reason
 from app.domain.messages import ImagePart, Message, Part, ToolCall
@@ -38,6 +40,7 @@ FINISHES: Final[Mapping[str, str | Reason]] = {
     "error": Reason.SERVER_ERROR,
     "insufficient_system_resource": Reason.OVERLOADED,
 }
+OPENAIS_WORDS: Final[Mapping[str, str]] = MappingProxyType({**OWN_NAMES, "max_tokens": "max_completion_tokens"})
 AUTHOR = re.compile(r"[^\s<|\\/>]{1,64}")
 """A name that OpenAI takes; a message with any other is sent without."""
 
@@ -56,7 +59,8 @@ class ChatCompletions:
         hints = call.hints
         body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
         body |= {"model": profile.model, "messages": list(_messages(call.messages))}
-        body |= _sampling(hints, profile.model, body.get("reasoning_effort"))
+        words = OPENAIS_WORDS if is_own(profile.model) else OWN_NAMES
+        body |= accepted(worded(hints, words), profile.model, body.get("reasoning_effort"))
         if call.tools:
             body["tools"] = [_tool(tool) for tool in call.tools]
             body |= _choice(hints)
@@ -67,7 +71,7 @@ class ChatCompletions:
         body["stream"] = stream
         if stream and profile.capabilities.streaming_usage:
             body["stream_options"] = {"include_usage": True}
-        return Encoded("/chat/completions", body)
+        return Encoded("/chat/completions", body, (*unsaid(call, words, body), *untold(_misnamed(call.messages))))
 
     def decode(self, body: bytes) -> Delta:
         return openai_replies.whole(parsed(body))
@@ -83,14 +87,6 @@ class ChatCompletions:
 
     def decode_embeddings(self, body: bytes) -> list[list[float]]:
         return openai_embeddings.decode_embeddings(body)
-
-
-def _sampling(hints: ExecutionHints, model: str, effort: object) -> dict[str, Any]:
-    most = "max_completion_tokens" if is_own(model) else "max_tokens"
-    asked: dict[str, Any] = {"seed": hints.seed, most: hints.max_tokens}
-    if takes_sampling(model, effort):
-        asked |= {"temperature": hints.temperature, "top_p": hints.top_p, "stop": hints.stop}
-    return {key: value for key, value in asked.items() if value is not None}
 
 
 def _choice(hints: ExecutionHints) -> dict[str, Any]:
@@ -114,6 +110,10 @@ def _messages(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
         for block in kept_of(message):
             _tell_again(block, body, calling=calling)
         yield body
+
+
+def _misnamed(messages: Sequence[Message]) -> Iterator[Message]:
+    return (message for message in messages if message.name and not AUTHOR.fullmatch(message.name))
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -5,12 +5,14 @@ server knows. While they reason they refuse sampling: temperature, top_p and sto
 """
 
 import re
+from typing import Any, Final
 
 OWN = re.compile(r"(ft:)?(gpt-(?!oss)|chatgpt-|o\d|codex-|computer-use-)")
 REASONING = re.compile(r"(ft:)?(o\d|codex-|gpt-5(?!-chat)|gpt-[6-9]|gpt-\d\d)")
 RESTING = re.compile(r"(ft:)?gpt-5\.[1-4](-mini|-nano|-\d|$)")
 """Those that reason only when they are told to."""
 NO_EFFORT = "none"
+SAMPLING: Final = frozenset({"temperature", "top_p", "stop"})
 ONLY_RESPONSES = re.compile(r"(^|-)(pro|codex|cyber|rosalind|law|daybreak|deep-research|computer-use)(?![a-z])")
 
 
@@ -23,8 +25,15 @@ def reasons(model: str) -> bool:
     return REASONING.match(model) is not None or not is_own(model)
 
 
+def accepted(asked: dict[str, Any], model: str, effort: object) -> dict[str, Any]:
+    """The members of a request that it takes when asked to reason with that effort; None is its default."""
+    if takes_sampling(model, effort):
+        return asked
+    return {key: value for key, value in asked.items() if key not in SAMPLING}
+
+
 def takes_sampling(model: str, effort: object) -> bool:
-    """Whether it takes temperature, top_p and stop, when asked to reason with that effort; None is its default."""
+    """Whether it takes `SAMPLING` when asked to reason with that effort; None is its default."""
     if REASONING.match(model) is None:
         return True
     return effort == NO_EFFORT if effort is not None else RESTING.match(model) is not None

@@ -8,22 +8,18 @@ DeepSeek and those that name it alike, OpenRouter's details of it, and Google's 
 """
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 import orjson
 
-from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, loads, malformed
+from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, malformed
 from app.adapters.engines.openai_values import first_count, mappings_of, parsed, reported, tellable
+from app.adapters.engines.text_chunks import remembering
 from app.adapters.engines.values import count_of, mapping_of, text_of
 from app.domain.boundary import TokenUsage
 
 CACHED: Final = (("prompt_tokens_details", "cached_tokens"), ("prompt_cache_hit_tokens",), ("num_cached_tokens",))
 REASONED: Final = ("completion_tokens_details", "reasoning_tokens")
-CONTENT: Final = b'"content":"'
-PLACEHOLDER: Final = b"0f8b24d1"
-MOST_REMEMBERED: Final = 4_096
-"""Bytes of the longest chunk whose surroundings are remembered."""
 DETAIL_KINDS: Final = ("reasoning.text", "reasoning.summary", "reasoning.encrypted")
 DETAIL_TEXTS: Final = frozenset({"text", "summary", "data", "signature"})
 """What of a detail goes on in its next piece; all else of it is the same in each."""
@@ -37,42 +33,17 @@ def whole(reply: Mapping[str, Any]) -> Delta:
     return _delta(reply, mapping_of(choice.get("message")), finish=text_of(choice.get("finish_reason")))
 
 
-def chunk(data: bytes) -> Delta:
-    """One chunk of a stream. Raises: EngineFault.
-
-    Nearly every chunk differs from the one before in its text alone, so what stands around that is read once.
-    """
-    head, _, tail = data.partition(CONTENT)
-    text, quote, rest = tail.partition(b'"')
-    if quote and b"\\" not in text and len(data) <= MOST_REMEMBERED:
-        model = _around_text(head, rest)
-        said = text.decode(errors="surrogateescape")
-        if model is not None and said.isprintable():
-            return Delta(said, "", (), None, None, model)
-    return _chunk(parsed(data))
-
-
-@lru_cache(maxsize=256)
-def _around_text(head: bytes, rest: bytes) -> str | None:
-    """The model's name in a chunk that holds text alone, a role at most beside it; None for any other."""
-    try:
-        value = loads(b"".join((head, CONTENT, PLACEHOLDER, b'"', rest)))
-        (choice,) = value["choices"]
-        message, model = choice["delta"], value["model"]
-        others = [choice.get(key) for key in ("finish_reason", "index", "error")]
-        others += [value.get(key) for key in ("usage", "error", "x_groq")]
-        alone = message.get("content") == PLACEHOLDER.decode() and message.keys() <= {"content", "role"}
-    except (LookupError, TypeError, ValueError, AttributeError):
-        return None
-    return model if alone and not any(others) and isinstance(model, str) else None
-
-
-def _chunk(reply: Mapping[str, Any]) -> Delta:
+def _chunk(data: bytes) -> Delta:
+    reply = parsed(data)
     choice = _first_choice(reply)
     if choice is None:
         return Delta(usage=_usage(reply), model=text_of(reply.get("model")))
     finish = text_of(choice.get("finish_reason")) or None
     return _delta(reply, mapping_of(choice.get("delta") or {}), finish=finish, streamed=True)
+
+
+chunk: Final = remembering(b'"content":"', _chunk)
+"""One chunk of a stream. Raises: EngineFault."""
 
 
 def _first_choice(reply: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ place in it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
@@ -18,8 +19,9 @@ import orjson
 from app.adapters.engines import openai_embeddings, openai_events, openai_schemas
 from app.adapters.engines.dialect import Delta, Encoded, kept_of, malformed
 from app.adapters.engines.openai_errors import error_of, reason_of
-from app.adapters.engines.openai_models import reasons, takes_sampling
+from app.adapters.engines.openai_models import accepted, reasons
 from app.adapters.engines.openai_values import parsed
+from app.adapters.engines.withheld import unsaid, untold, worded
 from app.domain.boundary import ExecutionHints, NamedTool
 from app.domain.effects import EngineCall, Reason
 from app.domain.messages import ImagePart, Message, Part, ToolCall
@@ -27,6 +29,9 @@ from app.domain.tools import ToolDefinition
 from app.ports import EngineProfile
 
 DONE = b"[DONE]"
+WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"max_tokens": "max_output_tokens", "temperature": "temperature", "top_p": "top_p", "tool_choice": "tool_choice"}
+)
 LEAST_TOKENS: Final = 16
 ENCRYPTED: Final = "reasoning.encrypted_content"
 COUNTED = frozenset({"model", "input", "tools", "tool_choice", "text", "reasoning"})
@@ -65,7 +70,8 @@ class Responses:
             }
         if reasons(profile.model):
             body["include"] = [ENCRYPTED]
-        return Encoded("/responses", body | {"store": False, "stream": stream})
+        body |= {"store": False, "stream": stream}
+        return Encoded("/responses", body, (*unsaid(call, WORDS, body), *untold(call.messages, ("assistant",))))
 
     def decode(self, body: bytes) -> Delta:
         return openai_events.whole(parsed(body))
@@ -95,10 +101,10 @@ class Responses:
 
 
 def _sampling(hints: ExecutionHints, model: str, reasoning: Any) -> dict[str, Any]:
-    asked: dict[str, Any] = {"max_output_tokens": hints.max_tokens and max(hints.max_tokens, LEAST_TOKENS)}
-    if takes_sampling(model, _object(reasoning).get("effort")):
-        asked |= {"temperature": hints.temperature, "top_p": hints.top_p}
-    return {key: value for key, value in asked.items() if value is not None}
+    asked = accepted(worded(hints, WORDS), model, _object(reasoning).get("effort"))
+    if hints.max_tokens is not None:
+        asked["max_output_tokens"] = max(hints.max_tokens, LEAST_TOKENS)
+    return asked
 
 
 def _choice(hints: ExecutionHints) -> dict[str, Any]:

@@ -3,32 +3,36 @@
 It calls an offered tool when the last user message means one and no result stands behind that message yet, and tells
 the results when they do; otherwise it says what it is and what it was told. Asked for a form it answers in it: a value
 that fits the schema, made of what the message and the results say where they say it, or the shortest text of the
-grammar. The same call gives the same reply.
+grammar. Asked for a plan it makes one of the request. The same call gives the same reply.
 
 A text in the last user message makes it misbehave, at every attempt, so that retries and failover can be watched:
 `[[fail:429]]` fails as an HTTP status does, `[[slow:2]]` waits that many seconds first, `[[garble]]` breaks off as a
-malformed reply, in a stream after its first words. Refused: failing a number of times and then answering, since that
+malformed reply, in a stream after its first words. A judge finds an answer good unless `[[refuse]]` stands in what it
+is told, which holds the message that was answered. Refused: failing a number of times and then answering, since that
 needs memory of earlier attempts; two engines in a route show a recovery as well, and a script of two entries shows an
 answer that does not fit before one that does.
 """
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 from anyio.lowlevel import checkpoint
 
 from app.adapters.engines.rehearsal_filling import fill, forced
+from app.adapters.engines.rehearsal_planning import planned
 from app.adapters.engines.rehearsal_reading import Meant, meant
 from app.adapters.engines.statuses import reason_by_status
+from app.adapters.engines.withheld import EVERY_ROLE, OWN_NAMES, unsaid, untold
 from app.capabilities.constraint.grammar import Grammar, GrammarError
+from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
 from app.capabilities.tokens import EstimatingCounter
 from app.domain.boundary import ExecutionHints, NamedTool, TokenUsage
 from app.domain.effects import EngineCall, Reason, Reply
 from app.domain.messages import Message, ToolCall
-from app.domain.tools import ToolDefinition
 from app.ports import Clock, EngineFault, EngineProfile, Progress
 
 MODEL = "rehearsal"
@@ -36,7 +40,10 @@ _ECHOED = 300
 _GARBLED_WORDS = 3
 _PIECE = 8
 _COUNTER = EstimatingCounter()
-_DIRECTIVE = re.compile(r"\[\[(?:fail:(?P<fail>\d{3})|slow:(?P<slow>\d{1,6}(?:\.\d{1,3})?)|(?P<garble>garble))\]\]")
+_JUDGEMENT = SemanticValidationOutput.model_json_schema()
+_DIRECTIVE = re.compile(
+    r"\[\[(?:fail:(?P<fail>\d{3})|slow:(?P<slow>\d{1,6}(?:\.\d{1,3})?)|(?P<garble>garble)|(?P<refuse>refuse))\]\]"
+)
 
 
 class RehearsalEngine:
@@ -92,6 +99,7 @@ class _Directives:
     status: int | None
     reason: Reason | None
     garble: bool
+    refuse: bool
 
 
 def _turn(messages: Sequence[Message]) -> _Turn:
@@ -106,7 +114,7 @@ def _directives(text: str) -> _Directives:
     for found in _DIRECTIVE.finditer(text):
         asked = {key: value for key, value in found.groupdict().items() if value} | asked
     status = int(asked["fail"]) if "fail" in asked else None
-    return _Directives(float(asked.get("slow", 0)), status, _reason(status), "garble" in asked)
+    return _Directives(float(asked.get("slow", 0)), status, _reason(status), "garble" in asked, "refuse" in asked)
 
 
 def _reason(status: int | None) -> Reason | None:
@@ -118,23 +126,40 @@ def _reason(status: int | None) -> Reason | None:
 
 def _reply(turn: _Turn, call: EngineCall, used: int) -> Reply:
     text = _DIRECTIVE.sub("", turn.text).strip()
-    chosen = None if turn.results else _chosen(call.tools, call.hints, text)
+    chosen = None if turn.results else _chosen(call, text)
     if chosen is not None:
         asked = ToolCall(id=f"call_{len(call.messages)}", name=chosen.tool.name, arguments=chosen.arguments)
         written = _COUNTER.messages([Message(role="assistant", content="", tool_calls=[asked])])
-        return Reply("", (asked,), "tool", "tool", _usage(used, written), MODEL)
+        return Reply("", (asked,), "tool", "tool", _usage(used, written), MODEL, withheld=_unheeded(call))
     answer, finish = _held(_answer(turn, call, text), call.hints)
-    return Reply(answer, (), finish, finish, _usage(used, _COUNTER.text(answer)), MODEL)
+    return Reply(answer, (), finish, finish, _usage(used, _COUNTER.text(answer)), MODEL, withheld=_unheeded(call))
+
+
+def _unheeded(call: EngineCall) -> tuple[str, ...]:
+    hints = call.hints
+    heeded = {"max_tokens": hints.max_tokens, "stop": hints.stop, "tool_choice": hints.tool_choice, "grammar": None}
+    return (*unsaid(call, OWN_NAMES, heeded), *untold(call.messages, EVERY_ROLE))
 
 
 def _answer(turn: _Turn, call: EngineCall, text: str) -> str:
     """In the form that is asked for, else in words."""
+    if call.schema == _JUDGEMENT:
+        return _judgement(_directives(turn.text)).model_dump_json()
     if call.schema is not None:
+        plan = _plan(call.schema, call)
+        if plan is not None:
+            return orjson.dumps(plan).decode()
         said = "\n\n".join([text, *(result.text for result in turn.results)])
         return orjson.dumps(fill(call.schema, said.strip())).decode()
     if call.grammar is not None:
         return _shortest(call.grammar)
     return _told(turn.results) if turn.results else _echo(text)
+
+
+def _judgement(directives: _Directives) -> SemanticValidationOutput:
+    if directives.refuse:
+        return SemanticValidationOutput(valid=False, score=0, issues=("Rehearsed: the message asked for a refusal.",))
+    return SemanticValidationOutput(valid=True, score=1)
 
 
 def _shortest(grammar: str) -> str:
@@ -151,10 +176,16 @@ def _pieces(text: str, call: EngineCall) -> list[str]:
     return re.findall(r"\s*\S+|\s+$" if in_words else rf"(?s:.{{1,{_PIECE}}})", text)
 
 
-def _chosen(tools: Sequence[ToolDefinition], hints: ExecutionHints, text: str) -> Meant | None:
-    choice = hints.tool_choice
+def _plan(schema: Mapping[str, Any], call: EngineCall) -> dict[str, Any] | None:
+    return planned(schema, [_DIRECTIVE.sub("", message.text) for message in call.messages if message.role == "user"])
+
+
+def _chosen(call: EngineCall, text: str) -> Meant | None:
+    tools, choice = call.tools, call.hints.tool_choice
     if isinstance(choice, NamedTool):
-        return forced([tool for tool in tools if tool.name == choice.name], text)
+        named = [tool for tool in tools if tool.name == choice.name]
+        plans = (Meant(tool, plan) for tool in named if (plan := _plan(tool.parameters, call)) is not None)
+        return next(plans, None) or forced(named, text)
     if choice == "required":
         return meant(tools, text) or forced(tools, text)
     return None if choice == "none" else meant(tools, text)

@@ -19,6 +19,7 @@ import orjson
 from anyio.lowlevel import checkpoint
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
+from app.adapters.engines.withheld import OWN_NAMES, unsaid
 from app.capabilities.tokens import EstimatingCounter
 from app.domain.boundary import TokenUsage
 from app.domain.effects import EngineCall, Reason, Reply
@@ -167,7 +168,13 @@ async def _publish(entry: ScriptedReply | ScriptedFault, progress: Progress) -> 
 def _reply(entry: ScriptedReply, calls: tuple[ToolCall, ...], model: str, call: EngineCall) -> Reply:
     text = entry.text or "".join(entry.chunks)
     finish = entry.finish_reason or ("tool" if calls else "stop")
-    return Reply(text, calls, finish, finish, entry.usage or _estimate(call, text), model, entry.reasoning)
+    usage = entry.usage or _estimate(call, text)
+    return Reply(text, calls, finish, finish, usage, model, entry.reasoning, withheld=_unheeded(call))
+
+
+def _unheeded(call: EngineCall) -> tuple[str, ...]:
+    """All tuning; whether an answer has its form, the script alone decides."""
+    return unsaid(call, OWN_NAMES, {"grammar": call.grammar})
 
 
 def _estimate(call: EngineCall, text: str) -> TokenUsage:

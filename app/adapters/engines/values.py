@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from app.adapters.engines.dialect import loads, malformed
+from app.adapters.engines.dialect import malformed
+from app.adapters.engines.strict_json import loads
 
 
 def loaded(data: bytes) -> Any:

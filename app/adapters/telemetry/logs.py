@@ -107,6 +107,8 @@ class LogSink:
         told["request_id"] = correlation.request_id
         told["trace_id"] = correlation.trace_id
         told["span_id"] = correlation.span_id
+        if correlation.step_name is not None:
+            told["step_name"] = correlation.step_name
         self._logger.debug(event.type, **told)
 
     def _tally(self, execution_id: str) -> "_Tally":

@@ -20,8 +20,10 @@ from prometheus_client import (
 )
 
 from app.domain import events, fallback, lifecycle
+from app.domain.boundary import StepStatus
 from app.domain.events import FinishReason, Live, Recorded
 from app.domain.failures import Code
+from app.domain.plan import StepType
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
@@ -67,6 +69,10 @@ SERIES: tuple[Series, ...] = (
            "Attempts at tool calls that ended"),
     Series("portico_tool_duration_seconds", Histogram, ("tool",),
            "One attempt at a tool call", _SECONDS),
+    Series("portico_steps_total", Counter, ("step_type", "status", "code"),
+           "Attempts at steps of plans that ended"),
+    Series("portico_step_duration_seconds", Histogram, ("step_type",),
+           "One attempt at a step of a plan", _SECONDS),
     Series("portico_lifecycle_transitions_total", Counter, ("from_state", "to_state"),
            "Edges of the lifecycle taken"),
     Series("portico_fallback_transitions_total", Counter, ("from_fsm", "to_fsm", "fsm_event"),
@@ -96,6 +102,8 @@ def closed_sets(providers: Collection[str], tools: Collection[str]) -> Mapping[s
         "provider": frozenset(providers),
         "tool": frozenset(tools),
         "success": frozenset({"true", "false"}),
+        "step_type": frozenset(StepType),
+        "status": frozenset(StepStatus),
         "direction": frozenset({"in", "out"}),
         "place": frozenset({"execution", "sink"}),
     }
@@ -204,6 +212,8 @@ class MetricsSink:
         self._tokens = book.counters("portico_tokens_total")
         self._tool_calls = book.counters("portico_tool_calls_total")
         self._tool_seconds = book.histograms("portico_tool_duration_seconds")
+        self._steps = book.counters("portico_steps_total")
+        self._step_seconds = book.histograms("portico_step_duration_seconds")
         self._lifecycle = book.counters("portico_lifecycle_transitions_total")
         self._fallback = book.counters("portico_fallback_transitions_total")
         self._readers_dropped = book.counter("portico_readers_dropped_total")
@@ -217,6 +227,7 @@ class MetricsSink:
             events.InferenceRetracted: self._retracted,
             events.InferenceEnd: self._inference_ended,
             events.ToolEnd: self._tool_ended,
+            events.StepEnd: self._step_ended,
             events.ExecutionSuspended: self._ended,
             events.ExecutionCompleted: self._ended,
             events.ExecutionFailed: self._ended,
@@ -301,6 +312,10 @@ class MetricsSink:
         success = "true" if event.success else "false"
         self._tool_calls.of(event.tool_name, success, event.error_code or NONE).inc()
         self._tool_seconds.of(event.tool_name).observe(event.duration_ms / 1000)
+
+    def _step_ended(self, _execution_id: str, _at: float, event: events.StepEnd) -> None:
+        self._steps.of(event.step_type, event.status, event.error_code or NONE).inc()
+        self._step_seconds.of(event.step_type).observe(event.duration_ms / 1000)
 
     def _ended(self, execution_id: str, at: float, event: events.Terminal | events.ExecutionSuspended) -> None:
         response = event.response

@@ -83,6 +83,19 @@ def enforce(text: str, *, schema: Schema | None, grammar: Grammar | None, repair
     return Enforced(value, repairs + respelled, tuple(reports))
 
 
+def kept(value: Any, text: str, *, schema: Schema | None, grammar: Grammar | None) -> Enforced:
+    """The value where it keeps the form by itself, with that text for the grammar: it is not looked for, nor changed.
+
+    Raises: ConstraintFailure, as `enforce` does.
+    """
+    violations = () if schema is None else schema.violations(value)
+    if violations:
+        raise _unfit(violations)
+    if grammar is not None:
+        _follow(text, grammar)
+    return Enforced(value, (), ())
+
+
 def _find(text: str, reports: list[StageReport], *, repair_allowed: bool) -> tuple[Any, tuple[Repair, ...]]:
     try:
         found = extract(text)

@@ -45,6 +45,10 @@ class PromptInput(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
+    def form(self, output: type[BaseModel]) -> dict[str, Any]:
+        """The JSON Schema that an answer is asked to fit."""
+        return output.model_json_schema()
+
 
 class PromptOutput(BaseModel):
     """What a prompt asks the model for, as JSON. What the model adds to it is dropped."""

@@ -60,6 +60,11 @@ class ToolRegistry:
         tools = self._available(names)
         return tuple(_offered(tool.info()) for tool in tools), [tool.definition() for tool in tools]
 
+    def registered(self, name: str) -> tuple[OfferedTool, ...]:
+        """The tool of that name, available or not, as it is called without an inference that offered it."""
+        tool = self._tools.get(name)
+        return () if tool is None else (_offered(tool.info()),)
+
     def check_availability(self) -> list[ToolStatus]:
         """How every tool stands."""
         return [_status(tool) for tool in self._tools.values()]
@@ -78,7 +83,7 @@ def availability(tool: Tool) -> Availability:
 
 
 def _offered(info: ToolInfo) -> OfferedTool:
-    return OfferedTool(info.name, info.unsafe)
+    return OfferedTool(info.name, info.unsafe, info.idempotent)
 
 
 def _status(tool: Tool) -> ToolStatus:

@@ -49,6 +49,11 @@ def _voted(event: events.VoteDecided) -> str:
     return f"{outcome}{'  stopped early' if event.stopped_early else ''}"
 
 
+def _step_ended(event: events.StepEnd) -> str:
+    code = f"  {event.error_code}" if event.error_code else ""
+    return f"{event.step_type}  {event.status}{code}  {event.duration_ms:.1f} ms"
+
+
 def _ended(event: events.Terminal) -> str:
     usage = event.response.token_usage
     return f"{event.response.state}  {usage.total_tokens} tokens{' (estimated)' if usage.estimated else ''}"
@@ -72,8 +77,11 @@ _LOOKS: Mapping[type[Any], _Look] = MappingProxyType(
         events.ToolEnd: _Look("magenta", _tool_ended),
         events.ConstraintRepaired: _Look("yellow", lambda event: f"{len(event.repairs)} repairs"),
         events.ValidationEnd: _Look("cyan", _judged),
+        events.PlanCreated: _Look("cyan", lambda event: f"{event.planner_id}  {len(event.steps)} steps"),
         events.VoteCast: _Look("cyan", lambda event: f"replica {event.replica}  {event.error_code or event.status}"),
         events.VoteDecided: _Look("cyan", _voted),
+        events.StepStart: _Look("bold cyan", lambda event: f"{event.step_type}  attempt {event.attempt}"),
+        events.StepEnd: _Look("bold cyan", _step_ended),
         events.ExecutionSuspended: _Look("yellow", lambda event: f"{len(event.suspensions)} open questions"),
         events.ExecutionCompleted: _Look("green", _ended),
         events.ExecutionFailed: _Look("red", _ended),
@@ -104,7 +112,8 @@ class LiveView:
         look = _LOOKS[type(item.event)]
         self._began = item.at if self._began is None else self._began
         passed = f"{item.at - self._began:8.3f} s  "
-        summary = printable(look.summary(item.event))
+        step = f"{item.correlation.step_name}: " if item.correlation.step_name else ""
+        summary = printable(f"{step}{look.summary(item.event)}")
         self.lines.print(
             Text.assemble((passed, "dim"), (f"{item.event.type:<22}", look.style), summary), soft_wrap=True
         )

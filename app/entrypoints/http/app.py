@@ -21,9 +21,10 @@ from app.entrypoints.http.errors import problem
 from app.entrypoints.http.execute import Execute
 from app.entrypoints.http.middleware import EveryAnswer, Gate
 from app.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
+from app.entrypoints.http.quote import Quote
 from app.settings import Settings
 
-EXECUTE = "/v1/execute"
+EXECUTE, QUOTE = "/v1/execute", "/v1/quote"
 Opener = Callable[[Settings], AbstractAsyncContextManager[Service]]
 
 
@@ -84,7 +85,8 @@ def _no_telemetry() -> TelemetryConfig:
 
 def _routes() -> list[BaseRoute]:
     pages = [Route(path, Page(show), methods=["GET"]) for path, show in PAGES.items()]
-    return [Route(EXECUTE, Execute(), methods=["POST"]), *pages]
+    posts = [Route(path, route, methods=["POST"]) for path, route in ((EXECUTE, Execute()), (QUOTE, Quote()))]
+    return [*posts, *pages]
 
 
 def _lifespan(settings: Settings, opener: Opener) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:

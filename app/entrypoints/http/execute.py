@@ -15,17 +15,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.bootstrap import Service
 from app.domain.access import LOCAL
 from app.domain.boundary import SystemRequest, SystemResponse
-from app.domain.failures import Code, Failure, RequestFailure
 from app.domain.lifecycle import State
-from app.entrypoints.http.body import claimed_id, parse, read_body
-from app.entrypoints.http.correlation import Correlation, Header, correlate, parent_of
-from app.entrypoints.http.errors import CLOSE, JSON, Answer, advice, problem, status_of
+from app.entrypoints.http.correlation import Correlation, Header, parent_of
+from app.entrypoints.http.errors import JSON, Answer, advice, status_of
 from app.entrypoints.http.sse import EventStream
+from app.entrypoints.http.taking import taken
 from app.orchestration.facade import Running
 
-LATER_HEADERS = (b"prefer", b"idempotency-key")
-_UNREAD = frozenset({Code.REQUEST_TOO_LARGE, Code.REQUEST_UNSUPPORTED_MEDIA})
-"""Refusals that leave the rest of the body unread, so that the connection is of no further use."""
 _RESPONSE = TypeAdapter(SystemResponse)
 _UNWANTED = re.compile(rb";q=0(\.0*)?(;|$)")
 
@@ -35,28 +31,15 @@ class Execute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs one request and answers it, unless the client left first."""
-        answer = await self._taken(scope, receive)
-        if answer is not None:
-            await answer(scope, receive, send)
-
-    async def _taken(self, scope: Scope, receive: Receive) -> ASGIApp | None:
-        """What answers the request; None when the client left. Nothing of the body is held while it does."""
         service: Service = scope["app"].state.service
         began = get_running_loop().time()
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        body: bytes | None = None
-        try:
-            _refuse_later_headers(headers)
-            body = await read_body(headers, receive, service.settings.limits.body_bytes)
-            if body is None:
-                return None
-            request = await parse(body, service.settings.limits.json_depth)
-            running = await _start(service, request, scope, watch=_wants_events(headers))
-            return _answer(service, running, began)
-        except Failure as failure:
-            service.refused(failure.code)
-            ids = correlate(scope, service.facade.new_id, claimed_id(body) if body else None)
-            return problem(failure, ids, *((CLOSE,) if failure.code in _UNREAD else ()))
+
+        async def started(request: SystemRequest) -> ASGIApp:
+            return _answer(service, await _start(service, request, scope), began)
+
+        answer = await taken(scope, receive, started)
+        if answer is not None:
+            await answer(scope, receive, send)
 
 
 class Outcome:
@@ -106,8 +89,9 @@ class Outcome:
         return b"server-timing", value.encode()
 
 
-async def _start(service: Service, request: SystemRequest, scope: Scope, *, watch: bool) -> Running:
+async def _start(service: Service, request: SystemRequest, scope: Scope) -> Running:
     trace_id, parent_span_id = parent_of(scope)
+    watch = _wants_events(dict(scope["headers"]))
     return await service.facade.execute(request, LOCAL, trace_id=trace_id, parent_span_id=parent_span_id, watch=watch)
 
 
@@ -119,14 +103,6 @@ def _answer(service: Service, running: Running, began: float) -> ASGIApp:
 
 def _soon(callback: Callable[[], None]) -> None:
     get_running_loop().call_soon(callback)
-
-
-def _refuse_later_headers(headers: Mapping[bytes, bytes]) -> None:
-    for name in LATER_HEADERS:
-        if name in headers:
-            shown = name.decode().title()
-            errors = [{"field": shown, "message": "is not in this version"}]
-            raise RequestFailure(Code.REQUEST_INVALID, f"{shown} is not in this version", {"errors": errors})
 
 
 def _wants_events(headers: Mapping[bytes, bytes]) -> bool:

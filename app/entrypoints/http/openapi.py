@@ -4,7 +4,7 @@ Written by hand over generated schemas, because request bodies are read by stric
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -14,7 +14,8 @@ from pydantic.json_schema import JsonSchemaMode
 from app.bootstrap import Readiness
 from app.domain import boundary
 from app.domain.events import EVENT_TYPES, InferenceDelta
-from app.domain.failures import TAXONOMY
+from app.domain.failures import TAXONOMY, Code
+from app.domain.quote import Quote
 from app.orchestration.facade import EngineView, ToolView
 
 CONTRACT_VERSION = "1"
@@ -24,6 +25,13 @@ _LIMITS = (
     "1,000 messages, 128 tools, 20 tool rounds, 32 calls a reply, 600 s. Fields whose feature this version lacks are "
     "refused by name."
 )
+_BEFORE_INIT = (
+    *(Code.REQUEST_INVALID, Code.REQUEST_TOO_LARGE, Code.REQUEST_UNSUPPORTED_MEDIA, Code.REQUEST_OVERLOADED),
+    *(Code.ACCESS_DENIED, Code.TOOL_NOT_FOUND, Code.ORCHESTRATION_BUDGET_EXCEEDED, Code.CONFIG_SCHEMA_REQUIRED),
+    *(Code.CONFIG_SCHEMA_INVALID, Code.CONFIG_GRAMMAR_INVALID, Code.CONFIG_GRAMMAR_NOT_FOUND),
+    Code.ORCHESTRATION_INVALID_TRANSITION,
+)
+"""What refuses a request before it is an execution, a bug of ours included."""
 _JSON, _PROBLEM, _EVENTS = "application/json", "application/problem+json", "text/event-stream"
 _PUBLIC: Mapping[str, str] = MappingProxyType(
     {
@@ -97,7 +105,7 @@ def openapi_document() -> dict[str, Any]:
     document = {
         "openapi": "3.1.0",
         "info": {"title": "Portico", "version": CONTRACT_VERSION, "license": {"name": "Apache-2.0"}},
-        "paths": {"/v1/execute": {"post": _execute()}, **_collections(), **_probes()},
+        "paths": {"/v1/execute": {"post": _execute()}, "/v1/quote": {"post": _quote()}, **_collections(), **_probes()},
         "components": {"schemas": _schemas(), "headers": {name: _header(name) for name in _HEADERS}},
     }
     ordered: dict[str, Any] = json.loads(json.dumps(document, sort_keys=True))
@@ -111,8 +119,7 @@ def _execute() -> dict[str, Any]:
         "summary": "Run one request",
         "description": "Answers with the response, or with the events as they happen for `Accept: text/event-stream`. "
         "A client that leaves cancels the execution.",
-        "parameters": [_parameter("traceparent", "W3C trace context to continue.")],
-        "requestBody": {"required": True, "description": _LIMITS, "content": {_JSON: _of("SystemRequest")}},
+        **_asked(),
         "responses": {
             "200": {
                 "description": "The execution completed; or its events, the last of which carries the response",
@@ -124,24 +131,50 @@ def _execute() -> dict[str, Any]:
                 "headers": {**named, **_headers("Server-Timing")},
                 "content": {_JSON: _of("SystemResponse")},
             },
-            **_failures(),
+            **_failures(TAXONOMY, {_JSON: _of("SystemResponse"), _PROBLEM: _of("Problem")}),
         },
     }
 
 
-def _failures() -> dict[str, Any]:
-    codes: dict[int, list[str]] = {}
-    for row in TAXONOMY.values():
-        for variant in row.variants:
-            codes.setdefault(variant.status, []).append(row.code)
-    return {str(status): _failure(names) for status, names in codes.items()}
+def _quote() -> dict[str, Any]:
+    return {
+        "operationId": "quote",
+        "summary": "The most that a request can come to",
+        "description": "Upper bounds that the state machines, the limits and the engines' context windows guarantee. "
+        "Nothing runs. What execute would refuse before it starts is refused in the same way.",
+        **_asked(),
+        "responses": {
+            "200": {
+                "description": "The bounds",
+                "headers": _headers("X-Request-Id", "traceparent"),
+                "content": {_JSON: _of("Quote")},
+            },
+            **_failures(_BEFORE_INIT, {_PROBLEM: _of("Problem")}),
+        },
+    }
 
 
-def _failure(codes: list[str]) -> dict[str, Any]:
+def _asked() -> dict[str, Any]:
+    """What a route that takes a SystemRequest is sent."""
+    return {
+        "parameters": [_parameter("traceparent", "W3C trace context to continue.")],
+        "requestBody": {"required": True, "description": _LIMITS, "content": {_JSON: _of("SystemRequest")}},
+    }
+
+
+def _failures(codes: Iterable[Code], content: dict[str, Any]) -> dict[str, Any]:
+    by_status: dict[int, list[str]] = {}
+    for code in codes:
+        for variant in TAXONOMY[code].variants:
+            by_status.setdefault(variant.status, []).append(code)
+    return {str(status): _failure(names, content) for status, names in by_status.items()}
+
+
+def _failure(codes: list[str], content: dict[str, Any]) -> dict[str, Any]:
     return {
         "description": ", ".join(dict.fromkeys(codes)),
         "headers": _headers("X-Request-Id", "traceparent", "Retry-After", "x-should-retry", "Allow"),
-        "content": {_JSON: _of("SystemResponse"), _PROBLEM: _of("Problem")},
+        "content": content,
     }
 
 
@@ -178,7 +211,8 @@ def _read(name: str, summary: str, media_type: str, content: dict[str, Any]) -> 
 def _schemas() -> dict[str, Any]:
     models: tuple[tuple[type[BaseModel], JsonSchemaMode], ...] = (
         (boundary.SystemRequest, "validation"),
-        *((shown, "serialization") for shown in (boundary.SystemResponse, Problem, ToolView, EngineView)),
+        *((shown, "serialization") for shown in (boundary.SystemResponse, Quote, Problem)),
+        *((shown, "serialization") for shown in (ToolView, EngineView)),
         *((shown, "serialization") for shown in (FailureView, MachineView, Readiness, Alive)),
     )
     adapters = [(model.__name__, mode, TypeAdapter[Any](model)) for model, mode in models]
@@ -219,6 +253,7 @@ def _event(kind: type[Any], own: dict[str, Any]) -> dict[str, Any]:
     if kind is not InferenceDelta:
         head["sequence_number"] = {"type": "integer", "minimum": 1}
     required = sorted({*head, *own.get("required", ())})
+    head["step_name"] = {"type": "string", "description": "The step of a plan that it happens in."}
     return {**own, "properties": {**head, **own.get("properties", {})}, "required": required}
 
 

@@ -26,12 +26,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.domain.events import (
     FIELDS,
+    ConstraintRepaired,
     CorrelationContext,
     Event,
     InferenceDelta,
     InferenceStart,
     Live,
     Recorded,
+    ValidationEnd,
     timestamp,
 )
 from app.entrypoints.http.correlation import Correlation
@@ -157,6 +159,9 @@ class EventStream:
         ]
 
 
+_OUTSIDE_A_PLAN = b',"step_name":null'
+
+
 class Frames:
     """Events as the contract frames them. The ids that an event shares with the one before are encoded once."""
 
@@ -172,7 +177,7 @@ class Frames:
         event = item.event
         if item.correlation is not self._correlation:
             self._correlation = item.correlation
-            self._ids = orjson.dumps(item.correlation)[1:-1]
+            self._ids = orjson.dumps(item.correlation)[1:-1].removesuffix(_OUTSIDE_A_PLAN)
         name = event.type.encode()
         data = b'"type":"%b",%b,"timestamp":"%b",%b' % (name, self._ids, timestamp(item.at).encode(), _fields(event))
         if isinstance(item, Live):
@@ -182,7 +187,7 @@ class Frames:
 
 
 def _fields(event: Event | InferenceDelta) -> bytes:
-    """The event's own fields as the rest of an object; what a delta, or a start without a replica, lacks is absent."""
+    """The event's own fields as the rest of an object; what a delta lacks is absent, and so is a replica."""
     if isinstance(event, InferenceDelta):
         if event.text is not None:
             told = {"segment": event.segment, "offset": event.offset, "text": event.text}
@@ -191,8 +196,8 @@ def _fields(event: Event | InferenceDelta) -> bytes:
         else:
             told = {"segment": event.segment, "offset": event.offset, "value": event.value}
         return orjson.dumps(told)[1:]
-    if isinstance(event, InferenceStart) and event.replica is None:
-        return orjson.dumps({name: getattr(event, name) for name in FIELDS[InferenceStart] if name != "replica"})[1:]
+    if isinstance(event, InferenceStart | ConstraintRepaired | ValidationEnd) and event.replica is None:
+        return orjson.dumps({name: getattr(event, name) for name in FIELDS[type(event)] if name != "replica"})[1:]
     return orjson.dumps(event, default=_value)[1:]
 
 

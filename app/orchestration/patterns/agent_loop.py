@@ -1,27 +1,55 @@
-"""AgentLoop, the pattern of mode `chat`: infer, run the tools asked for, repeat until text."""
+"""AgentLoop, the pattern of mode `chat`: infer, run the tools asked for, repeat until text.
 
+Where the request has rules or a judge for that text, it is judged, and what is wrong with it is told to the model.
+"""
+
+from collections.abc import Sequence
+
+from app.capabilities.contracts import Contract
 from app.domain.failures import Code, OrchestrationFailure
+from app.domain.messages import Message
+from app.domain.produced import Produced
+from app.orchestration.patterns.judging import attempted
 from app.orchestration.run import Run
 
 VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
-async def agent_loop(run: Run) -> str:
-    """The model's text. Exactly `tool_rounds` rounds run.
+async def agent_loop(run: Run, attempts: int | None = None) -> Produced | str:
+    """The model's text, within `attempts`, else those in force. `tool_rounds` is for all of them together.
 
-    Raises: InferenceFailure; OrchestrationFailure (ORCHESTRATION_ITERATION_LIMIT) for a request for one more round.
+    Raises: as `Talk.answer`; ValidationFailure of the last attempt, whose answer is the draft.
     """
-    rounds = run.prepared.bounds.tool_rounds
-    reply = await run.infer(run.prepared.messages)
-    while reply.tool_calls:
-        if rounds == 0:
-            raise OrchestrationFailure(
-                Code.ORCHESTRATION_ITERATION_LIMIT,
-                "the model asked for another tool round",
-                {"tool_rounds": run.prepared.bounds.tool_rounds},
-            )
-        rounds -= 1
-        results = await run.call_tools(reply.tool_calls)
-        reply = await run.infer([result.message() for result in results])
-    return reply.text
+    talk = Talk(run)
+    if not run.output.rules and not run.output.semantic:
+        return await talk.answer(run.messages)
+    most = run.bounds.attempts if attempts is None else attempts
+    return await attempted(run, Contract(run.output), talk.answer, first=run.messages, most=most)
+
+
+class Talk:
+    """A conversation in which the model may call tools."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._rounds = run.bounds.tool_rounds
+
+    async def answer(self, added: Sequence[Message]) -> str:
+        """The text that the model comes to when it is told these messages.
+
+        Raises: InferenceFailure; OrchestrationFailure (ORCHESTRATION_ITERATION_LIMIT) when it asks for one more round
+        than all answers together may take.
+        """
+        reply = await self._run.infer(added)
+        while reply.tool_calls:
+            if self._rounds == 0:
+                raise OrchestrationFailure(
+                    Code.ORCHESTRATION_ITERATION_LIMIT,
+                    "the model asked for another tool round",
+                    {"tool_rounds": self._run.bounds.tool_rounds},
+                )
+            self._rounds -= 1
+            results = await self._run.call_tools(reply.tool_calls)
+            reply = await self._run.infer([result.message() for result in results])
+        return reply.text

@@ -13,15 +13,16 @@ from pydantic import JsonValue
 
 from app.capabilities.contracts import Contract
 from app.capabilities.voting import Ballots, Elected, decided, elect, report
-from app.domain.boundary import ConfidenceSource, RedundancyOptions
+from app.domain.boundary import ConfidenceSource, RedundancyOptions, VoteReport
 from app.domain.events import VoteCast, VoteDecided
 from app.domain.failures import Failure
 from app.domain.lifecycle import State
 from app.domain.produced import Produced
+from app.orchestration.patterns.judging import judged
 from app.orchestration.patterns.specialized_loop import specialized_loop
 from app.orchestration.run import Run
 
-VERSION = 1
+VERSION = 2
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
@@ -29,10 +30,11 @@ async def redundant_loop(run: Run) -> Produced:
     """The answer that won, with the vote; a vote without a winner is the draft.
 
     Raises: the replicas' own failure when all of them failed; OrchestrationFailure (ORCHESTRATION_NO_CONSENSUS) when
-    too few agree; ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) when the fields that won make no valid answer.
+    too few agree; ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) when the fields that won make no valid answer; what
+    `judged` raises, ValidationFailure, when its judge finds fault with that.
     """
-    options = run.request.redundancy or RedundancyOptions()
-    contract = Contract(run.request.output)
+    options = run.redundancy
+    contract = Contract(run.output)
     answers = await run.gather(
         [partial(_replica, number=number, options=options) for number in range(options.n)],
         until=lambda finished: decided(options, _ballots(finished)),
@@ -44,8 +46,9 @@ async def redundant_loop(run: Run) -> Produced:
     if isinstance(elected, Failure):
         run.draft(Produced(None, vote=vote))
         raise elected
+    won = None if elected.replica is None else answers[elected.replica]
     return replace(
-        _winner(elected, answers, contract),
+        won if isinstance(won, Produced) else await _put_together(run, elected.value, contract, vote),
         structured_output=elected.value,
         confidence=elected.confidence,
         confidence_source=ConfidenceSource.VOTING,
@@ -73,10 +76,16 @@ def _ballots(answers: Mapping[int, Produced | Failure]) -> Ballots:
     }
 
 
-def _winner(elected: Elected, answers: Mapping[int, Produced | Failure], contract: Contract) -> Produced:
-    """The answer as its replica gave it; one that was put together from fields as it would have been given."""
-    given = None if elected.replica is None else answers[elected.replica]
-    return given if isinstance(given, Produced) else contract.judge(_text(elected.value), 1).produced
+async def _put_together(run: Run, value: JsonValue, contract: Contract, vote: VoteReport) -> Produced:
+    """An answer that no replica gave, judged as one that was given."""
+
+    def draft(produced: Produced) -> None:
+        run.draft(replace(produced, vote=vote))
+
+    found = await judged(run, contract, _text(value), 1, draft=draft)
+    if found.failure is not None:
+        raise found.failure
+    return found.produced
 
 
 def _violations(contract: Contract, value: JsonValue) -> Sequence[JsonValue]:

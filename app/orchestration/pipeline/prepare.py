@@ -4,21 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from app.capabilities.tools.registry import ToolRegistry
 from app.domain.boundary import SystemRequest
-from app.domain.effects import Bounds, Prepared, Refused, StageTrace
+from app.domain.effects import Prepared, Refused, StageTrace
 from app.domain.failures import Failure
 from app.domain.lifecycle import Mode
-from app.orchestration.execution import World
 from app.orchestration.pipeline.context_guard import context_guard
 from app.orchestration.pipeline.history_sanitize import history_sanitize
 from app.orchestration.pipeline.tool_split import tool_split
+from app.orchestration.world import World
 from app.ports import Clock
 
 T = TypeVar("T")
 
 
-OFFERED_ALL = frozenset({Mode.CHAT})
-"""Modes that are offered all tools when none are named; the others are offered none."""
+OFFERED_ALL = frozenset({Mode.CHAT, Mode.PLAN})
+"""Modes that are offered all tools when none are named, each step of a plan those it names; the others none."""
 
 
 @dataclass(slots=True)
@@ -40,25 +41,25 @@ class Stages:
         return result
 
 
-def prepare(
-    request: SystemRequest, world: World, *, bounds: Bounds, currency: str, stages: Stages
-) -> Prepared | Refused:
+def offerable(request: SystemRequest, registry: ToolRegistry) -> tuple[str, ...]:
+    """The tools that may be offered to the request, available or not."""
+    return tool_split(request.tools if request.mode in OFFERED_ALL or request.tools is not None else (), registry)
+
+
+def prepare(request: SystemRequest, world: World, stages: Stages) -> Prepared | Refused:
     """What the execution begins with, or why it cannot begin."""
     engines = world.catalogue.asked(request)
     try:
         history = stages.run("HistorySanitize", lambda: history_sanitize(request.messages))
-        requested = request.tools if request.mode in OFFERED_ALL or request.tools is not None else ()
-        tools = tool_split(requested, world.registry)
-        offered = world.registry.definitions(tools)
+        tools = offerable(request, world.registry)
+        offered = () if request.mode is Mode.PLAN else world.registry.definitions(tools)
         stages.run("ContextGuard", lambda: context_guard(history, offered, engines, world.counter))
-        tools = stages.run("ToolSplit", lambda: tool_split(requested, world.registry))
+        tools = stages.run("ToolSplit", lambda: offerable(request, world.registry))
     except Failure as refusal:
         return Refused.by(refusal, tuple(stages.traces))
     return Prepared(
         messages=history.messages,
         tools=tools,
-        bounds=bounds,
-        currency=currency,
         truncated_history=history.truncated,
         stages=tuple(stages.traces),
     )

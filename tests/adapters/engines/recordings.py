@@ -1,6 +1,7 @@
 """Real exchanges with real providers, and what holds for every one of them: nothing of an answer is lost.
 
-They are not part of the repository: RECORDED_TRAFFIC names the directory where they are.
+They are not part of the repository: RECORDED_TRAFFIC names the directory where they are. What was done with each is
+noted among the properties of the test that did it, and summed up at the end of the run.
 """
 
 import json
@@ -18,6 +19,7 @@ from app.adapters.engines.http_engine import Caps
 from app.domain.effects import Reason, Reply
 from app.ports import EngineFault
 from tests.adapters.engines.asking import Heard, call
+from tests.adapters.engines.recorded_report import CUTS, DECODED, OPENED, Recording
 from tests.support.emulators.serving import engine_at
 from tests.support.upstream import Upstream, event_stream, reply
 
@@ -30,9 +32,10 @@ def recordings(*patterns: str) -> list[Path]:
 
 
 class Exchange:
-    """One recording. A chunk is decoded once, however often it is cut: decoding it is a pure function."""
+    """One recording, opened by a test. A chunk is decoded once, however often it is cut: that is a pure function."""
 
-    def __init__(self, path: Path, dialect: Dialect) -> None:
+    def __init__(self, test: pytest.FixtureRequest, dialect: Dialect) -> None:
+        path: Path = test.param
         recorded = json.loads(path.read_text())
         body, self.request = recorded["response"]["body"], recorded["request"]["body"]
         self.path: str = recorded["request"]["path"]
@@ -42,6 +45,21 @@ class Exchange:
         self.dialect = dialect
         self.streamed = self.content_type.startswith("text/event-stream")
         self._decode_chunk = cache(dialect.decode_chunk)
+        self._noted = test.node.user_properties
+        self.note(OPENED, Recording(path.stem.partition("-")[0], self._kind, path.stem, self._cuts))
+
+    @property
+    def _kind(self) -> str:
+        return "refusals" if self.status != 200 else "streams" if self.streamed else "replies"
+
+    @property
+    def _cuts(self) -> int:
+        """How many places there are to cut it at."""
+        return len(self.body) - 1 if self.status == 200 and self.streamed else 0
+
+    def note(self, what: str, value: object) -> None:
+        """Remembers that this was done; it counts when the test passes."""
+        self._noted.append((what, value))
 
     def chunks(self) -> list[dict[str, Any]]:
         """The whole answer as a list of chunks, read naively; a JSON body is one."""
@@ -63,13 +81,17 @@ class Exchange:
         return answer.reply("")
 
     def read_byte_by_byte(self) -> Reply:
-        return self.read(*(self.body[index : index + 1] for index in range(len(self.body))))
+        answer = self.read(*(self.body[index : index + 1] for index in range(len(self.body))))
+        self.note(DECODED, True)
+        return answer
 
     def check_cuts(self) -> None:
         """Wherever the body is cut in two, the answer is the same."""
         expected = self.read()
-        for cut in range(1, len(self.body)) if self.streamed else ():
+        cuts = range(1, self._cuts + 1)
+        for cut in cuts:
             assert self.read(self.body[:cut], self.body[cut:]) == expected
+        self.note(CUTS, len(cuts))
 
     def check_early_ends(self) -> None:
         """A body that ends early is whole already or malformed, and never another answer."""
@@ -99,6 +121,7 @@ async def reason_over_a_socket(exchange: Exchange) -> Reason:
     """Why our engine finds no answer in it."""
     with pytest.raises(EngineFault) as caught:
         await exchange.over_a_socket()
+    exchange.note(DECODED, True)
     return caught.value.reason
 
 

@@ -49,6 +49,28 @@ def test_b1_15_an_event_stream_reads_the_same_in_any_pieces(cuts: list[int]):
     assert read(*(ODD[start:end] for start, end in pairwise(edges))) == EVENTS
 
 
+BLOCKS = (
+    b"data: a",
+    b"data:b",
+    b"event: name\ndata: c",
+    b"event: name\ndata: d\ndata: e",
+    b"event: name\ndata: f\nid: 1",
+    b"event: data: g\ndata: h",
+    b"event: name",
+    b"event: name\ndata: ",
+    b"data: i\nevent: name",
+    b"data: j\rdata: k",
+    b": comment",
+    b"",
+)
+
+
+@given(st.lists(st.sampled_from(BLOCKS), max_size=6), st.sampled_from([b"\n\n", b"\n"]))
+def test_events_read_the_same_together_and_byte_by_byte(blocks: list[bytes], end: bytes):
+    whole = b"\n\n".join(blocks) + end
+    assert read(whole) == read(*(whole[index : index + 1] for index in range(len(whole))))
+
+
 def test_an_event_without_its_empty_line_does_not_count():
     assert read(b"data: whole\n\ndata: half\n") == [b"whole"]
 

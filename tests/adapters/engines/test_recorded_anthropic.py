@@ -17,10 +17,11 @@ from app.domain.messages import Message, ModelMessage, TextPart, ToolCall
 from app.domain.tools import ToolDefinition
 from tests.adapters.engines.asking import profile
 from tests.adapters.engines.cases import IMAGE
+from tests.adapters.engines.recorded_report import NO_RECORDED_TRAFFIC
 from tests.adapters.engines.recordings import Exchange, recordings, shape, without
 
 FILES = recordings("anthropic-*.json")
-pytestmark = pytest.mark.skipif(not FILES, reason="RECORDED_TRAFFIC names no directory of recordings")
+pytestmark = pytest.mark.skipif(not FILES, reason=NO_RECORDED_TRAFFIC)
 
 DIALECT = Messages()
 UNSENT = {"is_error", "cache_control", "caller", "strict", "defer_loading", "eager_input_streaming"}
@@ -33,7 +34,7 @@ CHOICES = {"auto": "auto", "none": "none", "any": "required"}
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
 def exchange(request: pytest.FixtureRequest) -> Exchange:
-    return Exchange(request.param, DIALECT)
+    return Exchange(request, DIALECT)
 
 
 def message_of(exchange: Exchange) -> dict[str, Any]:

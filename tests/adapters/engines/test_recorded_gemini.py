@@ -17,10 +17,11 @@ from app.domain.effects import EngineCall, Reason, Reply
 from app.domain.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
 from app.domain.tools import ToolDefinition
 from tests.adapters.engines.asking import profile
+from tests.adapters.engines.recorded_report import NO_RECORDED_TRAFFIC
 from tests.adapters.engines.recordings import Exchange, reason_over_a_socket, recordings, without
 
 FILES = recordings("gemini-*.json")
-pytestmark = pytest.mark.skipif(not FILES, reason="RECORDED_TRAFFIC names no directory of recordings")
+pytestmark = pytest.mark.skipif(not FILES, reason=NO_RECORDED_TRAFFIC)
 
 DIALECT = GenerateContent()
 PIXEL = ImagePart(type="image", media_type="image/png", data="iVBORw==")
@@ -36,7 +37,7 @@ CHOICES = {"AUTO": "auto", "NONE": "none", "ANY": "required"}
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
 def exchange(request: pytest.FixtureRequest) -> Exchange:
-    return Exchange(request.param, DIALECT)
+    return Exchange(request, DIALECT)
 
 
 def check(exchange: Exchange, answer: Reply) -> None:

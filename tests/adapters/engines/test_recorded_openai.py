@@ -15,10 +15,11 @@ from app.domain.effects import EngineCall, Reason, Reply
 from app.domain.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
 from app.domain.tools import ToolDefinition
 from tests.adapters.engines.asking import profile
+from tests.adapters.engines.recorded_report import NO_RECORDED_TRAFFIC
 from tests.adapters.engines.recordings import Exchange, reason_over_a_socket, recordings, shape, without
 
 FILES = recordings("openai*-*.json")
-pytestmark = pytest.mark.skipif(not FILES, reason="RECORDED_TRAFFIC names no directory of recordings")
+pytestmark = pytest.mark.skipif(not FILES, reason=NO_RECORDED_TRAFFIC)
 
 DIALECT = ChatCompletions()
 PIXEL = ImagePart(type="image", media_type="image/png", data="iVBORw==")
@@ -31,7 +32,7 @@ OURS = {"model", "messages", "stream", "stream_options", "tools", "tool_choice",
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
 def exchange(request: pytest.FixtureRequest) -> Exchange:
-    return Exchange(request.param, DIALECT)
+    return Exchange(request, DIALECT)
 
 
 def check(exchange: Exchange, answer: Reply) -> None:

@@ -8,9 +8,13 @@ import pytest
 
 from app.adapters.engines.rehearsal import RehearsalEngine
 from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.capabilities.prompting.ask import Prompted
+from app.capabilities.prompting.definition import PromptId
+from app.capabilities.prompting.prompts.assessment import SemanticValidationInput, SemanticValidationOutput
 from app.domain.effects import Reason, Reply
 from app.domain.messages import Message, TextPart, ToolCall
 from app.ports import EngineFault
+from tests.adapters.engines.cases import IMAGE
 from tests.support.asking import Published, ask, definition, profile, tool_round
 from tests.support.virtual_time import VirtualClock
 
@@ -94,6 +98,21 @@ async def test_the_named_tool_is_called_and_no_other(engine: RehearsalEngine) ->
     assert (await _reply(engine, "Roll 2d6", tool_choice={"name": "gone"})).tool_calls == ()
 
 
+@pytest.mark.parametrize(("said", "valid"), [("Hello", True), ("Hello [[refuse]]", False)])
+async def test_a_judge_finds_an_answer_good_unless_it_reads_that_it_shall_not(
+    said: str, valid: bool, engine: RehearsalEngine
+) -> None:
+    told = SemanticValidationInput(request=said, answer="Hi")
+    question = Prompted(PromptId.VALIDATION_SEMANTIC_USER, told, SemanticValidationOutput)
+    call = replace(ask(*question.messages), schema=question.form.schema)
+    judgement = question.read((await engine.attempt(call, Published(), stream=False)).text)
+    assert (judgement.valid, judgement.score, bool(judgement.issues)) == (valid, float(valid), not valid)
+
+
+async def test_to_refuse_means_nothing_to_who_answers(engine: RehearsalEngine) -> None:
+    assert (await _reply(engine, "Hello [[refuse]]")).text == (await _reply(engine, "Hello")).text
+
+
 async def test_a_stream_publishes_the_text_word_by_word(engine: RehearsalEngine) -> None:
     published = Published()
     reply = await engine.attempt(ask("Hello there"), published, stream=True)
@@ -135,6 +154,20 @@ async def test_b1_20_an_answer_longer_than_max_tokens_ends_with_length(engine: R
     assert (reply.finish_reason, reply.usage.output_tokens) == ("length", 3)
     assert "This is the rehearsal engine".startswith(reply.text)
     assert (await _reply(engine, "Hello", max_tokens=1000)).finish_reason == "stop"
+
+
+async def test_hints_and_images_that_it_takes_no_notice_of_are_named(engine: RehearsalEngine) -> None:
+    heeded = await _reply(engine, "Roll 2d6", max_tokens=9, stop="END", tool_choice="required")
+    pictured = Message(role="user", content=[TextPart(type="text", text="Hello"), IMAGE])
+    unheeded = await _reply(engine, pictured, temperature=0, top_p=0.5, seed=1, options={"top_k": 3})
+    assert heeded.withheld == ()
+    assert unheeded.withheld == (
+        "hints.temperature",
+        "hints.top_p",
+        "hints.seed",
+        "hints.options.top_k",
+        "messages.images",
+    )
 
 
 async def test_an_answer_ends_before_a_stop_text(engine: RehearsalEngine) -> None:

@@ -30,6 +30,19 @@ async def test_replies_are_given_in_order() -> None:
     assert [(reply.finish_reason, reply.raw_finish, reply.model) for reply in replies] == [("stop", "stop", "m-1")] * 2
 
 
+async def test_all_tuning_is_named_for_the_script_takes_no_notice_of_it() -> None:
+    engine = _engine({"text": "one"}, {"text": "two"})
+    tuned = ask("go", hints={"temperature": 1, "max_tokens": 1, "tool_choice": "required", "options": {"top_k": 1}})
+    plain, reply = [await engine.attempt(each, Published(), stream=False) for each in (ask("go"), tuned)]
+    assert plain.withheld == ()
+    assert set(reply.withheld) == {
+        "hints.max_tokens",
+        "hints.temperature",
+        "hints.tool_choice",
+        "hints.options.top_k",
+    }
+
+
 async def test_every_engine_has_its_own_place() -> None:
     first, second = _engine({"text": "one"}), _engine({"text": "one"})
     await first.attempt(ask("go"), Published(), stream=False)

@@ -29,9 +29,10 @@ from tests.support.examples import (
 from tests.support.virtual_time import EPOCH
 
 SAID = ModelMessage(role="assistant", content="hm", provider="primary", kept=[{"signature": "µ\u2028", "n": 1.5}])
+PREPARED = next(each for each in OUTCOMES if isinstance(each, Prepared))
 READERS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "header": (codec.encode_header(header("a")), codec.decode_header),
-    "outcome": (codec.encode_outcome(OUTCOMES[0]), codec.decode_outcome),
+    "outcome": (codec.encode_outcome(PREPARED), codec.decode_outcome),
     "steps": (codec.encode_steps([row("0")]), codec.decode_steps),
     "events": (codec.encode_events(recorded(MOVED)), codec.decode_events),
     "response": (codec.encode_response(response()), codec.decode_response),
@@ -100,8 +101,7 @@ def test_everything_else_is_read_as_it_was_written() -> None:
 
 
 def test_what_only_a_provider_can_read_is_kept_in_a_prepared_conversation() -> None:
-    prepared = next(each for each in OUTCOMES if isinstance(each, Prepared))
-    with_answer = replace(prepared, messages=(*prepared.messages, SAID))
+    with_answer = replace(PREPARED, messages=(*PREPARED.messages, SAID))
     again = codec.decode_outcome(codec.encode_outcome(with_answer))
     assert again == with_answer
     assert isinstance(again, Prepared)

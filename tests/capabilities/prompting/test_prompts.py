@@ -6,6 +6,7 @@ import re
 import pytest
 from pydantic import ValidationError
 
+from app.capabilities.constraint.schema import compile_schema
 from app.capabilities.prompting.definition import PromptId, PromptInput
 from app.capabilities.prompting.prompts.assessment import SemanticValidationInput
 from app.capabilities.prompting.prompts.constraint import (
@@ -23,6 +24,7 @@ from app.capabilities.prompting.prompts.planning import (
     STEP_TYPES,
     EarlierMessage,
     PlanGenerationInput,
+    PlanGenerationOutput,
     PlannableTool,
 )
 from app.capabilities.prompting.registry import default_registry
@@ -91,6 +93,17 @@ def test_the_planner_is_not_told_of_types_and_branches_that_are_not_allowed() ->
     assert re.findall(r"^- ([\w.]+): ", told, re.MULTILINE) == ["infer", "my.step"]
     assert "one after another" in told
     assert "run at once" not in told
+
+
+def test_a_plan_is_asked_for_with_no_more_steps_and_no_other_types_than_may_occur() -> None:
+    allowed = planning(step_types={"infer": STEP_TYPES["infer"], "tool": STEP_TYPES["tool"]}, max_steps=7)
+    schema = compile_schema(allowed.form(PlanGenerationOutput))
+    step = {"name": "a", "type": "infer"}
+    assert schema.fits({"steps": [step] * 7})
+    assert schema.fits({"rationale": "x", "steps": [step | {"type": "tool", "input": {"any": 1}, "schema": {}}]})
+    assert not schema.fits({"steps": [step] * 8})
+    assert not schema.fits({"steps": []})
+    assert not schema.fits({"steps": [step | {"type": "validate"}]})
 
 
 def test_the_planner_sees_the_request_what_came_before_and_the_tools() -> None:

@@ -44,9 +44,14 @@ def test_definitions_are_those_of_available_and_wanted_tools(registry: ToolRegis
 
 def test_an_inference_is_offered_what_is_available_with_its_safety(registry: ToolRegistry) -> None:
     assert registry.offer(ALL)[0] == (
-        OfferedTool("alpha", unsafe=False),
+        OfferedTool("alpha", unsafe=False, idempotent=True),
         OfferedTool("gamma", unsafe=True),
     )
+
+
+def test_a_tool_is_called_by_its_name_whether_it_can_run_now_or_not(registry: ToolRegistry) -> None:
+    assert registry.registered("beta") == (OfferedTool("beta", unsafe=False, idempotent=True),)
+    assert registry.registered("gone") == ()
 
 
 def test_an_unavailable_tool_says_why(registry: ToolRegistry) -> None:

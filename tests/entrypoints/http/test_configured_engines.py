@@ -61,6 +61,18 @@ async def test_ollama_is_reached_where_its_url_says() -> None:
     assert orjson.loads(upstream.requests[0].body)["model"] == "qwen3:8b"
 
 
+async def test_what_a_model_could_not_be_given_is_named_in_the_answer() -> None:
+    hints = {"temperature": 0.5, "max_tokens": 64, "seed": 7}
+    async with (
+        Emulated(openai_chat.respond, EmulatedAnswer("Hello.")) as upstream,
+        portico(model="openai://gpt-5", base_url=upstream.url) as served,
+    ):
+        answer = await served.post(chat(hints=hints))
+    sent = orjson.loads(upstream.requests[0].body)
+    assert answer.json["metadata"]["left_out"] == ["hints.temperature"]
+    assert (sent.get("temperature"), sent["max_completion_tokens"], sent["seed"]) == (None, 64, 7)
+
+
 @pytest.mark.parametrize(("capabilities", "way"), [({}, "contract"), ({"schema": True}, "schema")])
 async def test_what_is_corrected_of_an_engine_decides_how_it_is_kept_to_a_form(
     capabilities: dict[str, bool], way: str

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from app.domain.events import (
+    ConstraintRepaired,
     CorrelationContext,
     Event,
     FallbackTransition,
@@ -17,6 +18,7 @@ from app.domain.events import (
     Recorded,
     StageEnd,
     ToolEnd,
+    ValidationEnd,
 )
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
@@ -67,8 +69,20 @@ def test_a_field_that_is_none_is_shown_as_null() -> None:
     assert recorded(ToolEnd("roll_dice", "call-1", 0.5, success=True, error_code=None))["error_code"] is None
     start = InferenceStart("0/0", 1, 0, False, False, None, "primary", "m")
     assert recorded(start)["temperature"] is None
-    assert "replica" not in recorded(start)
-    assert recorded(replace(start, replica=0))["replica"] == 0
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        InferenceStart("0/0", 1, 0, False, False, None, "primary", "m"),
+        ConstraintRepaired(1, ({"action": "quotes_replaced", "path": "$", "times": 2},)),
+        ValidationEnd(1, valid=False, errors=({"rule": "semantic", "path": "$", "message": "No."},), warnings=()),
+    ],
+)
+def test_a_replica_is_shown_where_there_is_one(event: Any) -> None:
+    told = recorded(event)
+    assert "replica" not in told
+    assert recorded(replace(event, replica=0)) == {**told, "replica": 0}
 
 
 def test_machine_states_and_events_are_upper_case_on_the_shown() -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import BaseModel, Field, JsonValue, StringConstraints
 
 from app.capabilities.prompting.definition import PromptDefinition, PromptId, PromptInput, PromptOutput
 from app.domain.boundary import PlanStep
@@ -26,9 +26,9 @@ STEP_TYPES: Mapping[str, str] = MappingProxyType({
         '"min_score": number from 0 to 1}, of which only query must be there. '
         'Output: [{"content": string, "source": string, "score": number}].',
     "rerank":
-        "Puts what was retrieved in the best order. Input: the output of a retrieve step; or "
-        '{"query": string, "candidates": [...], "top_k": integer, "min_score": number from 0 to 1}, of which query and '
-        "candidates must be there. Output: the same items, best first.",
+        'Puts texts in the best order. Input: {"query": string, "candidates": [strings, or objects with "content"], '
+        '"top_k": integer, "min_score": number from 0 to 1}, of which query and candidates must be there. '
+        "Output: the same items, best first.",
     "validate":
         'Checks a value. The step has one more member, "schema": a JSON Schema. Input: any value. '
         "Output: that value; the step fails when it does not fit.",
@@ -67,6 +67,13 @@ class PlanGenerationInput(PromptInput):
     step_types: dict[StepTypeName, StepTypeText] = Field(min_length=1, description="The step types that may occur.")
     max_steps: int = Field(ge=1, description="Most steps.")
     require_linear: bool = Field(False, description="Whether branches are refused.")
+
+    def form(self, output: type[BaseModel]) -> dict[str, Any]:
+        """That of a plan, with no more steps and no other types than may occur."""
+        form = super().form(output)
+        form["properties"]["steps"]["maxItems"] = self.max_steps
+        form["$defs"]["PlanStep"]["properties"]["type"] = {"enum": list(self.step_types)}
+        return form
 
     @property
     def known_types(self) -> str:

@@ -1,0 +1,1 @@
+"""What makes plans, and says which may run."""

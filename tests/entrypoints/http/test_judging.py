@@ -1,0 +1,108 @@
+"""Rules and judges over HTTP: what is refused before anything runs, and answers that are judged."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+NO = {"text": '{"valid": false, "score": 0.2, "issues": ["It is no city."]}'}
+YES = {"text": '{"valid": true, "score": 0.8, "issues": []}'}
+
+
+def scripted(directory: Path, **scripts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The configuration of engines that answer from scripts."""
+    for name, script in scripts.items():
+        (directory / f"{name}.json").write_bytes(orjson.dumps(script))
+    return {name: {"model": f"scripted://{directory}/{name}.json"} for name in scripts}
+
+
+async def test_a_text_is_judged_by_rules_and_a_judge_of_the_rehearsal_engine() -> None:
+    async with portico() as (served, _):
+        answer = await served.post(chat("Hello", output={"rules": ["not_empty"], "semantic": "Greets back."}))
+    assert (answer.status, answer.json["state"], answer.json["confidence"]) == (200, "COMPLETE", 1.0)
+    assert answer.json["validation_result"] == {
+        "valid": True,
+        "errors": [],
+        "warnings": [],
+        "repairs": [],
+        "attempts": 1,
+    }
+    assert answer.json["structured_output"] is None
+    assert "rehearsal engine" in answer.json["content"]
+
+
+async def test_a_refusal_can_be_rehearsed() -> None:
+    async with portico() as (served, _):
+        told = events(await served.post(chat("Hello [[refuse]]", output={"semantic": True}), EVENTS))
+    response = told[-1]["response"]
+    assert (response["state"], response["error"]["code"]) == ("ERROR", "VALIDATION_SEMANTIC_FAILED")
+    assert response["validation_result"]["attempts"] == 3
+    assert response["error"]["details"]["violations"][0]["rule"] == "semantic"
+    judged = [event for event in told if event["type"] == "validation.end"]
+    assert [event["attempt"] for event in judged] == [1, 2, 3]
+    assert all("replica" not in event for event in judged)
+    moved = [(event["from_state"], event["to_state"]) for event in told if event["type"] == "lifecycle.transition"]
+    assert moved[3:] == [*[("EXECUTE", "VALIDATE"), ("VALIDATE", "EXECUTE")] * 2, *moved[-2:]]
+    assert moved[-2:] == [("EXECUTE", "VALIDATE"), ("VALIDATE", "ERROR")]
+
+
+@pytest.mark.parametrize("mode", ["structured", "redundant"])
+async def test_other_modes_are_judged_as_well(mode: str) -> None:
+    async with portico() as (served, _):
+        output = {"schema": CITY, "semantic": True}
+        good = await served.post(chat("Which city?", mode=mode, output=output))
+        bad = await served.post(chat("Which city? [[refuse]]", mode=mode, output=output))
+    assert (good.status, good.json["state"]) == (200, "COMPLETE")
+    assert (bad.status, bad.json["error"]["code"]) == (502, "VALIDATION_SEMANTIC_FAILED")
+    assert bad.headers["x-should-retry"] == "true"
+
+
+async def test_after_a_refused_answer_a_route_may_go_on_to_its_next_engine(tmp_path: Path) -> None:
+    engines = scripted(tmp_path, a=[{"text": '{"city": "x"}'}, NO, YES], b=[{"text": '{"city": "Ulm"}'}])
+    route = {"engines": ["a", "b"], "on_content_failure": "next"}
+    async with portico(engines=engines, routes={"default": route, "plain": ["a"]}) as (served, _):
+        body = chat("Which city?", mode="structured", output={"schema": CITY, "semantic": True})
+        told = events(await served.post(body, EVENTS))
+        shown = (await served.get("/v1/engines")).json["data"]
+    response = told[-1]["response"]
+    assert response["structured_output"] == {"city": "Ulm"}
+    assert (response["metadata"]["provider"], response["confidence"]) == ("b", 0.8)
+    assert [event["provider"] for event in told if event["type"] == "inference.start"] == ["a", "a", "b", "a"]
+    assert [(engine["name"], engine["routes"]) for engine in shown] == [("a", ["default", "plain"]), ("b", ["default"])]
+
+
+PATH = {"type": "not_empty", "path": "$.city"}
+COMPARE = {"type": "compare", "path": "$.size", "operator": "gt", "value": 3}
+
+
+@pytest.mark.parametrize(
+    ("output", "fields"),
+    [
+        ({"schema": CITY}, ["output.schema"]),
+        ({"grammar": 'root ::= "a"', "semantic": True}, ["output.grammar"]),
+        ({"repair_allowed": False}, ["output.repair_allowed"]),
+        ({"rules": ["not_empty", PATH, COMPARE]}, ["output.rules.1.path", "output.rules.2.path"]),
+    ],
+)
+async def test_what_needs_a_form_is_refused_in_chat_by_field(output: dict[str, Any], fields: list[str]) -> None:
+    async with portico() as (served, _):
+        answer = await served.post(chat("Hello", output=output))
+    assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
+    errors = answer.json["details"]["errors"]
+    assert [error["field"] for error in errors] == fields
+    if fields != ["output.repair_allowed"]:
+        assert all("mode structured" in error["message"] for error in errors)
+
+
+@pytest.mark.parametrize(
+    ("rule", "field"), [("unheard_of", "output.rules.0"), ({"type": "regex", "pattern": "(?=a)"}, "output.rules.0")]
+)
+async def test_rules_that_cannot_be_used_are_refused_in_chat_too(rule: Any, field: str) -> None:
+    async with portico() as (served, _):
+        answer = await served.post(chat("Hello", output={"rules": [rule]}))
+    assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
+    assert answer.json["details"]["errors"][0]["field"].startswith(field)

@@ -1,0 +1,239 @@
+"""Plans over HTTP: what is refused before anything runs, what is refused in PLAN, and who plans."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import orjson
+import pytest
+
+from app.bootstrap import PATTERNS, open_service
+from app.domain.failures import Code, ConfigurationFailure
+from app.domain.lifecycle import Mode, State
+from app.entrypoints.http.app import create_app
+from app.orchestration.facade import Pattern
+from app.orchestration.run import Run
+from app.settings import Settings
+from tests.entrypoints.http.test_whole_service import EVENTS, chat, events
+from tests.support.service import Served, serving
+
+ASK = {"name": "ask", "type": "infer", "input": "Why?"}
+ROLL = {"name": "roll", "type": "tool", "input": {"name": "roll_dice", "arguments": {"count": 1, "sides": 6}}}
+SECRET = "sk-canary-7d1f"
+
+
+async def listed(run: Run) -> str:
+    """A pattern that only lists the steps of its plan."""
+    assert run.plan is not None
+    run.enter(State.VALIDATE, "output_ready")
+    return " ".join([run.plan.planner_id, *(f"{step.name}:{step.type}" for step in run.plan.steps)])
+
+
+@asynccontextmanager
+async def planning(**tables: Any) -> AsyncIterator[Served]:
+    """A service whose plans are listed, not carried out."""
+    patterns = {**PATTERNS, Mode.PLAN: Pattern(listed, 1)}
+    settings = Settings.model_validate(tables)
+    async with serving(create_app(settings, partial(open_service, patterns=patterns))) as served:
+        yield served
+
+
+def asking(text: str = "Tell me a story", **fields: Any) -> bytes:
+    return chat(text, mode="plan", **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "at_fault"),
+    [
+        ({"plan": {"steps": [ASK] * 51}}, ["plan.steps"]),
+        ({"plan": {"steps": [{"name": "a", "type": "zork"}] * 10_000}}, ["plan.steps"]),
+        ({"plan": {"policy": {"max_steps": 51}}}, ["plan.policy.max_steps"]),
+        ({"plan": {"policy": {"timeout_per_step": 601}}}, ["plan.policy.timeout_per_step"]),
+        ({"plan": {"policy": {"allowed_step_types": []}}}, ["plan.policy.allowed_step_types"]),
+        ({"plan": {"policy": {"allowed_step_types": ["infer", SECRET]}}}, ["plan.policy.allowed_step_types"]),
+        ({"plan": {"passes": 2}}, ["plan.passes"]),
+        ({"redundancy": {"n": 3}}, ["redundancy"]),
+        ({"plan": {"passes": 2, "policy": {"max_steps": 51}}}, ["plan.policy.max_steps", "plan.passes"]),
+        ({"plan": {"steps": [{"name": SECRET * 10, "type": "infer"}]}}, ["plan.steps.0.name"]),
+        ({"plan": {"steps": [{"type": "infer"}]}}, ["plan.steps.0.name"]),
+        ({"plan": {"steps": [ASK | {"depends_on": SECRET}]}}, ["plan.steps.0.depends_on"]),
+        ({"plan": {"stpes": []}}, ["plan.stpes"]),
+    ],
+)
+async def test_what_the_request_alone_decides_is_refused_by_field(fields: dict[str, Any], at_fault: list[str]) -> None:
+    async with planning() as served:
+        answer = await served.post(asking(**fields))
+    assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
+    assert [error["field"] for error in answer.json["details"]["errors"]] == at_fault
+    assert SECRET not in answer.body.decode()
+
+
+async def test_more_passes_are_refused_by_name() -> None:
+    async with planning() as served:
+        answer = await served.post(asking(plan={"passes": 2}))
+    assert answer.json["message"] == "plan.passes is not in this version"
+
+
+@pytest.mark.parametrize("mode", ["chat", "structured", "redundant"])
+async def test_other_modes_take_no_plan(mode: str) -> None:
+    output = {} if mode == "chat" else {"schema": {"type": "object"}}
+    async with planning() as served:
+        answer = await served.post(chat("Hello", mode=mode, output=output, plan={"steps": [ASK]}))
+    assert answer.status == 422
+    assert answer.json["details"]["errors"] == [{"field": "plan", "message": f"is of no use in mode {mode}"}]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        ROLL | {"input": {"name": "zap", "arguments": {}}},
+        ASK | {"tools": ["zap", "roll_dice"]},
+        ASK | {"input": {"messages": [{"role": "user", "content": "x"}], "tools": ["zap"]}},
+    ],
+)
+async def test_a_tool_that_nobody_registered_is_refused_before_there_is_an_execution(step: dict[str, Any]) -> None:
+    async with planning() as served:
+        answer = await served.post(asking(plan={"steps": [ASK | {"name": "first"}, step]}))
+    assert (answer.status, answer.json["code"]) == (422, "TOOL_NOT_FOUND")
+    assert answer.json["details"] == {"tools": ["zap"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "path"),
+    [
+        ({"plan": {"steps": [{"name": "a", "type": "zork"}]}}, "ORCHESTRATION_PLAN_REFUSED", "steps.0.type"),
+        ({"plan": {"steps": [{"name": "a", "type": "retrieve"}]}}, "ORCHESTRATION_PLAN_REFUSED", "steps.0.type"),
+        ({"plan": {"steps": [ASK, ASK]}}, "ORCHESTRATION_PLAN_REFUSED", "steps.1.name"),
+        ({"plan": {"steps": [ROLL]}, "tools": []}, "ORCHESTRATION_PLAN_REFUSED", "steps.0.input.name"),
+        (
+            {"plan": {"steps": [ASK, ROLL | {"depends_on": []}], "policy": {"require_linear": True}}},
+            "ORCHESTRATION_PLAN_REFUSED",
+            "steps.1.depends_on",
+        ),
+        (
+            {"plan": {"steps": [ASK], "policy": {"allowed_step_types": ["tool"]}}},
+            "ORCHESTRATION_PLAN_REFUSED",
+            "steps.0.type",
+        ),
+        (
+            {"plan": {"steps": [ROLL | {"input": {"name": f"{SECRET} !", "arguments": {}}}]}},
+            "ORCHESTRATION_PLAN_REFUSED",
+            "steps.0.input.name",
+        ),
+        ({"plan": {"steps": [ASK | {"input": [SECRET]}]}}, "ORCHESTRATION_STEP_MISMATCH", "steps.0.input"),
+        (
+            {"plan": {"steps": [ASK, {"name": "b", "type": "tool"}]}},
+            "ORCHESTRATION_STEP_MISMATCH",
+            "steps.1.input",
+        ),
+        (
+            {"plan": {"policy": {"allowed_step_types": ["retrieve"]}}},
+            "ORCHESTRATION_PLAN_REFUSED",
+            "policy.allowed_step_types",
+        ),
+    ],
+)
+async def test_what_speaks_against_a_plan_ends_it_in_plan(fields: dict[str, Any], code: str, path: str) -> None:
+    async with planning() as served:
+        answer = await served.post(asking(**fields))
+        told = events(await served.post(asking(**fields), EVENTS))
+    error: Any = answer.json["error"]
+    assert (answer.status, answer.json["state"], error["code"], error["retryable"]) == (422, "ERROR", code, False)
+    assert answer.headers["x-should-retry"] == "false"
+    assert path in [each["path"] for each in error["details"]["violations"]]
+    assert SECRET not in answer.body.decode()
+    moves = [event["to_state"] for event in told if event["type"] == "lifecycle.transition"]
+    assert moves == ["INIT", "PLAN", "ERROR"]
+    assert not {"plan.created", "inference.start", "tool.start"} & {event["type"] for event in told}
+
+
+async def test_an_authored_plan_is_told_as_an_event() -> None:
+    steps = [ASK | {"name": "步骤"}, ROLL | {"depends_on": []}, {"name": "z", "type": "validate", "rules": []}]
+    async with planning() as served:
+        told = events(await served.post(asking(plan={"steps": steps}), EVENTS))
+    (created,) = [event for event in told if event["type"] == "plan.created"]
+    assert created["planner_id"] == "authored"
+    assert created["steps"] == [
+        {"name": "步骤", "type": "infer", "depends_on": []},
+        {"name": "roll", "type": "tool", "depends_on": []},
+        {"name": "z", "type": "validate", "depends_on": ["roll"]},
+    ]
+    assert told[-1]["response"]["content"] == "authored 步骤:infer roll:tool z:validate"
+
+
+async def test_the_rehearsal_engine_plans() -> None:
+    async with planning() as served:
+        rolled = await served.post(asking("Roll 2 dice with 6 sides"))
+        told = await served.post(asking())
+        forbidden = await served.post(asking("Roll 2 dice with 6 sides", tools=["calculate"]))
+        linear = {"policy": {"require_linear": True, "max_steps": 1}}
+        narrow = await served.post(asking("One thing. Another thing", plan=linear))
+    assert rolled.json["content"] == "model call:tool answer:infer"
+    assert told.json["content"] == "model answer:infer"
+    assert forbidden.json["content"] == "model answer:infer"
+    assert narrow.json["content"] == "model first:infer"
+
+
+async def test_a_planner_that_fails_ends_the_execution_as_it_failed() -> None:
+    async with planning() as served:
+        answer = await served.post(asking("[[fail:429]] Tell me a story"))
+    assert (answer.status, answer.json["state"]) == (503, "ERROR")
+    assert answer.json["error"]["code"] == "INFERENCE_MODEL_UNAVAILABLE"
+
+
+async def test_a_configured_plan_is_run_where_the_request_has_none() -> None:
+    planner = {"kind": "static", "steps": [ASK, ROLL]}
+    async with planning(planner=planner) as served:
+        plain = await served.post(asking())
+        own = await served.post(asking(plan={"steps": [ROLL]}))
+        refused = await served.post(asking(plan={"policy": {"max_steps": 1}}))
+        without = await served.post(asking(tools=[]))
+    assert plain.json["content"] == "static ask:infer roll:tool"
+    assert own.json["content"] == "authored roll:tool"
+    for answer in (refused, without):
+        assert (answer.status, answer.json["error"]["code"]) == (422, "ORCHESTRATION_PLAN_REFUSED")
+
+
+async def test_the_most_steps_are_configured() -> None:
+    async with planning(limits={"plan_steps": 1}) as served:
+        assert (await served.post(asking(plan={"steps": [ASK]}))).status == 200
+        answer = await served.post(asking(plan={"steps": [ASK, ROLL]}))
+        assert (await served.post(asking("One. Two"))).json["content"] == "model first:infer"
+    assert answer.json["details"]["errors"] == [{"field": "plan.steps", "message": "must be at most 1"}]
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (ROLL | {"input": {"name": "zap", "arguments": {}}}, "planner.steps.0.input.name: must name a tool"),
+        (ASK | {"schema": {"type": "zork"}}, "planner.steps.0.schema: the schema cannot be used"),
+        (ASK | {"rules": ["unheard-of"]}, "planner.steps.0.rules: rules.0: there is no rule of that name"),
+    ],
+)
+async def test_b5_101_a_configured_plan_that_cannot_run_here_is_refused_at_start(
+    step: dict[str, Any], told: str
+) -> None:
+    settings = Settings.model_validate({"planner": {"kind": "static", "steps": [step]}})
+    with pytest.raises(ConfigurationFailure) as caught:
+        async with open_service(settings):
+            raise AssertionError("it must not open")
+    assert caught.value.code is Code.CONFIG_INVALID
+    assert told in caught.value.message
+
+
+async def test_a_plan_of_a_megabyte_is_taken_and_one_above_the_body_limit_is_not() -> None:
+    large = ASK | {"input": "x" * 1_000_000}
+    async with planning() as served:
+        assert (await served.post(asking(plan={"steps": [large]}))).status == 200
+        answer = await served.post(asking(plan={"steps": [large | {"name": str(number)} for number in range(5)]}))
+    assert (answer.status, answer.json["code"]) == (413, "REQUEST_TOO_LARGE")
+
+
+async def test_a_deep_input_is_refused_as_the_body_is() -> None:
+    deep = b"[" * 70 + b"]" * 70
+    body = orjson.dumps({"messages": [{"role": "user", "content": "x"}], "mode": "plan"})[:-1]
+    step = b',"plan":{"steps":[{"name":"a","type":"validate","rules":[],"input":' + deep + b"}]}}"
+    async with planning() as served:
+        answer = await served.post(body + step)
+    assert (answer.status, answer.json["code"]) == (400, "REQUEST_INVALID")

@@ -1,0 +1,109 @@
+"""Executions whose answers are judged, crashed after every commit, cancelled at any time, and told again."""
+
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.domain.boundary import SystemRequest
+from app.domain.lifecycle import Mode, State
+from app.orchestration.story import live
+from tests.orchestration.test_judging import (
+    CITY,
+    NATIVE,
+    NO,
+    PATTERNS,
+    ROLL,
+    SHORT,
+    YES,
+    chat,
+    city,
+    run,
+    structured,
+)
+from tests.orchestration.test_record_and_replay import (
+    TERMINAL_TYPES,
+    Committing,
+    cancel_after,
+    is_a_whole_log,
+    open_starts,
+)
+from tests.support.chaos import Acts
+from tests.support.judges import Steady
+from tests.support.virtual_time import VirtualClock
+from tests.support.world import Stage, ask, stage, tell_again
+
+
+def texts(number: int) -> dict[str, Any]:
+    """Rolls, says too much, rolls again, is refused by the judge, then serves."""
+    return [ROLL, {"text": "far too long #1"}, ROLL, {"text": "bad #3"}, {"text": "good #4"}][number]
+
+
+def values(number: int) -> dict[str, Any]:
+    return [{"text": "prose"}, city("bad #1"), city("good #2")][number]
+
+
+def verdicts(number: int) -> dict[str, Any]:
+    return YES if number in {2, 4} else NO
+
+
+def steady(clock: VirtualClock, mode: Mode) -> Stage:
+    """Two engines that answer alike, on a route that moves on; in a vote the second is the one that is refused."""
+    said = {"a": texts, "b": texts} if mode is Mode.CHAT else {"a": values, "b": values}
+    if mode is Mode.REDUNDANT:
+        said = {"a": lambda _: city("good #2"), "b": lambda _: city("bad #1")}
+    engines = [Steady(clock, name, answer=said[name], judge=verdicts, capabilities=NATIVE) for name in "ab"]
+    world = stage(clock, *engines, tools=BUILTIN_TOOLS, attempts=4, moving=True)
+    world.journal = Committing(clock, world.bus, keep_ended=100)
+    world.world = replace(world.world, journal=world.journal)
+    world.journal.watch_commits(Acts())
+    return world
+
+
+VOTE = {"n": 3, "models": ["a", "b", "a"]}
+WHOLE = [
+    chat({"rules": [SHORT | {"max": 10}], "semantic": True}),
+    structured({"semantic": "Names a good city."}, tools=["roll_dice"]),
+    structured({"semantic": True}),
+    ask("Which?", mode=Mode.REDUNDANT, output={"schema": CITY, "semantic": True}, redundancy=VOTE),
+]
+
+
+@pytest.mark.parametrize("request_", WHOLE, ids=["chat", "with tools", "structured", "redundant"])
+async def test_a_crash_after_any_commit_is_recovered_to_the_same_answer(
+    request_: SystemRequest, clock: VirtualClock
+) -> None:
+    world = steady(clock, request_.mode)
+    response, _ = await run(world, request_)
+    assert response.state is State.COMPLETE
+    assert "good" in (response.content or "")
+    commits = world.journal.commits
+    assert len(commits) > 5
+    for record, _ in commits:
+        if record.events[-1].event.type in TERMINAL_TYPES:
+            continue
+        recovered, after = await steady(clock, request_.mode).recover(record, PATTERNS[request_.mode])
+        assert (recovered.content, recovered.confidence) == (response.content, response.confidence)
+        assert recovered.validation_result == response.validation_result
+        assert tuple(after.events[: len(record.events)]) == tuple(record.events)
+        assert is_a_whole_log(after)
+        assert open_starts(after.events) == []
+        assert tell_again(after, PATTERNS[request_.mode]) == len(after.rows)
+
+
+@pytest.mark.parametrize("request_", WHOLE, ids=["chat", "with tools", "structured", "redundant"])
+async def test_a_cancel_at_any_time_leaves_every_start_with_its_end(
+    request_: SystemRequest, clock: VirtualClock
+) -> None:
+    for seconds in range(1, 12):
+        world = steady(clock, request_.mode)
+        execution = world.execution(request_)
+        async with anyio.create_task_group() as group:
+            group.start_soon(cancel_after, clock, seconds - 0.5, execution)
+            await live(execution, world.story(execution, PATTERNS[request_.mode]))
+        record = world.record(execution)
+        assert is_a_whole_log(record)
+        assert open_starts(record.events) == []
+        assert tell_again(record, PATTERNS[request_.mode]) == len(record.rows)

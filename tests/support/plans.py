@@ -1,0 +1,93 @@
+"""Requests with a plan, run without HTTP, and an engine whose answer is decided by what it is asked."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from app.adapters.engines.scripted import ScriptedEngine
+from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.domain.boundary import StepReport, SystemRequest, SystemResponse
+from app.domain.effects import EngineCall, Reply
+from app.domain.events import Event
+from app.domain.failures import Code
+from app.domain.lifecycle import Mode
+from app.orchestration.patterns.plan_executor import plan_executor
+from app.orchestration.planning.planner import plan
+from app.ports import Clock, EngineCapabilities, EngineProfile, Progress, Record
+from tests.support.world import Stage, ask, profile, stage, tell_again
+
+SCHEMA = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
+NATIVE = EngineCapabilities(schema=True, schema_with_tools=True, grammar=True)
+
+
+def planned(*steps: Mapping[str, Any], policy: Mapping[str, Any] | None = None, **fields: Any) -> SystemRequest:
+    """A request with this plan; a step without a name is called `s` and its number, one without a type asks a model."""
+    named = [{"name": f"s{number}", "type": "infer"} | dict(step) for number, step in enumerate(steps)]
+    return ask("request", mode=Mode.PLAN, plan={"steps": named, "policy": policy}, **fields)
+
+
+async def run_plan(here: Stage, request: SystemRequest) -> tuple[SystemResponse, Record]:
+    """The response and the record, which says the same when it is told again."""
+    response, record = await here.run(request, plan_executor, plan)
+    assert tell_again(record, plan_executor, plan) == len(record.rows)
+    return response, record
+
+
+class Oracle:
+    """An engine that looks up its answer by the first word of what a user said last: an entry of a script, or a list.
+
+    A list is gone through in turn. What is not listed is answered with `re: ` and itself, after no time. `asked` is
+    every call in order.
+    """
+
+    def __init__(self, clock: Clock, name: str = "oracle", **answers: Mapping[str, Any] | Sequence[Mapping[str, Any]]):
+        self.profile: EngineProfile = profile(name, capabilities=NATIVE)
+        self.asked: list[EngineCall] = []
+        self._clock = clock
+        self._answers = {
+            word: entries if isinstance(entries, Mapping) else list(entries) for word, entries in answers.items()
+        }
+
+    async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
+        """The answer to the last user message."""
+        self.asked.append(call)
+        text = next((message.text for message in reversed(call.messages) if message.role == "user"), "")
+        entry = self._answers.get(text.partition(" ")[0], {"text": f"re: {text}"})
+        script = [entry if isinstance(entry, Mapping) else entry.pop(0)]
+        return await ScriptedEngine(self.profile, script, self._clock).attempt(call, progress, stream=stream)
+
+    async def reach(self) -> str:
+        """Always there."""
+        return "here"
+
+
+def step_of(response: SystemResponse, number: int = 0) -> StepReport:
+    """What became of that step of the plan."""
+    assert response.plan is not None
+    return response.plan.steps[number]
+
+
+def code_of(report: StepReport) -> Code | None:
+    """Why it failed."""
+    return None if report.error is None else report.error.code
+
+
+def events(record: Record, kind: type[Event]) -> list[Any]:
+    """Its events of that kind."""
+    return [item.event for item in record.events if isinstance(item.event, kind)]
+
+
+async def one(clock: Clock, step: dict[str, Any], engine: Oracle | None = None, **fields: Any) -> StepReport:
+    """A plan of one step."""
+    here = stage(clock, engine or Oracle(clock), tools=BUILTIN_TOOLS)
+    response, _ = await run_plan(here, planned(step, **fields))
+    return step_of(response)
+
+
+async def fed(clock: Clock, value: JsonValue, step: dict[str, Any], **fields: Any) -> SystemResponse:
+    """A plan whose second step is given that value by the first."""
+    first = {"type": "validate", "input": value, "schema": {}}
+    here = stage(clock, Oracle(clock), tools=BUILTIN_TOOLS, **fields)
+    response, _ = await run_plan(here, planned(first, step))
+    return response

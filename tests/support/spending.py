@@ -1,0 +1,311 @@
+"""Random executions that take what they can: engines that fail, stall, ramble and use up to their whole window."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from app.capabilities.context import tokens_of
+from app.capabilities.tokens import EstimatingCounter
+from app.domain.boundary import SystemRequest, SystemResponse, TokenUsage
+from app.domain.effects import NO_USAGE, EngineCall, Reason, Reply
+from app.domain.events import FallbackTransition, InferenceStart, LifecycleTransition
+from app.domain.failures import Code
+from app.domain.lifecycle import Mode
+from app.domain.messages import ToolCall
+from app.domain.quote import Quote
+from app.orchestration.planning.planner import plan
+from app.orchestration.quoting import Quoting
+from app.ports import Clock, EngineCapabilities, EngineFault, EngineProfile, Progress, Record
+from tests.support.chaos import TOOLS, Acts
+from tests.support.world import POLICY, Stage, ask, profile, stage
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Ulm", "Bonn"]}, "size": {"type": "integer"}},
+    "required": ["city", "size"],
+}
+RETRIED = [Reason.RATE_LIMITED, Reason.SERVER_ERROR, Reason.MALFORMED, Reason.TIMED_OUT]
+FAULTS = [*RETRIED, *RETRIED, Reason.UNREACHABLE, Reason.QUOTA, Reason.CONTENT_FILTERED]
+GENEROUS = replace(POLICY, breaker_failures=0, retry_floor=10_000)
+COUNTER = EstimatingCounter()
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How often an engine does what, as shares of 1; `obedient` ones use what they read and `max_tokens` at most."""
+
+    fails: float
+    calls: float
+    fits: float
+    silent: float
+    slow: float
+    obedient: bool = False
+
+
+class Spender:
+    """An engine that throws dice for everything but the size of its window, which it never exceeds."""
+
+    def __init__(self, profile: EngineProfile, clock: Clock, dice: Random, manner: Manner) -> None:
+        self.profile = profile
+        self._clock = clock
+        self._dice = dice
+        self._manner = manner
+
+    async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
+        """One throw."""
+        usage = self._usage(call)
+        reported = self._dice.random() >= self._manner.silent
+        if reported:
+            progress.usage(usage)
+        for _ in range(self._dice.randrange(3)):
+            progress.text("word ")
+            await self._clock.sleep(self._dice.random() * self._manner.slow)
+        await self._clock.sleep(self._dice.random() * self._manner.slow)
+        if self._dice.random() < self._manner.fails:
+            raise EngineFault(self._dice.choice(FAULTS), "thrown", self._dice.choice([None, 0.0, 1.0]))
+        text, calls = self._said(call.messages[0].text)
+        return Reply(text, calls, "tool" if calls else "stop", "", usage if reported else NO_USAGE, self.profile.model)
+
+    async def reach(self) -> str:
+        """Always there."""
+        return "here"
+
+    def _usage(self, call: EngineCall) -> TokenUsage:
+        window = self.profile.context_window
+        if self._manner.obedient:
+            read = tokens_of(call, COUNTER)
+            written = self._dice.randint(0, min(window - read, call.hints.max_tokens or window))
+        else:
+            whole = self._dice.random() < 0.3
+            read = self._dice.randint(0, window)
+            written = window - read if whole else self._dice.randint(0, window - read)
+        return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
+
+    def _said(self, told: str) -> tuple[str, tuple[ToolCall, ...]]:
+        """A judgement or a plan where the first message asks for one, else an answer."""
+        if "You judge whether" in told:
+            return self._judgement()
+        if "You plan how" in told:
+            return json.dumps({"rationale": "", "steps": steps(self._dice)}), ()
+        return self._answer()
+
+    def _judgement(self) -> tuple[str, tuple[ToolCall, ...]]:
+        if self._dice.random() < self._manner.fits:
+            return json.dumps({"valid": self._dice.random() < 0.4, "score": 0.5}), ()
+        return "who knows", ()
+
+    def _answer(self) -> tuple[str, tuple[ToolCall, ...]]:
+        if self._dice.random() < self._manner.calls:
+            names = [self._dice.choice([*TOOLS, "no_such_tool"]) for _ in range(self._dice.randrange(1, 6))]
+            marks = [f"{self._dice.getrandbits(60):x}" for _ in names]
+            asked = enumerate(zip(names, marks, strict=True))
+            return "", tuple(ToolCall(id=f"c{at}", name=name, arguments={"mark": mark}) for at, (name, mark) in asked)
+        if self._dice.random() < 0.2:
+            return json.dumps(conversation(self._dice)), ()
+        if self._dice.random() < self._manner.fits:
+            return json.dumps({"city": self._dice.choice(["Ulm", "Bonn"]), "size": self._dice.randrange(2)}), ()
+        return self._dice.choice(["prose", '{"city": "Rome"}', "[[["]), ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What an execution came to, counted from its record and by the clock."""
+
+    inferences: int
+    tool_calls: int
+    transitions: int
+    tokens: int
+    seconds: float
+    cost: float | None
+
+    @classmethod
+    def of(cls, response: SystemResponse, record: Record, seconds: float) -> "Spent":
+        events = [item.event for item in record.events]
+        return cls(
+            inferences=sum(isinstance(event, InferenceStart) for event in events),
+            tool_calls=sum(call.attempts for call in response.tool_calls_made),
+            transitions=sum(isinstance(event, LifecycleTransition | FallbackTransition) for event in events),
+            tokens=response.token_usage.total_tokens,
+            seconds=seconds,
+            cost=None if response.cost is None else response.cost.amount,
+        )
+
+    def beyond(self, quoted: Quote) -> list[str]:
+        """The figures that exceed the quote."""
+        found = [
+            name
+            for name in ("inferences", "tool_calls", "transitions", "tokens", "seconds")
+            if getattr(self, name) > getattr(quoted, name)
+        ]
+        if quoted.cost is not None and (self.cost or 0.0) > quoted.cost.amount * (1 + 1e-9):
+            found.append("cost")
+        return found
+
+
+def manner(dice: Random, *, obedient: bool = False) -> Manner:
+    """From well-behaved to wild."""
+    share, silent = dice.random, 0.0 if obedient else dice.random() / 2
+    return Manner(share() * 0.8, share() * 0.9, share(), silent, dice.choice([0.1, 1.0, 20.0]), obedient)
+
+
+def spenders(clock: Clock, dice: Random, *, priced: bool, obedient: bool = False) -> list[Spender]:
+    """Up to three engines, of all capabilities and windows."""
+    found = []
+    for name in ["a", "b", "c"][: dice.randrange(1, 4)]:
+        able = EngineCapabilities(schema=dice.random() < 0.5, tools=dice.random() < 0.8)
+        price = (dice.random() * 5, dice.random() * 20) if priced or dice.random() < 0.5 else None
+        room = {"context_window": dice.choice([3_000, 8_000, 128_000]), "response_reserve": dice.choice([0, 500])}
+        shape = profile(name, price=price, capabilities=able, **room)
+        found.append(Spender(shape, clock, dice, manner(dice, obedient=obedient)))
+    return found
+
+
+def conversation(dice: Random) -> dict[str, Any]:
+    """What a step may be given to ask, with a form and tools where the dice say so."""
+    found: dict[str, Any] = {"messages": [{"role": "user", "content": "Which city?"}]}
+    if dice.random() < 0.5:
+        found["schema"] = dice.choice([SCHEMA, {}])
+    if dice.random() < 0.5:
+        found["tools"] = dice.sample(TOOLS, dice.randrange(len(TOOLS) + 1))
+    return found
+
+
+def steps(dice: Random) -> list[dict[str, Any]]:
+    """A plan, most of the time one that can run."""
+    found: list[dict[str, Any]] = []
+    for number in range(dice.randrange(1, 6)):
+        step = {"name": f"s{number}", **dice.choice([_infer, _infer, _tool, _redundant, _other])(dice)}
+        if number and dice.random() < 0.5:
+            step["depends_on"] = dice.sample([each["name"] for each in found], dice.randrange(min(number, 2) + 1))
+        found.append(step)
+    return found
+
+
+def _infer(dice: Random) -> dict[str, Any]:
+    step: dict[str, Any] = {"type": "infer"}
+    if dice.random() < 0.4:
+        step["input"] = dice.choice(["Which city?", conversation(dice)])
+    if dice.random() < 0.5:
+        step["schema"] = dice.choice([SCHEMA, {}])
+    if dice.random() < 0.3:
+        step |= {"rules": ["not_empty"], "attempts": 1}
+    if dice.random() < 0.4:
+        step["tools"] = dice.sample(TOOLS, dice.randrange(len(TOOLS) + 1))
+    if dice.random() < 0.2:
+        step["timeout"] = dice.choice([1.0, 30.0])
+    return step
+
+
+def _tool(dice: Random) -> dict[str, Any]:
+    return {"type": "tool", "input": {"name": dice.choice(TOOLS), "arguments": {"mark": f"{dice.getrandbits(60):x}"}}}
+
+
+def _redundant(dice: Random) -> dict[str, Any]:
+    step: dict[str, Any] = {"type": "redundant", "schema": dice.choice([SCHEMA, {}])}
+    if dice.random() < 0.7:
+        step |= {"n": dice.randrange(1, 4), "voting": dice.choice(["majority", "unanimity", "field_majority"])}
+    if dice.random() < 0.4:
+        step["input"] = conversation(dice) | dice.choice([{}, {"n": 4}])
+    return step
+
+
+def _other(dice: Random) -> dict[str, Any]:
+    ranked = {"type": "rerank", "input": {"query": "city", "candidates": ["a city", "a town"]}}
+    return dice.choice([ranked, {"type": "validate", "rules": ["not_empty"]}])
+
+
+def asking(dice: Random, engines: Sequence[Spender], *modes: Mode) -> SystemRequest:
+    """A request of any of these modes; of any that there is where none is named."""
+    names = ["default", *(engine.profile.name for engine in engines)]
+    mode = dice.choice(modes or [Mode.CHAT, Mode.STRUCTURED, Mode.REDUNDANT, Mode.PLAN])
+    fields: dict[str, Any] = {"mode": mode, "model": dice.choice([None, *names])}
+    fields["output"] = {"semantic": dice.random() < 0.3, "rules": dice.choice([[], ["not_empty"]])}
+    if mode is Mode.PLAN:
+        policies = [{"require_linear": True}, {"max_steps": 3}, {"allowed_step_types": ["infer", "tool"]}]
+        policy = dice.choice(policies) if dice.random() < 0.3 else None
+        fields["plan"] = {"steps": dice.choice([None, steps(dice), steps(dice)]), "policy": policy}
+    elif mode is not Mode.CHAT:
+        fields["output"]["schema"] = SCHEMA
+    if dice.random() < (0.1 if mode is Mode.PLAN else 0.6):
+        fields["tools"] = dice.sample(TOOLS, dice.randrange(len(TOOLS) + 1))
+    if mode is Mode.REDUNDANT:
+        n = dice.randrange(1, 6)
+        models = [dice.choice(names) for _ in range(n)] if dice.random() < 0.5 else None
+        voting = dice.choice(["majority", "unanimity", "field_majority"])
+        fields["redundancy"] = {"n": n, "models": models, "voting": voting, "early_stop": dice.random() < 0.5}
+    return ask("Which city?", **fields)
+
+
+def bounds(dice: Random) -> dict[str, Any]:
+    """Limits from narrow to wide."""
+    return {
+        "tool_rounds": dice.randrange(4),
+        "calls_per_reply": dice.randrange(1, 5),
+        "attempts": dice.randrange(1, 4),
+        "timeout": dice.choice([5.0, 60.0, 600.0]),
+    }
+
+
+def spending(clock: Clock, engines: Sequence[Spender], dice: Random, **limits: Any) -> Stage:
+    """A stage with these engines and tools that read, fail and write."""
+    retries = dice.randrange(3)
+    policy = replace(dice.choice([POLICY, GENEROUS]), max_retries=retries)
+    return stage(clock, *engines, tools=Acts().tools(dice), policy=policy, **limits)
+
+
+def quoted(here: Stage, request: SystemRequest) -> Quote:
+    """The quote of the request on that stage."""
+    return Quoting(here.world.catalogue, here.world.registry, "USD").quote(request, here.bounds)
+
+
+def planning_of(request: SystemRequest) -> Any:
+    """What plans for it."""
+    return plan if request.mode is Mode.PLAN else None
+
+
+def ended_by_budget(response: SystemResponse) -> bool:
+    """Whether it was the budget that ended it."""
+    return response.error is not None and response.error.code is Code.ORCHESTRATION_BUDGET_EXCEEDED
+
+
+class Stubborn:
+    """Engines in a row that never answer but when all retries are spent, and the last inference not even then.
+
+    Every attempt uses the whole window, in output. What they say is asked of `says` by the number of the inference.
+    """
+
+    def __init__(self, clock: Clock, shape: EngineProfile, round_of: "Round") -> None:
+        self.profile = shape
+        self._clock = clock
+        self._round = round_of
+
+    async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
+        """Fails unless it is the last attempt of an inference that is to be answered."""
+        usage = TokenUsage(output_tokens=self.profile.context_window, total_tokens=self.profile.context_window)
+        progress.usage(usage)
+        says = self._round.next()
+        if says is None:
+            raise EngineFault(Reason.SERVER_ERROR, "not yet", 0.0)
+        text, calls = (says, ()) if isinstance(says, str) else ("", says)
+        return Reply(text, calls, "stop", "", usage, self.profile.model)
+
+    async def reach(self) -> str:
+        """Always there."""
+        return "here"
+
+
+class Round:
+    """Which attempts are answered: the last of each inference, while there is something to say."""
+
+    def __init__(self, attempts: int, says: Sequence[str | tuple[ToolCall, ...]]) -> None:
+        self._attempts = attempts
+        self._says = says
+        self._taken = 0
+
+    def next(self) -> str | tuple[ToolCall, ...] | None:
+        """What the attempt that is made now says."""
+        inference, number = divmod(self._taken, self._attempts)
+        self._taken += 1
+        return self._says[inference] if number == self._attempts - 1 and inference < len(self._says) else None
