@@ -12,6 +12,7 @@ from app.domain.events import (
     ExecutionSuspended,
     LifecycleTransition,
     Recorded,
+    StepEnd,
     ToolEnd,
     VoteCast,
     VoteDecided,
@@ -57,5 +58,5 @@ class Standing:
         return Standing(entered_at, state, attempt, steps, last_step, last_error, response)
 
 
-_MAY_FAIL = (ToolEnd, VoteCast, VoteDecided)
+_MAY_FAIL = (ToolEnd, StepEnd, VoteCast, VoteDecided)
 _LAST = (ExecutionSuspended, ExecutionCompleted, ExecutionFailed, ExecutionCancelled)
