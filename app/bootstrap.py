@@ -219,8 +219,10 @@ def _planned(patterns: Mapping[Mode, Pattern], settings: Settings, registry: Too
     if against is not None:
         told = (f"planner.{each['path']}: {each['message']}" for each in against.details["violations"])
         raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(told))
-    planning = {Mode.PLAN: partial(plan, static=static)}
-    return {mode: replace(pattern, planning=planning.get(mode)) for mode, pattern in patterns.items()}
+    return {
+        mode: replace(pattern, planning=partial(plan, static=static), static=static) if mode is Mode.PLAN else pattern
+        for mode, pattern in patterns.items()
+    }
 
 
 def _limits(settings: Settings) -> ConfiguredLimits:

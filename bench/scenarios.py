@@ -22,12 +22,21 @@ STREAM_WAVES = 3
 CLOSES = 150
 STARTS = 5
 IDLE_SECONDS = 1.0
+STEPS = 20
+PLANS = 100
 
 
 CHAT = request({"messages": [{"role": "user", "content": "What is the answer?"}]})
 ROLLED = request({"messages": [{"role": "user", "content": f"{ROLL}: roll two dice"}], "tools": ["roll_dice"]})
 STREAM = request({"messages": [{"role": "user", "content": "Tell me more."}]}, stream=True)
 HELD = request({"messages": [{"role": "user", "content": HOLD}]})
+PLAN = request(
+    {
+        "mode": "plan",
+        "messages": [{"role": "user", "content": "What is the answer?"}],
+        "plan": {"steps": [{"name": f"step {number}", "type": "infer"} for number in range(STEPS)]},
+    }
+)
 HELD_STREAM = request({"messages": [{"role": "user", "content": HOLD}]}, stream=True)
 
 
@@ -83,6 +92,24 @@ async def tool_round(bench: Bench) -> Numbers:
     if inferences != 2:
         raise RuntimeError(f"a tool round took {inferences} inferences")
     return {"tool_round_cpu_ms": statistics.median(costs) * 1000}
+
+
+async def plan(bench: Bench) -> Numbers:
+    """An authored plan whose steps each ask a model, one after the other, interleaved with plain chat."""
+    async with (
+        open_portico(bench.cores, bench.upstream.port) as portico,
+        open_connections(portico.port, CONNECTIONS) as connections,
+    ):
+        await connections.run(CHAT, WARM_UP, expected=TEXT.encode())
+        await connections.run(PLAN, CONNECTIONS, expected=TEXT.encode())
+        chats, plans = [], []
+        for _ in range(ROUNDS):
+            chats.append(await _cpu_per_request(portico, connections, CHAT))
+            plans.append(await _cpu_per_request(portico, connections, PLAN, PLANS))
+    return {
+        "plan_cpu_ms": statistics.median(plans) * 1000,
+        "plan_ratio": statistics.median(whole / one for whole, one in zip(plans, chats, strict=True)),
+    }
 
 
 async def streams(bench: Bench) -> Numbers:
@@ -142,13 +169,15 @@ async def reading(_bench: Bench) -> Numbers:
     return decoding() | constraining()
 
 
-SCENARIOS: tuple[Scenario, ...] = (chat, tool_round, streams, reading, closing, starting)
+SCENARIOS: tuple[Scenario, ...] = (chat, tool_round, plan, streams, reading, closing, starting)
 
 
-async def _cpu_per_request(measured: Measured, connections: Connections, what: bytes) -> float:
+async def _cpu_per_request(
+    measured: Measured, connections: Connections, what: bytes, requests: int = REQUESTS
+) -> float:
     before = measured.cpu_seconds()
-    await connections.run(what, REQUESTS, expected=TEXT.encode())
-    return (measured.cpu_seconds() - before) / REQUESTS
+    await connections.run(what, requests, expected=TEXT.encode())
+    return (measured.cpu_seconds() - before) / requests
 
 
 @dataclass(frozen=True, slots=True)

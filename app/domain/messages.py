@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from app.domain.failures import TAXONOMY, Code, ToolFailure
+from app.domain.failures import TAXONOMY, Code, Failure, failure
 
 Role = Literal["system", "user", "assistant", "tool"]
 TOOL_NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
@@ -104,7 +104,7 @@ class ToolResult:
     duration_ms: float
     idempotent: bool = False
 
-    def failure(self) -> ToolFailure | None:
+    def failure(self) -> Failure | None:
         """What an error is to whoever cannot go on without the result; its text stays where the calls are listed."""
         if self.code is None:
             return None
@@ -112,7 +112,7 @@ class ToolResult:
         condition = "idempotent" if self.idempotent else "not idempotent"
         known = any(variant.condition == condition for variant in row.variants)
         details = {"tool": self.call.name, "tool_call_id": self.call.id}
-        return ToolFailure(self.code, row.meaning, details, condition if known else None)
+        return failure(self.code, row.meaning, details=details, condition=condition if known else None)
 
     def message(self) -> Message:
         """The result as the model is told it."""

@@ -27,10 +27,12 @@ from app.domain.steps import ROWS, Conversation, Kind, Row, StepKeys, StepType, 
 __all__ = [
     "Policy",
     "StepType",
+    "branching",
     "contract",
     "faults",
     "in_order",
     "keys",
+    "kinds_given",
     "misfits",
     "mismatch",
     "objection",
@@ -140,6 +142,12 @@ def in_order(steps: Sequence[PlanStep]) -> tuple[int, ...]:
     return tuple(order)
 
 
+def branching(steps: Sequence[PlanStep]) -> list[int]:
+    """Indexes of the steps, of a plan without circles, that do not come after the step before them and no other."""
+    before, order = predecessors(steps), in_order(steps)
+    return [index for place, index in enumerate(order) if before[index] != order[max(place - 1, 0) : place]]
+
+
 def received(step: PlanStep, outputs: Mapping[str, JsonValue], request: str) -> Work:
     """What the step works on, read by its type: `outputs` are those of the steps it comes after, in their order.
 
@@ -197,14 +205,22 @@ def _violations(found: Sequence[tuple[str, str]]) -> dict[str, list[dict[str, st
 
 def misfits(steps: Sequence[PlanStep]) -> list[int]:
     """Indexes of the steps, of a plan without faults, that cannot work on what they will be given."""
-    before, gives, unfit = predecessors(steps), dict[int, Kind](), list[int]()
-    for index in in_order(steps):
+    unfit = []
+    for index, given in kinds_given(steps).items():
         step, row = steps[index], ROWS[steps[index].type]
-        given = _given(step, {steps[each].name: gives[each] for each in before[index]})
         if not (row.takes(given) if step.input is None else _fits(row, step.input)):
             unfit.append(index)
-        gives[index] = row.gives(step, given)
     return sorted(unfit)
+
+
+def kinds_given(steps: Sequence[PlanStep]) -> dict[int, Kind]:
+    """What is known beforehand of what each step, of a plan without faults, is given; by index."""
+    before, given, gives = predecessors(steps), dict[int, Kind](), dict[int, Kind]()
+    for index in in_order(steps):
+        step = steps[index]
+        given[index] = _given(step, {steps[each].name: gives[each] for each in before[index]})
+        gives[index] = ROWS[step.type].gives(step, given[index])
+    return given
 
 
 def _given(step: PlanStep, outputs: Mapping[str, Kind]) -> Kind:
@@ -305,9 +321,8 @@ def _of_order(steps: Sequence[PlanStep], policy: Policy) -> Iterator[tuple[str, 
         names = " and ".join(f"{steps[each].name!a}" for each in others)
         yield f"steps.{index}.depends_on", f"waits for itself{' by way of ' if names else ''}{names}"
     elif policy.require_linear:
-        for place, index in enumerate(order):
-            if before[index] != order[max(place - 1, 0) : place]:
-                yield f"steps.{index}.depends_on", "must be the one step before it: branches are not allowed"
+        for index in branching(steps):
+            yield f"steps.{index}.depends_on", "must be the one step before it: branches are not allowed"
 
 
 def _circle(before: Sequence[Sequence[int]], waiting: frozenset[int]) -> list[int]:

@@ -1,7 +1,7 @@
 """Where an execution stands, as its record tells it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from app.domain.boundary import SystemResponse
 from app.domain.effects import Row
@@ -12,6 +12,7 @@ from app.domain.events import (
     ExecutionSuspended,
     LifecycleTransition,
     Recorded,
+    StepEnd,
     ToolEnd,
     VoteCast,
     VoteDecided,
@@ -39,24 +40,23 @@ class Standing:
     def ended(self) -> bool:
         return self.state in TERMINAL
 
-    def after(self, row: Row | None, events: Sequence[Recorded]) -> "Standing":
-        """Where it stands with that step and these events recorded too."""
-        standing = self
-        if row is not None:
-            standing = replace(standing, total_steps=self.total_steps + 1, last_step=row.key)
-        for event in events:
-            standing = _told(standing, event)
-        return standing
+    def after(self, rows: Sequence[Row], events: Sequence[Recorded]) -> "Standing":
+        """Where it stands with these steps and events recorded too."""
+        entered_at, state, attempt = self.entered_at, self.state, self.attempt
+        last_error, response = self.last_error, self.response
+        for told in events:
+            event = told.event
+            if isinstance(event, LifecycleTransition):
+                state, attempt, entered_at, response = event.to_state, event.attempt, told.at, None
+            elif isinstance(event, _MAY_FAIL):
+                last_error = event.error_code or last_error
+            elif isinstance(event, _LAST):
+                response = event.response
+                last_error = response.error.code if response.error else last_error
+        steps = self.total_steps + len(rows)
+        last_step = rows[-1].key if rows else self.last_step
+        return Standing(entered_at, state, attempt, steps, last_step, last_error, response)
 
 
-def _told(standing: Standing, told: Recorded) -> Standing:
-    match told.event:
-        case LifecycleTransition(to_state=state, attempt=attempt):
-            return replace(standing, state=state, attempt=attempt, entered_at=told.at, response=None)
-        case ToolEnd(error_code=code) | VoteCast(error_code=code) | VoteDecided(error_code=code) if code is not None:
-            return replace(standing, last_error=code)
-        case ExecutionSuspended() | ExecutionCompleted() | ExecutionFailed() | ExecutionCancelled() as last:
-            error = last.response.error
-            return replace(standing, response=last.response, last_error=error.code if error else standing.last_error)
-        case _:
-            return standing
+_MAY_FAIL = (ToolEnd, StepEnd, VoteCast, VoteDecided)
+_LAST = (ExecutionSuspended, ExecutionCompleted, ExecutionFailed, ExecutionCancelled)

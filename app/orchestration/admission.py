@@ -213,12 +213,13 @@ def keepable(request: SystemRequest) -> None:
 def affordable(request: SystemRequest, bounds: Bounds, world: World, tools: Sequence[ToolDefinition]) -> None:
     """Raises: OrchestrationFailure (ORCHESTRATION_BUDGET_EXCEEDED) when no engine could be asked the first thing.
 
-    With tools that is what they are offered with; what a form is asked for with comes later then.
+    With tools that is what they are offered with; what a form is asked for with comes later then. What a plan asks
+    first is not known yet.
     """
     budget = budget_of(bounds)
-    if budget is None:
+    if budget is None or request.mode is Mode.PLAN:
         return
-    form = request.output if request.mode is not Mode.CHAT and not tools else OutputContract()
+    form = OutputContract() if tools else request.output
     call = EngineCall(request.messages, tools, request.hints, form.schema_, form.grammar)
     refused: list[OrchestrationFailure] = []
     for engine in world.catalogue.asked(request):

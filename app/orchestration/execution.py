@@ -160,7 +160,7 @@ class Execution:
         self._told.hold(anchor, context, fresh)
 
     def tell(self, anchor: str, context: CorrelationContext, *events: Event) -> None:
-        """Puts the first and the last events, stopped or not."""
+        """Puts events that hang behind that step, stopped or not."""
         self._told.say(anchor, context, events)
 
     def conclude(self, anchor: str, *events: Event) -> None:

@@ -20,7 +20,7 @@ from app.orchestration.execution import Execution
 from app.orchestration.executions import Executions, ExecutionView
 from app.orchestration.pipeline.auth_resolve import auth_resolve
 from app.orchestration.pipeline.prepare import Stages, offerable
-from app.orchestration.quoting import quote
+from app.orchestration.quoting import Quoting
 from app.orchestration.running import Launcher, Running
 from app.orchestration.world import World
 from app.ports import Claim, Earlier, EngineFault
@@ -90,7 +90,10 @@ class Facade:
         self._world = world
         self._launcher = launcher
         self._currency = currency
-        self._admission = Admission(limits, world.catalogue, world.registry, frozenset(launcher.patterns))
+        patterns = launcher.patterns
+        self._admission = Admission(limits, world.catalogue, world.registry, frozenset(patterns))
+        static = patterns[Mode.PLAN].static if Mode.PLAN in patterns else None
+        self._quoting = Quoting(world.catalogue, world.registry, currency, static)
 
     async def execute(
         self, request: SystemRequest, principal: Principal, calling: Calling = PLAIN
@@ -117,13 +120,9 @@ class Facade:
         """The most that the request can come to. Raises: Failure for what `execute` would refuse before it starts."""
         auth_resolve(principal)
         bounds = await self._admit(request)
-        return quote(
-            request,
-            bounds,
-            catalogue=self._world.catalogue,
-            registry=self._world.registry,
-            currency=self._currency,
-        )
+        if request.mode is Mode.PLAN:
+            return await self._world.workers.run(partial(self._quoting.quote, request, bounds))
+        return self._quoting.quote(request, bounds)
 
     def stop_all(self) -> None:
         """Stops everything that runs here, as a shutdown that cannot wait any longer does."""

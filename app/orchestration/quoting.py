@@ -6,23 +6,27 @@ Theory of operation
    many attempts and state changes that are. An attempt takes no more tokens than its engine's context window holds.
 2. A pattern asks one thing after the other, and an inference that nobody answers ends it. So only the last one of a
    chain can have the changes that exhausting all engines takes more than being answered.
-3. A budget stops what is begun, not what runs: beyond `limits` there is what may be on its way at one time.
-4. Windows and prices are as configured. A crash, after which attempts are made again, and the waiting for a person
+3. A step of a plan that is not known, or that may bring a form or tools from the step before it, is taken for the
+   worst of its kind. A plan that cannot run is refused before its first step, so nothing is quoted for what is wrong.
+4. A budget stops what is begun, not what runs: beyond `limits` there is what may be on its way at one time.
+5. Windows and prices are as configured. A crash, after which attempts are made again, and the waiting for a person
    are in no quote.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, fields
 from functools import reduce
 from math import inf, isfinite
 
 from app.capabilities.inference import Catalogue
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain import fallback, lifecycle
-from app.domain.boundary import Cost, RedundancyOptions, SystemRequest
+from app.domain.boundary import Cost, PlanOptions, PlanStep, RedundancyOptions, SystemRequest
 from app.domain.effects import Bounds
 from app.domain.lifecycle import Mode, State
+from app.domain.plan import Policy, StepType, branching, contract, keys, kinds_given, objection, received
 from app.domain.quote import Quote
+from app.domain.steps import Ballot, Calling, Conversation, Kind
 from app.orchestration.pipeline.prepare import offerable
 from app.ports import EngineProfile
 
@@ -55,9 +59,23 @@ class Most:
         """Both at once."""
         return self._with(other, self.tokens_at_once + other.tokens_at_once, self.cost_at_once + other.cost_at_once)
 
+    def either(self, other: "Most") -> "Most":
+        """The one or the other, whichever it is."""
+        return Most(*(max(getattr(self, field.name), getattr(other, field.name)) for field in fields(Most)))
+
     def times(self, count: int) -> "Most":
         """This so often, one after the other."""
-        return reduce(Most.then, [self] * count, Most())
+        if not count:
+            return Most()
+        return Most(
+            self.inferences * count,
+            self.tool_calls * count,
+            self.transitions * count,
+            self.tokens * count,
+            self.cost * count,
+            self.tokens_at_once,
+            self.cost_at_once,
+        )
 
     def _with(self, other: "Most", tokens_at_once: int, cost_at_once: float) -> "Most":
         return Most(
@@ -71,72 +89,137 @@ class Most:
         )
 
 
-def quote(
-    request: SystemRequest, bounds: Bounds, *, catalogue: Catalogue, registry: ToolRegistry, currency: str
-) -> Quote:
-    """Upper bounds of the request, which was admitted under those limits."""
-    most = _Patterns(request, bounds, catalogue, registry).most()
-    tokens = most.tokens if bounds.tokens is None else min(most.tokens, bounds.tokens + most.tokens_at_once)
-    dearest = max(_dearest(engine.profile) for engine in catalogue.asked(request))
-    cost = min(most.cost, tokens * dearest)
-    if bounds.cost is not None:
-        cost = min(cost, bounds.cost + most.cost_at_once)
-    return Quote(
-        inferences=most.inferences,
-        tool_calls=most.tool_calls,
-        transitions=most.transitions,
-        tokens=tokens,
-        seconds=bounds.timeout + _GRACE_S,
-        cost=Cost(amount=cost, currency=currency) if isfinite(cost) else None,
-    )
+@dataclass(frozen=True, slots=True)
+class Quoting:
+    """What a quote goes by beside the request: what is configured. `static` is the plan that is always the same."""
+
+    catalogue: Catalogue
+    registry: ToolRegistry
+    currency: str
+    static: Sequence[PlanStep] | None = None
+
+    def quote(self, request: SystemRequest, bounds: Bounds) -> Quote:
+        """Upper bounds of the request, which was admitted under those limits."""
+        most = _Patterns(self, request, bounds).most()
+        tokens = most.tokens if bounds.tokens is None else min(most.tokens, bounds.tokens + most.tokens_at_once)
+        dearest = max(_dearest(engine.profile) for engine in self.catalogue.asked(request))
+        cost = min(most.cost, tokens * dearest)
+        if bounds.cost is not None:
+            cost = min(cost, bounds.cost + most.cost_at_once)
+        return Quote(
+            inferences=most.inferences,
+            tool_calls=most.tool_calls,
+            transitions=most.transitions,
+            tokens=tokens,
+            seconds=bounds.timeout + _GRACE_S,
+            cost=Cost(amount=cost, currency=self.currency) if isfinite(cost) else None,
+        )
 
 
 class _Patterns:
-    """What each pattern comes to. `attempts` are those at an answer."""
+    """What each pattern comes to. `attempts` are those at an answer, `tools` those that may be offered."""
 
-    def __init__(self, request: SystemRequest, bounds: Bounds, catalogue: Catalogue, registry: ToolRegistry) -> None:
+    def __init__(self, quoting: Quoting, request: SystemRequest, bounds: Bounds) -> None:
+        self._quoting = quoting
         self._request = request
         self._bounds = bounds
-        self._catalogue = catalogue
-        tools = [tool for name in offerable(request, registry) if (tool := registry.get(name))]
-        self._tool_attempts = max((_TOOL_ATTEMPTS if tool.info().idempotent else 1 for tool in tools), default=0)
+        self._tools = offerable(request, quoting.registry)
 
     def most(self) -> Most:
         """The whole execution."""
         request, attempts = self._request, self._bounds.attempts
+        judgements = attempts if request.output.semantic else 0
         match request.mode:
             case Mode.STRUCTURED:
-                return self._structured(request.model, attempts).then(_moves(request.mode, attempts))
+                said = self._structured(request.model, self._tools, attempts, judgements)
+                return said.then(_moves(request.mode, attempts))
             case Mode.REDUNDANT:
-                return self._redundant(request.redundancy or RedundancyOptions()).then(_moves(request.mode))
+                return self._redundant(judgements).then(_moves(request.mode))
+            case Mode.PLAN:
+                return self._plan().then(self._chain(request.model, judgements)).then(_moves(request.mode))
             case _:
                 judged = bool(request.output.rules or request.output.semantic)
-                asked = self._bounds.tool_rounds + (attempts + self._judgements(attempts) if judged else 1)
-                said = self._chain(request.model, asked).then(self._tools())
+                said = self._chat(self._tools, attempts if judged else 1, judgements)
                 return said.then(_moves(request.mode, attempts, judged=judged))
 
-    def _structured(self, model: str | None, attempts: int) -> Most:
-        gathering = self._bounds.tool_rounds + 1 if self._tool_attempts else 0
-        return self._chain(model, gathering + attempts + self._judgements(attempts)).then(self._tools())
+    def _chat(self, tools: Collection[str], attempts: int, judgements: int = 0) -> Most:
+        asked = self._bounds.tool_rounds + attempts * (1 + judgements)
+        return self._chain(self._request.model, asked).then(self._rounds(tools))
 
-    def _redundant(self, options: RedundancyOptions) -> Most:
+    def _structured(self, model: str | None, tools: Collection[str], attempts: int, judgements: int = 0) -> Most:
+        gathering = self._bounds.tool_rounds + 1 if tools else 0
+        return self._chain(model, gathering + attempts * (1 + judgements)).then(self._rounds(tools))
+
+    def _redundant(self, judgements: int) -> Most:
+        options = self._request.redundancy or RedundancyOptions()
         models: Sequence[str | None] = options.models or [self._request.model] * options.n
-        voted = reduce(Most.beside, (self._structured(model, 1) for model in models))
-        if options.voting != "field_majority":
-            return voted
-        return voted.then(self._chain(self._request.model, self._judgements(1)))
+        voted = _at_once(self._structured(model, self._tools, 1, judgements) for model in models)
+        put_together = judgements if options.voting == "field_majority" else 0
+        return voted.then(self._chain(self._request.model, put_together))
 
-    def _judgements(self, attempts: int) -> int:
-        """Inferences that judge so many answers."""
-        return attempts * self._bounds.attempts if self._request.output.semantic else 0
+    def _plan(self) -> Most:
+        options = self._request.plan or PlanOptions()
+        steps = self._quoting.static if options.steps is None else options.steps
+        policy = Policy.of(options.policy, self._bounds)
+        if steps is not None and objection(steps, policy):
+            return Most()
+        if steps is not None:
+            each = [self._step(steps[index], given) for index, given in kinds_given(steps).items()]
+            return _at_once(each) if branching(steps) else _one_by_one(each)
+        worst = reduce(Most.either, map(self._unknown, policy.allowed), Most())
+        run = [worst] * policy.max_steps
+        planned = self._chain(self._request.model, self._bounds.attempts)
+        return planned.then(_one_by_one(run) if policy.require_linear else _at_once(run))
 
-    def _tools(self) -> Most:
-        rounds, calls = self._bounds.tool_rounds, self._bounds.calls_per_reply
-        return Most(tool_calls=rounds * calls * self._tool_attempts)
+    def _step(self, step: PlanStep, given: Kind) -> Most:
+        """That step, of which it is known beforehand what it works on when that is its own input, or a text."""
+        if step.input is None and _may_bring_more(given):
+            return self._unknown(step.type)
+        said, work = keys(step), None if step.input is None else received(step, {}, "")
+        kept = contract(step, work)
+        named = work.tools if isinstance(work, Conversation) and work.tools is not None else said.tools
+        tools = [tool for tool in (self._request.tools if named is None else named) or () if tool in self._tools]
+        match step.type:
+            case StepType.INFER if kept is not None and kept.schema_ is not None:
+                return self._structured(self._request.model, tools, said.attempts or self._bounds.attempts)
+            case StepType.INFER:
+                return self._chat(tools, (said.attempts or self._bounds.attempts) if kept else 1)
+            case StepType.REDUNDANT:
+                n = work.n if isinstance(work, Ballot) and work.n is not None else said.n
+                return self._replicas(n or RedundancyOptions().n, tools)
+            case StepType.TOOL if isinstance(work, Calling):
+                return Most(tool_calls=self._attempts_at({work.name}.intersection(self._tools)))
+            case _:
+                return Most()
+
+    def _unknown(self, step_type: str) -> Most:
+        """The worst of that type."""
+        model, attempts = self._request.model, self._bounds.attempts
+        match step_type:
+            case StepType.INFER:
+                return self._structured(model, self._tools, attempts).either(self._chat(self._tools, attempts))
+            case StepType.REDUNDANT:
+                return self._replicas(self._bounds.replicas, self._tools)
+            case StepType.TOOL:
+                return Most(tool_calls=self._attempts_at(self._tools))
+            case _:
+                return Most()
+
+    def _replicas(self, count: int, tools: Collection[str]) -> Most:
+        return _at_once([self._structured(self._request.model, tools, 1)] * count)
+
+    def _rounds(self, tools: Collection[str]) -> Most:
+        calls = self._bounds.tool_rounds * self._bounds.calls_per_reply
+        return Most(tool_calls=calls * self._attempts_at(tools))
+
+    def _attempts_at(self, tools: Collection[str]) -> int:
+        """How often a call of any of them runs."""
+        found = [tool for name in tools if (tool := self._quoting.registry.get(name))]
+        return max((_TOOL_ATTEMPTS if tool.info().idempotent else 1 for tool in found), default=0)
 
     def _chain(self, model: str | None, inferences: int) -> Most:
         """So many inferences, one after the other, of which the last may fail."""
-        profiles = [engine.profile for engine in self._catalogue.resolve(model)]
+        profiles = [engine.profile for engine in self._quoting.catalogue.resolve(model)]
         count, retries = len(profiles), self._bounds.max_retries
         exhausting = fallback.bound(count, retries) - fallback.bound_answered(count, retries)
         one = Most(
@@ -147,12 +230,25 @@ class _Patterns:
             tokens_at_once=max(profile.context_window for profile in profiles),
             cost_at_once=max(map(_dearest_attempt, profiles)),
         )
-        return one.times(inferences).then(Most(transitions=exhausting)) if inferences else Most()
+        return one.times(inferences).then(Most(transitions=exhausting if inferences else 0))
 
 
 def _moves(mode: Mode, attempts: int = 1, *, judged: bool = True) -> Most:
     avoided = frozenset() if judged else frozenset({State.VALIDATE})
     return Most(transitions=lifecycle.bound(mode, attempts, avoided))
+
+
+def _may_bring_more(given: Kind) -> bool:
+    """Whether it may be more than a text: a conversation with a form or tools of its own, or a call."""
+    return given == "value" or not (isinstance(given, str) or {"messages", "name"}.isdisjoint(given))
+
+
+def _one_by_one(each: Iterable[Most]) -> Most:
+    return reduce(Most.then, each, Most())
+
+
+def _at_once(each: Iterable[Most]) -> Most:
+    return reduce(Most.beside, each, Most())
 
 
 def _dearest(profile: EngineProfile) -> float:

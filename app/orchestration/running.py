@@ -1,10 +1,10 @@
 """The executions that run here, each in a task of its own."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from app.domain.boundary import SystemResponse
+from app.domain.boundary import PlanStep, SystemResponse
 from app.domain.effects import Header, Outcome
 from app.domain.events import Live
 from app.domain.failures import Code, Failure, StorageFailure
@@ -21,11 +21,15 @@ from app.ports import Record, Runner, Subscription
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What runs a mode, the version its journals belong to, and what plans for it where that is needed."""
+    """What runs a mode, the version its journals belong to, and what plans for it where that is needed.
+
+    `static` are the steps of the plan that is always the same, where there is one.
+    """
 
     run: Callable[[Run], Awaitable[Produced | str]]
     version: int
     planning: Callable[[Run], Awaitable[None]] | None = None
+    static: Sequence[PlanStep] | None = None
 
 
 class Running:

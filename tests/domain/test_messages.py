@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from app.domain.failures import Code
 from app.domain.messages import ImagePart, Message, TextPart, ToolCall, ToolResult, conversation_faults
 
 USER = Message(role="user", content="Roll two dice.")
@@ -93,3 +94,27 @@ def test_a_result_answers_its_call_under_a_name_of_at_most_64_characters() -> No
     told = ToolResult(call, "no such tool", is_error=True, code=None, attempts=0, duration_ms=0.0).message()
     assert (told.role, told.tool_call_id, told.content) == ("tool", "call-1", "no such tool")
     assert told.name == "x" * 64
+
+
+@pytest.mark.parametrize(
+    ("code", "idempotent", "condition", "status"),
+    [
+        (Code.TOOL_EXECUTION_FAILED, True, "idempotent", 502),
+        (Code.TOOL_EXECUTION_FAILED, False, "not idempotent", 500),
+        (Code.TOOL_TIMEOUT, False, "not idempotent", 500),
+        (Code.TOOL_UNAVAILABLE, False, None, 503),
+        (Code.TOOL_OUTCOME_UNKNOWN, True, None, 500),
+    ],
+)
+def test_an_error_is_a_failure_by_its_code_that_does_not_tell_the_text(
+    code: Code, idempotent: bool, condition: str | None, status: int
+) -> None:
+    call = ToolCall(id="c", name="act", arguments={})
+    failure = ToolResult(call, "a secret", True, code, attempts=1, duration_ms=1.0, idempotent=idempotent).failure()
+    assert failure is not None
+    assert (failure.code, failure.condition, failure.status) == (code, condition, status)
+    assert "secret" not in f"{failure.message}{failure.details}"
+
+
+def test_a_result_that_is_no_error_is_no_failure() -> None:
+    assert ToolResult(ToolCall(id="c", name="act", arguments={}), "fine", False, None, 1, 1.0).failure() is None

@@ -6,7 +6,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,15 @@ class TestExecute:
         items: list[Recorded | Live] = [recorded(event, 100.0) for event in EVENTS]
         result = StagedService(items=items).run("execute", "hello")
         assert [line.split()[2] for line in result.stderr.splitlines()] == [event.type for event in EVENTS]
+
+    def test_what_happens_in_a_step_of_a_plan_begins_with_its_name(self) -> None:
+        start = recorded(events.StepStart("infer", 1), 100.0)
+        inside = start._replace(correlation=replace(CORRELATION, step_name="roll\x07"))
+        result = StagedService(items=[inside, start]).run("execute", "hello")
+        assert [line.split()[3:] for line in result.stderr.splitlines()] == [
+            ["roll\\x07:", "infer", "attempt", "1"],
+            ["infer", "attempt", "1"],
+        ]
 
     def test_json_is_the_whole_response_and_all_of_standard_output(self) -> None:
         result = StagedService(items=[recorded(events.StageEnd("AuthResolve", 0.1, "ok"))]).run(

@@ -18,10 +18,11 @@ from app.domain.lifecycle import TERMINAL, Mode, State
 from app.domain.messages import Message
 from app.orchestration.budget import Budget, budget_of
 from app.orchestration.patterns.agent_loop import agent_loop
+from app.orchestration.planning.planner import plan
 from app.ports import Clock, EngineCapabilities, EngineProfile, Progress, Record
 from tests.orchestration.test_record_and_replay import TERMINAL_TYPES, Committing, is_a_whole_log
 from tests.support.chaos import Acts
-from tests.support.spending import SCHEMA, asking, bounds, ended_by_budget, quoted, spenders, spending
+from tests.support.spending import SCHEMA, asking, bounds, ended_by_budget, planning_of, quoted, spenders, spending
 from tests.support.virtual_time import VirtualClock
 from tests.support.world import Stage, ask, profile, scripted, stage, tell_again
 
@@ -224,6 +225,41 @@ async def test_when_every_replica_is_refused_it_ends_by_its_budget(clock: Virtua
     assert tell_again(record, pattern) == len(record.rows)
 
 
+async def test_a_step_that_is_refused_fails_and_those_that_do_not_depend_on_it_have_run(clock: VirtualClock) -> None:
+    said = {"text": "hi", "usage": used(90, 20)}
+    engine = scripted(clock, "a", said, {"text": "never"}, response_reserve=30)
+    steps = [
+        {"name": "roll", "type": "tool", "input": {"name": "roll_dice", "arguments": {"count": 1, "sides": 6}}},
+        {"name": "first", "type": "infer", "input": "Hi", "depends_on": []},
+        {"name": "second", "type": "infer", "depends_on": ["first"]},
+        {"name": "third", "type": "infer", "depends_on": ["second"]},
+    ]
+    request = ask("Hi", mode=Mode.PLAN, plan={"steps": steps})
+    here = stage(clock, engine, tools=BUILTIN_TOOLS, tokens=113)
+    response, record = await here.run(request, PATTERNS[Mode.PLAN].run, plan)
+    assert ended_by_budget(response)
+    assert response.plan is not None
+    assert [step.status for step in response.plan.steps] == ["completed", "completed", "failed", "skipped"]
+    assert response.plan.steps[1].output == "hi"
+    assert tell_again(record, PATTERNS[Mode.PLAN].run, plan) == len(record.rows)
+
+
+async def test_a_tool_step_does_not_begin_when_the_budget_is_spent(clock: VirtualClock) -> None:
+    engine = scripted(clock, "a", {"text": "hi", "usage": used(90, 20)})
+    steps = [
+        {"name": "say", "type": "infer", "input": "Hi"},
+        {"name": "roll", "type": "tool", "input": {"name": "roll_dice", "arguments": {"count": 1, "sides": 6}}},
+    ]
+    here = stage(clock, engine, tools=BUILTIN_TOOLS, tokens=110)
+    request = ask("Hi", mode=Mode.PLAN, plan={"steps": steps})
+    response, record = await here.run(request, PATTERNS[Mode.PLAN].run, plan)
+    assert ended_by_budget(response)
+    assert response.plan is not None
+    assert [step.status for step in response.plan.steps] == ["completed", "failed"]
+    assert response.tool_calls_made[0].attempts == 0
+    assert tell_again(record, PATTERNS[Mode.PLAN].run, plan) == len(record.rows)
+
+
 class Mute:
     """An engine that says how it was asked, and never what it used."""
 
@@ -275,8 +311,7 @@ async def test_after_a_crash_at_any_commit_the_budget_still_holds(clock: Virtual
     ended = 0
     for seed in range(block * 20, block * 20 + 20):
         here, request = committing(clock, seed)
-        pattern = PATTERNS[request.mode].run
-        response, _ = await here.run(request, pattern)
+        response, _ = await here.run(request, PATTERNS[request.mode].run, planning_of(request))
         ended += ended_by_budget(response)
         assert isinstance(here.journal, Committing)
         for record, _ in list(here.journal.commits):
@@ -287,9 +322,9 @@ async def test_after_a_crash_at_any_commit_the_budget_still_holds(clock: Virtual
 
 async def check_recovery(clock: VirtualClock, seed: int, record: Record, request: Any) -> None:
     there, _ = committing(clock, seed)
-    pattern = PATTERNS[request.mode].run
-    response, after = await there.recover(record, pattern)
-    assert tell_again(after, pattern) == len(after.rows)
+    pattern, planning = PATTERNS[request.mode].run, planning_of(request)
+    response, after = await there.recover(record, pattern, planning)
+    assert tell_again(after, pattern, planning) == len(after.rows)
     assert all(after.rows[key] == row for key, row in record.rows.items())
     if response.state in TERMINAL:
         assert is_a_whole_log(after)

@@ -1,6 +1,7 @@
 """Quotes: no execution comes to more, and some come to just as much."""
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -24,6 +25,7 @@ from tests.support.spending import (
     asking,
     bounds,
     ended_by_budget,
+    planning_of,
     quoted,
     spenders,
     spending,
@@ -33,9 +35,9 @@ from tests.support.world import Stage, ask, profile, stage, tell_again
 
 
 async def spent(clock: VirtualClock, here: Stage, request: SystemRequest) -> tuple[SystemResponse, Record, Spent]:
-    began, pattern = clock.monotonic(), PATTERNS[request.mode].run
-    response, record = await here.run(request, pattern)
-    assert tell_again(record, pattern) == len(record.rows)
+    began, pattern, planning = clock.monotonic(), PATTERNS[request.mode].run, planning_of(request)
+    response, record = await here.run(request, pattern, planning)
+    assert tell_again(record, pattern, planning) == len(record.rows)
     return response, record, Spent.of(response, record, clock.monotonic() - began)
 
 
@@ -51,6 +53,21 @@ async def test_a_thousand_random_executions_never_exceed_their_quote(clock: Virt
 
 
 @pytest.mark.parametrize("block", range(20))
+async def test_a_thousand_random_plans_never_exceed_their_quote(clock: VirtualClock, block: int) -> None:
+    ended = Counter[str]()
+    for seed in range(block * 50, block * 50 + 50):
+        dice = Random(seed)
+        engines = spenders(clock, dice, priced=True)
+        tokens, cost = limits(dice) if dice.random() < 0.5 else (None, None)
+        here = spending(clock, engines, dice, tokens=tokens, cost=cost, **bounds(dice))
+        request = asking(dice, engines, Mode.PLAN)
+        response, _, came_to = await spent(clock, here, request)
+        assert came_to.beyond(quoted(here, request)) == [], seed
+        ended[response.state if response.error is None else response.error.code] += 1
+    assert len(ended) > 5
+
+
+@pytest.mark.parametrize("block", range(20))
 async def test_a_thousand_executions_with_limits_use_no_more_than_those_and_what_was_running(
     clock: VirtualClock, block: int
 ) -> None:
@@ -63,7 +80,7 @@ async def test_a_thousand_executions_with_limits_use_no_more_than_those_and_what
         request = asking(dice, engines)
         response, _, came_to = await spent(clock, here, request)
         assert came_to.beyond(quoted(here, request)) == [], seed
-        if tokens is not None:
+        if tokens is not None and request.mode is not Mode.PLAN:
             running = request.redundancy.n if request.redundancy else 1
             window = max(engine.profile.context_window for engine in engines)
             assert came_to.tokens <= tokens + running * window, seed
@@ -199,6 +216,97 @@ async def test_replicas_can_come_to_exactly_their_quote(clock: VirtualClock, siz
     most = quoted(here, request)
     assert (came_to.inferences, came_to.transitions) == (most.inferences, most.transitions)
     assert (came_to.tool_calls, came_to.tokens) == (0, most.tokens)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("linear", [False, True])
+async def test_a_plan_comes_to_one_transition_less_since_who_exhausts_all_is_not_validated(
+    clock: VirtualClock, size: tuple[int, int], *, linear: bool
+) -> None:
+    schema, call = {"schema": SCHEMA, "attempts": 1}, {"name": "broken", "arguments": {}}
+    infer = [{}, schema, {"rules": ["not_empty"], "attempts": 1}]
+    steps = [{"type": "infer", "input": "Hi", **keys} for keys in infer] + [{"type": "tool", "input": call}] * 2
+    named = [{"name": f"s{number}", **step} for number, step in enumerate(steps)]
+    plan = {"steps": named if linear else [{**step, "depends_on": []} for step in named]}
+    here = stubborn(clock, size, [], attempts=2, tool_rounds=0)
+    request = ask("Hi", mode=Mode.PLAN, plan=plan)
+    _, _, came_to = await spent(clock, here, request)
+    most = quoted(here, request)
+    if not linear:
+        assert (came_to.inferences, came_to.transitions) == (most.inferences, most.transitions - 1)
+        assert (came_to.tool_calls, came_to.tokens) == (most.tool_calls, most.tokens)
+    assert most.inferences == 3 * size[0] * (size[1] + 1)
+    assert most.tool_calls == 4
+
+
+def planned(*steps: dict[str, Any], **fields: Any) -> SystemRequest:
+    named = [{"name": f"s{number}", "type": "infer"} | step for number, step in enumerate(steps)]
+    return ask("Hi", mode=Mode.PLAN, plan={"steps": named}, **fields)
+
+
+async def test_a_step_after_a_text_is_quoted_as_it_stands_and_one_after_a_value_by_the_worst(
+    clock: VirtualClock,
+) -> None:
+    here = stubborn(clock, (1, 0), [], attempts=3, tool_rounds=2, calls_per_reply=5)
+    plain = quoted(here, planned({}, {}))
+    assert (plain.inferences, plain.tool_calls) == (2 * 3, 0)
+    valued = quoted(here, planned({"schema": {}, "attempts": 1}, {}))
+    assert (valued.inferences, valued.tool_calls) == (1 + (3 + 3), 2 * 5 * 2)
+    own = quoted(here, planned({"schema": {}, "attempts": 1}, {"input": "What?", "tools": ["broken"]}))
+    assert (own.inferences, own.tool_calls) == (1 + 3, 2 * 5 * 2)
+    none = quoted(here, planned({"schema": {}, "attempts": 1}, {}, tools=[]))
+    assert (none.inferences, none.tool_calls) == (1 + 5, 0)
+
+
+async def test_a_vote_in_a_plan_is_quoted_by_its_replicas_and_one_that_may_be_given_any_by_the_most(
+    clock: VirtualClock,
+) -> None:
+    here = stubborn(clock, (1, 0), [], tool_rounds=0, replicas=7)
+    vote = {"type": "redundant", "schema": SCHEMA}
+    assert quoted(here, planned(vote)).inferences == 3
+    assert quoted(here, planned({**vote, "n": 5})).inferences == 5
+    asked = {"messages": [{"role": "user", "content": "Hi"}], "n": 2}
+    assert quoted(here, planned({**vote, "n": 5, "input": asked})).inferences == 2
+    first = {"type": "validate", "schema": {}, "input": {"any": "value"}}
+    assert quoted(here, planned(first, {**vote, "tools": []})).inferences == 7 * 2
+
+
+async def test_a_plan_that_a_model_makes_is_quoted_by_its_policy(clock: VirtualClock) -> None:
+    here = stubborn(clock, (2, 0), [], attempts=3, tool_rounds=1, replicas=4, plan_steps=9)
+
+    def most(**policy: Any) -> Any:
+        return quoted(here, ask("Hi", mode=Mode.PLAN, plan={"policy": policy}))
+
+    each = 1 + 1 + 3
+    assert most(allowed_step_types=["infer"]).inferences == 2 * (3 + 9 * each)
+    assert most(allowed_step_types=["infer"], max_steps=2).inferences == 2 * (3 + 2 * each)
+    assert most(allowed_step_types=["tool"], max_steps=2).tool_calls == 2 * 2
+    assert most(max_steps=1).inferences == 2 * (3 + 4 * (1 + 1 + 1))
+    assert most(allowed_step_types=["rerank", "validate"]).inferences == 2 * 3
+
+
+async def test_a_plan_in_a_row_has_one_inference_on_its_way_and_one_with_branches_all(clock: VirtualClock) -> None:
+    here = stubborn(clock, (1, 0), [], tool_rounds=0, tokens=10)
+    window = 128_000
+    assert quoted(here, planned({}, {}, {})).tokens == 10 + window
+    assert quoted(here, planned({}, {}, {"depends_on": []})).tokens == 3 * window
+    wide = ask("Hi", mode=Mode.PLAN, plan={"policy": {"max_steps": 5, "allowed_step_types": ["infer"]}})
+    assert quoted(here, wide).tokens == 10 + 5 * window
+
+
+async def test_a_plan_that_cannot_run_is_quoted_for_nothing_and_comes_to_nothing(clock: VirtualClock) -> None:
+    here = stubborn(clock, (2, 1), [])
+    for request in (
+        planned({"type": "nobody"}),
+        planned({"type": "tool"}),
+        planned({}, {"depends_on": ["s2"]}),
+        planned({"depends_on": ["s0"]}),
+        planned({"name": "twice"}, {"name": "twice"}),
+    ):
+        _, _, came_to = await spent(clock, here, request)
+        most = quoted(here, request)
+        assert came_to.beyond(most) == []
+        assert (most.inferences, most.tool_calls, most.tokens) == (0, 0, 0)
 
 
 async def test_each_replica_is_quoted_by_its_own_model(clock: VirtualClock) -> None:

@@ -15,7 +15,8 @@ from app.domain.failures import Code
 from app.domain.lifecycle import Mode
 from app.domain.messages import ToolCall
 from app.domain.quote import Quote
-from app.orchestration.quoting import quote
+from app.orchestration.planning.planner import plan
+from app.orchestration.quoting import Quoting
 from app.ports import Clock, EngineCapabilities, EngineFault, EngineProfile, Progress, Record
 from tests.support.chaos import TOOLS, Acts
 from tests.support.world import POLICY, Stage, ask, profile, stage
@@ -64,7 +65,7 @@ class Spender:
         await self._clock.sleep(self._dice.random() * self._manner.slow)
         if self._dice.random() < self._manner.fails:
             raise EngineFault(self._dice.choice(FAULTS), "thrown", self._dice.choice([None, 0.0, 1.0]))
-        text, calls = self._judgement() if "You judge whether" in call.messages[0].text else self._answer()
+        text, calls = self._said(call.messages[0].text)
         return Reply(text, calls, "tool" if calls else "stop", "", usage if reported else NO_USAGE, self.profile.model)
 
     async def reach(self) -> str:
@@ -82,6 +83,14 @@ class Spender:
             written = window - read if whole else self._dice.randint(0, window - read)
         return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
+    def _said(self, told: str) -> tuple[str, tuple[ToolCall, ...]]:
+        """A judgement or a plan where the first message asks for one, else an answer."""
+        if "You judge whether" in told:
+            return self._judgement()
+        if "You plan how" in told:
+            return json.dumps({"rationale": "", "steps": steps(self._dice)}), ()
+        return self._answer()
+
     def _judgement(self) -> tuple[str, tuple[ToolCall, ...]]:
         if self._dice.random() < self._manner.fits:
             return json.dumps({"valid": self._dice.random() < 0.4, "score": 0.5}), ()
@@ -93,6 +102,8 @@ class Spender:
             marks = [f"{self._dice.getrandbits(60):x}" for _ in names]
             asked = enumerate(zip(names, marks, strict=True))
             return "", tuple(ToolCall(id=f"c{at}", name=name, arguments={"mark": mark}) for at, (name, mark) in asked)
+        if self._dice.random() < 0.2:
+            return json.dumps(conversation(self._dice)), ()
         if self._dice.random() < self._manner.fits:
             return json.dumps({"city": self._dice.choice(["Ulm", "Bonn"]), "size": self._dice.randrange(2)}), ()
         return self._dice.choice(["prose", '{"city": "Rome"}', "[[["]), ()
@@ -151,15 +162,73 @@ def spenders(clock: Clock, dice: Random, *, priced: bool, obedient: bool = False
     return found
 
 
-def asking(dice: Random, engines: Sequence[Spender]) -> SystemRequest:
-    """A request of any mode."""
+def conversation(dice: Random) -> dict[str, Any]:
+    """What a step may be given to ask, with a form and tools where the dice say so."""
+    found: dict[str, Any] = {"messages": [{"role": "user", "content": "Which city?"}]}
+    if dice.random() < 0.5:
+        found["schema"] = dice.choice([SCHEMA, {}])
+    if dice.random() < 0.5:
+        found["tools"] = dice.sample(TOOLS, dice.randrange(len(TOOLS) + 1))
+    return found
+
+
+def steps(dice: Random) -> list[dict[str, Any]]:
+    """A plan, most of the time one that can run."""
+    found: list[dict[str, Any]] = []
+    for number in range(dice.randrange(1, 6)):
+        step = {"name": f"s{number}", **dice.choice([_infer, _infer, _tool, _redundant, _other])(dice)}
+        if number and dice.random() < 0.5:
+            step["depends_on"] = dice.sample([each["name"] for each in found], dice.randrange(min(number, 2) + 1))
+        found.append(step)
+    return found
+
+
+def _infer(dice: Random) -> dict[str, Any]:
+    step: dict[str, Any] = {"type": "infer"}
+    if dice.random() < 0.4:
+        step["input"] = dice.choice(["Which city?", conversation(dice)])
+    if dice.random() < 0.5:
+        step["schema"] = dice.choice([SCHEMA, {}])
+    if dice.random() < 0.3:
+        step |= {"rules": ["not_empty"], "attempts": 1}
+    if dice.random() < 0.4:
+        step["tools"] = dice.sample(TOOLS, dice.randrange(len(TOOLS) + 1))
+    if dice.random() < 0.2:
+        step["timeout"] = dice.choice([1.0, 30.0])
+    return step
+
+
+def _tool(dice: Random) -> dict[str, Any]:
+    return {"type": "tool", "input": {"name": dice.choice(TOOLS), "arguments": {"mark": f"{dice.getrandbits(60):x}"}}}
+
+
+def _redundant(dice: Random) -> dict[str, Any]:
+    step: dict[str, Any] = {"type": "redundant", "schema": dice.choice([SCHEMA, {}])}
+    if dice.random() < 0.7:
+        step |= {"n": dice.randrange(1, 4), "voting": dice.choice(["majority", "unanimity", "field_majority"])}
+    if dice.random() < 0.4:
+        step["input"] = conversation(dice) | dice.choice([{}, {"n": 4}])
+    return step
+
+
+def _other(dice: Random) -> dict[str, Any]:
+    ranked = {"type": "rerank", "input": {"query": "city", "candidates": ["a city", "a town"]}}
+    return dice.choice([ranked, {"type": "validate", "rules": ["not_empty"]}])
+
+
+def asking(dice: Random, engines: Sequence[Spender], *modes: Mode) -> SystemRequest:
+    """A request of any of these modes; of any that there is where none is named."""
     names = ["default", *(engine.profile.name for engine in engines)]
-    mode = dice.choice([Mode.CHAT, Mode.STRUCTURED, Mode.REDUNDANT])
+    mode = dice.choice(modes or [Mode.CHAT, Mode.STRUCTURED, Mode.REDUNDANT, Mode.PLAN])
     fields: dict[str, Any] = {"mode": mode, "model": dice.choice([None, *names])}
     fields["output"] = {"semantic": dice.random() < 0.3, "rules": dice.choice([[], ["not_empty"]])}
-    if mode is not Mode.CHAT:
+    if mode is Mode.PLAN:
+        policies = [{"require_linear": True}, {"max_steps": 3}, {"allowed_step_types": ["infer", "tool"]}]
+        policy = dice.choice(policies) if dice.random() < 0.3 else None
+        fields["plan"] = {"steps": dice.choice([None, steps(dice), steps(dice)]), "policy": policy}
+    elif mode is not Mode.CHAT:
         fields["output"]["schema"] = SCHEMA
-    if dice.random() < 0.6:
+    if dice.random() < (0.1 if mode is Mode.PLAN else 0.6):
         fields["tools"] = dice.sample(TOOLS, dice.randrange(len(TOOLS) + 1))
     if mode is Mode.REDUNDANT:
         n = dice.randrange(1, 6)
@@ -188,8 +257,12 @@ def spending(clock: Clock, engines: Sequence[Spender], dice: Random, **limits: A
 
 def quoted(here: Stage, request: SystemRequest) -> Quote:
     """The quote of the request on that stage."""
-    world = here.world
-    return quote(request, here.bounds, catalogue=world.catalogue, registry=world.registry, currency="USD")
+    return Quoting(here.world.catalogue, here.world.registry, "USD").quote(request, here.bounds)
+
+
+def planning_of(request: SystemRequest) -> Any:
+    """What plans for it."""
+    return plan if request.mode is Mode.PLAN else None
 
 
 def ended_by_budget(response: SystemResponse) -> bool:

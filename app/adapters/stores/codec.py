@@ -3,10 +3,13 @@
 Data only, never code: what is read is checked by type, field by field, and unknown fields are refused, for a stored
 record may be of a newer version or not of ours at all. Every record begins with its `FORMAT`; what reads another one
 is added here when there is another one. Whatever belongs to the closed unions is stored by its name, so that a new
-outcome or event needs nothing here. The events of one commit share their time and name their few correlations once.
+outcome or event needs nothing here. Events name their few correlations once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import count, groupby
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -14,7 +17,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from app.domain.boundary import Suspension, SystemResponse
-from app.domain.effects import Header, Outcome
+from app.domain.effects import Header, Outcome, Row
 from app.domain.events import CorrelationContext, Event, Recorded
 from app.domain.failures import Code, StorageFailure
 from app.domain.messages import Message, ModelMessage
@@ -40,7 +43,8 @@ _MESSAGE = _exact(tuple[_Version, ModelMessage | Message])
 _SUSPENSION = _exact(tuple[_Version, Suspension])
 _VALUE = _exact(tuple[_Version, JsonValue])
 _NAMED = _exact(tuple[_Version, str, dict[str, Any]])
-_EVENTS_OF_COMMIT = _exact(tuple[_Version, float, int, list[_Ids], list[_Told]])
+_STEPS = _exact(tuple[_Version, list[tuple[str, str, float, str, dict[str, Any]]]])
+_TOLD = _exact(tuple[_Version, int, list[_Ids], list[tuple[float, list[_Told]]]])
 _OUTCOMES: Mapping[str, TypeAdapter[Any]] = MappingProxyType(
     {kind.__name__: _exact(kind) for kind in get_args(Outcome)}
 )
@@ -103,25 +107,68 @@ def decode_value(data: bytes) -> JsonValue:
     return value
 
 
-def encode_events(events: Sequence[Recorded]) -> bytes:
-    """The events of one commit, which are numbered without gaps and share their time; at least one."""
-    correlations: dict[CorrelationContext, int] = {}
-    told = [
-        (each.anchor, correlations.setdefault(each.correlation, len(correlations)), each.event.type, each.event)
-        for each in events
+def encode_steps(rows: Sequence[Row]) -> bytes:
+    """Several steps in one record."""
+    return _dump(
+        [FORMAT, [(row.key, row.fingerprint, row.at, type(row.outcome).__name__, row.outcome) for row in rows]]
+    )
+
+
+def decode_steps(data: bytes) -> list[Row]:
+    _, steps = _read(_STEPS, data, "steps")
+    return [
+        Row(key, fingerprint, _of(_OUTCOMES, name, fields, "outcome"), at)
+        for key, fingerprint, at, name, fields in steps
     ]
-    return _dump([FORMAT, events[0].at, events[0].sequence_number, [_ids(each) for each in correlations], told])
+
+
+def encode_events(events: Sequence[Recorded]) -> bytes:
+    """Events that are numbered without gaps, at least one. Those that follow each other at one time share it."""
+    correlations = _Correlations()
+    told = [
+        (at, [(each.anchor, correlations.number(each.correlation), each.event.type, each.event) for each in together])
+        for at, together in groupby(events, attrgetter("at"))
+    ]
+    return _dump([FORMAT, events[0].sequence_number, correlations.ids, told])
 
 
 def decode_events(data: bytes) -> list[Recorded]:
-    _, at, first, ids, told = _read(_EVENTS_OF_COMMIT, data, "events")
-    correlations = [CorrelationContext(*each) for each in ids]
-    if any(index >= len(correlations) for _, index, _, _ in told):
-        raise _invalid("events")
-    return [
-        Recorded(number, at, anchor, correlations[index], _of(_EVENTS, name, fields, "event"))
-        for number, (anchor, index, name, fields) in enumerate(told, first)
-    ]
+    """A log is read by the ten thousand events, so nothing here is done twice that need not be."""
+    _, first, ids, groups = _read(_TOLD, data, "events")
+    numbers = count(first)
+    try:
+        correlations = [_correlation(each) for each in ids]
+        return [
+            Recorded(next(numbers), at, anchor, correlations[index], _EVENTS[name].validate_python((fields,))[0])
+            for at, together in groups
+            for anchor, index, name, fields in together
+        ]
+    except (ValidationError, LookupError):
+        raise _invalid("events") from None
+
+
+@lru_cache(maxsize=256)
+def _correlation(ids: _Ids) -> CorrelationContext:
+    """The same object for the same ids, so that who tells many events encodes their ids once."""
+    return CorrelationContext(*ids)
+
+
+class _Correlations:
+    """Numbers correlations as they are met. Most are the same object as the one before, which spares hashing them."""
+
+    def __init__(self) -> None:
+        self.ids: list[tuple[str | None, ...]] = []
+        self._numbers: dict[CorrelationContext, int] = {}
+        self._last: CorrelationContext | None = None
+        self._number = 0
+
+    def number(self, correlation: CorrelationContext) -> int:
+        if correlation is not self._last:
+            self._last = correlation
+            self._number = self._numbers.setdefault(correlation, len(self.ids))
+            if self._number == len(self.ids):
+                self.ids.append(_ids(correlation))
+        return self._number
 
 
 def _ids(correlation: CorrelationContext) -> tuple[str | None, ...]:

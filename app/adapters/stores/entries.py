@@ -1,8 +1,7 @@
 """What is put, encoded as the rows that it becomes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from app.adapters.stores import codec
 from app.adapters.stores.batching import Advance, Turn
@@ -17,8 +16,7 @@ from app.ports import Claim
 Values: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """What was put at once, numbered. `last_event` is the number of the execution's last event so far."""
 
     number: int
@@ -64,6 +62,18 @@ def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, o
         [row for event in suspended for row in _suspensions(header, event)],
         _turn(header, commit) if standing.ended else None,
     )
+
+
+def together(
+    header: Header, rows: Sequence[Row], events: Sequence[Recorded], after: Standing, *, owner: str
+) -> Advance:
+    """All that was put of an execution so far, as its first commit; without suspensions or a turn."""
+    stored = empty_commit(header.execution_id, number=1, epoch=1)
+    if rows:
+        stored["outcome"] = codec.encode_steps(rows)
+    if events:
+        stored |= log(events)
+    return Advance(header.execution_id, stored, _standing(after, owner, commits=1, events=len(events)))
 
 
 def step(row: Row) -> Values:

@@ -12,9 +12,11 @@ from types import MappingProxyType
 
 import anyio
 
+from app.adapters.stores.batching import Advance
 from app.adapters.stores.database import Database
-from app.adapters.stores.entries import Commit, advance, opening, size
+from app.adapters.stores.entries import Commit, advance, opening, size, together
 from app.adapters.stores.names import Names
+from app.adapters.stores.openings import Opening
 from app.adapters.stores.records import load
 from app.adapters.stores.writer import Bounds, GroupWriter, Item, Writing
 from app.domain.effects import Header, Row
@@ -27,7 +29,7 @@ from app.domain.events import (
     Live,
     Recorded,
 )
-from app.domain.failures import Failure
+from app.domain.failures import Code, Failure, StorageFailure
 from app.domain.messages import Message
 from app.domain.standing import Standing
 from app.ports import Claim, Clock, Earlier, EventSink, Record
@@ -85,12 +87,23 @@ class _Open:
         if commit.row is not None:
             self.keys.add(commit.row.key)
 
-    def encoded(self, commit: Commit, owner: str, *, publish: bool) -> Item:
+    def encoded(self, commit: Commit, owner: str) -> Item:
         """The commit for the writer; the execution stands after it."""
-        standing = self.standing.after(commit.row, commit.events)
+        standing = self.standing.after([commit.row] if commit.row else (), commit.events)
         work = advance(self.header, commit, standing, epoch=self.epoch, owner=owner)
         self.standing = standing
-        return Item(self.writing, work, size(work), commit.events if publish else ())
+        return Item(self.writing, work, size(work), commit.events)
+
+    def whole(self, owner: str) -> list[Item]:
+        """The opening and all that is held, as one commit, for the writer; its events are published already."""
+        work: list[Opening | Advance] = [opening(self.header, owner)]
+        if self.held:
+            rows = [each.row for each in self.held if each.row]
+            events = [event for each in self.held for event in each.events]
+            self.standing = self.standing.after(rows, events)
+            work.append(together(self.header, rows, events, self.standing, owner=owner))
+            self.commits = 1
+        return [Item(self.writing, each, size(each)) for each in work]
 
 
 @asynccontextmanager
@@ -132,6 +145,7 @@ class StoredJournal:
             self._writer.put(self._opening(opened, claim))
             await self._writer.settled(opened.writing)
         except BaseException:
+            opened.writing.end = _given_up()
             self.close(header.execution_id)
             raise
         refusal = opened.writing.end
@@ -145,9 +159,7 @@ class StoredJournal:
     def adopt(self, record: Record) -> None:
         """Its epoch and its number of commits are those that `Store.claim` gave."""
         opened = self._begin(record.header, self._names.share)
-        for row in record.rows.values():
-            opened.standing = opened.standing.after(row, ())
-        opened.standing = opened.standing.after(None, record.events)
+        opened.standing = opened.standing.after(list(record.rows.values()), record.events)
         opened.epoch, opened.commits, opened.events = record.epoch, record.commits, len(record.events)
         opened.keys.update(record.rows)
 
@@ -155,7 +167,7 @@ class StoredJournal:
         opened = self._of(execution_id)
         commit = opened.next(row, events, turn, self._clock.now())
         if opened.held is None:
-            self._writer.put(opened.encoded(commit, self.owner, publish=True))
+            self._writer.put(opened.encoded(commit, self.owner))
             opened.take(commit)
             return
         opened.take(commit)
@@ -198,7 +210,7 @@ class StoredJournal:
             return
         self._names.release(opened.header)
         if opened.held is not None and _has_ended(opened.held):
-            self._writer.keep(lambda: self._whole(opened))
+            self._writer.keep(lambda: opened.whole(self.owner))
 
     def _begin(self, header: Header, take: Callable[[Header], None]) -> _Open:
         if header.execution_id in self._opened:
@@ -215,16 +227,11 @@ class StoredJournal:
         return opened
 
     def _promote(self, opened: _Open) -> None:
-        items = self._whole(opened)
+        items = opened.whole(self.owner)
         opened.held = None
         self._names.promote(opened.header)
         for item in items:
             self._writer.put(item)
-
-    def _whole(self, opened: _Open) -> list[Item]:
-        """Everything so far, which is published already."""
-        held = opened.held or ()
-        return [self._opening(opened), *(opened.encoded(commit, self.owner, publish=False) for commit in held)]
 
     def _opening(self, opened: _Open, claim: Claim | None = None) -> Item:
         work = opening(opened.header, self.owner, claim)
@@ -234,3 +241,7 @@ class StoredJournal:
 def _has_ended(held: Sequence[Commit]) -> bool:
     last = held[-1].events[-1].event if held and held[-1].events else None
     return type(last) in LAST and not isinstance(last, ExecutionSuspended)
+
+
+def _given_up() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_UNAVAILABLE, "nobody waits for this execution any more")

@@ -96,16 +96,16 @@ LISTED = Statement(
 RECORDED = Statement(lambda _: _commits().where(_OF_TENANT, _THIS))
 CLAIMED = Statement(lambda _: _commits().where(_THIS))
 """The record of an execution that was just claimed; whoever claims has found it by its tenant."""
-EVENTS_BEHIND = Statement(
+EVENTS_BETWEEN = Statement(
     lambda _: (
         select(commits.c.events)
         .where(
             commits.c.execution_id == bindparam("the_execution_id"),
             commits.c.last_event > bindparam("after"),
+            commits.c.first_event <= bindparam("up_to"),
             exists().where(_THIS, _OF_TENANT),
         )
         .order_by(commits.c.number)
-        .limit(_AT_MOST)
     )
 )
 CLAIM = Statement(

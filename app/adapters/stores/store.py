@@ -46,9 +46,9 @@ class DatabaseStore:
         return await load(self._database, tenant, execution_id)
 
     async def events(self, tenant: str, execution_id: str, *, after: int = 0, limit: int) -> Sequence[Recorded]:
-        values = {"the_tenant": tenant, "the_execution_id": execution_id, "after": after, "at_most": limit}
-        rows = await self._read(queries.EVENTS_BEHIND, values)
-        return await decoded(lambda: _events(rows, after, limit), sum(len(row[0]) for row in rows))
+        values = {"the_tenant": tenant, "the_execution_id": execution_id, "after": after, "up_to": after + limit}
+        rows = await self._read(queries.EVENTS_BETWEEN, values)
+        return await decoded(lambda: _events(rows, after, after + limit), sum(len(row[0]) for row in rows))
 
     async def suspensions(self, tenant: str, execution_id: str | None = None) -> Sequence[Pending]:
         rows = await self._read(queries.PENDING, {"the_tenant": tenant, "the_execution_id": execution_id})
@@ -96,9 +96,9 @@ def _standing(cells: Sequence[Any]) -> Standing:
     return Standing(entered_at, State(state), attempt, total_steps, last_step, error, answered)
 
 
-def _events(rows: Rows, after: int, limit: int) -> list[Recorded]:
-    events = [event for row in rows for event in codec.decode_events(row[0]) if event.sequence_number > after]
-    return events[:limit]
+def _events(rows: Rows, after: int, up_to: int) -> list[Recorded]:
+    events = (event for row in rows for event in codec.decode_events(row[0]))
+    return [event for event in events if after < event.sequence_number <= up_to]
 
 
 def _claim(execution_id: str, epoch: int, owner: str) -> Transaction[Rows]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters.stores import codec
-from app.domain.effects import Answered, Outcome, Prepared, Refused
+from app.domain.effects import Answered, Outcome, Prepared, Refused, Row
 from app.domain.events import Event, Recorded
 from app.domain.failures import Code, StorageFailure
 from app.domain.messages import Message, ModelMessage
@@ -24,13 +24,16 @@ from tests.support.examples import (
     header,
     recorded,
     response,
+    row,
 )
 from tests.support.virtual_time import EPOCH
 
 SAID = ModelMessage(role="assistant", content="hm", provider="primary", kept=[{"signature": "µ\u2028", "n": 1.5}])
+PREPARED = next(each for each in OUTCOMES if isinstance(each, Prepared))
 READERS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "header": (codec.encode_header(header("a")), codec.decode_header),
-    "outcome": (codec.encode_outcome(OUTCOMES[0]), codec.decode_outcome),
+    "outcome": (codec.encode_outcome(PREPARED), codec.decode_outcome),
+    "steps": (codec.encode_steps([row("0")]), codec.decode_steps),
     "events": (codec.encode_events(recorded(MOVED)), codec.decode_events),
     "response": (codec.encode_response(response()), codec.decode_response),
     "message": (codec.encode_message(SAID), codec.decode_message),
@@ -77,6 +80,16 @@ def test_the_events_of_a_commit_keep_their_order_their_numbers_and_their_correla
     assert data.count(b'"0000000000000000"') == 1
 
 
+def test_events_of_several_times_keep_them() -> None:
+    told = recorded(MOVED, COMPLETED, MOVED)
+    assert codec.decode_events(codec.encode_events(told)) == told
+
+
+def test_steps_in_one_record_are_read_as_they_were_written() -> None:
+    rows = [Row(f"{number}/0", "f" * 32, outcome, EPOCH + number) for number, outcome in enumerate(OUTCOMES)]
+    assert codec.decode_steps(codec.encode_steps(rows)) == rows
+
+
 def test_everything_else_is_read_as_it_was_written() -> None:
     assert codec.decode_header(codec.encode_header(header("a"))) == header("a")
     assert codec.decode_response(codec.encode_response(response())) == response()
@@ -88,8 +101,7 @@ def test_everything_else_is_read_as_it_was_written() -> None:
 
 
 def test_what_only_a_provider_can_read_is_kept_in_a_prepared_conversation() -> None:
-    prepared = next(each for each in OUTCOMES if isinstance(each, Prepared))
-    with_answer = replace(prepared, messages=(*prepared.messages, SAID))
+    with_answer = replace(PREPARED, messages=(*PREPARED.messages, SAID))
     again = codec.decode_outcome(codec.encode_outcome(with_answer))
     assert again == with_answer
     assert isinstance(again, Prepared)
@@ -170,8 +182,8 @@ def test_b4_89_what_somebody_else_wrote_is_refused_and_not_quoted(what: str) -> 
         data + b"x",
         b'[1,"Prepared","secret"]',
         b'[1,"os.system",{"command":"secret"}]',
-        b'[1,0.0,1,[],[["secret",0,"lifecycle.transition",{}]]]',
-        b'[1,0.0,1,[],[["secret",-1,"lifecycle.transition",{}]]]',
+        b'[1,1,[],[[0.0,[["secret",0,"lifecycle.transition",{}]]]]]',
+        b'[1,1,[],[[0.0,[["secret",-1,"lifecycle.transition",{}]]]]]',
     ):
         failure = refused(read, hostile)
         assert "secret" not in f"{failure.message}{failure.details}{failure.__cause__}"
@@ -183,5 +195,5 @@ def test_a_record_longer_than_any_of_ours_is_refused_unread() -> None:
 
 def test_an_event_that_names_no_correlation_of_its_commit_is_refused() -> None:
     told = orjson.loads(codec.encode_events(committed(COMPLETED)))
-    told[4][0][1] = 1
+    told[3][0][1][0][1] = 1
     refused(codec.decode_events, orjson.dumps(told))

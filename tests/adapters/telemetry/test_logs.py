@@ -4,6 +4,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.examples import (
     EVENTS,
     FAILED,
     SPAN,
+    STARTED,
     SUSPENDED,
     TRACE,
     live,
@@ -124,6 +126,13 @@ def test_every_event_is_told_at_debug_with_its_ids(pipe: Pipe) -> None:
     assert {line["request_id"] for line in told} == {"r-1"}
     assert {line["span_id"] for line in told} == {SPAN}
     assert [line["sequence_number"] for line in told] == [*range(1, len(EVENTS) + 1), None]
+
+
+def test_what_happens_in_a_step_of_a_plan_is_told_with_its_name(pipe: Pipe) -> None:
+    sink = _sink(pipe, "debug")
+    [plain, inside] = recorded(STARTED, STARTED)
+    sink.publish("a", [plain, inside._replace(correlation=replace(inside.correlation, step_name="roll"))])
+    assert [line.get("step_name") for line in pipe.lines()] == [None, "roll"]
 
 
 def test_b8_no_content_is_told_at_any_level(pipe: Pipe) -> None:

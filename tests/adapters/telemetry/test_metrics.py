@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.adapters.telemetry.metrics import SERIES, MetricsSink, closed_sets, folded
 from app.domain import events
+from app.domain.boundary import StepStatus
 from app.domain.events import EVENT_TYPES, Event
 from app.domain.failures import Code
 from app.domain.lifecycle import State
@@ -185,3 +186,18 @@ def test_i10_what_is_held_for_running_executions_is_bounded_and_goes_with_them(m
 def test_every_type_of_event_is_taken(metrics: MetricsSink) -> None:
     assert {type(event) for event in EVENTS} | {type(DELTA)} == set(EVENT_TYPES)
     _tell_everything(metrics)
+
+
+def test_attempts_at_steps_are_counted_by_type_and_by_how_they_ended(metrics: MetricsSink) -> None:
+    failed = events.StepEnd("infer", 1, StepStatus.FAILED, 500.0, Code.CONSTRAINT_JSON_INVALID)
+    done = events.StepEnd("infer", 2, StepStatus.COMPLETED, 1500.0, None)
+    metrics.publish("a", recorded(failed, done))
+    assert _value(metrics, "portico_steps_total", step_type="infer", status="completed", code="none") == 1
+    assert _value(metrics, "portico_steps_total", status="failed", code="CONSTRAINT_JSON_INVALID") == 1
+    assert _value(metrics, "portico_step_duration_seconds_sum", step_type="infer") == pytest.approx(2)
+
+
+def test_a_step_of_a_type_that_nobody_registered_adds_no_series(metrics: MetricsSink) -> None:
+    for number in range(50):
+        metrics.publish("a", recorded(events.StepEnd(f"type-{number}", 1, StepStatus.COMPLETED, 1.0, None)))
+    assert _value(metrics, "portico_steps_total", step_type="other") == 50

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.capabilities.constraint.enforce import Enforced, Outcome, Stage, StageReport, enforce
+from app.capabilities.constraint.enforce import Enforced, Outcome, Stage, StageReport, enforce, kept
 from app.capabilities.constraint.grammar import Grammar
 from app.capabilities.constraint.repair import Action, Repair
 from app.capabilities.constraint.schema import Schema, compile_schema
@@ -251,3 +251,24 @@ def test_an_ordinary_answer_takes_little_time() -> None:
             enforce(text, schema=schema, grammar=None, repair_allowed=True)
         fastest = min(fastest, (process_time() - began) / 10)
     assert fastest < 0.0003
+
+
+class TestKept:
+    """A value that is judged as it stands."""
+
+    def test_it_is_neither_looked_for_in_a_text_nor_respelled(self) -> None:
+        found = kept("{} is no object", "{} is no object", schema=_schema({"type": "string"}), grammar=None)
+        assert found == Enforced("{} is no object", (), ())
+        with pytest.raises(ConstraintFailure) as caught:
+            kept({"title": "x", "status": "OPEN"}, "", schema=_schema(TICKET), grammar=None)
+        assert caught.value.code is Code.CONSTRAINT_ENUM_UNRECOGNIZED
+        assert caught.value.details["violations"][0]["path"] == "$.status"
+
+    def test_the_grammar_speaks_of_its_text(self) -> None:
+        assert kept({"a": 1}, '{"a":1}', schema=None, grammar=_grammar(OBJECT)).value == {"a": 1}
+        with pytest.raises(ConstraintFailure) as caught:
+            kept([1], "[1]", schema=None, grammar=_grammar(OBJECT))
+        assert caught.value.code is Code.CONSTRAINT_GRAMMAR_REJECTED
+
+    def test_without_a_form_any_value_will_do(self) -> None:
+        assert kept(None, "null", schema=None, grammar=None).value is None

@@ -49,6 +49,11 @@ def test_an_inference_is_offered_what_is_available_with_its_safety(registry: Too
     )
 
 
+def test_a_tool_is_called_by_its_name_whether_it_can_run_now_or_not(registry: ToolRegistry) -> None:
+    assert registry.registered("beta") == (OfferedTool("beta", unsafe=False, idempotent=True),)
+    assert registry.registered("gone") == ()
+
+
 def test_an_unavailable_tool_says_why(registry: ToolRegistry) -> None:
     assert [(each.available, each.reason) for each in registry.check_availability()] == [
         (True, ""),

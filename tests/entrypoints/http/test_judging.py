@@ -37,7 +37,7 @@ async def test_a_text_is_judged_by_rules_and_a_judge_of_the_rehearsal_engine() -
 
 async def test_a_refusal_can_be_rehearsed() -> None:
     async with portico() as (served, _):
-        told = events(await served.post(chat("Hello [[refuse]]", output={"semantic": True}), EVENTS))
+        told = events(await served.post(chat("Hello [[refuse]]", tools=[], output={"semantic": True}), EVENTS))
     response = told[-1]["response"]
     assert (response["state"], response["error"]["code"]) == ("ERROR", "VALIDATION_SEMANTIC_FAILED")
     assert response["validation_result"]["attempts"] == 3

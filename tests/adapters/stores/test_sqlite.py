@@ -1,0 +1,157 @@
+"""One process owns a SQLite file; what it answered for is there, and a full disk takes nothing that it had not."""
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from app.adapters.stores.sqlite import SqliteDatabase, open_sqlite
+from app.domain.failures import Code, ConfigurationFailure, StorageFailure
+from tests.support.examples import MOVED, anchored, header, row
+from tests.support.stores import in_a_task, replica
+from tests.support.virtual_time import VirtualClock
+
+OWNING = """
+import asyncio, sys
+from pathlib import Path
+from app.adapters.stores.sqlite import open_sqlite
+async def own():
+    async with open_sqlite(Path(sys.argv[1])):
+        print("owned", flush=True)
+        sys.stdin.read()
+asyncio.run(own())
+"""
+
+
+@contextmanager
+def owned_elsewhere(path: Path) -> Iterator[None]:
+    """Another process owns the file, and is killed in the end."""
+    command = [sys.executable, "-c", OWNING, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "owned\n"
+        yield
+        owner.kill()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "portico.db"
+
+
+@pytest.fixture
+async def database(path: Path) -> AsyncIterator[SqliteDatabase]:
+    async with in_a_task(open_sqlite(path)) as opened:
+        yield opened
+
+
+async def test_b4_82_a_second_owner_is_refused_by_name_and_the_first_is_none_the_worse(
+    database: SqliteDatabase, path: Path, clock: VirtualClock
+) -> None:
+    with pytest.raises(ConfigurationFailure, match="another process owns") as refused:
+        async with open_sqlite(path):
+            pass
+    assert refused.value.code is Code.CONFIG_INVALID
+    async with replica(database, clock) as here:
+        await here.journal.open(replace(header("a"), durability="journaled"))
+
+
+async def test_b4_82_a_dead_owner_leaves_the_file_free(path: Path) -> None:
+    with owned_elsewhere(path), pytest.raises(ConfigurationFailure):
+        async with open_sqlite(path):
+            pass
+    async with open_sqlite(path):
+        pass
+
+
+async def on_writer(database: SqliteDatabase, sql: str) -> object:
+    """What the connection that writes answers to it."""
+    return await database._writer.run_alone(lambda connection: connection.execute(sql).fetchone()[0])
+
+
+async def test_the_journal_is_written_ahead_and_synced_before_anything_is_answered(database: SqliteDatabase) -> None:
+    assert await on_writer(database, "PRAGMA journal_mode") == "wal"
+    assert await on_writer(database, "PRAGMA synchronous") == 2
+
+
+async def test_b4_83_a_full_disk_takes_nothing_it_had_not_and_goes_on_when_there_is_room(
+    database: SqliteDatabase, clock: VirtualClock
+) -> None:
+    """The room ends at every page there is, one after the other."""
+    full: list[tuple[Code, int]] = []
+    pages = await on_writer(database, "PRAGMA page_count")
+    assert isinstance(pages, int)
+    async with replica(database, clock) as here:
+        for room in range(24):
+            name = f"e-{room}"
+            await on_writer(database, f"PRAGMA max_page_count = {pages + room}")
+            durable = -1
+            try:
+                await here.journal.open(replace(header(name, name), durability="journaled"))
+                for number in range(8):
+                    here.journal.put(name, row(f"{number}"), anchored(*[MOVED] * 20))
+                    await here.journal.durable(name)
+                    durable = number
+            except StorageFailure as failure:
+                full.append((failure.code, failure.status))
+            await on_writer(database, "PRAGMA max_page_count = 1000000")
+            record = await here.store.load("local", name)
+            stored = [] if record is None else list(record.rows)
+            assert stored == [f"{number}" for number in range(durable + 1)]
+            assert here.listener.numbers(name) == list(range(1, 20 * len(stored) + 1))
+            assert (name in here.losses.lost) == (durable < 7)
+            here.journal.close(name)
+            pages = await on_writer(database, "PRAGMA page_count")
+            assert isinstance(pages, int)
+            if durable == 7:
+                break
+        assert len(full) > 3
+        assert set(full) == {(Code.STORAGE_FULL, 503)}
+        await here.journal.open(replace(header("after", "after"), durability="journaled"))
+
+
+async def test_b4_81_a_writer_beside_us_is_waited_for(
+    database: SqliteDatabase, path: Path, clock: VirtualClock
+) -> None:
+    beside = sqlite3.connect(path, isolation_level=None)
+    beside.execute("BEGIN IMMEDIATE")
+    async with replica(database, clock) as here, anyio.create_task_group() as group:
+        group.start_soon(here.journal.open, replace(header("a"), durability="journaled"))
+        await checkpoint()
+        beside.execute("COMMIT")
+    beside.close()
+    async with replica(database, clock) as here:
+        assert await here.store.find("local", "r-1") is not None
+
+
+@pytest.fixture
+def no_database(path: Path) -> Path:
+    path.write_bytes(b"no database" * 1_000)
+    return path
+
+
+async def test_a_file_that_is_no_database_is_refused(no_database: Path) -> None:
+    with pytest.raises(StorageFailure):
+        async with open_sqlite(no_database):
+            pass
+
+
+async def test_a_directory_that_cannot_be_written_is_named(no_database: Path) -> None:
+    with pytest.raises(ConfigurationFailure, match="cannot be written"):
+        async with open_sqlite(no_database / "portico.db"):
+            pass
+
+
+async def test_who_only_reads_reads_beside_the_owner(database: SqliteDatabase, path: Path, clock: VirtualClock) -> None:
+    async with replica(database, clock) as here:
+        await here.journal.open(replace(header("a"), durability="journaled"))
+        beside = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        assert beside.execute("SELECT request_id FROM executions").fetchall() == [("r-1",)]
+        beside.close()

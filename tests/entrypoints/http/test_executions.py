@@ -1,0 +1,308 @@
+"""Executions that exist, asked over HTTP: listed, shown, read, resumed, cancelled, replayed."""
+
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+
+from tests.entrypoints.http.test_forms import ASYNC, JSON
+from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
+from tests.entrypoints.http.waiting import gone, idle, running
+from tests.support.service import Answer, Connection, Served, request_bytes
+
+ASK = 'Use ask_person: "May I?"'
+ROUTES = [
+    ("GET", ""),
+    ("GET", "/events"),
+    ("GET", "/trace"),
+    ("POST", "/resume"),
+    ("POST", "/cancel"),
+    ("POST", "/replay"),
+]
+
+
+async def resume(served: Served, headers: dict[str, str] | None = None, **answer: Any) -> Answer:
+    """Answers the question of the execution `q`."""
+    body = orjson.dumps({"tool_id": "ask_person", "payload": "yes"} | answer)
+    return await served.post(body, headers, path="/v1/executions/q/resume")
+
+
+async def order(served: Served, what: str, request_id: str = "q") -> Answer:
+    """Cancels or replays, without a body or a type of one."""
+    return await served.ask(request_bytes("POST", f"/v1/executions/{request_id}/{what}", {}))
+
+
+async def ids(served: Served, query: str) -> list[str]:
+    page = (await served.get(f"/v1/executions{query}")).json
+    return [each["request_id"] for each in page["data"]]  # type: ignore[attr-defined]
+
+
+def numbers(told: list[dict[str, Any]]) -> list[int]:
+    return [event["sequence_number"] for event in told if "sequence_number" in event]
+
+
+async def test_executions_are_listed_newest_first_by_pages_and_by_filters() -> None:
+    async with portico() as (served, _):
+        for name in ("a", "b", "c"):
+            await served.post(chat("Hello", request_id=name))
+        await served.post(chat(ASK, request_id="d"))
+        first = (await served.get("/v1/executions?limit=3")).json
+        rest = (await served.get(f"/v1/executions?limit=3&after={first['next']}")).json
+        assert [each["request_id"] for each in first["data"]] == ["d", "c", "b"]  # type: ignore[attr-defined]
+        assert first["has_more"] is True
+        assert [each["request_id"] for each in rest["data"]] == ["a"]  # type: ignore[attr-defined]
+        assert (rest["has_more"], rest["next"]) == (False, None)
+        assert await ids(served, "?state=SUSPENDED") == ["d"]
+        assert await ids(served, "?mode=chat&state=COMPLETE") == ["c", "b", "a"]
+        assert await ids(served, "?mode=plan") == []
+        assert await ids(served, "?session_id=s-1") == []
+
+
+async def test_an_execution_is_shown_as_it_stands() -> None:
+    async with portico() as (served, _):
+        response = (await served.post(chat("Please calculate 17*3", request_id="q"))).json
+        shown = await served.get("/v1/executions/q")
+    assert shown.headers["x-request-id"] == "q"
+    assert shown.json.pop("entered_at")
+    assert shown.json == {
+        "request_id": "q",
+        "session_id": None,
+        "mode": "chat",
+        "state": "COMPLETE",
+        "attempt": 1,
+        "total_steps": shown.json["total_steps"],
+        "last_step": shown.json["last_step"],
+        "last_error": None,
+        "suspensions": [],
+        "response": response,
+    }
+
+
+@pytest.mark.parametrize(("method", "route"), ROUTES)
+@pytest.mark.parametrize("name", ["unheard-of", "a%0d%0ab", "x" * 129, "%C3%A9", "%00"])
+async def test_b6_109_an_unknown_id_is_404_whatever_else_is_wrong(method: str, route: str, name: str) -> None:
+    path = f"/v1/executions/{name}{route}"
+    async with portico() as (served, _):
+        answer = await served.ask(request_bytes(method, path, {}, b"{" if method == "POST" else None))
+    assert (answer.status, answer.json["code"]) == (404, "REQUEST_NOT_FOUND")
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_the_log_is_read_from_the_start_from_any_number_and_not_beyond_its_end() -> None:
+    path = "/v1/executions/q/events"
+    async with portico() as (served, _):
+        told = events(await served.post(chat("Please calculate 17*3", request_id="q"), EVENTS))
+        kept = [event for event in told if "sequence_number" in event]
+        whole = await served.get(path)
+        behind = await served.get(f"{path}?after=5")
+        wins = await served.get(f"{path}?after=5", {"Last-Event-ID": "7"})
+        over = await served.get(f"{path}?after={len(kept)}")
+    assert events(whole) == kept
+    assert whole.headers["content-type"] == "text/event-stream"
+    assert numbers(events(behind)) == list(range(6, len(kept) + 1))
+    assert numbers(events(wins)) == list(range(8, len(kept) + 1))
+    assert (over.status, over.body) == (204, b"")
+    assert "content-length" not in over.headers
+
+
+@pytest.mark.parametrize(("query", "headers"), [("?after=x", {}), ("?zork=1", {}), ("", {"Last-Event-ID": "x"})])
+async def test_a_bad_place_in_the_log_is_422(query: str, headers: dict[str, str]) -> None:
+    async with portico() as (served, _):
+        await served.post(chat("Hello", request_id="q"))
+        answer = await served.get(f"/v1/executions/q/events{query}", headers)
+    assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
+
+
+async def read_some(client: Connection, last: int) -> list[int]:
+    """The numbers of a first part of the log, behind that one."""
+    named = {"Last-Event-ID": str(last)} if last else {}
+    await client.send(request_bytes("GET", "/v1/executions/q/events", named))
+    assert (await client.head())[0] == 200
+    return numbers(events(Answer(200, {}, await client.chunk())))
+
+
+async def test_b2_35_a_reader_that_comes_and_goes_cancels_nothing_and_misses_nothing() -> None:
+    async with portico() as (served, service):
+        await served.post(chat("[[slow:5]] Please calculate 17*3", request_id="q"), ASYNC)
+        read: list[int] = []
+        for _ in range(3):
+            async with served.connect() as client:
+                read += await read_some(client, read[-1] if read else 0)
+            await gone(served)
+        last = read[-1]
+        rest = await served.get("/v1/executions/q/events", {"Last-Event-ID": str(last)})
+        await idle(service)
+    assert events(rest)[-1]["type"] == "execution.completed"
+    assert read + numbers(events(rest)) == list(range(1, len(read) + len(numbers(events(rest))) + 1))
+
+
+async def test_the_trace_sums_the_log_up_also_of_a_failure() -> None:
+    async with portico() as (served, _):
+        await served.post(chat("Please calculate 17*3", request_id="q"))
+        await served.post(chat("[[fail:429]] Hello", request_id="bad"))
+        told, failed = [(await served.get(f"/v1/executions/{name}/trace")).json for name in ("q", "bad")]
+    assert (told["outcome"], told["error"], told["fallback_attempts"]) == ("COMPLETE", None, 0)
+    assert [stage["stage"] for stage in told["stages"]] == [  # type: ignore[attr-defined]
+        *("AuthResolve", "HistorySanitize", "ContextGuard", "ToolSplit", "Execute", "FailoverDecide")
+    ]
+    assert [call["tool_name"] for call in told["tool_calls"]] == ["calculate"]  # type: ignore[attr-defined]
+    assert (told["provider_used"], failed["outcome"]) == ("rehearsal", "ERROR")
+    assert failed["error"]["code"] == "INFERENCE_MODEL_UNAVAILABLE"  # type: ignore[index]
+    assert [each["finish_reason"] for each in failed["attempts"]] == ["error", "error"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("form", [{}, EVENTS, ASYNC], ids=["json", "events", "async"])
+async def test_a_question_is_answered_in_each_of_the_three_forms(form: dict[str, str]) -> None:
+    async with portico() as (served, service):
+        asked = await served.post(chat(ASK, request_id="q"))
+        assert (asked.status, asked.json["state"]) == (202, "SUSPENDED")
+        pending = (await served.get("/v1/suspensions")).json["data"]
+        assert pending == [{"request_id": "q", "suspension": asked.json["suspensions"][0]}]  # type: ignore[index]
+        answer = await resume(served, form)
+        await idle(service)
+        shown = (await served.get("/v1/executions/q")).json
+        assert (await served.get("/v1/suspensions")).json["data"] == []
+        assert (await order(served, "replay")).json == {"identical": True, "steps": shown["total_steps"]}
+    assert shown["response"]["tool_calls_made"][0]["result"] == "yes"  # type: ignore[index]
+    match form:
+        case {"Accept": _}:
+            told = events(answer)
+            assert [told[0]["type"], told[-1]["response"]] == ["execution.resumed", shown["response"]]
+        case {"Prefer": _}:
+            assert (answer.status, answer.headers["location"]) == (202, "/v1/executions/q")
+            assert answer.headers["preference-applied"] == "respond-async"
+        case _:
+            assert (answer.status, answer.json) == (200, shown["response"])
+            assert answer.headers["x-request-id"] == "q"
+
+
+async def test_b6_103_of_two_resumes_at_once_one_is_taken() -> None:
+    answers: list[Answer] = []
+
+    async def answer() -> None:
+        answers.append(await resume(served))
+
+    async with portico() as (served, _):
+        await served.post(chat(ASK, request_id="q"))
+        async with anyio.create_task_group() as group:
+            for _ in range(2):
+                group.start_soon(answer)
+    taken, refused = sorted(answers, key=lambda each: each.status)
+    assert (taken.status, refused.status) == (200, 409)
+    assert refused.json["code"] in {"REQUEST_RESUME_UNEXPECTED", "REQUEST_RESUME_MISMATCH"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "code"),
+    [
+        ({"tool_id": "other"}, 409, "REQUEST_RESUME_MISMATCH"),
+        ({"suspension_id": "9/9"}, 409, "REQUEST_RESUME_MISMATCH"),
+        ({"tool_id": ""}, 422, "REQUEST_INVALID"),
+        ({"tool_id": 5}, 422, "REQUEST_INVALID"),
+        ({"zork": 1}, 422, "REQUEST_INVALID"),
+    ],
+)
+async def test_b6_104_a_wrong_answer_changes_nothing(answer: dict[str, Any], status: int, code: str) -> None:
+    async with portico() as (served, _):
+        await served.post(chat(ASK, request_id="q"))
+        before = (await served.get("/v1/executions/q")).json
+        refused = await resume(served, **answer)
+        assert (refused.status, refused.json["code"], refused.json["request_id"]) == (status, code, "q")
+        assert (await served.get("/v1/executions/q")).json == before
+        assert (await resume(served)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{", {}, 400),
+        (b'{"tool_id":"ask_person","tool_id":"ask_person","payload":1}', {}, 400),
+        (b'{"tool_id":"ask_person","payload":NaN}', {}, 400),
+        (b'{"tool_id":"ask_person","payload":"\\ud800"}', {}, 400),
+        (b'{"tool_id":"ask_person"}', {}, 422),
+        (b'{"tool_id":"ask_person","payload":1}', {"Content-Type": "text/plain"}, 415),
+        (b'{"tool_id":"ask_person","payload":"' + b"x" * 5_000_000 + b'"}', {}, 413),
+    ],
+)
+async def test_an_answer_is_read_as_strictly_as_a_request(body: bytes, headers: dict[str, str], status: int) -> None:
+    async with portico() as (served, _):
+        await served.post(chat(ASK, request_id="q"))
+        refused = await served.post(body, headers, path="/v1/executions/q/resume")
+        assert (refused.status, refused.headers["content-type"]) == (status, "application/problem+json")
+        assert (await served.get("/v1/executions/q")).json["state"] == "SUSPENDED"
+
+
+async def test_b6_104_nothing_that_runs_or_has_ended_is_resumed() -> None:
+    async with portico() as (served, service):
+        await served.post(chat("[[slow:5]] Hello", request_id="q"), ASYNC)
+        while_running = await resume(served)
+        await idle(service)
+        afterwards = await resume(served)
+    assert [each.json["code"] for each in (while_running, afterwards)] == ["REQUEST_RESUME_UNEXPECTED"] * 2
+    assert (while_running.status, afterwards.status) == (409, 409)
+
+
+async def test_whoever_answers_and_leaves_stops_nothing() -> None:
+    async with portico() as (served, service):
+        await served.post(chat(f"[[slow:5]] {ASK}", request_id="q"))
+        async with served.connect() as client:
+            body = b'{"tool_id":"ask_person","payload":"yes"}'
+            await client.send(request_bytes("POST", "/v1/executions/q/resume", JSON, body))
+            await running(service)
+        await gone(served)
+        await idle(service)
+        assert (await served.get("/v1/executions/q")).json["state"] == "COMPLETE"
+
+
+async def test_what_runs_is_cancelled_once_and_what_has_ended_stays_as_it_is() -> None:
+    async with portico() as (served, service):
+        await served.post(chat("[[slow:300]] Hello", request_id="q"), ASYNC)
+        stopping = await order(served, "cancel")
+        await idle(service)
+        ended = await order(served, "cancel")
+    assert (stopping.status, ended.status) == (202, 200)
+    assert (ended.json["state"], ended.json["last_error"]["code"]) == (  # type: ignore[index]
+        "CANCELLED",
+        "CANCELLED_SIGNAL",
+    )
+
+
+async def test_what_waits_is_cancelled_and_then_not_resumed() -> None:
+    async with portico() as (served, service):
+        await served.post(chat(ASK, request_id="q"))
+        assert (await order(served, "cancel")).status == 202
+        await idle(service)
+        assert (await served.get("/v1/executions/q")).json["state"] == "CANCELLED"
+        assert (await resume(served)).json["code"] == "REQUEST_RESUME_UNEXPECTED"
+        assert (await served.get("/v1/suspensions")).json["data"] == []
+
+
+async def test_b6_105_of_a_resume_and_a_cancel_at_once_one_wins_and_it_ends_once() -> None:
+    answers: dict[str, Answer] = {}
+
+    async def put(name: str) -> None:
+        answers[name] = await (resume(served) if name == "resume" else order(served, "cancel"))
+
+    for names in (("resume", "cancel"), ("cancel", "resume")):
+        async with portico() as (served, service):
+            await served.post(chat(ASK, request_id="q"))
+            async with anyio.create_task_group() as group:
+                for name in names:
+                    group.start_soon(put, name)
+            await idle(service)
+            state = (await served.get("/v1/executions/q")).json["state"]
+            told = events(await served.get("/v1/executions/q/events"))
+        assert answers["cancel"].status in {200, 202}
+        assert answers["resume"].status in {200, 409}
+        assert state in {"COMPLETE", "CANCELLED"}
+        last = [event for event in told if event["type"] in {"execution.completed", "execution.cancelled"}]
+        assert [event["response"]["state"] for event in last] == [state]
+
+
+async def test_what_runs_is_not_replayed() -> None:
+    async with portico() as (served, service):
+        await served.post(chat("[[slow:5]] Hello", request_id="q"), ASYNC)
+        answer = await order(served, "replay")
+        await idle(service)
+    assert (answer.status, answer.json["code"], answer.headers["retry-after"]) == (409, "REQUEST_IN_PROGRESS", "1")

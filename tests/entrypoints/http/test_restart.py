@@ -1,0 +1,47 @@
+"""A service that ends and begins again on the same file, in the midst of things."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.entrypoints.http.test_executions import ASK, numbers, resume
+from tests.entrypoints.http.test_forms import ASYNC, KEY
+from tests.entrypoints.http.test_whole_service import chat, events, portico
+from tests.entrypoints.http.waiting import idle, running
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> dict[str, Any]:
+    """Tables of a service that keeps its executions in a file."""
+    return {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
+
+
+async def test_b5_93_a_background_execution_goes_on_and_its_log_has_every_number_once(kept: dict[str, Any]) -> None:
+    async with portico(**kept) as (served, service):
+        await served.post(chat("[[slow:60]] Please calculate 17*3", request_id="r-1"), ASYNC)
+        await running(service)
+        assert (await served.get("/v1/executions/r-1")).json["state"] in {"INIT", "PREPARE", "EXECUTE"}
+    async with portico(**kept) as (served, service):
+        await idle(service)
+        shown = (await served.get("/v1/executions/r-1")).json
+        told = events(await served.get("/v1/executions/r-1/events"))
+    assert shown["state"] == "COMPLETE"
+    assert shown["response"]["tool_calls_made"][0]["result"] == "51"  # type: ignore[index]
+    assert numbers(told) == list(range(1, len(told) + 1))
+    assert [event["type"] for event in told if event["type"].startswith("execution.")] == ["execution.completed"]
+
+
+async def test_a_suspended_execution_waits_over_a_restart_and_is_resumed_once(kept: dict[str, Any]) -> None:
+    async with portico(**kept) as (served, _):
+        asked = await served.post(chat(ASK, request_id="q"), KEY)
+    async with portico(**kept) as (served, _):
+        pending = (await served.get("/v1/suspensions")).json["data"]
+        assert pending == [{"request_id": "q", "suspension": asked.json["suspensions"][0]}]  # type: ignore[index]
+        answer = await resume(served)
+        assert (answer.status, answer.json["state"]) == (200, "COMPLETE")
+        assert (await resume(served)).status == 409
+    async with portico(**kept) as (served, _):
+        again = await served.post(chat(ASK, request_id="q"), KEY)
+    assert (again.status, again.json) == (200, answer.json)
+    assert again.headers["idempotency-replayed"] == "true"
