@@ -7,7 +7,8 @@ Theory of operation
 2. A body ends where its framing says so; one without framing ends with the connection. Whatever else a connection does
    in the midst of an exchange is a `ConnectionFault`, told behind everything that had arrived.
 3. A connection rests, for the next exchange, when its request was sent and its response is whole. If whoever read it
-   had enough before, it has `LINGER` seconds to become whole. A byte that comes while it rests ends it.
+   had enough before, it has `LINGER` seconds to become whole. A byte that comes while it rests ends it, and so do
+   `REST_SECONDS`. One timer bounds all of it.
 4. What is given up is aborted, not closed politely: a polite close keeps the descriptor until the peer has read what
    it was sent.
 
@@ -18,8 +19,9 @@ The parser is as lenient as browsers are. All that is no body, heads, trailers a
 import asyncio
 import ssl
 from asyncio import BaseTransport, Future, TimerHandle, Transport, get_running_loop
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple, Self, TypeAlias, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -39,15 +41,11 @@ class ConnectionFault(EngineFault):
     """What went wrong with a connection, whatever had been said over it."""
 
 
-class Response(NamedTuple):
-    """How a response begins. Names of headers are lower case; of one that comes again the last value counts.
-
-    `pour` hands the body on, once, until it ends or has been enough. Raises: ConnectionFault, and what its `take` does.
-    """
+class Head(NamedTuple):
+    """How a response begins. Names of headers are lower case; of one that comes again the last value counts."""
 
     status: int
     headers: Mapping[str, str]
-    pour: Callable[[Take], Awaitable[None]]
 
 
 @dataclass(eq=False, slots=True)
@@ -75,7 +73,7 @@ class _Exchange:
 
 
 class Connection(asyncio.Protocol):
-    """A connection of that pool. Whoever has it has it alone, and asks within its context."""
+    """A connection of that pool. Whoever has it has it alone, and within its context asks and then pours, once."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -87,23 +85,44 @@ class Connection(asyncio.Protocol):
         self._exchange = _Exchange(is_whole=True)
         self._framing = 0
         self._paused = False
+        self._due = inf
         self._timer: TimerHandle | None = None
         self._changed: Future[None] | None = None
         self._fault: Exception | None = None
 
-    async def ask(self, request: Sequence[bytes]) -> Response:
-        """Sends the request, piece by piece, and returns the response, which may come before all of it was sent.
+    @property
+    def head(self) -> Head:
+        """How the response begins, once it was asked for."""
+        return Head(self._exchange.status, self._exchange.headers)
 
-        Raises: ConnectionFault.
+    async def ask(self, request: Sequence[bytes], due: float) -> None:
+        """Sends the request, piece by piece, and returns when a response begins, which may be before all of it is sent.
+
+        The exchange ends at the time `due` of the loop, unless `wait_until` moves that. Raises: ConnectionFault.
         """
-        if self._timer is not None:
-            self._timer.cancel()
         self._framing = 0
         exchange = self._exchange = _Exchange()
+        self.wait_until(due)
         exchange.is_sent = await self._send(request)
         while not exchange.status:
             await self._change()
-        return Response(exchange.status, exchange.headers, self._pour)
+
+    async def pour(self, take: Take) -> None:
+        """Hands the body on until it ends or has been enough. Raises: ConnectionFault, and what `take` raises."""
+        exchange = self._exchange
+        exchange.take = take
+        _hand_on(exchange, take)
+        while exchange.take is not None:
+            await self._change()
+
+    def wait_until(self, due: float) -> None:
+        """Ends what goes on at that time of the loop. Moving it on is cheap: the timer looks whether it was moved."""
+        self._due = due
+        if self._timer is None:
+            self._timer = self._loop.call_at(due, self._expire)
+        elif due < self._timer.when():
+            self._timer.cancel()
+            self._timer = self._loop.call_at(due, self._expire)
 
     def __enter__(self) -> Self:
         return self
@@ -115,7 +134,7 @@ class Connection(asyncio.Protocol):
             self._rest()
         elif self._exchange.had_enough:
             self._exchange.lingers = True
-            self._timer = self._loop.call_later(LINGER, self.abort)
+            self.wait_until(self._loop.time() + LINGER)
         else:
             self.abort()
 
@@ -198,13 +217,6 @@ class Connection(asyncio.Protocol):
                 await self._change()
         return True
 
-    async def _pour(self, take: Take) -> None:
-        exchange = self._exchange
-        exchange.take = take
-        _hand_on(exchange, take)
-        while exchange.take is not None:
-            await self._change()
-
     def _go_on(self) -> None:
         """Hands on what has come, and wakes whoever waits for just that."""
         exchange, take = self._exchange, self._exchange.take
@@ -219,8 +231,6 @@ class Connection(asyncio.Protocol):
             self._wake()
 
     def _rest(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         exchange, transport = self._exchange, self._transport
         exchange.lingers = False
         unsent = not exchange.is_sent or transport.get_write_buffer_size() > 0
@@ -228,7 +238,13 @@ class Connection(asyncio.Protocol):
             self.abort()
         else:
             self._pool.resting[self] = None
-            self._timer = self._loop.call_later(REST_SECONDS, self.abort)
+            self.wait_until(self._loop.time() + REST_SECONDS)
+
+    def _expire(self) -> None:
+        if self._loop.time() < self._due:
+            self._timer = self._loop.call_at(self._due, self._expire)
+        else:
+            self._break(ConnectionFault(Reason.TIMED_OUT, "the provider did not answer in time"))
 
     def _break(self, fault: Exception) -> None:
         if self._fault is None:

@@ -37,7 +37,7 @@ from app.adapters.engines.dialect import (
     malformed,
 )
 from app.adapters.engines.event_stream import EventStream
-from app.adapters.engines.http_connection import Connection, ConnectionFault, Response
+from app.adapters.engines.http_connection import Connection, ConnectionFault
 from app.adapters.engines.http_session import Session, address_of, request
 from app.adapters.engines.json_lines import JsonLines
 from app.adapters.engines.retry_after import retry_after
@@ -108,26 +108,24 @@ class HttpEngine:
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         reading = _Reading(self._dialect, progress, self._endpoint, streamed=stream)
-        with reading.scope:
-            try:
-                with await self._connected() as connection:
-                    encoded = self._dialect.encode(call, self._profile, stream=stream)
-                    response = await connection.ask(self._post(encoded))
-                    await self._refuse_failures(response)
-                    await reading.read(response)
-            except ConnectionFault:
-                if not reading.answer.whole:
-                    raise
+        try:
+            with await self._connected() as connection:
+                encoded = self._dialect.encode(call, self._profile, stream=stream)
+                await connection.ask(self._post(encoded), reading.due)
+                await self._refuse_failures(connection)
+                await reading.read(connection)
+        except ConnectionFault:
+            if not reading.answer.whole:
+                raise
         return reading.reply(self._profile.model)
 
     async def reach(self) -> str:
-        with anyio.move_on_after(self._endpoint.timeouts.idle):
-            with await self._connected() as connection:
-                response = await connection.ask(self._request("GET", self._dialect.probe))
-                if response.status not in REACHED:
-                    raise await self._refusal(response)
-            return "answered"
-        raise EngineFault(Reason.TIMED_OUT, "the provider did not answer in time")
+        due = get_running_loop().time() + self._endpoint.timeouts.idle
+        with await self._connected() as connection:
+            await connection.ask(self._request("GET", self._dialect.probe), due)
+            if connection.head.status not in REACHED:
+                raise await self._refusal(connection)
+        return "answered"
 
     async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         dialect = self._dialect
@@ -153,13 +151,12 @@ class HttpEngine:
             self._endpoint.caps.check(len(body))
             return False
 
-        with anyio.move_on_after(self._endpoint.timeouts.attempt):
-            with await self._connected() as connection:
-                response = await connection.ask(self._post(encoded))
-                await self._refuse_failures(response)
-                await response.pour(take)
-            return await _off_loop(decode, bytes(body))
-        raise EngineFault(Reason.TIMED_OUT, "the provider did not answer in time")
+        due = get_running_loop().time() + self._endpoint.timeouts.attempt
+        with await self._connected() as connection:
+            await connection.ask(self._post(encoded), due)
+            await self._refuse_failures(connection)
+            await connection.pour(take)
+        return await _off_loop(decode, bytes(body))
 
     async def _connected(self) -> Connection:
         return await self._session.connection(address_of(self._endpoint.base_url), self._endpoint.timeouts.connect)
@@ -171,13 +168,14 @@ class HttpEngine:
         headers = self._dialect.headers(self._endpoint.api_key())
         return request(method, address_of(self._endpoint.base_url), path, headers=headers, body=body)
 
-    async def _refuse_failures(self, response: Response) -> None:
-        if not 200 <= response.status < 300:
-            raise await self._refusal(response)
-        if response.headers.get("content-encoding", "identity") != "identity":
+    async def _refuse_failures(self, connection: Connection) -> None:
+        status, headers = connection.head
+        if not 200 <= status < 300:
+            raise await self._refusal(connection)
+        if headers.get("content-encoding", "identity") != "identity":
             raise malformed("the reply is compressed, which was not asked for")
 
-    async def _refusal(self, response: Response) -> EngineFault:
+    async def _refusal(self, connection: Connection) -> EngineFault:
         """What a status that is no success means. Nothing of the body leaves here."""
         body = bytearray()
 
@@ -185,14 +183,14 @@ class HttpEngine:
             body.extend(piece)
             return len(body) >= ERROR_BYTES
 
-        with suppress(ConnectionFault), anyio.move_on_after(ERROR_SECONDS):
-            await response.pour(take)
-        told = bytes(body)
-        reason = self._dialect.reason(response.status, told)
-        wait = retry_after(response.headers, self._clock.now())
+        connection.wait_until(get_running_loop().time() + ERROR_SECONDS)
+        with suppress(ConnectionFault):
+            await connection.pour(take)
+        (status, headers), told = connection.head, bytes(body)
+        wait = retry_after(headers, self._clock.now())
         if wait is None and isinstance(self._dialect, WaitingDialect):
             wait = self._dialect.retry_after(told)
-        return EngineFault(reason, f"the provider answered with status {response.status}", wait)
+        return EngineFault(self._dialect.reason(status, told), f"the provider answered with status {status}", wait)
 
 
 class _Reading:
@@ -208,31 +206,27 @@ class _Reading:
         self._now = get_running_loop().time
         now = self._now()
         self._end = now + timeouts.attempt
-        first = min(self._end, now + timeouts.first_token) if streamed else self._end
+        self.due = min(self._end, now + timeouts.first_token) if streamed else self._end
         self.answer = Answer(dialect.finishes)
-        self.scope = anyio.CancelScope(deadline=first)
         self._late: Delta | None = None
         self._received = 0
-        self._moves_at = 0.0
 
     def reply(self, model: str) -> Reply:
         """The whole reply. A JSON body that was to be a stream is published here, once it is known to be sound."""
-        if self.scope.cancelled_caught and not self.answer.whole:
-            raise EngineFault(Reason.TIMED_OUT, "the provider did not answer in time")
         reply = self.answer.reply(model)
         if self._late is not None:
             self._publish(self._late)
         return reply
 
-    async def read(self, response: Response) -> None:
-        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    async def read(self, connection: Connection) -> None:
+        media_type = connection.head.headers.get("content-type", "").partition(";")[0].strip().lower()
         splitter = STREAMED.get(media_type)
         if splitter is not None:
-            await response.pour(partial(self._take_events, splitter(self._caps.line)))
+            await connection.pour(partial(self._take_events, connection, splitter(self._caps.line)))
         else:
-            await self._read_document(response)
+            await self._read_document(connection)
 
-    def _take_events(self, stream: _Splitter, piece: bytes) -> bool:
+    def _take_events(self, connection: Connection, stream: _Splitter, piece: bytes) -> bool:
         """Reads a piece of a stream, the empty one at its end too; whether its end marker was there."""
         self._count(piece)
         for data in stream.feed(piece):
@@ -242,21 +236,20 @@ class _Reading:
             if self.answer.done:
                 return True
         if self.answer.begun:
-            self._rest()
+            self._rest(connection)
         return False
 
-    async def _read_document(self, response: Response) -> None:
-        if self._streamed:
-            self.scope.deadline = self._end
+    async def _read_document(self, connection: Connection) -> None:
+        connection.wait_until(self._end)
         pieces: list[bytes] = []
 
         def take(piece: bytes) -> bool:
             self._count(piece)
             pieces.append(piece)
-            self._rest()
+            self._rest(connection)
             return False
 
-        await response.pour(take)
+        await connection.pour(take)
         delta = await _off_loop(self._dialect.decode, b"".join(pieces))
         self._add(delta)
         self._late = delta if self._streamed else None
@@ -276,12 +269,8 @@ class _Reading:
         self._received += len(piece)
         self._caps.check(self._received)
 
-    def _rest(self) -> None:
-        """Waits `idle` from now on, or a fiftieth more, for moving the deadline at every read costs 10 µs each."""
-        now = self._now()
-        if now >= self._moves_at:
-            self._moves_at = now + self._idle / 50
-            self.scope.deadline = min(self._end, self._moves_at + self._idle)
+    def _rest(self, connection: Connection) -> None:
+        connection.wait_until(min(self._end, self._now() + self._idle))
 
 
 async def _off_loop(decode: Callable[[bytes], _T], body: bytes) -> _T:

@@ -3,6 +3,7 @@
 from asyncio import StreamReader, StreamWriter, start_server
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 
 import anyio
 import pytest
@@ -41,9 +42,9 @@ async def exchange(session: Session, url: str, taker: Taker, body: bytes = b"{}"
     """Asks, pours, and returns the status."""
     address = address_of(url)
     with await session.connection(address, 5) as connection:
-        response = await connection.ask(request("POST", address, "/", headers={}, body=body))
-        await response.pour(taker.take)
-        return response.status
+        await connection.ask(request("POST", address, "/", headers={}, body=body), inf)
+        await connection.pour(taker.take)
+        return connection.head.status
 
 
 @asynccontextmanager
@@ -217,7 +218,7 @@ async def test_a_response_that_is_left_ends_its_connection_at_once() -> None:
     async with Upstream([HEAD, Act.HANG]) as upstream, open_session() as session:
         address = address_of(upstream.url)
         with await session.connection(address, 5) as connection:
-            await connection.ask(request("GET", address, "/", headers={}))
+            await connection.ask(request("GET", address, "/", headers={}), inf)
         await upstream.departed()
 
 
@@ -243,7 +244,7 @@ async def test_a_server_that_speaks_before_it_is_asked_is_not_understood() -> No
         with await session.connection(address, 5) as connection:
             await anyio.sleep(1)
             with pytest.raises(ConnectionFault) as caught:
-                await connection.ask(request("GET", address, "/", headers={}))
+                await connection.ask(request("GET", address, "/", headers={}), inf)
     assert caught.value.reason is Reason.MALFORMED
 
 
