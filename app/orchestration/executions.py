@@ -260,10 +260,7 @@ class Executions:
 
 def standing_of(record: Record) -> Standing:
     """Where the execution of that record stands."""
-    standing = Standing(record.header.created_at)
-    for row in record.rows.values():
-        standing = standing.after(row, ())
-    return standing.after(None, record.events)
+    return Standing(record.header.created_at).after(list(record.rows.values()), record.events)
 
 
 def _view(named: Header | Stored, standing: Standing, asked: Sequence[Suspension]) -> ExecutionView:

@@ -85,7 +85,7 @@ class AgentTrace(BaseModel):
 
 def agent_trace(events: Sequence[Recorded]) -> AgentTrace:
     """The trace that these events, all from the first on, tell; there must be one at least."""
-    standing = Standing(events[0].at).after(None, events)
+    standing = Standing(events[0].at).after((), events)
     ids, response = events[0].correlation, standing.response
     attempts = _attempts(events)
     provider, model = _used(response, attempts)
