@@ -35,8 +35,8 @@ from app.adapters.stores.memory import MemoryJournal
 from app.adapters.telemetry.lag import watch_lag
 from app.adapters.telemetry.logs import LogSink, open_logger, route_stdlib
 from app.adapters.telemetry.metrics import MetricsSink
-from app.adapters.threads import Threads
 from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.adapters.turns import Turns
 from app.capabilities.failover import FailoverPolicy, ProviderHealth
 from app.capabilities.inference import CAPABILITIES, Catalogue
 from app.capabilities.tokens import EstimatingCounter
@@ -157,7 +157,7 @@ def _world(
         tools=ToolExecutor(registry, clock, entropy, settings.limits.tool_result_bytes),
         health=ProviderHealth(_policy(settings), clock, list(engines)),
         counter=EstimatingCounter(),
-        workers=Threads(),
+        turns=Turns(),
     )
 
 

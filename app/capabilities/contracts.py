@@ -1,24 +1,21 @@
 """An output contract made ready: what is asked for, and whether an answer keeps it."""
 
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 
-import orjson
 from pydantic import JsonValue
 
-from app.capabilities.constraint.enforce import enforce
-from app.capabilities.constraint.grammar import Grammar, is_grammar
-from app.capabilities.constraint.schema import Schema, compile_schema
+from app.capabilities.constraint.enforce import enforcing
+from app.capabilities.constraint.grammar import Grammar, is_grammar, known_grammar
+from app.capabilities.constraint.schema import Schema, compiling
 from app.capabilities.validation import Answer, RuleBook, Rules
 from app.domain.boundary import ConfidenceSource, OutputContract, ValidationResult
 from app.domain.effects import Form
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure, Failure
+from app.domain.pausing import Pausing, at_once
 from app.domain.produced import Produced
 
 _BOOK = RuleBook()
-LARGE_CHARACTERS = 2_048
-"""From this size on a schema or grammar may take so long to be made ready that others would wait for it."""
-MOST_CHARACTERS = 1_000_000
+MOST_CHARACTERS = 262_144
 """Of an answer that is judged; a longer one is not looked at."""
 
 
@@ -39,12 +36,18 @@ class Judged:
 class Contract:
     """What an answer has to keep: its form, then its rules."""
 
-    def __init__(self, output: OutputContract) -> None:
-        """Raises: ConfigurationFailure, RequestFailure, for what cannot be kept."""
+    def __init__(self, output: OutputContract, schema: Schema | None, grammar: Grammar | None, rules: Rules) -> None:
         self._output = output
-        self._schema: Schema | None = None if output.schema_ is None else compile_schema(output.schema_)
-        self._grammar = None if output.grammar is None else _grammar(output.grammar)
-        self._rules: Rules = _BOOK.rules(output.rules)
+        self._schema = schema
+        self._grammar = grammar
+        self._rules = rules
+
+    @classmethod
+    def making(cls, output: OutputContract) -> Pausing["Contract"]:
+        """The contract, made ready. Raises: ConfigurationFailure, RequestFailure, for what cannot be kept."""
+        schema = None if output.schema_ is None else (yield from compiling(output.schema_))
+        grammar = None if output.grammar is None else (yield from _grammar(output.grammar))
+        return cls(output, schema, grammar, (yield from _BOOK.making(output.rules)))
 
     @property
     def form(self) -> Form:
@@ -53,15 +56,20 @@ class Contract:
 
     def judge(self, text: str, attempt: int) -> Judged:
         """The answer by all stages in their order; the first that fails ends it."""
+        return at_once(self.judging(text, attempt))
+
+    def judging(self, text: str, attempt: int) -> Pausing[Judged]:
+        """The same as `judge`, with pauses."""
         try:
             _refuse_length(text)
-            enforced = enforce(
+            enforced = yield from enforcing(
                 text, schema=self._schema, grammar=self._grammar, repair_allowed=self._output.repair_allowed
             )
         except ConstraintFailure as failure:
             result = ValidationResult(valid=False, errors=failure.details.get("violations", []), attempts=attempt)
             return Judged(_produced(text, None, result), failure)
-        verdict = self._rules.judge(Answer(text, enforced.value), strict=self._output.strict_validation)
+        answer = Answer(text, enforced.value)
+        verdict = yield from self._rules.judging(answer, strict=self._output.strict_validation)
         result = ValidationResult(
             valid=verdict.valid,
             errors=[finding.told() for finding in verdict.errors],
@@ -71,12 +79,6 @@ class Contract:
         )
         produced = _produced(text, enforced.value, result)
         return Judged(produced, None if verdict.valid else verdict.failure())
-
-
-def is_large(output: OutputContract) -> bool:
-    """Whether to make it ready on a thread."""
-    schema = 0 if output.schema_ is None else len(orjson.dumps(output.schema_))
-    return schema + len(output.grammar or "") > LARGE_CHARACTERS
 
 
 def _refuse_length(text: str) -> None:
@@ -93,9 +95,8 @@ def _produced(text: str, value: JsonValue, result: ValidationResult) -> Produced
     return Produced(text, value, result, share, ConfidenceSource.VALIDATION)
 
 
-@lru_cache(maxsize=32)
-def _grammar(text: str) -> Grammar:
+def _grammar(text: str) -> Pausing[Grammar]:
     """Raises: ConfigurationFailure (CONFIG_GRAMMAR_NOT_FOUND, CONFIG_GRAMMAR_INVALID)."""
     if not is_grammar(text):
         raise ConfigurationFailure(Code.CONFIG_GRAMMAR_NOT_FOUND, "output.grammar: no grammar has that name")
-    return Grammar(text)
+    return (yield from known_grammar(text))

@@ -11,6 +11,7 @@ from app.domain.boundary import NamedTool, OutputContract, RedundancyOptions, Sy
 from app.domain.effects import Bounds
 from app.domain.failures import Code, ConfigurationFailure, RequestFailure, ToolFailure
 from app.domain.lifecycle import Mode
+from app.domain.pausing import Pausing
 
 Fault: TypeAlias = tuple[str, str]
 """A field's path and what is wrong with it."""
@@ -147,14 +148,17 @@ def _of_later_versions(request: SystemRequest) -> Iterator[Fault]:
             yield f"limits.{field}", _NOT_YET
 
 
-def keepable(request: SystemRequest) -> None:
-    """Raises: ConfigurationFailure, RequestFailure, for a contract that no answer could be held to."""
+def keepable(request: SystemRequest) -> Pausing[None]:
+    """Makes the contract ready, which is remembered.
+
+    Raises: ConfigurationFailure, RequestFailure, for a contract that no answer could be held to.
+    """
     output = request.output
     if request.mode is Mode.REDUNDANT and output.schema_ is None:
         raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output.schema: redundant needs a schema")
     if output.schema_ is None and output.grammar is None:
         raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output: structured needs a schema or a grammar")
-    Contract(output)
+    yield from Contract.making(output)
 
 
 def _invalid(faults: Sequence[Fault]) -> RequestFailure:

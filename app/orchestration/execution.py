@@ -41,6 +41,7 @@ from app.domain.events import (
 )
 from app.domain.failures import Cancellation, Code, Failure
 from app.domain.lifecycle import Lifecycle, State
+from app.domain.pausing import Pausing, at_once
 from app.domain.produced import Produced
 from app.orchestration.leaf import Leaf, Question, Race, TimeLimit
 from app.orchestration.record import Recollection, diverged
@@ -255,6 +256,10 @@ class Execution:
             finally:
                 call_off()
         return None
+
+    async def work(self, work: Pausing[T]) -> T:
+        """What the work comes to; an offline replay does it without a pause."""
+        return at_once(work) if self._world is None else await self._world.turns.do(work)
 
     def finish_replay(self) -> int:
         """The number of recorded steps. Raises: OrchestrationFailure when any was not asked for."""

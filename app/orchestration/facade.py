@@ -6,7 +6,6 @@ from functools import partial
 
 from pydantic import BaseModel, Field, JsonValue
 
-from app.capabilities.contracts import is_large
 from app.capabilities.failover import BreakerState
 from app.domain.access import Principal
 from app.domain.boundary import SystemRequest, SystemResponse
@@ -141,7 +140,7 @@ class Facade:
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
         bounds = self._admission.admit(request)
         if request.mode is not Mode.CHAT:
-            await self._make_ready(request)
+            await self._world.turns.do(keepable(request))
         header = self._header(request, principal, bounds, trace_id=trace_id, parent_span_id=parent_span_id)
         self._world.journal.open(header)
         execution = Execution(header, world=self._world, journal=self._world.journal)
@@ -188,13 +187,6 @@ class Facade:
     def new_id(self) -> str:
         """A UUIDv7, for whatever has no id yet."""
         return self._world.entropy.uuid7()
-
-    async def _make_ready(self, request: SystemRequest) -> None:
-        """Raises: Failure for an output contract that cannot be kept. What it takes to know is remembered."""
-        if is_large(request.output):
-            await self._world.workers.run(partial(keepable, request))
-        else:
-            keepable(request)
 
     def _header(
         self,

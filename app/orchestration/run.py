@@ -14,6 +14,7 @@ from app.domain.events import Event
 from app.domain.failures import Failure
 from app.domain.lifecycle import State
 from app.domain.messages import Message, ToolCall, ToolResult
+from app.domain.pausing import Pausing
 from app.domain.produced import Produced
 from app.orchestration.calling import Round
 from app.orchestration.execution import Execution
@@ -148,6 +149,10 @@ class Run:
                 if not left:
                     raise
                 added = question.told(unfit)
+
+    async def work(self, work: Pausing[T]) -> T:
+        """What long work comes to that does nothing to the world; others come in between. It is no step."""
+        return await self._execution.work(work)
 
     def enter(self, state: State, reason: str) -> None:
         """Moves the lifecycle, where this is the outermost pattern; one that another called does not."""

@@ -26,7 +26,7 @@ async def specialized_loop(run: Run, attempts: int | None = None) -> Produced:
     Raises: InferenceFailure; ConstraintFailure or ValidationFailure of the last attempt, whose answer is the draft.
     """
     most = run.bounds.attempts if attempts is None else attempts
-    contract = Contract(run.output)
+    contract = await run.work(Contract.making(run.output))
     added = run.messages
     if run.tools:
         await agent_loop(run)
@@ -37,7 +37,7 @@ async def specialized_loop(run: Run, attempts: int | None = None) -> Produced:
     while True:
         reply = await run.infer(added, contract.form, tools=False)
         run.enter(State.VALIDATE, "output_ready")
-        judged = contract.judge(reply.text, attempt)
+        judged = await run.work(contract.judging(reply.text, attempt))
         _tell(run, judged, attempt)
         if judged.failure is None:
             return judged.produced
