@@ -36,6 +36,7 @@ from app.adapters.telemetry.logs import LogSink, open_logger, route_stdlib
 from app.adapters.telemetry.metrics import MetricsSink
 from app.adapters.threads import Threads
 from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.adapters.turns import Turns
 from app.capabilities.failover import FailoverPolicy, ProviderHealth
 from app.capabilities.inference import CAPABILITIES, Catalogue
 from app.capabilities.tokens import EstimatingCounter
@@ -161,6 +162,7 @@ def _world(
         tools=ToolExecutor(registry, clock, entropy, settings.limits.tool_result_bytes),
         health=ProviderHealth(_policy(settings), clock, list(engines)),
         counter=EstimatingCounter(),
+        turns=Turns(),
         workers=Threads(),
     )
 

@@ -35,13 +35,13 @@ from app.domain.events import (
     Anchored,
     CorrelationContext,
     Event,
-    InferenceDelta,
     InferenceRetracted,
     InferenceStart,
     LifecycleTransition,
 )
 from app.domain.failures import Cancellation, Code, Failure
 from app.domain.lifecycle import Lifecycle, State
+from app.domain.pausing import Pausing, at_once
 from app.domain.produced import Produced
 from app.orchestration.budget import budget_of
 from app.orchestration.leaf import Leaf, OpenStep, Question, Race, TimeLimit
@@ -168,10 +168,6 @@ class Execution:
         self.emit(anchor, self.root, LifecycleTransition(self.lifecycle.state, to, after.attempt, reason))
         self.lifecycle = after
 
-    def delta(self, correlation: CorrelationContext, delta: InferenceDelta) -> None:
-        """Publishes a piece of an answer to whoever is watching."""
-        self.world.journal.delta(self.header.execution_id, correlation, delta)
-
     def stop(self, code: Code, message: str) -> None:
         """Decides, on the record, that the execution ends, then cancels what runs. The first decision stands."""
         if self.ended or self.stopped is not None:
@@ -259,6 +255,10 @@ class Execution:
             finally:
                 call_off()
         return None
+
+    async def work(self, work: Pausing[T]) -> T:
+        """What the work comes to; an offline replay does it without a pause."""
+        return at_once(work) if self._world is None else await self._world.turns.do(work)
 
     def finish_replay(self) -> int:
         """The number of recorded steps. Raises: OrchestrationFailure when any was not asked for."""

@@ -6,7 +6,6 @@ from functools import partial
 
 from pydantic import BaseModel, Field, JsonValue
 
-from app.capabilities.contracts import is_large
 from app.capabilities.failover import BreakerState
 from app.domain.access import Principal
 from app.domain.boundary import PlanStep, SystemRequest, SystemResponse
@@ -209,18 +208,11 @@ class Facade:
         """The limits in force. Raises: Failure for what is refused before there is an execution."""
         bounds = self._admission.admit(request)
         if request.mode is not Mode.CHAT or request.output.rules:
-            await self._make_ready(request)
+            await self._world.turns.do(keepable(request))
         if bounds.tokens is not None or bounds.cost is not None:
             tools = self._world.registry.definitions(offerable(request, self._world.registry))
             affordable(request, bounds, self._world, tools)
         return bounds
-
-    async def _make_ready(self, request: SystemRequest) -> None:
-        """Raises: Failure for an output contract that cannot be kept. What it takes to know is remembered."""
-        if is_large(request.output):
-            await self._world.workers.run(partial(keepable, request))
-        else:
-            keepable(request)
 
     def _header(
         self,
