@@ -30,6 +30,7 @@ from app.adapters.engines.rehearsal import RehearsalEngine
 from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.entropy import SystemEntropy
 from app.adapters.event_bus import EventBus
+from app.adapters.grammars import read_grammars
 from app.adapters.stores.memory import MemoryJournal
 from app.adapters.telemetry.lag import watch_lag
 from app.adapters.telemetry.logs import LogSink, open_logger, route_stdlib
@@ -45,7 +46,7 @@ from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.lifecycle import Mode
 from app.orchestration.admission import ConfiguredLimits
-from app.orchestration.facade import Facade, Pattern
+from app.orchestration.facade import Deployment, Facade, Pattern
 from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
 from app.orchestration.planning.planner import held_against, plan
 from app.orchestration.world import World
@@ -124,7 +125,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         group.start_soon(partial(watch_lag, clock, metrics.lag, logs.lag, threshold=LAG_WARNING_S))
         engines = {name: _engine(name, settings, clock, session, stack) for name in settings.engines}
         world = _world(settings, clock, engines, registry, _bus(logs, metrics))
-        facade = Facade(world, runner, patterns, limits=_limits(settings), currency=settings.telemetry.currency)
+        facade = Facade(world, runner, patterns, _deployment(settings))
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -178,6 +179,12 @@ def _planned(patterns: Mapping[Mode, Pattern], settings: Settings, registry: Too
         mode: replace(pattern, planning=partial(plan, static=static), static=static) if mode is Mode.PLAN else pattern
         for mode, pattern in patterns.items()
     }
+
+
+def _deployment(settings: Settings) -> Deployment:
+    directory = settings.grammars.directory
+    grammars = {} if directory is None else read_grammars(Path(directory))
+    return Deployment(_limits(settings), settings.telemetry.currency, grammars)
 
 
 def _limits(settings: Settings) -> ConfiguredLimits:

@@ -1,7 +1,7 @@
 """The facade: what can be asked of the service. It reads like a table of contents."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 
 from pydantic import BaseModel, Field, JsonValue
@@ -117,19 +117,26 @@ class Running:
             callback()
 
 
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What is configured beside engines and tools: caps, the currency of prices, the text of grammars by name."""
+
+    limits: ConfiguredLimits
+    currency: str
+    grammars: Mapping[str, str] = field(default_factory=dict)
+
+
 class Facade:
     """Everything entry points may ask for."""
 
-    def __init__(
-        self, world: World, runner: Runner, patterns: Mapping[Mode, Pattern], *, limits: ConfiguredLimits, currency: str
-    ) -> None:
+    def __init__(self, world: World, runner: Runner, patterns: Mapping[Mode, Pattern], deployment: Deployment) -> None:
         self._world = world
         self._runner = runner
         self._patterns = patterns
-        self._currency = currency
-        self._admission = Admission(limits, world.catalogue, world.registry, frozenset(patterns))
+        self._deployment = deployment
+        self._admission = Admission(deployment.limits, world.catalogue, world.registry, frozenset(patterns))
         static = patterns[Mode.PLAN].static if Mode.PLAN in patterns else None
-        self._quoting = Quoting(world.catalogue, world.registry, currency, static)
+        self._quoting = Quoting(world.catalogue, world.registry, deployment.currency, static)
         self._running: dict[str, Running] = {}
 
     async def execute(
@@ -148,7 +155,7 @@ class Facade:
         """
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
-        bounds = await self._admit(request)
+        request, bounds = await self._admit(request)
         header = self._header(request, principal, bounds, trace_id=trace_id, parent_span_id=parent_span_id)
         self._world.journal.open(header)
         execution = Execution(header, world=self._world, journal=self._world.journal)
@@ -164,7 +171,7 @@ class Facade:
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """The most that the request can come to. Raises: Failure for what `execute` would refuse before it starts."""
         auth_resolve(principal)
-        bounds = await self._admit(request)
+        request, bounds = await self._admit(request)
         if request.mode is Mode.PLAN:
             return await self._world.workers.run(partial(self._quoting.quote, request, bounds))
         return self._quoting.quote(request, bounds)
@@ -204,15 +211,19 @@ class Facade:
         """A UUIDv7, for whatever has no id yet."""
         return self._world.entropy.uuid7()
 
-    async def _admit(self, request: SystemRequest) -> Bounds:
-        """The limits in force. Raises: Failure for what is refused before there is an execution."""
+    async def _admit(self, request: SystemRequest) -> tuple[SystemRequest, Bounds]:
+        """The request, with the text of a grammar that it names, and the limits in force.
+
+        Raises: Failure for what is refused before there is an execution.
+        """
         bounds = self._admission.admit(request)
+        request = _with_grammar(request, self._deployment.grammars)
         if request.mode is not Mode.CHAT or request.output.rules:
             await self._world.turns.do(keepable(request))
         if bounds.tokens is not None or bounds.cost is not None:
             tools = self._world.registry.definitions(offerable(request, self._world.registry))
             affordable(request, bounds, self._world, tools)
-        return bounds
+        return request, bounds
 
     def _header(
         self,
@@ -235,7 +246,7 @@ class Facade:
             pattern_version=self._patterns[request.mode].version,
             request=request,
             bounds=bounds,
-            currency=self._currency,
+            currency=self._deployment.currency,
             args_key=self._world.entropy.token(16),
             created_at=self._world.clock.now(),
         )
@@ -279,3 +290,11 @@ class Facade:
             return EngineReach(name=name, ok=True, detail=await self._world.catalogue.engines[name].reach())
         except EngineFault as fault:
             return EngineReach(name=name, ok=False, detail=f"{fault.reason}: {fault.message}")
+
+
+def _with_grammar(request: SystemRequest, grammars: Mapping[str, str]) -> SystemRequest:
+    """So the journal holds the text, and a file that changes makes no replay differ."""
+    text = grammars.get(request.output.grammar or "")
+    if text is None:
+        return request
+    return request.model_copy(update={"output": request.output.model_copy(update={"grammar": text})})

@@ -66,6 +66,12 @@ class ServerSettings(_Table):
     allowed_hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1, strict=False)] = ("*",)
 
 
+class GrammarSettings(_Table):
+    """Where named grammars are: each file `NAME.gbnf` of that directory is the grammar NAME."""
+
+    directory: Annotated[str, Field(min_length=1)] | None = None
+
+
 class AuthSettings(_Table):
     """Who may ask. `none` is one local principal that may do everything."""
 
@@ -213,6 +219,7 @@ class Settings(_Table):
 
     server: ServerSettings = Field(default_factory=ServerSettings)
     auth: AuthSettings = Field(default_factory=AuthSettings)
+    grammars: GrammarSettings = Field(default_factory=GrammarSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
