@@ -31,6 +31,7 @@ from app.adapters.engines.rehearsal import RehearsalEngine
 from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.entropy import SystemEntropy
 from app.adapters.event_bus import EventBus
+from app.adapters.grammars import read_grammars
 from app.adapters.stores.journal import Keeping, Loss, open_journal
 from app.adapters.stores.opening import open_database
 from app.adapters.stores.store import DatabaseStore
@@ -39,6 +40,7 @@ from app.adapters.telemetry.logs import LogSink, open_logger, route_stdlib
 from app.adapters.telemetry.metrics import MetricsSink
 from app.adapters.threads import Threads
 from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.adapters.turns import Turns
 from app.capabilities.failover import FailoverPolicy, ProviderHealth
 from app.capabilities.inference import CAPABILITIES, Catalogue
 from app.capabilities.tokens import EstimatingCounter
@@ -47,7 +49,7 @@ from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure, Failure
 from app.domain.lifecycle import Mode
 from app.orchestration.admission import ConfiguredLimits
-from app.orchestration.facade import Facade
+from app.orchestration.facade import Deployment, Facade
 from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
 from app.orchestration.planning.planner import held_against, plan
 from app.orchestration.running import Launcher, Pattern
@@ -150,7 +152,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         world = _world(settings, Means(clock, entropy, journal, bus), engines, registry)
         launcher = Launcher(world, runner, patterns)
         store = DatabaseStore(database, clock, journal.owner)
-        facade = Facade(world, store, launcher, limits=_limits(settings), currency=settings.telemetry.currency)
+        facade = Facade(world, store, launcher, _deployment(settings))
         health = Health()
         await facade.executions.recover()
         chores = (facade.executions.expire, partial(_forget, store, clock, settings.storage))
@@ -207,6 +209,7 @@ def _world(settings: Settings, means: Means, engines: Mapping[str, Engine], regi
         tools=ToolExecutor(registry, clock, entropy, settings.limits.tool_result_bytes),
         health=ProviderHealth(_policy(settings), clock, list(engines)),
         counter=EstimatingCounter(),
+        turns=Turns(),
         workers=Threads(),
     )
 
@@ -222,6 +225,12 @@ def _planned(patterns: Mapping[Mode, Pattern], settings: Settings, registry: Too
         mode: replace(pattern, planning=partial(plan, static=static), static=static) if mode is Mode.PLAN else pattern
         for mode, pattern in patterns.items()
     }
+
+
+def _deployment(settings: Settings) -> Deployment:
+    directory = settings.grammars.directory
+    grammars = {} if directory is None else read_grammars(Path(directory))
+    return Deployment(_limits(settings), settings.telemetry.currency, grammars)
 
 
 def _limits(settings: Settings) -> ConfiguredLimits:

@@ -11,6 +11,7 @@ from app.domain.effects import EngineCall, Header, Reason, Reply, Row
 from app.domain.events import Anchored, CorrelationContext, InferenceDelta, Live, Recorded
 from app.domain.lifecycle import State
 from app.domain.messages import Message
+from app.domain.pausing import Pausing
 from app.domain.tools import Availability, ToolDefinition, ToolInfo
 
 T = TypeVar("T")
@@ -321,10 +322,18 @@ class Watchers(Protocol):
 
 
 class Workers(Protocol):
-    """Threads for what computes long enough to hold up everybody else."""
+    """Threads for what computes long enough to hold up everybody else, and lets go of the interpreter."""
 
     async def run(self, work: Callable[[], T]) -> T:
         """What the work returns or raises."""
+        ...
+
+
+class Turns(Protocol):
+    """Who does what would hold up everybody else, a piece at a time."""
+
+    async def do(self, work: Pausing[T]) -> T:
+        """What the work comes to, or raises."""
         ...
 
 

@@ -11,6 +11,7 @@ from app.adapters.engines.event_stream import EventStream
 from app.adapters.engines.openai_compatible import ChatCompletions
 from app.capabilities.contracts import Contract
 from app.domain.boundary import OutputContract
+from app.domain.pausing import at_once
 
 PIECES = 50
 ROUNDS, REPEATED = 15, 200
@@ -52,7 +53,7 @@ def decoding() -> dict[str, float]:
 def constraining() -> dict[str, float]:
     """A valid answer of 2 kB through all constraint stages."""
     schema = {"type": "object", "properties": {"items": {"type": "array", "items": dict(_ITEM_SCHEMA)}}}
-    contract = Contract(OutputContract.model_validate({"schema": schema}))
+    contract = at_once(Contract.making(OutputContract.model_validate({"schema": schema})))
     items = [{"id": number, "name": f"name of item number {number}", "kind": "abc"[number % 3]} for number in range(36)]
     text = orjson.dumps({"items": items}).decode()
     return {"constraint_us": microseconds(lambda: contract.judge(text, 1))}

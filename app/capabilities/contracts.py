@@ -2,25 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 
 import orjson
 from pydantic import JsonValue
 
-from app.capabilities.constraint.enforce import Enforced, enforce, kept
-from app.capabilities.constraint.grammar import Grammar, is_grammar
-from app.capabilities.constraint.schema import Schema, compile_schema
+from app.capabilities.constraint.enforce import Enforced, enforcing, keeping
+from app.capabilities.constraint.grammar import Grammar, is_grammar, known_grammar
+from app.capabilities.constraint.schema import Schema, compiling
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
 from app.capabilities.validation import Answer, Finding, RuleBook, Rules
 from app.domain.boundary import ConfidenceSource, OutputContract, ValidationResult
 from app.domain.effects import Form
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure, Failure, ValidationFailure
+from app.domain.pausing import Pausing, at_once
 from app.domain.produced import Produced
 
 _BOOK = RuleBook()
 LARGE_CHARACTERS = 2_048
-"""From this size on a schema or grammar may take so long to be made ready that others would wait for it."""
-MOST_CHARACTERS = 1_000_000
+"""From this size on a schema or grammar may take long to be made ready."""
+MOST_CHARACTERS = 262_144
 """Of an answer that is judged; a longer one is not looked at."""
 
 
@@ -71,12 +71,18 @@ class Judged:
 class Contract:
     """What an answer has to keep: its form, then its rules."""
 
-    def __init__(self, output: OutputContract) -> None:
-        """Raises: ConfigurationFailure, RequestFailure, for what cannot be kept."""
+    def __init__(self, output: OutputContract, schema: Schema | None, grammar: Grammar | None, rules: Rules) -> None:
         self._output = output
-        self._schema: Schema | None = None if output.schema_ is None else compile_schema(output.schema_)
-        self._grammar = None if output.grammar is None else _grammar(output.grammar)
-        self._rules: Rules = _BOOK.rules(output.rules)
+        self._schema = schema
+        self._grammar = grammar
+        self._rules = rules
+
+    @classmethod
+    def making(cls, output: OutputContract) -> Pausing["Contract"]:
+        """The contract, made ready. Raises: ConfigurationFailure, RequestFailure, for what cannot be kept."""
+        schema = None if output.schema_ is None else (yield from compiling(output.schema_))
+        grammar = None if output.grammar is None else (yield from _grammar(output.grammar))
+        return cls(output, schema, grammar, (yield from _BOOK.making(output.rules)))
 
     @property
     def form(self) -> Form:
@@ -88,13 +94,18 @@ class Contract:
 
         A text may hold a value; an answer that has one already is judged as it stands.
         """
+        return at_once(self.judging(answer, attempt))
+
+    def judging(self, answer: str | Answer, attempt: int) -> Pausing[Judged]:
+        """The same as `judge`, with pauses."""
         text = answer if isinstance(answer, str) else answer.text
         try:
-            enforced = self._enforced(text) if isinstance(answer, str) else self._kept(answer)
+            enforced = yield from (self._enforced(text) if isinstance(answer, str) else self._kept(answer))
         except ConstraintFailure as failure:
             result = ValidationResult(valid=False, errors=failure.details.get("violations", []), attempts=attempt)
             return Judged(_produced(text, None, result), failure)
-        verdict = self._rules.judge(Answer(text, enforced.value), strict=self._output.strict_validation)
+        judged = Answer(text, enforced.value)
+        verdict = yield from self._rules.judging(judged, strict=self._output.strict_validation)
         result = ValidationResult(
             valid=verdict.valid,
             errors=[finding.told() for finding in verdict.errors],
@@ -105,21 +116,25 @@ class Contract:
         produced = _produced(text, enforced.value, result)
         return Judged(produced, None if verdict.valid else verdict.failure())
 
-    def _enforced(self, text: str) -> Enforced:
+    def _enforced(self, text: str) -> Pausing[Enforced]:
         """Raises: ConstraintFailure. A text of which no form was asked has none to keep."""
         if self._schema is None and self._grammar is None:
             return Enforced(None, (), ())
         _refuse_length(text)
-        return enforce(text, schema=self._schema, grammar=self._grammar, repair_allowed=self._output.repair_allowed)
+        return (
+            yield from enforcing(
+                text, schema=self._schema, grammar=self._grammar, repair_allowed=self._output.repair_allowed
+            )
+        )
 
-    def _kept(self, answer: Answer) -> Enforced:
+    def _kept(self, answer: Answer) -> Pausing[Enforced]:
         """Raises: ConstraintFailure."""
         _refuse_length(answer.text)
-        return kept(answer.value, answer.text, schema=self._schema, grammar=self._grammar)
+        return (yield from keeping(answer.value, answer.text, schema=self._schema, grammar=self._grammar))
 
 
 def is_large(output: OutputContract) -> bool:
-    """Whether to make it ready on a thread."""
+    """Whether it takes long to be made ready."""
     schema = 0 if output.schema_ is None else len(orjson.dumps(output.schema_))
     return schema + len(output.grammar or "") > LARGE_CHARACTERS
 
@@ -142,9 +157,8 @@ def _produced(text: str, value: JsonValue, result: ValidationResult) -> Produced
     return Produced(text, value, result, share, ConfidenceSource.VALIDATION)
 
 
-@lru_cache(maxsize=32)
-def _grammar(text: str) -> Grammar:
+def _grammar(text: str) -> Pausing[Grammar]:
     """Raises: ConfigurationFailure (CONFIG_GRAMMAR_NOT_FOUND, CONFIG_GRAMMAR_INVALID)."""
     if not is_grammar(text):
         raise ConfigurationFailure(Code.CONFIG_GRAMMAR_NOT_FOUND, "output.grammar: no grammar has that name")
-    return Grammar(text)
+    return (yield from known_grammar(text))

@@ -1,27 +1,27 @@
 """Judges an answer of the right form by rules: all of them run, and all that are broken are reported.
 
 A rule with a path speaks of what stands there in the structured output: of each place where the path means several,
-and it is broken where a path that means one leads to none. A rule without a path speaks of the answer's text.
-Patterns are searched for by the engine of JSON Schema's `pattern`, in linear time; Python's own can take forever.
+and it is broken where a path that means one leads to none. A rule without a path speaks of the answer's text. What all
+of them take together is bounded: a rule that there is too much for is broken.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from operator import ge, gt, le, lt
-from types import MappingProxyType
-from typing import Any, Final, assert_never
+from typing import Any, Final, TypeAlias
 
-from app.capabilities.constraint.validators import Pattern, pattern_size
+from app.capabilities.constraint.schema import MOST_PATTERNS_BYTES
+from app.capabilities.constraint.validators import pattern_size
+from app.capabilities.rule_checks import Effort, TooMuchError, check_of
 from app.domain import json_path
 from app.domain.failures import Code, RequestFailure, ValidationFailure
-from app.domain.rules import Compare, Custom, Length, NotEmpty, OneOf, Operator, Regex, Rule
+from app.domain.pausing import Pausing, at_once
+from app.domain.rules import Custom, NotEmpty, Regex, Rule
 
 MOST_RULES: Final = 64
-_MOST_MATCH_COST: Final = 5_000_000_000
-"""Characters of a text times bytes of a pattern: 50 ms at worst."""
-_ORDERS = MappingProxyType({"lt": lt, "le": le, "gt": gt, "ge": ge})
-_IS = MappingProxyType({"eq": "", "ne": "not ", "lt": "below ", "le": "at most ", "gt": "above ", "ge": "at least "})
+MOST_FINDINGS: Final = 20
+"""Places that are told of one rule."""
+_PATTERN_READ_AT_ONCE: Final = 256
+"""Bytes of a pattern's memory that take about a microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,20 @@ class RuleBook:
 
         Raises: RequestFailure (REQUEST_INVALID) for unknown names and patterns that cannot be used, all at once.
         """
-        faults = [(index, fault) for index, rule in enumerate(asked) if (fault := self._fault(rule))]
+        return at_once(self.making(asked))
+
+    def making(self, asked: Sequence[str | Rule]) -> Pausing["Rules"]:
+        """The same as `rules`, with pauses."""
+        faults: list[tuple[int, str]] = []
         if len(asked) > MOST_RULES:
             faults.append((MOST_RULES, f"there are more than {MOST_RULES} rules"))
+        patterns_bytes = 0
+        for index, rule in enumerate(asked[:MOST_RULES]):
+            size = pattern_size(rule.pattern) if isinstance(rule, Regex) else 0
+            patterns_bytes += size or 0
+            if (fault := self._fault(rule, size, patterns_bytes)) is not None:
+                faults.append((index, fault))
+            yield 1 + (size or 0) // _PATTERN_READ_AT_ONCE
         if faults:
             told = [{"field": f"output.rules.{index}", "message": fault} for index, fault in faults]
             first = f"{told[0]['field']}: {told[0]['message']}"
@@ -119,14 +130,14 @@ class RuleBook:
             return _Named(asked, self._named[asked])
         return _Named(asked.name if isinstance(asked, Custom) else asked.type, asked)
 
-    def _fault(self, asked: str | Rule) -> str | None:
+    def _fault(self, asked: str | Rule, pattern_bytes: int | None, patterns_bytes: int) -> str | None:
         if isinstance(asked, str):
             return None if asked in self._named else "there is no rule of that name"
         if isinstance(asked, Custom) and asked.name not in self._checks:
             return "there is no custom rule of that name"
-        if isinstance(asked, Regex) and pattern_size(asked.pattern) is None:
+        if pattern_bytes is None:
             return "the pattern cannot be searched for in linear time, or is too large"
-        return None
+        return "the patterns up to here are too large together" if patterns_bytes > MOST_PATTERNS_BYTES else None
 
 
 class Rules:
@@ -138,38 +149,49 @@ class Rules:
 
     def judge(self, answer: Answer, *, strict: bool = False) -> Verdict:
         """What all the rules say; `strict` makes an error of every warning."""
+        return at_once(self.judging(answer, strict=strict))
+
+    def judging(self, answer: Answer, *, strict: bool = False) -> Pausing[Verdict]:
+        """The same as `judge`, with pauses."""
         errors: list[Finding] = []
         warnings: list[Finding] = []
+        effort = Effort()
         for named in self._rules:
             kept_in = warnings if named.rule.severity == "warning" and not strict else errors
-            kept_in += (Finding(named.name, path, message) for path, message in self._broken(named.rule, answer))
+            broken = yield from self._broken(named.rule, answer, effort)
+            kept_in += (Finding(named.name, path, message) for path, message in broken)
         return Verdict(tuple(errors), tuple(warnings))
 
-    def _broken(self, rule: Rule, answer: Answer) -> Iterator[tuple[str, str]]:
-        """Each place where the rule is broken, and why."""
+    def _broken(self, rule: Rule, answer: Answer, effort: Effort) -> Pausing[list[tuple[str, str]]]:
+        """The first places where the rule is broken, and why."""
         if isinstance(rule, Custom):
             message = _checked(self._checks[rule.name], answer, rule)
-            if message is not None:
-                yield rule.path or "$", message
-            return
-        for path, value in _spoken_of(rule, answer):
-            message = "is missing" if value is _MISSING else _fault(rule, value, answer)
-            if message is not None:
-                yield path, message
+            return [] if message is None else [(rule.path or "$", message)]
+        broken: list[tuple[str, str]] = []
+        try:
+            check = check_of(rule, answer.value, effort)
+            for place, value in _spoken_of(rule, answer, effort):
+                message = "is missing" if value is _MISSING else check(value)
+                if message is not None:
+                    broken.append((json_path.written(place), message))
+                if len(broken) == MOST_FINDINGS:
+                    break
+                yield from effort.pause()
+        except TooMuchError:
+            broken.append((rule.path or "$", "cannot be judged: there is too much of it"))
+        return broken
 
 
 _MISSING: Final = object()
+_Place: TypeAlias = tuple[json_path.Step, ...]
 
 
-def _spoken_of(rule: Rule, answer: Answer) -> Iterator[tuple[str, Any]]:
+def _spoken_of(rule: Rule, answer: Answer, effort: Effort) -> Iterable[tuple[_Place, Any]]:
     if rule.path is None:
-        yield "$", answer.text
-        return
+        return [((), answer.text)]
     steps = json_path.read(rule.path)
-    found = list(json_path.at(answer.value, steps))
-    if not found and None not in steps:
-        yield rule.path, _MISSING
-    yield from ((json_path.written(place), value) for place, value in found)
+    found = effort.at(answer.value, steps)
+    return found if found or None in steps else [(steps, _MISSING)]
 
 
 def _checked(check: Check, answer: Answer, rule: Custom) -> str | None:
@@ -177,85 +199,3 @@ def _checked(check: Check, answer: Answer, rule: Custom) -> str | None:
         return check(answer, rule.options)
     except Exception as crash:  # noqa: BLE001 - other people's code: a rule that fails is a rule that is not kept
         return f"the rule itself failed: {type(crash).__name__}"
-
-
-def _fault(rule: NotEmpty | Length | Regex | Compare | OneOf, value: Any, answer: Answer) -> str | None:
-    match rule:
-        case NotEmpty():
-            empty = not value.strip() if isinstance(value, str) else value is None or value in ([], {})
-            return "is empty" if empty else None
-        case Length():
-            return _length_fault(rule, value)
-        case Regex():
-            return _regex_fault(rule.pattern, value)
-        case Compare():
-            return _compare_fault(rule, value, answer)
-        case OneOf():
-            stripped = value.strip() if isinstance(value, str) and rule.path is None else value
-            return (
-                None if any(_equal(stripped, allowed) for allowed in rule.values) else "is none of the values allowed"
-            )
-        case _:
-            assert_never(rule)
-
-
-def _length_fault(rule: Length, value: Any) -> str | None:
-    if not isinstance(value, str | list | dict):
-        return "has no length"
-    unit = "characters" if isinstance(value, str) else "entries"
-    if rule.min is not None and len(value) < rule.min:
-        return f"has fewer than {rule.min} {unit}"
-    if rule.max is not None and len(value) > rule.max:
-        return f"has more than {rule.max} {unit}"
-    return None
-
-
-def _regex_fault(pattern: str, value: Any) -> str | None:
-    if not isinstance(value, str):
-        return "is no text"
-    if (pattern_size(pattern) or 0) * len(value) > _MOST_MATCH_COST:
-        return "is too long to be searched for the pattern"
-    return None if _pattern(pattern).occurs_in(value) else "does not match the pattern"
-
-
-@lru_cache(maxsize=64)
-def _pattern(text: str) -> Pattern:
-    return Pattern(text)
-
-
-def _compare_fault(rule: Compare, value: Any, answer: Answer) -> str | None:
-    others = [rule.value]
-    if rule.other is not None:
-        others = [found for _, found in json_path.at(answer.value, json_path.read(rule.other))]
-        if not others:
-            return f"cannot be compared: {rule.other} is missing"
-    than = rule.other or "the value asked for"
-    for other in others:
-        holds = _compares(rule.operator, value, other)
-        if holds is None:
-            return f"cannot be compared with {than}"
-        if not holds:
-            return f"must be {_IS[rule.operator]}{than}"
-    return None
-
-
-def _compares(operator: Operator, value: Any, other: Any) -> bool | None:
-    """Whether it holds; None where values of these kinds have no order."""
-    if operator not in _ORDERS:
-        return _equal(value, other) is (operator == "eq")
-    numbers = _is_number(value) and _is_number(other)
-    texts = isinstance(value, str) and isinstance(other, str)
-    return bool(_ORDERS[operator](value, other)) if numbers or texts else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _equal(value: Any, other: Any) -> bool:
-    """Equality as JSON means it: 1 is 1.0, but true is not 1."""
-    if isinstance(value, dict) and isinstance(other, dict):
-        return value.keys() == other.keys() and all(_equal(value[name], other[name]) for name in value)
-    if isinstance(value, list) and isinstance(other, list):
-        return len(value) == len(other) and all(map(_equal, value, other))
-    return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)

@@ -26,17 +26,25 @@ from typing import Any, Final, TypeAlias
 import orjson
 from pydantic import JsonValue
 
+from app.capabilities.constraint.canonical import canonical
 from app.domain.boundary import RedundancyOptions, VoteReport
 from app.domain.failures import Code, ConstraintFailure, Failure, OrchestrationFailure, failure
 from app.domain.json_path import Step, written
+from app.domain.pausing import Pausing, within
 
 Ballots: TypeAlias = Mapping[int, JsonValue | Failure]
 """What replicas came to, by number from 0. A value is as strict JSON gives it: finite, of 64 bits, of Unicode text."""
-Violations: TypeAlias = Callable[[JsonValue], Sequence[JsonValue]]
+Violations: TypeAlias = Callable[[JsonValue], Pausing[Sequence[JsonValue]]]
 """Says what is wrong with a value; nothing where it will do."""
+MOST_PLACES: Final = 24_576
+MOST_BYTES: Final = 1_048_576
+"""Of all ballots together, the places that have a value of their own."""
 
 _NOTHING: Final[Any] = object()
 """What an answer has at a path that it does not have."""
+_MOST_TO_DECIDE: Final = 10_000
+_PATH_TAKES: Final = 4
+"""What is spent on finding out whether a vote is decided, and what showing a path takes, in about microseconds."""
 _UNCUT: Final = 1 << 31
 """Characters of a name in a path: two that were cut could look alike."""
 
@@ -62,17 +70,27 @@ class _Count:
     within: Mapping[Step, "_Count"] = field(default_factory=dict)
 
 
-def elect(options: RedundancyOptions, ballots: Ballots, violations: Violations) -> Elected | Failure:
+def refuse_size(options: RedundancyOptions, value: JsonValue) -> None:
+    """Raises: ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) for a value that is too large for a vote."""
+    data = orjson.dumps(value)
+    places = data.count(b",") + data.count(b"[") + data.count(b"{")
+    if places * options.n > MOST_PLACES or len(data) * options.n > MOST_BYTES:
+        message = f"the answer is too large for a vote among {options.n} replicas"
+        details = {"violations": [{"path": "$", "message": message}]}
+        raise ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, message, details)
+
+
+def electing(options: RedundancyOptions, ballots: Ballots, violations: Violations) -> Pausing[Elected | Failure]:
     """The winner, or the failure that ends the vote: the replicas' own when all failed, ORCHESTRATION_NO_CONSENSUS when
     too few agree, CONSTRAINT_SCHEMA_INVALID when fields that won make no value that `violations` accepts.
     """
     votes = _votes(ballots)
     if not votes:
         return _all_failed(ballots)
-    count = _count(options, votes, ())
+    count = yield from _count(options, votes, ())
     if count.votes < votes_needed(options):
         return _no_consensus(options, ballots, count.votes)
-    if options.voting == "field_majority" and (found := violations(count.value)):
+    if options.voting == "field_majority" and (found := (yield from violations(count.value))):
         message = "the fields that won do not make a valid answer together"
         return ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, message, {"violations": list(found)})
     text = canonical(count.value)
@@ -81,16 +99,16 @@ def elect(options: RedundancyOptions, ballots: Ballots, violations: Violations) 
 
 
 def decided(options: RedundancyOptions, ballots: Ballots) -> bool:
-    """Whether `elect` gives the same value or code whatever the outstanding replicas do. Stays true once true.
+    """Whether `electing` gives the same value or code whatever the outstanding replicas do. Stays true once true.
 
-    Without `early_stop`, and while none has voted, only when none is outstanding.
+    Without `early_stop`, while none has voted, and where it takes long to find out, only when none is outstanding.
     """
     late = [replica for replica in range(options.n) if replica not in ballots]
     votes = _votes(ballots)
     if not late or not votes or not options.early_stop:
         return not late
-    count, needed = _count(options, votes, late), votes_needed(options)
-    return count.reach < needed or (count.safe and count.votes >= needed)
+    count, needed = within(_count(options, votes, late), _MOST_TO_DECIDE), votes_needed(options)
+    return count is not None and (count.reach < needed or (count.safe and count.votes >= needed))
 
 
 def votes_needed(options: RedundancyOptions) -> int:
@@ -99,40 +117,22 @@ def votes_needed(options: RedundancyOptions) -> int:
     return max(options.quorum or 1, options.n if options.voting == "unanimity" else next(shares))
 
 
-def report(options: RedundancyOptions, ballots: Ballots) -> VoteReport:
+def reporting(options: RedundancyOptions, ballots: Ballots) -> Pausing[VoteReport]:
     """The vote as a response shows it: candidates by replica, whole values by standing, fields by path."""
     votes = _votes(ballots)
     standing = _standing({replica: canonical(value) for replica, value in votes.items()})
-    by_field = _by_field(votes, ()) if votes and options.voting == "field_majority" else None
+    fields: dict[str, JsonValue] | None = None
+    if votes and options.voting == "field_majority":
+        fields = {}
+        for path, shown in _fields((yield from _by_field(votes, ()))):
+            fields[path] = shown
+            yield _PATH_TAKES
     return VoteReport(
         candidates=[_candidate(replica, ballots) for replica in range(options.n)],
         tally=[{"value": votes[each[0]], "votes": len(each), "replicas": list(each)} for each in standing],
-        fields=None if by_field is None else dict(_fields(by_field)),
+        fields=fields,
         stopped_early=len(ballots) < options.n,
     )
-
-
-def canonical(value: JsonValue) -> bytes:
-    """JSON text that two values share exactly when JSON Schema calls them equal.
-
-    Keys are sorted. 1 and 1.0 are one number, 0 and -0.0 too; true is not 1. Text counts as it is: letters that only
-    look alike in two normal forms of Unicode are two.
-    """
-    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    may_hold_whole_floats = b".0" in text or b"e+" in text
-    return orjson.dumps(_whole(value), option=orjson.OPT_SORT_KEYS) if may_hold_whole_floats else text
-
-
-def _whole(value: JsonValue) -> JsonValue:
-    match value:
-        case float() if value.is_integer() and -(2**63) <= value < 2**64:
-            return int(value)
-        case dict():
-            return {key: _whole(member) for key, member in value.items()}
-        case list():
-            return [_whole(element) for element in value]
-        case _:
-            return value
 
 
 def _votes(ballots: Ballots) -> dict[int, JsonValue]:
@@ -140,19 +140,22 @@ def _votes(ballots: Ballots) -> dict[int, JsonValue]:
     return {replica: each for replica, each in sorted(ballots.items()) if not isinstance(each, Failure)}
 
 
-def _count(options: RedundancyOptions, votes: Mapping[int, JsonValue], late: Sequence[int]) -> _Count:
+def _count(options: RedundancyOptions, votes: Mapping[int, JsonValue], late: Sequence[int]) -> Pausing[_Count]:
     if options.voting == "field_majority":
-        return _by_field(votes, late)
+        return (yield from _by_field(votes, late))
     leader, *rivals = _contenders({replica: canonical(value) for replica, value in votes.items()}, late)
     return _Count(votes[leader[0]], len(leader), len(leader) + len(late), safe=not rivals)
 
 
-def _by_field(votes: Mapping[int, Any], late: Sequence[int]) -> _Count:
+def _by_field(votes: Mapping[int, Any], late: Sequence[int]) -> Pausing[_Count]:
     """The race at one path between those who got there, and the races within."""
+    yield len(votes)
     contenders = _contenders({replica: _outline(value) for replica, value in votes.items()}, late)
     leader, *rivals = [{replica: votes[replica] for replica in each} for each in contenders]
-    reach = max((_agreed(rival, late).reach for rival in rivals if rival), default=0)
-    return _agreed(leader, late, reach=reach, safe=not rivals)
+    reach = 0
+    for rival in filter(None, rivals):
+        reach = max(reach, (yield from _agreed(rival, late)).reach)
+    return (yield from _agreed(leader, late, reach=reach, safe=not rivals))
 
 
 def _outline(value: JsonValue) -> Hashable:
@@ -165,20 +168,22 @@ def _outline(value: JsonValue) -> Hashable:
             return "nothing" if value is _NOTHING else canonical(value)
 
 
-def _agreed(votes: Mapping[int, Any], late: Sequence[int], *, reach: int = 0, safe: bool = True) -> _Count:
+def _agreed(votes: Mapping[int, Any], late: Sequence[int], *, reach: int = 0, safe: bool = True) -> Pausing[_Count]:
     """The count of those whose values have one outline: their number, or fewer votes where they differ within."""
     value, *others = votes.values()
     if not (others and isinstance(value, dict | list) and len(set(map(canonical, votes.values()))) > 1):
         return _Count(value, len(votes), len(votes) + len(late), safe)
-    within = {step: _by_field(there, late) for step, there in _steps(votes, value)}
-    counts = within.values()
-    agreed = {step: count.value for step, count in within.items() if count.value is not _NOTHING}
+    inner: dict[Step, _Count] = {}
+    for step, there in _steps(votes, value):
+        inner[step] = yield from _by_field(there, late)
+    counts = inner.values()
+    agreed: dict[Any, Any] = {step: count.value for step, count in inner.items() if count.value is not _NOTHING}
     return _Count(
         value=agreed if isinstance(value, dict) else list(agreed.values()),
         votes=min(count.votes for count in counts),
         reach=max(reach, min(count.reach for count in counts)),
         safe=safe and all(count.safe for count in counts),
-        within=within,
+        within=inner,
     )
 
 

@@ -14,6 +14,7 @@ from app.domain.effects import Bounds, EngineCall
 from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure, RequestFailure, ToolFailure
 from app.domain.lifecycle import Mode
 from app.domain.messages import TOOL_NAME_PATTERN
+from app.domain.pausing import Pausing
 from app.domain.plan import StepType, tools_named
 from app.domain.steps import ROWS
 from app.domain.tools import ToolDefinition
@@ -200,14 +201,17 @@ def _without_form(request: SystemRequest) -> Iterator[Fault]:
             yield f"output.rules.{index}.path", "needs a value, which mode structured has, not mode chat"
 
 
-def keepable(request: SystemRequest) -> None:
-    """Raises: ConfigurationFailure, RequestFailure, for a contract that no answer could be held to."""
+def keepable(request: SystemRequest) -> Pausing[None]:
+    """Makes the contract ready, which is remembered.
+
+    Raises: ConfigurationFailure, RequestFailure, for a contract that no answer could be held to.
+    """
     output = request.output
     if request.mode is Mode.REDUNDANT and output.schema_ is None:
         raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output.schema: redundant needs a schema")
     if request.mode not in _FORM_OPTIONAL and output.schema_ is None and output.grammar is None:
         raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output: structured needs a schema or a grammar")
-    Contract(output)
+    yield from Contract.making(output)
 
 
 def affordable(request: SystemRequest, bounds: Bounds, world: World, tools: Sequence[ToolDefinition]) -> None:

@@ -101,7 +101,7 @@ class Round:
             act=partial(self._act, call, attempt, offered),
             start=ToolStart(call.name, call.id, args_hash(self._execution.header.args_key, call.arguments)),
             end=partial(_ended, call),
-            count=partial(self._count, slot),
+            count=partial(self._count, slot, offered),
             unsafe=_unsafe(call, key) if offered and offered.unsafe else None,
         )
 
@@ -116,8 +116,9 @@ class Round:
         seconds_left = self._execution.seconds_left + grace
         return await self._execution.world.tools.attempt(call, attempt=attempt, seconds_left=seconds_left)
 
-    def _count(self, slot: CallSlot, row: Row) -> None:
+    def _count(self, slot: CallSlot, offered: OfferedTool | None, row: Row) -> None:
         self._execution.tally.tool(row, slot, round_key=self._key)
+        self._execution.tally.acted_once |= offered is not None and offered.unsafe
         self.settled_at = max(self.settled_at, row.at)
 
     def _result(self, slot: CallSlot) -> ToolResult:

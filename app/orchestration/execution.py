@@ -34,12 +34,12 @@ from app.domain.effects import STOP, CutOff, Decided, Header, Outcome, Prepared,
 from app.domain.events import (
     CorrelationContext,
     Event,
-    InferenceDelta,
     LifecycleTransition,
     Live,
 )
 from app.domain.failures import Cancellation, Code, Failure
 from app.domain.lifecycle import Lifecycle, State
+from app.domain.pausing import Pausing, at_once
 from app.domain.produced import Produced
 from app.orchestration.budget import budget_of
 from app.orchestration.doubting import doubt_about
@@ -174,10 +174,6 @@ class Execution:
         self.emit(anchor, self.root, LifecycleTransition(self.lifecycle.state, to, after.attempt, reason))
         self.lifecycle = after
 
-    def delta(self, correlation: CorrelationContext, delta: InferenceDelta) -> None:
-        """Publishes a piece of an answer to whoever is watching."""
-        self.world.journal.delta(self.header.execution_id, correlation, delta)
-
     def stop(self, code: Code, message: str) -> None:
         """Decides, on the record, that the execution ends, then cancels what runs. The first decision stands."""
         if self.ended or self.stopped is not None:
@@ -270,6 +266,10 @@ class Execution:
             finally:
                 call_off()
         return None
+
+    async def work(self, work: Pausing[T]) -> T:
+        """What the work comes to; an offline replay does it without a pause."""
+        return at_once(work) if self._world is None else await self._world.turns.do(work)
 
     def _is_called_off(self, key: str) -> bool:
         return bool(self._called_off) and f"{key}/".startswith(self._called_off)

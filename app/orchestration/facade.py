@@ -1,11 +1,11 @@
 """The facade: what can be asked of the service. It reads like a table of contents."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import partial
 
 from pydantic import BaseModel, Field, JsonValue
 
-from app.capabilities.contracts import is_large
 from app.capabilities.failover import BreakerState
 from app.domain.access import Principal
 from app.domain.boundary import SystemRequest
@@ -80,20 +80,27 @@ class Calling:
 PLAIN = Calling()
 
 
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What is configured beside engines and tools: caps, the currency of prices, the text of grammars by name."""
+
+    limits: ConfiguredLimits
+    currency: str
+    grammars: Mapping[str, str] = field(default_factory=dict)
+
+
 class Facade:
     """Everything entry points may ask for."""
 
-    def __init__(
-        self, world: World, store: Store, launcher: Launcher, *, limits: ConfiguredLimits, currency: str
-    ) -> None:
+    def __init__(self, world: World, store: Store, launcher: Launcher, deployment: Deployment) -> None:
         self.executions = Executions(world, store, launcher)
         self._world = world
         self._launcher = launcher
-        self._currency = currency
+        self._deployment = deployment
         patterns = launcher.patterns
-        self._admission = Admission(limits, world.catalogue, world.registry, frozenset(patterns))
+        self._admission = Admission(deployment.limits, world.catalogue, world.registry, frozenset(patterns))
         static = patterns[Mode.PLAN].static if Mode.PLAN in patterns else None
-        self._quoting = Quoting(world.catalogue, world.registry, currency, static)
+        self._quoting = Quoting(world.catalogue, world.registry, deployment.currency, static)
 
     async def execute(
         self, request: SystemRequest, principal: Principal, calling: Calling = PLAIN
@@ -105,10 +112,10 @@ class Facade:
         """
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
-        bounds = await self._admit(request)
         claim = None if calling.key is None else Claim(calling.key, digest(request))
         if calling.background:
             request = request.model_copy(update={"background": True})
+        request, bounds = await self._admit(request)
         header = self._header(request, principal, bounds, calling)
         earlier = await self._world.journal.open(header, claim)
         if earlier is not None:
@@ -119,7 +126,7 @@ class Facade:
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """The most that the request can come to. Raises: Failure for what `execute` would refuse before it starts."""
         auth_resolve(principal)
-        bounds = await self._admit(request)
+        request, bounds = await self._admit(request)
         if request.mode is Mode.PLAN:
             return await self._world.workers.run(partial(self._quoting.quote, request, bounds))
         return self._quoting.quote(request, bounds)
@@ -158,22 +165,19 @@ class Facade:
         """A UUIDv7, for whatever has no id yet."""
         return self._world.entropy.uuid7()
 
-    async def _admit(self, request: SystemRequest) -> Bounds:
-        """The limits in force. Raises: Failure for what is refused before there is an execution."""
+    async def _admit(self, request: SystemRequest) -> tuple[SystemRequest, Bounds]:
+        """The request, with the text of a grammar that it names, and the limits in force.
+
+        Raises: Failure for what is refused before there is an execution.
+        """
         bounds = self._admission.admit(request)
+        request = _with_grammar(request, self._deployment.grammars)
         if request.mode is not Mode.CHAT or request.output.rules:
-            await self._make_ready(request)
+            await self._world.turns.do(keepable(request))
         if bounds.tokens is not None or bounds.cost is not None:
             tools = self._world.registry.definitions(offerable(request, self._world.registry))
             affordable(request, bounds, self._world, tools)
-        return bounds
-
-    async def _make_ready(self, request: SystemRequest) -> None:
-        """Raises: Failure for an output contract that cannot be kept. What it takes to know is remembered."""
-        if is_large(request.output):
-            await self._world.workers.run(partial(keepable, request))
-        else:
-            keepable(request)
+        return request, bounds
 
     async def _earlier(self, tenant: str, earlier: Earlier) -> ExecutionView:
         """Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS)."""
@@ -204,7 +208,7 @@ class Facade:
             pattern_version=self._launcher.patterns[request.mode].version,
             request=request,
             bounds=bounds,
-            currency=self._currency,
+            currency=self._deployment.currency,
             args_key=self._world.entropy.token(16),
             created_at=self._world.clock.now(),
             durability="journaled" if request.background or calling.key is not None else "memory",
@@ -231,3 +235,11 @@ class Facade:
             return EngineReach(name=name, ok=True, detail=await self._world.catalogue.engines[name].reach())
         except EngineFault as fault:
             return EngineReach(name=name, ok=False, detail=f"{fault.reason}: {fault.message}")
+
+
+def _with_grammar(request: SystemRequest, grammars: Mapping[str, str]) -> SystemRequest:
+    """So the journal holds the text, and a file that changes makes no replay differ."""
+    text = grammars.get(request.output.grammar or "")
+    if text is None:
+        return request
+    return request.model_copy(update={"output": request.output.model_copy(update={"grammar": text})})

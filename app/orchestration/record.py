@@ -37,6 +37,7 @@ class Recollection:
         events = record.events if record else ()
         self._ran_for = _ran_for(events)
         self._waits = False
+        self.was_suspended = any(isinstance(item.event, ExecutionSuspended) for item in events)
         for item in events:
             match item.event:
                 case LifecycleTransition(to_state=State.SUSPENDED) | LifecycleTransition(from_state=State.SUSPENDED):

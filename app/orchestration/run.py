@@ -14,6 +14,7 @@ from app.domain.events import Event, StepStart
 from app.domain.failures import Code, Failure
 from app.domain.lifecycle import State
 from app.domain.messages import Message, ToolCall, ToolResult
+from app.domain.pausing import Pausing
 from app.domain.produced import Produced
 from app.orchestration.calling import Round
 from app.orchestration.execution import Execution
@@ -180,6 +181,10 @@ class Run:
     def reject(self) -> None:
         """The last answer will not do, so the next is asked of another provider where the route says so."""
         self._rejected = True
+
+    async def work(self, work: Pausing[T]) -> T:
+        """What long work comes to that does nothing to the world; others come in between. It is no step."""
+        return await self._execution.work(work)
 
     def enter(self, state: State, reason: str) -> None:
         """Moves the lifecycle, where this is the outermost pattern; one that another called does not."""

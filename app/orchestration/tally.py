@@ -69,6 +69,8 @@ class Tally:
         self.priced = False
         self.last_at = 0.0
         self.fallback_attempts = 0
+        self.acted_once = False
+        """Whether a call was begun that must not act twice."""
         self.unheard: tuple[str, ...] = ()
         self._costs: list[float] = []
         self._upstream_ms: list[float] = []

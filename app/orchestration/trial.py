@@ -92,7 +92,7 @@ class Trial:
     def text(self, piece: str) -> None:
         """A piece of the answer arrived."""
         if self._watched:
-            self._execution.delta(self.correlation, InferenceDelta(self._key, self._text_size, text=piece))
+            self._publish(InferenceDelta(self._key, self._text_size, text=piece))
         self._text.append(piece)
         self._text_size += len(piece)
         if self._value is not None and self._watched:
@@ -100,12 +100,12 @@ class Trial:
 
     def _show_value(self, value: JsonValue) -> None:
         if value is not None:
-            self._execution.delta(self.correlation, InferenceDelta(self._key, self._text_size, value=value))
+            self._publish(InferenceDelta(self._key, self._text_size, value=value))
 
     def reasoning(self, piece: str) -> None:
         """A piece of the reasoning arrived."""
         if self._watched:
-            self._execution.delta(self.correlation, InferenceDelta(self._key, self._reasoning_size, reasoning=piece))
+            self._publish(InferenceDelta(self._key, self._reasoning_size, reasoning=piece))
         self._reasoning_size += len(piece)
 
     def so_far(self) -> list[Live]:
@@ -114,6 +114,10 @@ class Trial:
             return []
         said = InferenceDelta(self._key, 0, text="".join(self._text))
         return [Live(self._execution.world.clock.now(), self.correlation, said)]
+
+    def _publish(self, delta: InferenceDelta) -> None:
+        execution = self._execution
+        execution.world.journal.delta(execution.header.execution_id, self.correlation, delta)
 
     def usage(self, usage: TokenUsage) -> None:
         """The provider said what it has used so far."""

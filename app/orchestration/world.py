@@ -6,7 +6,7 @@ from app.capabilities.failover import ProviderHealth
 from app.capabilities.inference import Catalogue
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
-from app.ports import Clock, Entropy, Journal, TokenCounter, Watchers, Workers
+from app.ports import Clock, Entropy, Journal, TokenCounter, Turns, Watchers, Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,4 +22,5 @@ class World:
     tools: ToolExecutor
     health: ProviderHealth
     counter: TokenCounter
+    turns: Turns
     workers: Workers

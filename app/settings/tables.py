@@ -82,6 +82,12 @@ class StorageSettings(_Table):
     event_retention_days: Annotated[float, Field(gt=0, le=36_500)] = 7
 
 
+class GrammarSettings(_Table):
+    """Where named grammars are: each file `NAME.gbnf` of that directory is the grammar NAME."""
+
+    directory: Annotated[str, Field(min_length=1)] | None = None
+
+
 class AuthSettings(_Table):
     """Who may ask. `none` is one local principal that may do everything."""
 
@@ -230,6 +236,7 @@ class Settings(_Table):
     server: ServerSettings = Field(default_factory=ServerSettings)
     storage: StorageSettings = Field(default_factory=StorageSettings)
     auth: AuthSettings = Field(default_factory=AuthSettings)
+    grammars: GrammarSettings = Field(default_factory=GrammarSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)

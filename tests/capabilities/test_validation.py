@@ -171,5 +171,5 @@ def test_a_pattern_takes_linear_time_whatever_it_is() -> None:
 
 
 def test_a_text_that_is_too_long_for_its_pattern_breaks_the_rule() -> None:
-    verdict = judged({"type": "regex", "pattern": r"^.{1,400}$"}, text="x" * 500_000)
+    verdict = judged({"type": "regex", "pattern": r"a.{200}b"}, text="x" * 500_000)
     assert told(verdict) == [("$", "is too long to be searched for the pattern")]

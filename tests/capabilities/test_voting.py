@@ -1,6 +1,6 @@
 """Votes of replicas: who wins, what is too weak, and that an early stop never changes what would have come out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import product
 from math import nextafter
@@ -14,14 +14,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from app.capabilities.voting import Ballots, Elected, Violations, canonical, decided, elect, report, votes_needed
-from app.domain.boundary import RedundancyOptions
+from app.capabilities.constraint.canonical import canonical
+from app.capabilities.voting import Ballots, Elected, decided, electing, reporting, votes_needed
+from app.domain.boundary import RedundancyOptions, VoteReport
 from app.domain.failures import Code, ConstraintFailure, Failure, InferenceFailure
+from app.domain.pausing import Pausing, at_once
 
 Voting: TypeAlias = Literal["majority", "unanimity", "field_majority"]
 Outcome: TypeAlias = Code | bytes
 State: TypeAlias = tuple[int, ...]
 Ballot: TypeAlias = JsonValue | Failure
+Violations: TypeAlias = Callable[[JsonValue], Sequence[JsonValue]]
 
 BOUNDED = settings(derandomize=True, deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 VOTINGS: tuple[Voting, ...] = ("majority", "unanimity", "field_majority")
@@ -40,6 +43,18 @@ BALLOTS = st.lists(VALUES | RECORDS | RECORDS | st.just(FAILED), min_size=1, max
 
 def accepts(_: JsonValue) -> list[JsonValue]:
     return []
+
+
+def elect(rules: RedundancyOptions, ballots: Ballots, violations: Violations) -> Elected | Failure:
+    def found(value: JsonValue) -> Pausing[Sequence[JsonValue]]:
+        yield 1
+        return violations(value)
+
+    return at_once(electing(rules, ballots, found))
+
+
+def report(rules: RedundancyOptions, ballots: Ballots) -> VoteReport:
+    return at_once(reporting(rules, ballots))
 
 
 def options(voting: Voting = "majority", n: int = 3, **rules: Any) -> RedundancyOptions:

@@ -11,6 +11,7 @@ from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.event_bus import EventBus
 from app.adapters.stores.memory import MemoryJournal
 from app.adapters.threads import Threads
+from app.adapters.turns import Turns
 from app.capabilities.failover import FailoverPolicy, ProviderHealth
 from app.capabilities.inference import Catalogue
 from app.capabilities.tokens import EstimatingCounter
@@ -152,6 +153,7 @@ def stage(
         tools=ToolExecutor(registry, clock, entropy, 262_144),
         health=ProviderHealth(policy, clock, names),
         counter=EstimatingCounter(),
+        turns=Turns(),
         workers=Threads(),
     )
     values = {name: getattr(BOUNDS, name) for name in BOUNDS.__slots__} | {"max_retries": policy.max_retries} | bounds

@@ -16,13 +16,14 @@ from enum import StrEnum
 from typing import Any
 
 from app.capabilities.constraint.enums import normalise
-from app.capabilities.constraint.extract import JSONExtractionError, extract, read_whole, repairable
-from app.capabilities.constraint.grammar import Grammar
-from app.capabilities.constraint.repair import Repair, Repaired, repair
+from app.capabilities.constraint.extract import JSONExtractionError, extracting, read_whole, repairable
+from app.capabilities.constraint.grammar import Grammar, GrammarError
+from app.capabilities.constraint.repair import Repair, Repaired, repairing
 from app.capabilities.constraint.schema import Schema
 from app.capabilities.constraint.strict_json import UnacceptableError
 from app.capabilities.constraint.violations import Violation
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure
+from app.domain.pausing import Pausing
 
 
 class Stage(StrEnum):
@@ -62,7 +63,7 @@ class Enforced:
     reports: tuple[StageReport, ...]
 
 
-def enforce(text: str, *, schema: Schema | None, grammar: Grammar | None, repair_allowed: bool) -> Enforced:
+def enforcing(text: str, *, schema: Schema | None, grammar: Grammar | None, repair_allowed: bool) -> Pausing[Enforced]:
     """The answer in the promised form.
 
     Raises: ConstraintFailure of the first stage that failed, with `details.stage` and `details.violations`, each of
@@ -71,51 +72,50 @@ def enforce(text: str, *, schema: Schema | None, grammar: Grammar | None, repair
     if schema is None:
         if grammar is None:
             raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "there is neither a schema nor a grammar")
-        return _follow_alone(text, grammar)
+        return (yield from _follow_alone(text, grammar))
     reports: list[StageReport] = []
-    value, repairs = _find(text, reports, repair_allowed=repair_allowed)
-    value, respelled = _fit(value, schema, reports)
+    value, repairs = yield from _find(text, reports, repair_allowed=repair_allowed)
+    value, respelled = yield from _fit(value, schema, reports)
     if grammar is None:
         reports.append(StageReport(Stage.GRAMMAR, Outcome.SKIPPED))
     else:
-        _follow(text, grammar)
+        yield from _follow(text, grammar)
         reports.append(StageReport(Stage.GRAMMAR, Outcome.PASSED))
     return Enforced(value, repairs + respelled, tuple(reports))
 
 
-def kept(value: Any, text: str, *, schema: Schema | None, grammar: Grammar | None) -> Enforced:
+def keeping(value: Any, text: str, *, schema: Schema | None, grammar: Grammar | None) -> Pausing[Enforced]:
     """The value where it keeps the form by itself, with that text for the grammar: it is not looked for, nor changed.
 
-    Raises: ConstraintFailure, as `enforce` does.
+    Raises: ConstraintFailure, as `enforcing` does.
     """
-    violations = () if schema is None else schema.violations(value)
-    if violations:
-        raise _unfit(violations)
+    if schema is not None and not (yield from schema.fitting(value)):
+        raise _unfit((yield from schema.explaining(value)))
     if grammar is not None:
-        _follow(text, grammar)
+        yield from _follow(text, grammar)
     return Enforced(value, (), ())
 
 
-def _find(text: str, reports: list[StageReport], *, repair_allowed: bool) -> tuple[Any, tuple[Repair, ...]]:
+def _find(text: str, reports: list[StageReport], *, repair_allowed: bool) -> Pausing[tuple[Any, tuple[Repair, ...]]]:
     try:
-        found = extract(text)
+        found = yield from extracting(text)
     except JSONExtractionError as failure:
         failure.details["stage"] = Stage.EXTRACT.value
         if not repair_allowed:
             raise
-        repaired = _repaired(text, failure)
+        repaired = yield from _repaired(text, failure)
         reports += (StageReport(Stage.EXTRACT, Outcome.FAILED), StageReport(Stage.REPAIR, Outcome.CHANGED))
         return repaired.value, repaired.repairs
     reports += (StageReport(Stage.EXTRACT, Outcome.PASSED, found.method), StageReport(Stage.REPAIR, Outcome.SKIPPED))
     return found.value, ()
 
 
-def _repaired(text: str, failure: JSONExtractionError) -> Repaired:
-    broken = repairable(text)
+def _repaired(text: str, failure: JSONExtractionError) -> Pausing[Repaired]:
+    broken = yield from repairable(text)
     if broken is None:
         raise failure
     try:
-        return repair(broken)
+        return (yield from repairing(broken))
     except UnacceptableError as fault:
         message = f"{failure.reason}; it cannot be repaired: {fault}"
         beyond = JSONExtractionError(message)
@@ -123,13 +123,14 @@ def _repaired(text: str, failure: JSONExtractionError) -> Repaired:
         raise beyond from None
 
 
-def _fit(value: Any, schema: Schema, reports: list[StageReport]) -> tuple[Any, tuple[Repair, ...]]:
+def _fit(value: Any, schema: Schema, reports: list[StageReport]) -> Pausing[tuple[Any, tuple[Repair, ...]]]:
     respelled: tuple[Repair, ...] = ()
-    if not schema.fits(value):
-        value, respelled = normalise(schema.outline, value)
-        violations = schema.violations(value)
-        if violations:
-            raise _unfit(violations)
+    fits = yield from schema.fitting(value)
+    if not fits:
+        value, respelled = yield from normalise(schema.outline, value)
+        fits = bool(respelled) and (yield from schema.fitting(value))
+    if not fits:
+        raise _unfit((yield from schema.explaining(value)))
     reports += (
         StageReport(Stage.ENUM, Outcome.CHANGED if respelled else Outcome.PASSED),
         StageReport(Stage.SCHEMA, Outcome.PASSED),
@@ -149,8 +150,11 @@ def _unfit(violations: tuple[Violation, ...]) -> ConstraintFailure:
     return ConstraintFailure(code, f"{first} {what}", details)
 
 
-def _follow(text: str, grammar: Grammar) -> None:
-    accepted, position = grammar.check(text)
+def _follow(text: str, grammar: Grammar) -> Pausing[None]:
+    try:
+        accepted, position = yield from grammar.checking(text)
+    except GrammarError as fault:
+        raise _rejected("the text is too large to be judged by the grammar") from fault
     if accepted:
         return
     if position == len(text):
@@ -159,12 +163,18 @@ def _follow(text: str, grammar: Grammar) -> None:
         line = text.count("\n", 0, position) + 1
         column = position - text.rfind("\n", 0, position)
         message = f"the text leaves the grammar at line {line}, column {column}"
-    details = {"stage": Stage.GRAMMAR.value, "position": position, "violations": [Violation("$", message).told()]}
-    raise ConstraintFailure(Code.CONSTRAINT_GRAMMAR_REJECTED, message, details)
+    raise _rejected(message, position)
 
 
-def _follow_alone(text: str, grammar: Grammar) -> Enforced:
-    _follow(text, grammar)
+def _rejected(message: str, position: int | None = None) -> ConstraintFailure:
+    details: dict[str, Any] = {"stage": Stage.GRAMMAR.value, "violations": [Violation("$", message).told()]}
+    if position is not None:
+        details["position"] = position
+    return ConstraintFailure(Code.CONSTRAINT_GRAMMAR_REJECTED, message, details)
+
+
+def _follow_alone(text: str, grammar: Grammar) -> Pausing[Enforced]:
+    yield from _follow(text, grammar)
     found = read_whole(text)
     skipped = tuple(StageReport(stage, Outcome.SKIPPED) for stage in Stage if stage is not Stage.GRAMMAR)
     reports = (*skipped, StageReport(Stage.GRAMMAR, Outcome.PASSED))

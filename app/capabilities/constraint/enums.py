@@ -5,16 +5,23 @@ and so does every value that some enumeration at its place already has. Options 
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any, Final
 
 from app.capabilities.constraint.repair import Action, Repair
-from app.capabilities.constraint.schema_outline import Outline, Pointer
+from app.capabilities.constraint.schema_outline import Outline, Pointer, below
+from app.capabilities.constraint.validators import pattern
 from app.domain.json_path import written
+from app.domain.pausing import Pausing
 
 MOST_VISITS: Final = 10_000
 """Pairs of a place and a subschema that are looked at; what lies beyond keeps its spelling."""
+MOST_TOLD: Final = 20
+"""Changes that are told with a place of their own."""
+_OFTEN: Final = 512
+"""Visits between two pauses."""
 _ONE: Final = ("then", "else")
 _LISTED: Final = ("allOf", "anyOf", "oneOf")
 
@@ -22,23 +29,41 @@ Folded = dict[str, set[str]]
 """Options by what they are without regard to case."""
 
 
-def normalise(outline: Outline, value: Any) -> tuple[Any, tuple[Repair, ...]]:
+def normalise(outline: Outline, value: Any) -> Pausing[tuple[Any, tuple[Repair, ...]]]:
     """The value with its enumerated strings in the schema's spelling, and each that was changed, by its place."""
+    enumerated = yield from _enumerated(outline, value)
     spellings = {
-        place: options.pop()
-        for place, (text, options) in _enumerated(outline, value).items()
-        if text not in options and len(options) == 1
+        place: string.options.pop()
+        for place, string in enumerated.items()
+        if string.text not in string.options and len(string.options) == 1
     }
-    repairs = tuple(Repair(Action.ENUM_NORMALISED, written(place)) for place in spellings)
-    return _with(value, spellings), repairs
+    return _with(value, spellings), _told(list(spellings))
 
 
-def _enumerated(outline: Outline, value: Any) -> dict[Pointer, tuple[str, set[str]]]:
-    """Every string at whose place there is an enumeration, with those of its options that differ in case at most."""
-    found: dict[Pointer, tuple[str, set[str]]] = {}
+def _told(places: Sequence[Pointer]) -> tuple[Repair, ...]:
+    """The first ones one by one; the last of them counts those that follow."""
+    told = [Repair(Action.ENUM_NORMALISED, written(place)) for place in places[:MOST_TOLD]]
+    if len(places) > MOST_TOLD:
+        told[-1] = replace(told[-1], times=len(places) - MOST_TOLD + 1)
+    return tuple(told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Enumerated:
+    """A string at whose place there is an enumeration, with those of its options that differ in case at most."""
+
+    text: str
+    folded: str
+    options: set[str] = field(default_factory=set)
+
+
+def _enumerated(outline: Outline, value: Any) -> Pausing[dict[Pointer, _Enumerated]]:
+    """Every such string by its place."""
+    found: dict[Pointer, _Enumerated] = {}
     folded: dict[Pointer, Folded] = {}
     seen: set[tuple[Pointer, Pointer]] = set()
     waiting: deque[tuple[Pointer, Any, Pointer]] = deque([((), value, ())])
+    tests = _Tests()
     while waiting:
         pointer, inner, place = waiting.popleft()
         subschema = outline.subschemas.get(pointer)
@@ -48,12 +73,27 @@ def _enumerated(outline: Outline, value: Any) -> dict[Pointer, tuple[str, set[st
         if isinstance(inner, str) and ("enum" in subschema or "const" in subschema):
             if pointer not in folded:
                 folded[pointer] = _folded(subschema)
-            options = found.setdefault(place, (inner, set()))[1]
-            options |= folded[pointer].get(inner.casefold(), set())
+            string = found.setdefault(place, _Enumerated(inner, inner.casefold()))
+            string.options.update(folded[pointer].get(string.folded, ()))
         here = ((target, inner, place) for target in _here(outline, pointer))
-        below = ((target, child, (*place, key)) for target, key, child in _below(outline, pointer, inner))
-        waiting.extend(islice(chain(here, below), max(0, MOST_VISITS - len(seen) - len(waiting))))
+        there = (
+            ((*pointer, *steps), child, (*place, key)) for steps, key, child in below(subschema, inner, tests.occurs)
+        )
+        waiting.extend(islice(chain(here, there), max(0, MOST_VISITS - tests.made - len(seen) - len(waiting))))
+        if len(seen) % _OFTEN == 0:
+            yield _OFTEN * 4
     return found
+
+
+class _Tests:
+    """Tests of names for patterns, as many as there may be visits."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def occurs(self, text: str, name: str) -> bool:
+        self.made += 1
+        return self.made < MOST_VISITS and pattern(text).occurs_in(name)
 
 
 def _folded(subschema: dict[str, Any]) -> Folded:
@@ -76,20 +116,6 @@ def _here(outline: Outline, pointer: Pointer) -> Iterator[Pointer]:
             yield (*pointer, keyword)
     if "dependentSchemas" in subschema:
         yield from ((*pointer, "dependentSchemas", name) for name in subschema["dependentSchemas"])
-
-
-def _below(outline: Outline, pointer: Pointer, value: Any) -> Iterator[tuple[Pointer, str | int, Any]]:
-    """The subschemas that speak of members or elements of the value."""
-    subschema = outline.subschemas[pointer]
-    if isinstance(value, dict):
-        properties = subschema.get("properties", {})
-        for name, child in value.items():
-            known = name in properties
-            yield (*pointer, *(("properties", name) if known else ("additionalProperties",))), name, child
-    elif isinstance(value, list):
-        first = len(subschema.get("prefixItems", ()))
-        for index, child in enumerate(value):
-            yield (*pointer, *(("prefixItems", index) if index < first else ("items",))), index, child
 
 
 def _with(value: Any, texts: dict[Pointer, str]) -> Any:

@@ -6,18 +6,26 @@ can start a value, so not at that of `[see below]` or `{name}`, and ends at the 
 aside. What lies within a region is never tried on its own: the inner list of an object with a comma too many is not
 the answer. A region that never ends is the last one: what is cut off may be repaired, its parts are no answer either.
 
-Regions do not overlap, so the time is linear in the text, whatever it holds.
+Regions do not overlap and only so many are tried, so the time is linear in the text, whatever it holds.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from typing import Any, Final
 
 from app.capabilities.constraint.strict_json import UnacceptableError, read
 from app.domain.failures import Code, ConstraintFailure
+from app.domain.pausing import Pausing, at_once
+
+MOST_REGIONS: Final = 256
+"""Parts of a text that are taken for what may be a value."""
+_READ_AT_ONCE: Final = 16
+"""Characters that are read in about a microsecond."""
+_OFTEN: Final = 8_192
+"""Strings and brackets between two pauses, `_COUNTED_AT_ONCE` of them in about a microsecond."""
+_COUNTED_AT_ONCE: Final = 8
 
 
 class Method(StrEnum):
@@ -66,25 +74,31 @@ def extract(response: str | Mapping[str, Any]) -> Extracted:
     Raises: JSONExtractionError, which says what was wrong with the first region, if there was one.
     """
     if isinstance(response, str):
-        return _extract(response)
+        return at_once(extracting(response))
     text = response.get("text")
     if not isinstance(text, str):
         raise JSONExtractionError("the reply is a mapping without a text")
     whole = read_whole(text)
-    return _extract(text) if whole is None else Extracted(whole.value, Method.TEXT_KEY)
+    return at_once(extracting(text)) if whole is None else Extracted(whole.value, Method.TEXT_KEY)
 
 
-def _extract(text: str) -> Extracted:
+def extracting(text: str) -> Pausing[Extracted]:
+    """The value that a text holds. Raises: as `extract`."""
     found = _fenced(text)
     if found is not None:
         return found
-    fault = ""
-    for region in regions(text):
+    regions = Regions(text)
+    first, fault = regions.start, ""
+    while regions.start is not None:
+        yield len(text) // _READ_AT_ONCE
         try:
-            return Extracted(region.read(first=not fault), Method.EMBEDDED)
+            return Extracted(regions.read(), Method.EMBEDDED)
         except UnacceptableError as refused:
             fault = fault or str(refused)
-    found = read_whole(text)
+        yield from regions.advance()
+    if regions.too_many:
+        raise JSONExtractionError(f"more than {MOST_REGIONS} parts of it could be one, and the first ones are not")
+    found = read_whole(text) if first is None or first > _skip_blank(text, 0) else None
     if found is None:
         raise JSONExtractionError(fault or "there is neither an object nor a list in it")
     return found
@@ -140,59 +154,65 @@ _OPENING = re.compile(
     r"""\{(?=\s*+(?:["'\u201c\u201d\u2018\u2019}\#,]|/[/*]|[\w$][\w$.-]*+\s*+:|\Z))"""
     r"""|\[(?=\s*+(?:["'\u201c\u201d\u2018\u2019{\[\]\#,-]|/[/*]|\d|(?:true|false|null|True|False|None|NaN|Infinity)\b|\Z))"""
 )
-_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
+_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|([\[{])|([\]}])', re.DOTALL)
+_OPENS, _CLOSES = 1, 2
+"""Its groups; strings are in none."""
 
 
-class Region:
-    """A part of `text` that may be a value, from the bracket at `start` on."""
+class Regions:
+    """The regions of a text from an index on; `start` is where the present one begins, None past the last."""
 
-    def __init__(self, text: str, start: int) -> None:
-        self.text = text
-        self.start = start
+    def __init__(self, text: str, at: int = 0) -> None:
+        self.too_many = False
+        self._text = text
+        self._passed = 0
+        self.start = self._opening(at)
 
-    @cached_property
-    def end(self) -> int | None:
-        """The index after the bracket that balances the first; None where the text ends before."""
-        return _balanced_end(self.text, self.start)
-
-    def read(self, *, first: bool) -> Any:
-        """The value. All but the first region are read from a text of their own: a fault's line is counted from its
-        beginning, which would take the longer the later a region comes. Raises: UnacceptableError.
+    def read(self) -> Any:
+        """The value of the region. All but the first are read from a text of their own: a fault's line is counted
+        from its beginning, which would take the longer the later a region comes. Raises: UnacceptableError.
         """
-        return read(self.text, self.start)[0] if first else read(self.text[self.start : self.end])[0]
+        return read(self._text[self.start :])[0] if self._passed else read(self._text, self.start or 0)[0]
 
+    def advance(self) -> Pausing[None]:
+        """Goes on to the next region, past the last where there is none, or where there were too many."""
+        end = yield from self.ending()
+        self._passed += 1
+        self.start = None if end is None else self._opening(end)
+        if self.start is not None and self._passed == MOST_REGIONS:
+            self.start, self.too_many = None, True
 
-def regions(text: str) -> Iterator[Region]:
-    """The regions in their order. Where one ends is looked up only when it is asked for, or the next region is."""
-    opening = _OPENING.search(text)
-    while opening is not None:
-        region = Region(text, opening.start())
-        yield region
-        opening = None if region.end is None else _OPENING.search(text, region.end)
-
-
-def _balanced_end(text: str, start: int) -> int | None:
-    depth = 0
-    for token in _BRACKET.finditer(text, start):
-        match token[0][0]:
-            case "{" | "[":
+    def ending(self) -> Pausing[int | None]:
+        """The index after the bracket that balances the first; None where the text ends before."""
+        depth = 0
+        for number, token in enumerate(_BRACKET.finditer(self._text, self.start or 0), 1):
+            if token.lastindex == _OPENS:
                 depth += 1
-            case "}" | "]":
+            elif token.lastindex == _CLOSES:
                 depth -= 1
-        if depth == 0:
-            return token.end()
-    return None
+                if depth == 0:
+                    return token.end()
+            if number % _OFTEN == 0:
+                yield _OFTEN // _COUNTED_AT_ONCE
+        return None
+
+    def _opening(self, at: int) -> int | None:
+        opening = _OPENING.search(self._text, at)
+        return None if opening is None else opening.start()
 
 
-def repairable(text: str) -> str | None:
-    """The text that repair is tried on: from the last region in the first fenced block, else in all of the text."""
+def repairable(text: str) -> Pausing[str | None]:
+    """The text that repair is tried on: from the last region in the first fenced block, else in all of the text.
+
+    None where there is none, or where there are too many regions.
+    """
     begin = fence_end(text)
     if begin is not None:
         block = text[begin : _closing_fence(text, begin)]
-        last = _last_region(block)
+        last = yield from _last_region(block)
         if last is not None:
             return block[last:]
-    last = _last_region(text)
+    last = yield from _last_region(text)
     return None if last is None else text[last:]
 
 
@@ -208,8 +228,9 @@ def _closing_fence(text: str, begin: int) -> int:
     return len(text) if anywhere < 0 else anywhere
 
 
-def _last_region(text: str) -> int | None:
-    last = None
-    for region in regions(text):
-        last = region.start
-    return last
+def _last_region(text: str) -> Pausing[int | None]:
+    last, regions = None, Regions(text)
+    while regions.start is not None:
+        last = regions.start
+        yield from regions.advance()
+    return None if regions.too_many else last

@@ -10,6 +10,7 @@ of it. A grammar that no text follows is refused too, since nobody could ever an
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from string import ascii_lowercase, printable
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from app.capabilities.constraint.grammar_parser import (
 )
 from app.capabilities.constraint.grammar_recogniser import Recogniser, TooAmbiguousError
 from app.capabilities.constraint.grammar_symbols import Chars, Choice, GrammarError, Repeat, Rules, Symbol, error_at
+from app.domain.pausing import Pausing, at_once
 
 __all__ = [
     "MOST_BYTES",
@@ -40,6 +42,7 @@ __all__ = [
     "GrammarError",
     "Verdict",
     "is_grammar",
+    "known_grammar",
 ]
 
 MOST_SHORTEST = 65_536
@@ -61,6 +64,26 @@ def is_grammar(text: str) -> bool:
     return "::=" in text
 
 
+def known_grammar(text: str) -> Pausing["Grammar"]:
+    """The grammar of that text, from the cache if it was made before. Raises: GrammarError."""
+    kept = _kept(text)
+    if kept.grammar is None:
+        kept.grammar = yield from Grammar.making(text)
+    return kept.grammar
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A place in the cache; None while nothing was made of that text."""
+
+    grammar: "Grammar | None" = None
+
+
+@lru_cache(maxsize=32)
+def _kept(_text: str) -> _Kept:
+    return _Kept()
+
+
 class Grammar:
     """A grammar that can be used. It is made once and checks any number of texts, in any number of threads.
 
@@ -70,10 +93,21 @@ class Grammar:
     __slots__ = ("_lengths", "_recogniser", "_rules")
 
     def __init__(self, text: str) -> None:
-        self._rules = parse(text)
-        self._lengths = _shortest_lengths(self._rules.symbols)
-        order = _callers_first(self._rules, self._lengths)
-        for symbol in self._rules.symbols:
+        at_once(self._made_of(text))
+
+    @classmethod
+    def making(cls, text: str) -> Pausing["Grammar"]:
+        """The grammar, made with pauses. Raises: as the grammar itself."""
+        grammar = cls.__new__(cls)
+        yield from grammar._made_of(text)
+        return grammar
+
+    def _made_of(self, text: str) -> Pausing[None]:
+        self._rules = yield from parse(text)
+        symbols = self._rules.symbols
+        self._lengths = yield from _shortest_lengths(symbols)
+        order = yield from _callers_first(self._rules, self._lengths)
+        for symbol in symbols:
             if isinstance(symbol, Repeat) and symbol.most is None and self._lengths[symbol.item] == 0:
                 raise error_at("left recursion: what is repeated without end may be empty", text, symbol.mark)
         if self._lengths[self._rules.root] is None:
@@ -85,8 +119,12 @@ class Grammar:
 
         Raises: GrammarError where the grammar gives the text more readings than can be followed.
         """
+        return at_once(self.checking(text))
+
+    def checking(self, text: str) -> Pausing[Verdict]:
+        """The same as `check`, with pauses."""
         try:
-            return Verdict(*self._recogniser.read(text))
+            return Verdict(*(yield from self._recogniser.read(text)))
         except TooAmbiguousError as cause:
             raise self._error("this rule gives a text too many readings to check it") from cause
 
@@ -105,6 +143,8 @@ class Grammar:
         return error_at(what, self._rules.text, self._rules.root_place)
 
 
+_OFTEN = 4_096
+"""Ways through rules that are looked at between two pauses."""
 _LENGTH_THAT_COUNTS = 2**40
 """Lengths beyond are not told apart."""
 _PLAINEST_FIRST = ascii_lowercase + printable
@@ -120,7 +160,7 @@ class _Sum:
     times: int = 1
 
 
-def _shortest_lengths(symbols: Sequence[Symbol]) -> list[int | None]:
+def _shortest_lengths(symbols: Sequence[Symbol]) -> Pausing[list[int | None]]:
     """The length of each symbol's shortest text, None where it has none.
 
     Shorter ones are found first, so that what is found is final [Knuth's generalisation of Dijkstra's algorithm].
@@ -128,14 +168,20 @@ def _shortest_lengths(symbols: Sequence[Symbol]) -> list[int | None]:
     lengths = [1 if isinstance(symbol, Chars) and symbol.bounds else None for symbol in symbols]
     waiting: dict[int, list[_Sum]] = {}
     found: list[tuple[int, int]] = []
-    for rule, total, missing, times in _ways(symbols, lengths):
+    for number, (rule, total, missing, times) in enumerate(_ways(symbols, lengths), 1):
+        if number % _OFTEN == 0:
+            yield _OFTEN
         way = _Sum(rule, total, len(missing), times)
         for symbol in missing:
             waiting.setdefault(symbol, []).append(way)
         if not missing:
             found.append((total, rule))
     heapify(found)
+    looked = 0
     while found:
+        looked += 1
+        if looked % _OFTEN == 0:
+            yield _OFTEN
         length, symbol = heappop(found)
         if lengths[symbol] is None:
             lengths[symbol] = length
@@ -159,7 +205,7 @@ def _ways(symbols: Sequence[Symbol], lengths: Sequence[int | None]) -> Iterator[
             yield rule, symbol.least if known else 0, [] if known else [symbol.item], symbol.least
 
 
-def _callers_first(rules: Rules, lengths: Sequence[int | None]) -> list[int]:
+def _callers_first(rules: Rules, lengths: Sequence[int | None]) -> Pausing[list[int]]:
     """A number for each symbol, lower than those of all it may enter before any character.
 
     Raises: GrammarError for left recursion, which leaves no such order.
@@ -179,6 +225,7 @@ def _callers_first(rules: Rules, lengths: Sequence[int | None]) -> list[int]:
                     path.append((callee, _corners(callee, rules.symbols, lengths)))
                     break
             else:
+                yield 1
                 ended -= 1
                 order[rule] = ended
                 within[rule] = False

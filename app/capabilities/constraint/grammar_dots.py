@@ -5,6 +5,9 @@ from functools import partial
 
 from app.capabilities.constraint.grammar_symbols import Chars, Choice, Repeat, Rules
 
+_FIRST_PART = 256
+"""Dots of a sequence that are made at once."""
+
 
 class Dot:
     """A place in a rule. Where neither a character nor a rule comes next, and there is no fork, the rule ends."""
@@ -99,9 +102,22 @@ class Dots:
         return forks[0] if len(forks) == 1 else Dot(forks=tuple(forks))
 
     def _sequence(self, symbols: tuple[int, ...], after: Dot) -> Dot:
-        for symbol in reversed(symbols):
+        """The dot before these symbols. Of many only the first dots are made now."""
+        end = self._first_part(symbols)
+        if end < len(symbols):
+            later = partial(self._sequence, symbols[end + 1 :], after)
+            after = Dot(*self._next(symbols[end]), after=later)
+        for symbol in reversed(symbols[:end]):
             after = self.before(symbol, after)
         return after
+
+    def _first_part(self, symbols: tuple[int, ...]) -> int:
+        """How many symbols come before one that cannot be passed over and is not written out here; all, if few."""
+        for index in range(_FIRST_PART, len(symbols)):
+            found = self._symbols[symbols[index]]
+            if isinstance(found, Chars) or (symbols[index] in self._named and self._lengths[symbols[index]]):
+                return index
+        return len(symbols)
 
     def _repeat(self, repeat: Repeat, after: Dot) -> Dot:
         if self._lengths[repeat.item] is None:

@@ -34,6 +34,7 @@ from app.capabilities.constraint.grammar_symbols import (
     bounds_of,
     error_at,
 )
+from app.domain.pausing import Pausing
 
 MOST_BYTES = 65_536
 MOST_NESTING = 64
@@ -47,7 +48,7 @@ MOST_COPIES = 200_000
 """Characters, classes, names and groups that all repetitions together ask for: llama.cpp writes them out."""
 
 
-def parse(text: str) -> Rules:
+def parse(text: str) -> Pausing[Rules]:
     """The rules of a grammar. Raises: GrammarError."""
     odd = _NO_CHARACTER.search(text)
     if odd:
@@ -55,7 +56,7 @@ def parse(text: str) -> Rules:
     if len(text) > MOST_BYTES or len(text.encode()) > MOST_BYTES:
         fitting = text.encode()[:MOST_BYTES].decode(errors="ignore")
         raise error_at(f"the grammar is longer than {MOST_BYTES} bytes", text, len(fitting))
-    return _Parser(text).rules()
+    return (yield from _Parser(text).rules())
 
 
 _NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
@@ -69,6 +70,8 @@ _HEX = MappingProxyType(
     {kind: re.compile(rf"[0-9A-Fa-f]{{{digits}}}") for kind, digits in zip("xuU", (2, 4, 8), strict=True)}
 )
 _SIGNS: Mapping[str, tuple[int, int | None]] = MappingProxyType({"*": (0, None), "+": (1, None), "?": (0, 1)})
+_OFTEN = 1_024
+"""Characters between two pauses."""
 _END = "\0"
 """Stands behind the text, so that there is always a character to look at."""
 
@@ -106,6 +109,8 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text + _END
         self._at = 0
+        self._due = _OFTEN
+        """Where the next pause is due."""
         self._symbols: list[Symbol | None] = []
         self._names: dict[str, int] = {}
         self._places: dict[int, int] = {}
@@ -121,10 +126,10 @@ class _Parser:
         """How many rules llama.cpp has by now: it makes some of each name, group and repetition."""
         self._copies = 0
 
-    def rules(self) -> Rules:
+    def rules(self) -> Pausing[Rules]:
         self._skip(_LINES)
         while self._text[self._at] != _END:
-            self._rule()
+            yield from self._rule()
             self._skip(_LINES)
         if "root" not in self._names:
             raise self._error("there is no rule of the name root, with which everything begins", 0)
@@ -135,7 +140,7 @@ class _Parser:
         symbols = tuple(symbol for symbol in self._symbols if symbol is not None)
         return Rules(self._text[:-1], symbols, frozenset(self._names.values()), root, self._places[root])
 
-    def _rule(self) -> None:
+    def _rule(self) -> Pausing[None]:
         begin = self._at
         symbol = self._named("a rule's name was expected here; it has letters, digits and hyphens")
         if self._defined == MOST_RULES:
@@ -147,18 +152,20 @@ class _Parser:
             raise self._error("::= was expected here, behind a rule's name of letters, digits and hyphens")
         self._at += len("::=")
         self._skip(_LINES)
-        self._symbols[symbol] = self._choice(_BLANKS)
+        self._symbols[symbol] = yield from self._choice(_BLANKS)
         ended = LINE_END.match(self._text, self._at)
         if ended:
             self._at = ended.end()
         elif self._text[self._at] != _END:
             raise self._error("this cannot stand here; the rule would have to go on, or its line to end")
 
-    def _choice(self, blanks: re.Pattern[str]) -> Choice:
+    def _choice(self, blanks: re.Pattern[str]) -> Pausing[Choice]:
         alternatives, places = [], []
         tallest = 0
         while True:
-            sequence = self._sequence(blanks)
+            sequence = yield from self._sequence(blanks)
+            if self._at >= self._due:
+                yield self._read_since()
             tallest = max(tallest, sequence.tallest)
             alternatives.append(tuple(sequence.symbols))
             places.append(tuple(sequence.places))
@@ -168,12 +175,20 @@ class _Parser:
             self._at += 1
             self._skip(_LINES)
 
-    def _sequence(self, blanks: re.Pattern[str]) -> _Sequence:
+    def _sequence(self, blanks: re.Pattern[str]) -> Pausing[_Sequence]:
         sequence = _Sequence(blanks)
         while read := _READERS.get(self._text[self._at]):
-            read(self, sequence)
+            yield from read(self, sequence) or ()
             self._skip(blanks)
+            if self._at >= self._due:
+                yield self._read_since()
         return sequence
+
+    def _read_since(self) -> int:
+        """The characters that were read since the last pause."""
+        since = self._due - _OFTEN
+        self._due = self._at + _OFTEN
+        return self._at - since
 
     def _literal(self, sequence: _Sequence) -> None:
         begin = self._at
@@ -239,7 +254,7 @@ class _Parser:
         sequence.begin()
         sequence.add(self._named("a name was expected here"), begin)
 
-    def _group(self, sequence: _Sequence) -> None:
+    def _group(self, sequence: _Sequence) -> Pausing[None]:
         begin = self._at
         if self._depth == MOST_NESTING:
             raise self._error(f"parentheses are nested more than {MOST_NESTING} deep")
@@ -251,7 +266,7 @@ class _Parser:
         self._depth += 1
         self._at += 1
         self._skip(_LINES)
-        choice = self._choice(_LINES)
+        choice = yield from self._choice(_LINES)
         if self._text[self._at] != ")":
             opened = error_at("", self._text, begin)
             raise self._error(f"the group opened at line {opened.line}, column {opened.column} cannot go on like this")
@@ -364,7 +379,7 @@ class _Parser:
         return error_at(what, self._text, self._at if at is None else at)
 
 
-_READERS: Mapping[str, Callable[[_Parser, _Sequence], None]] = MappingProxyType(
+_READERS: Mapping[str, Callable[[_Parser, _Sequence], Pausing[None] | None]] = MappingProxyType(
     {
         '"': _Parser._literal,
         "[": _Parser._class,

@@ -3,7 +3,8 @@
 from bisect import bisect_right
 
 from app.capabilities.constraint.grammar import Grammar
-from app.capabilities.constraint.grammar_recogniser import Recogniser, TooAmbiguousError, _State, _Steps
+from app.capabilities.constraint.grammar_recogniser import Recogniser, TooAmbiguousError, _State
+from app.domain.pausing import at_once
 
 
 class Place:
@@ -19,7 +20,7 @@ class Place:
     def first(cls, grammar: Grammar) -> "Place":
         """Before any character. Raises: TooAmbiguousError."""
         recogniser = grammar._recogniser
-        return cls(recogniser, recogniser._state(recogniser._begin, _Steps(1)))
+        return cls(recogniser, at_once(recogniser.begin()).state)
 
     @property
     def whole(self) -> bool:
@@ -28,8 +29,11 @@ class Place:
 
     def after(self, character: str) -> "Place | None":
         """One character on; None when it cannot stand here. Raises: TooAmbiguousError."""
-        state = self._state.moves.get(character) or self._recogniser._move(self._state, character, _Steps(1))
-        return None if state is None else Place(self._recogniser, state)
+        following = self._state.moves.get(character)
+        if following is None:
+            following = at_once(self._recogniser.move(self._state, character))
+            self._recogniser.forget_if_large()
+        return None if following is None else Place(self._recogniser, following.state)
 
     def expects(self, first: int, last: int) -> bool:
         """Whether any code point from the first to the last may come next."""

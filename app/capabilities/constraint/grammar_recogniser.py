@@ -15,26 +15,35 @@ Three things keep that small and fast:
   of a text is therefore looked up, one dictionary access a character, as in a finite automaton built on demand.
 
 An ambiguous grammar still takes up to the third power of a text's length, so the steps of a text are counted and
-limited. Refused: Earley items, whose origins make every state a new one; a stack for each reading, as llama.cpp has.
+limited. A text is charged for each move that it makes for the first time, remembered from other texts or not: so its
+verdict never depends on what was checked before. Refused: Earley items, whose origins make every state a new one; a
+stack for each reading, as llama.cpp has.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from app.capabilities.constraint.grammar_dots import END, Dot, Dots
 from app.capabilities.constraint.grammar_symbols import Rules
+from app.domain.pausing import Pausing
 
-STEPS_OF_A_TEXT = 50_000
-STEPS_OF_A_CHARACTER = 24
-"""A text may take so many steps, and so many more for each of its characters. A step is a microsecond or less; what
-is remembered takes none."""
+STEPS_OF_A_TEXT = 180_000
+"""Steps that a text may take, of a microsecond or less."""
 STEPS_REMEMBERED = 50_000
-"""States are forgotten once they took so many steps to make."""
+"""Once a text is read, all states are forgotten if they took more steps to make."""
 _AT_ONCE = 8
-"""So many pairs that are only put into sets are one step."""
+_KEPT = 2
+"""So many pairs that are only put into sets are one step; fewer where the sets are kept, since they take memory."""
 _WIDE = 10_000
 """From so many steps on, a character costs twice as much and more: they no longer fit into the processor's caches."""
+_FEWEST = 10
+"""Steps that finding a state takes at least; they stand for the memory it is kept in too, about 3 kB."""
+_OFTEN = 1_024
+"""Steps between two pauses."""
+_PIECE = 32_768
+"""Characters that are looked up between two pauses, `_LOOK_UPS` of them in about a microsecond."""
+_LOOK_UPS = 16
 
 
 class TooAmbiguousError(Exception):
@@ -76,28 +85,83 @@ def _finished(pair: _Open) -> _Pair:
 
 
 class _State:
-    """What may be true after some text: the dots at which a character is expected, and whether the text is whole."""
+    """What may be true after some text: the dots at which a character is expected, and whether the text is whole.
+
+    `moves` remembers where characters have led.
+    """
 
     __slots__ = ("complete", "expected", "moves")
 
     def __init__(self, expected: frozenset[_Pair], *, complete: bool) -> None:
         self.expected = expected
         self.complete = complete
-        self.moves: dict[str, _State] = {}
+        self.moves: dict[str, _Closed] = {}
 
 
-class _Steps:
-    """The steps that a text may still take."""
+class _Closed:
+    """The state that some pairs lead to once all rules are entered and left, and the steps that finding it takes."""
 
-    __slots__ = ("left",)
+    __slots__ = ("state", "steps")
 
-    def __init__(self, characters: int) -> None:
-        self.left = STEPS_OF_A_TEXT + STEPS_OF_A_CHARACTER * characters
+    def __init__(self, state: _State, steps: int) -> None:
+        self.state = state
+        self.steps = steps
 
-    def take(self, steps: int) -> None:
-        self.left -= steps
-        if self.left < 0:
-            raise TooAmbiguousError
+
+class _Visit(dict[str, "_Visit"]):
+    """A state as one text finds it: where those of its characters lead that the text has come past."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, state: _State) -> None:
+        super().__init__()
+        self.state = state
+
+
+class _Reading:
+    """One text being read: what it has visited, what it has paid for, and the steps it took."""
+
+    def __init__(self, recogniser: "Recogniser") -> None:
+        self._recogniser = recogniser
+        self._steps = 0
+        self._due = _OFTEN
+        self._paid: set[_Closed] = set()
+        self._visits: dict[_State, _Visit] = {}
+
+    def read(self, text: str) -> Pausing[tuple[bool, int]]:
+        try:
+            return (yield from self._read(text))
+        finally:
+            for visit in self._visits.values():
+                visit.clear()
+
+    def _read(self, text: str) -> Pausing[tuple[bool, int]]:
+        visit = self._at((yield from self._recogniser.begin()))
+        for begin in range(0, len(text), _PIECE):
+            for position, character in enumerate(text[begin : begin + _PIECE], begin):
+                try:
+                    visit = visit[character]
+                except KeyError:
+                    following = yield from self._recogniser.move(visit.state, character)
+                    if following is None:
+                        return False, position
+                    self._take(1 + len(visit.state.expected) // _AT_ONCE)
+                    visit[character] = visit = self._at(following)
+                    if self._steps >= self._due:
+                        yield self._steps - self._due + _OFTEN
+                        self._due = self._steps + _OFTEN
+            yield _PIECE // _LOOK_UPS
+        return visit.state.complete, len(text)
+
+    def _at(self, closed: _Closed) -> _Visit:
+        if closed not in self._paid:
+            self._paid.add(closed)
+            self._take(closed.steps)
+        return self._visits.setdefault(closed.state, _Visit(closed.state))
+
+    def _take(self, steps: int) -> None:
+        self._steps += steps
+        _refuse(self._steps)
 
 
 class Recogniser:
@@ -112,70 +176,68 @@ class Recogniser:
         self._order = order
         self._dots = Dots(rules, lengths)
         self._begin = frozenset([(self._dots.before(rules.root, END), _NOTHING)])
-        self._forget()
+        self._remember_nothing()
 
-    def _forget(self) -> None:
-        self._steps_remembered = 0
-        self._states: dict[tuple[frozenset[_Pair], bool], _State] = {}
-        self._closed: dict[frozenset[_Pair], _State] = {}
-        self._rests: dict[tuple[frozenset[_Pair], bool], _Rest] = {}
-
-    def read(self, text: str) -> tuple[bool, int]:
+    def read(self, text: str) -> Pausing[tuple[bool, int]]:
         """Whether the text is whole, and how many of its first characters a whole text may begin with.
 
         Raises: TooAmbiguousError.
         """
         try:
-            return self._read(text, _Steps(len(text)))
-        except TooAmbiguousError:
-            self._forget()
-            raise
+            return (yield from _Reading(self).read(text))
+        finally:
+            self.forget_if_large()
 
-    def _read(self, text: str, steps: _Steps) -> tuple[bool, int]:
-        state = self._state(self._begin, steps)
-        for position, character in enumerate(text):
-            try:
-                state = state.moves[character]
-            except KeyError:
-                following = self._move(state, character, steps)
-                if following is None:
-                    return False, position
-                state = following
-        return state.complete, len(text)
+    def begin(self) -> Pausing[_Closed]:
+        """Before any character. Raises: TooAmbiguousError."""
+        return self._closing(self._begin)
 
-    def _move(self, state: _State, character: str, steps: _Steps) -> _State | None:
-        """The state behind that character; None when it cannot stand here."""
+    def move(self, state: _State, character: str) -> Pausing[_Closed | None]:
+        """What is behind that character; None when it cannot stand here. Raises: TooAmbiguousError."""
+        known = state.moves.get(character)
+        if known is not None:
+            return known
         code = ord(character)
-        steps.take(len(state.expected) // _AT_ONCE)
         moved = [(dot.grow(), rest) for dot, rest in state.expected if bisect_right(dot.chars, code) & 1]
         if not moved:
             return None
-        following = state.moves[character] = self._state(frozenset(moved), steps)
+        following = state.moves[character] = yield from self._closing(frozenset(moved))
         return following
 
-    def _state(self, pairs: frozenset[_Pair], steps: _Steps) -> _State:
-        known = self._closed.get(pairs)
-        if known is not None:
-            return known
-        before = steps.left
-        state = self._close(pairs, steps)
-        self._steps_remembered += before - steps.left
+    def forget_if_large(self) -> None:
+        """Lets go of all states, and of what they hold each other by, which would be left to the garbage collector."""
         if self._steps_remembered > STEPS_REMEMBERED:
-            forgotten = list(self._states.values())
-            self._forget()
-            for old in forgotten:
-                old.moves.clear()
-        return self._closed.setdefault(pairs, state)
+            for state in self._states.values():
+                state.moves.clear()
+            self._remember_nothing()
 
-    def _close(self, pairs: frozenset[_Pair], steps: _Steps) -> _State:
+    def _remember_nothing(self) -> None:
+        self._steps_remembered = 0
+        self._states: dict[tuple[frozenset[_Pair], bool], _State] = {}
+        self._closed: dict[frozenset[_Pair], _Closed] = {}
+        self._rests: dict[tuple[frozenset[_Pair], bool], _Rest] = {}
+
+    def _closing(self, pairs: frozenset[_Pair]) -> Pausing[_Closed]:
+        known = self._closed.get(pairs)
+        if known is None:
+            known = yield from self._close(pairs)
+            self._steps_remembered += known.steps
+            known = self._closed.setdefault(pairs, known)
+        return known
+
+    def _close(self, pairs: frozenset[_Pair]) -> Pausing[_Closed]:
         """Enters and leaves rules until a character is expected everywhere."""
         calls: dict[int, _Call] = {}
         seen: set[_Open] = set(pairs)
         todo: list[_Open] = list(pairs)
         expected: list[_Open] = []
         complete = False
-        left = 0
+        left, due = 0, _OFTEN
         while todo:
+            if len(seen) >= due:
+                due = len(seen) + _OFTEN
+                _refuse(_steps(len(seen)))
+                yield _OFTEN
             dot, rest = pair = todo.pop()
             if dot.chars:
                 expected.append(pair)
@@ -202,24 +264,46 @@ class Recogniser:
             if dot.skip and (skipped := (dot.skip, rest)) not in seen:
                 seen.add(skipped)
                 todo.append(skipped)
-        size = len(seen) + len(expected) + 4 * len(calls)
-        steps.take(size + size * size // _WIDE + left // _AT_ONCE)
-        for callee in sorted(calls, key=self._order.__getitem__):
-            self._finish(calls[callee], steps)
-        key = frozenset([_finished(pair) for pair in expected]), complete
-        return self._states.get(key) or self._states.setdefault(key, _State(key[0], complete=complete))
+        steps = _FEWEST + _steps(len(seen) + len(expected) + 4 * len(calls)) + left // _AT_ONCE
+        steps += yield from self._finish_all(calls)
+        key = frozenset(map(_finished, expected)), complete
+        state = self._states.get(key) or self._states.setdefault(key, _State(key[0], complete=complete))
+        return _Closed(state, steps)
 
-    def _finish(self, call: _Call, steps: _Steps) -> None:
-        """Makes the rest of a rule that was entered, once those of its callers are made."""
-        edges = frozenset([_finished(edge) for edge in call.edges])
+    def _finish_all(self, calls: Mapping[int, _Call]) -> Pausing[int]:
+        """Makes the rests of all rules that were entered, callers first; the steps that it took."""
+        steps = 0
+        for callee in sorted(calls, key=self._order.__getitem__):
+            _refuse(steps)
+            taken = self._finish(calls[callee])
+            steps += taken
+            if taken > _OFTEN:
+                yield taken
+        return steps
+
+    def _finish(self, call: _Call) -> int:
+        """Makes the rest of a rule that was entered, once those of its callers are made; the steps that it took."""
+        edges = frozenset(map(_finished, call.edges))
         done = False
+        steps = len(call.edges) + len(call.passed_on)
         if call.passed_on:
             passed_on = {rest.rest if isinstance(rest, _Call) else rest for rest in call.passed_on}
             if not edges and len(passed_on) == 1:
                 call.rest = passed_on.pop()
-                return
-            steps.take(sum(len(rest.edges) for rest in passed_on) // _AT_ONCE)
+                return 0
+            steps += sum(len(rest.edges) for rest in passed_on) // _KEPT
             edges = edges.union(*[rest.edges for rest in passed_on])
             done = any(rest.done for rest in passed_on)
-        steps.take(len(call.edges) + len(call.passed_on))
         call.rest = self._rests.get((edges, done)) or self._rests.setdefault((edges, done), _Rest(edges, done=done))
+        return steps
+
+
+def _steps(size: int) -> int:
+    """The steps that so many pairs take."""
+    return size + size * size // _WIDE
+
+
+def _refuse(steps: int) -> None:
+    """Raises: TooAmbiguousError for more steps than a text may take."""
+    if steps > STEPS_OF_A_TEXT:
+        raise TooAmbiguousError

@@ -2,30 +2,34 @@
 
 A value begins where extraction would look for it: at the first region of the first fenced block, or of the text. What
 is cut off is left out or, as a string, kept as far as it goes; nothing is repaired. It is shown, not relied upon: the
-whole answer is extracted anew.
+whole answer is extracted anew. A long answer is shown as far as it can be read again and again.
 """
 
 from typing import Any, Final
 
 from pydantic_core import from_json
 
-from app.capabilities.constraint.extract import fence_end, regions
+from app.capabilities.constraint.extract import Regions, fence_end
 from app.capabilities.constraint.strict_json import as_json
+from app.domain.pausing import at_once
 
+MOST_CHARACTERS: Final = 65_536
+"""Of an answer whose value is shown; a longer one's is not shown any more."""
 _FEWEST_NEW: Final = 16
 _NEW_SHARE: Final = 8
 
 
 def partial(text: str) -> Any | None:
     """The object or list that the text has begun to write; None while there is none that could be shown."""
-    begin = fence_end(text)
-    for region in regions(text if begin is None else text[begin:]):
+    regions = Regions(text, fence_end(text) or 0)
+    while regions.start is not None:
         try:
-            value = from_json(region.text[region.start :], allow_partial="trailing-strings", allow_inf_nan=False)
+            value = from_json(text[regions.start :], allow_partial="trailing-strings", allow_inf_nan=False)
             as_json(value, nulls=text.count("null"))
         except (ValueError, TypeError):
-            continue
-        return value
+            at_once(regions.advance())
+        else:
+            return value
     return None
 
 
@@ -45,7 +49,7 @@ class PartialAnswer:
         """The value so far when it has changed and is due to be shown, else None."""
         self._pieces.append(piece)
         self._characters += len(piece)
-        if self._characters < self._due:
+        if not self._due <= self._characters <= MOST_CHARACTERS:
             return None
         self._due = self._characters + max(_FEWEST_NEW, self._characters // _NEW_SHARE)
         self._pieces = ["".join(self._pieces)]

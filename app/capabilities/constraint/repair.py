@@ -18,9 +18,12 @@ from typing import Any, Final
 from app.capabilities.constraint.lenient_string import QUOTES, LenientString, Within, read_string
 from app.capabilities.constraint.strict_json import MOST_LEVELS, UnacceptableError, as_json, read, unique
 from app.domain.json_path import written
+from app.domain.pausing import Pausing
 
 MOST_CHARACTERS: Final = 131_072
 """Characters of the longest text that is repaired."""
+_OFTEN: Final = 1_024
+"""Characters between two pauses, of about two microseconds each."""
 
 
 class Action(StrEnum):
@@ -55,14 +58,14 @@ class Repaired:
     repairs: tuple[Repair, ...]
 
 
-def repair(text: str) -> Repaired:
+def repairing(text: str) -> Pausing[Repaired]:
     """The value that begins with the text's first character; what follows it is left alone.
 
     Raises: UnacceptableError.
     """
     if len(text) > MOST_CHARACTERS:
         raise UnacceptableError(f"it is longer than the {MOST_CHARACTERS} characters that are repaired")
-    return _Reader(text).whole()
+    return (yield from _Reader(text).whole())
 
 
 _NOTHING: Final = object()
@@ -83,18 +86,19 @@ _NO_JSON = frozenset({"NaN", "nan", "Infinity", "-Infinity", "inf", "-inf", "und
 class _Reader:
     """One reading of one text; `at` is where it stands, `path` what it is within."""
 
-    __slots__ = ("_at", "_closing", "_done", "_path", "_text")
+    __slots__ = ("_at", "_closing", "_done", "_due", "_path", "_text")
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._due = _OFTEN
         self._path: list[str | int] = []
         self._closing: list[str] = []
         self._done: dict[Action, tuple[str, int]] = {}
 
-    def whole(self) -> Repaired:
+    def whole(self) -> Pausing[Repaired]:
         """The value that the text begins with."""
-        value = self._value()
+        value = yield from self._value()
         if value is _NOTHING:
             raise UnacceptableError("there is nothing to repair")
         if Action.BRACKETS_CLOSED in self._done and _GOES_ON.match(self._text, self._at):
@@ -102,40 +106,47 @@ class _Reader:
         as_json(value, nulls=self._text.count("null"))
         return Repaired(value, tuple(Repair(action, *done) for action, done in self._done.items()))
 
-    def _value(self) -> Any:
+    def _value(self) -> Pausing[Any]:
         """The next value, `_NOTHING` where the text ends before there is a whole one."""
+        if self._at >= self._due:
+            self._due = self._at + _OFTEN
+            yield _OFTEN * 2
         first = self._peek()
         if first == "{":
-            return unique([member for _ in self._places("}") if (member := self._member()) is not None])
+            return unique((yield from self._members()))
         if first == "[":
-            return self._elements()
+            return (yield from self._elements())
         if first in QUOTES:
             return self._string(Within.MEMBER if self._closing[-1:] == ["}"] else Within.ELEMENT).text
         return self._bare() if first else _NOTHING
 
-    def _elements(self) -> list[Any]:
+    def _elements(self) -> Pausing[list[Any]]:
         elements: list[Any] = []
         for _ in self._places("]"):
             self._path.append(len(elements))
-            element = self._value()
+            element = yield from self._value()
             self._path.pop()
             if element is not _NOTHING:
                 elements.append(element)
         return elements
 
-    def _member(self) -> tuple[str, Any] | None:
-        key = self._key()
-        if key is None or not self._peek():
-            return None
-        if self._text[self._at] != ":":
-            raise UnacceptableError("a key has no value")
-        self._at += 1
-        if self._peek() in {",", "}", "]"}:
-            raise UnacceptableError("a key has no value")
-        self._path.append(key)
-        value = self._value()
-        self._path.pop()
-        return None if value is _NOTHING else (key, value)
+    def _members(self) -> Pausing[list[tuple[str, Any]]]:
+        members: list[tuple[str, Any]] = []
+        for _ in self._places("}"):
+            key = self._key()
+            if key is None or not self._peek():
+                continue
+            if self._text[self._at] != ":":
+                raise UnacceptableError("a key has no value")
+            self._at += 1
+            if self._peek() in {",", "}", "]"}:
+                raise UnacceptableError("a key has no value")
+            self._path.append(key)
+            value = yield from self._value()
+            self._path.pop()
+            if value is not _NOTHING:
+                members.append((key, value))
+        return members
 
     def _key(self) -> str | None:
         """A member's key; None where the text ends within it."""

@@ -11,7 +11,9 @@ and references out of it, which only retrieval could need. Compiled schemas are 
 are large: one can take 20 MB.
 """
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, Final
@@ -19,11 +21,14 @@ from typing import Any, Final
 import jsonschema_rs
 import orjson
 
+from app.capabilities.constraint.exact_keywords import spare
+from app.capabilities.constraint.pattern_effort import pattern_cost
 from app.capabilities.constraint.schema_outline import Outline, OutlineError, outline
 from app.capabilities.constraint.validators import pattern_size, validator
-from app.capabilities.constraint.violations import Explainer, Violation
+from app.capabilities.constraint.violations import EVALUATIONS_AT_ONCE, Explainer, Violation
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure
 from app.domain.json_path import written
+from app.domain.pausing import Pausing, at_once
 
 MOST_BYTES: Final = 262_144
 MOST_NODES: Final = 2_000
@@ -32,61 +37,108 @@ MOST_LEVELS: Final = 64
 MOST_EVALUATIONS: Final = 20_000
 """Evaluations of subschemas that one place of an answer may take."""
 MOST_PATTERNS: Final = 100
-MOST_PATTERNS_BYTES: Final = 4_194_304
+MOST_PATTERNS_BYTES: Final = 2_097_152
 """Memory of all compiled patterns together."""
 MOST_PATTERN_CHARACTERS: Final = 4_096
-MOST_CHECK_COST: Final = 5_000_000
-"""Evaluations that one check may come to, in about 10 ns each."""
-_HEAVY_COST: Final = 500_000
-_PATTERN_BYTES_PER_EVALUATION: Final = 1_024
-"""The size of a pattern that a character is matched with in the time of one evaluation, at worst [measured]."""
+MOST_CHECK_COST: Final = 2_000_000
+"""Evaluations that one check may come to, `EVALUATIONS_AT_ONCE` of them in about a microsecond."""
+_SUBSCHEMA_TAKES: Final = 10
+_PATTERN_TAKES: Final = 500
+"""Microseconds that each step of making a schema takes for one of these."""
+_READ_AT_ONCE: Final = 100
+_PATTERN_READ_AT_ONCE: Final = 256
+"""Bytes of a schema, and of a pattern's memory, that take about a microsecond."""
+_CONVERSION: Final = 4
+"""Evaluations that a place of an answer takes at least."""
+_NUMBER = re.compile(rb"\d[\d.]*")
+_LARGE = re.compile(rb"\de[-+]?\d\d")
+_LARGE_NUMBER: Final = 8
+"""How much longer numbers take that are far from 1, beside others."""
 _DIALECTS: Final = ("https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#")
 _SMALL_BYTES: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class _Loads:
+    """Evaluations that one place, one character and one number of an answer can take."""
+
+    of_a_place: int
+    of_a_character: int
+    of_a_number: int
+
+    def cost(self, value: Any) -> int:
+        """The most evaluations that checking this value can take."""
+        data = orjson.dumps(value)
+        places = 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
+        cost = (self.of_a_place + _CONVERSION) * places + self.of_a_character * len(data)
+        if self.of_a_number:
+            cost += self.of_a_number * (len(_NUMBER.findall(data)) + _LARGE_NUMBER * len(_LARGE.findall(data)))
+        return cost
 
 
 class Schema:
     """A schema that answers can be checked against. Threads may share it."""
 
-    def __init__(self, document: Mapping[str, Any], parts: Outline) -> None:
+    def __init__(self, document: Mapping[str, Any], parts: Outline, loads: _Loads) -> None:
         self.outline = parts
         self._document = {name: inner for name, inner in document.items() if name not in {"$id", "$schema"}}
-        self._evaluations = parts.evaluations()
-        self._matches = parts.matches(_pattern_cost)
-        if self._evaluations > MOST_EVALUATIONS:
-            raise _invalid("$", f"one place of an answer would take more than {MOST_EVALUATIONS:,} evaluations")
+        self._loads = loads
         self._validator = _compiled(self._document)
 
+    @classmethod
+    def making(cls, document: Mapping[str, Any], parts: Outline) -> Pausing["Schema"]:
+        """The schema of that document, which it keeps and changes."""
+        took = len(parts.subschemas) * _SUBSCHEMA_TAKES
+        evaluations = parts.evaluations()
+        yield took
+        loads = _Loads(evaluations, parts.matches(pattern_cost), parts.comparisons())
+        yield took
+        if evaluations > MOST_EVALUATIONS:
+            raise _invalid("$", f"one place of an answer would take more than {MOST_EVALUATIONS:,} evaluations")
+        spare(parts.subschemas)
+        schema = cls(document, parts, loads)
+        yield took
+        return schema
+
     def fits(self, value: Any) -> bool:
+        """Whether the value fits. Raises: as `fitting`."""
+        return at_once(self.fitting(value))
+
+    def fitting(self, value: Any) -> Pausing[bool]:
         """Whether the value fits.
 
         Raises: ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) for one that is too large to be checked.
         """
-        if self._cost(value) > MOST_CHECK_COST:
+        cost = self._loads.cost(value)
+        if cost > MOST_CHECK_COST:
             message = "the answer is too large to be checked against its schema"
             details = {"violations": [Violation("$", message).told()]}
             raise ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, message, details)
-        return self._validator.is_valid(value)
-
-    def is_heavy(self, characters: int) -> bool:
-        """Whether checking an answer of that length may take longer than the event loop should wait: some 10 ms."""
-        return (self._evaluations + self._matches) * characters > _HEAVY_COST
+        fits = self._validator.is_valid(value)
+        yield cost // EVALUATIONS_AT_ONCE
+        return fits
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
-        """Why the value does not fit; empty where it does. Raises: as `fits`."""
-        return () if self.fits(value) else self._explainer.explain(value)
+        """Why the value does not fit; empty where it does. Raises: as `fitting`."""
+        return () if self.fits(value) else at_once(self.explaining(value))
 
-    def _cost(self, value: Any) -> int:
-        """The most evaluations that checking this value can take."""
-        data = orjson.dumps(value)
-        places = 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
-        return self._evaluations * places + self._matches * len(data)
+    def explaining(self, value: Any) -> Pausing[tuple[Violation, ...]]:
+        """Why a value does not fit that does not."""
+        explainer = self._explainer
+        yield len(self.outline.subschemas) * _SUBSCHEMA_TAKES
+        return (yield from explainer.explain(value))
 
     @cached_property
     def _explainer(self) -> Explainer:
-        return Explainer(self._document, self.outline, self._cost)
+        return Explainer(self._document, self.outline, self._loads.cost)
 
 
 def compile_schema(document: Mapping[str, Any]) -> Schema:
+    """The same as `compiling`, without a pause."""
+    return at_once(compiling(document))
+
+
+def compiling(document: Mapping[str, Any]) -> Pausing[Schema]:
     """The compiled schema, from the cache if it was compiled before.
 
     Raises: ConfigurationFailure (CONFIG_SCHEMA_INVALID), with the place in the schema as `details.path`.
@@ -98,16 +150,18 @@ def compile_schema(document: Mapping[str, Any]) -> Schema:
     if len(data) > MOST_BYTES:
         raise _invalid("$", f"it is longer than {MOST_BYTES} bytes")
     source = _Source(data)
-    return _small(source) if len(data) <= _SMALL_BYTES else _large(source)
+    kept = _small(source) if len(data) <= _SMALL_BYTES else _large(source)
+    if kept.schema is None:
+        kept.schema = yield from _reading(data)
+    return kept.schema
 
 
 class _Source:
     """A schema's text, known again by its digest."""
 
-    __slots__ = ("_digest", "data")
+    __slots__ = ("_digest",)
 
     def __init__(self, data: bytes) -> None:
-        self.data = data
         self._digest = blake2b(data, digest_size=16).digest()
 
     def __eq__(self, other: object) -> bool:
@@ -117,27 +171,36 @@ class _Source:
         return hash(self._digest)
 
 
+@dataclass(slots=True)
+class _Kept:
+    """A place in the cache; None while nothing was made of that source."""
+
+    schema: Schema | None = None
+
+
 @lru_cache(maxsize=128)
-def _small(source: _Source) -> Schema:
-    return _read(source.data)
+def _small(_source: _Source) -> _Kept:
+    return _Kept()
 
 
 @lru_cache(maxsize=8)
-def _large(source: _Source) -> Schema:
-    return _read(source.data)
+def _large(_source: _Source) -> _Kept:
+    return _Kept()
 
 
-def _read(data: bytes) -> Schema:
+def _reading(data: bytes) -> Pausing[Schema]:
     document = orjson.loads(data)
     _refuse_size(document)
     if document.get("$schema", _DIALECTS[0]) not in _DIALECTS:
         raise _invalid("$['$schema']", "only JSON Schema 2020-12 is understood")
+    yield len(data) // _READ_AT_ONCE
     try:
         parts = outline(document)
     except OutlineError as fault:
         raise _invalid(fault.path, str(fault)) from None
-    _refuse_patterns(parts)
-    return Schema(document, parts)
+    yield len(parts.subschemas) * _SUBSCHEMA_TAKES
+    yield from _refuse_patterns(parts)
+    return (yield from Schema.making(document, parts))
 
 
 def _refuse_size(document: Any) -> None:
@@ -152,7 +215,7 @@ def _refuse_size(document: Any) -> None:
         level = [child for child in inner if isinstance(child, dict | list)]
 
 
-def _refuse_patterns(parts: Outline) -> None:
+def _refuse_patterns(parts: Outline) -> Pausing[None]:
     total, known = 0, set[str]()
     for pointer, pattern in parts.patterns():
         if pattern in known:
@@ -164,10 +227,7 @@ def _refuse_patterns(parts: Outline) -> None:
         total += size
         if len(known) > MOST_PATTERNS or total > MOST_PATTERNS_BYTES:
             raise _invalid(written(pointer), f"it has more than {MOST_PATTERNS} patterns, or too large ones together")
-
-
-def _pattern_cost(pattern: str) -> int:
-    return (pattern_size(pattern) or 0) // _PATTERN_BYTES_PER_EVALUATION
+        yield _PATTERN_TAKES + size // _PATTERN_READ_AT_ONCE
 
 
 def _compiled(document: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:

@@ -16,7 +16,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
-from app.capabilities.constraint.schema_effort import character_effort, effort
+from app.capabilities.constraint.schema_effort import character_effort, effort, number_effort
 from app.domain.json_path import written
 
 Pointer = tuple[str | int, ...]
@@ -99,6 +99,10 @@ class Outline:
                 character_effort(subschema) + sum(pattern_cost(pattern) for _, pattern in _patterns(subschema))
             )
         )
+
+    def comparisons(self) -> int:
+        """The same for one number of an answer."""
+        return self._load(number_effort)
 
     def _load(self, own: Callable[[Any], int]) -> int:
         loads: dict[Pointer, _Load] = {}
@@ -194,6 +198,38 @@ def children(subschema: Any) -> Iterator[tuple[Applies, Pointer, Any]]:
             yield from ((LISTED[keyword], (keyword, index), child) for index, child in enumerate(inner))
         elif keyword in NAMED and isinstance(inner, dict):
             yield from ((NAMED[keyword], (keyword, name), child) for name, child in inner.items())
+
+
+def below(
+    subschema: Mapping[str, Any], value: Any, occurs: Callable[[str, str], bool]
+) -> Iterator[tuple[Pointer, str | int, Any]]:
+    """The subschemas that speak of members or elements of the value: the steps to them, and which one, and itself.
+
+    `occurs` says whether a pattern occurs in a name.
+    """
+    if isinstance(value, dict):
+        yield from _of_members(subschema, value, occurs)
+    elif isinstance(value, list):
+        first = len(subschema.get("prefixItems", ()))
+        yield from ((("prefixItems", index), index, child) for index, child in enumerate(value[:first]))
+        if "items" in subschema:
+            yield from ((("items",), index, child) for index, child in enumerate(value[first:], first))
+
+
+def _of_members(
+    subschema: Mapping[str, Any], value: Mapping[str, Any], occurs: Callable[[str, str], bool]
+) -> Iterator[tuple[Pointer, str | int, Any]]:
+    properties, patterns = subschema.get("properties", {}), subschema.get("patternProperties", {})
+    for name, child in value.items():
+        known = name in properties
+        if known:
+            yield ("properties", name), name, child
+        for pattern in patterns:
+            if occurs(pattern, name):
+                known = True
+                yield ("patternProperties", pattern), name, child
+        if not known and "additionalProperties" in subschema:
+            yield ("additionalProperties",), name, child
 
 
 def _references(subschema: Any) -> Iterator[tuple[str, str]]:

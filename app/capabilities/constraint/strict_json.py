@@ -16,6 +16,8 @@ import orjson
 from pydantic_core import from_json
 
 MOST_LEVELS: Final = 64
+_FEW_LEVELS: Final = 8
+"""Levels that are counted in the text, each of which takes the longer the larger it is."""
 _UNPROVEN: Final = object()
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -94,9 +96,9 @@ def _refuse_infinity(value: Any) -> None:
 
 
 def _is_flat(data: bytes) -> bool:
-    """Whether JSON has no more than `MOST_LEVELS`; False as well where brackets in strings leave that open."""
+    """Whether JSON has a few levels only; False as well where brackets in strings leave that open."""
     brackets = data.translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(MOST_LEVELS):
+    for _ in range(_FEW_LEVELS):
         brackets = brackets.replace(b"[]", b"")
         if not brackets:
             return True

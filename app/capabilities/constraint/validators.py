@@ -1,6 +1,6 @@
 """The one way in which jsonschema-rs is asked: 2020-12, formats asserted, nothing retrieved, linear-time patterns.
 
-Its messages never hold the value that was checked.
+Its messages never hold the value that was checked. A few keywords are judged by us, under names of their own.
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,11 @@ from typing import Any, Final
 
 import jsonschema_rs
 
+from app.capabilities.constraint.exact_keywords import KEYWORDS
+
 MOST_PATTERN_BYTES: Final = 1_048_576
 """Memory that one compiled pattern may take: as many states as `^.{1,500}$` has."""
-_PATTERN_SIZES: Final = (24_576, 98_304, 393_216, MOST_PATTERN_BYTES)
+_PATTERN_SIZES: Final = (4_096, 16_384, 65_536, 262_144, MOST_PATTERN_BYTES)
 _AUTOMATON_BYTES: Final = 262_144
 """Memory in which a pattern remembers the states it was in, which only makes it faster."""
 _MASK: Final = "the value"
@@ -22,7 +24,6 @@ def validator(
     *,
     pattern_bytes: int = MOST_PATTERN_BYTES,
     resources: Mapping[str, Any] | None = None,
-    keywords: "Mapping[str, type[jsonschema_rs.KeywordValidator]] | None" = None,
 ) -> jsonschema_rs.Draft202012Validator:
     """A compiled schema; `resources` are other schemas it may refer to, by their addresses.
 
@@ -36,7 +37,7 @@ def validator(
         mask=_MASK,
         pattern_options=jsonschema_rs.RegexOptions(pattern_bytes, _AUTOMATON_BYTES),
         registry=None if resources is None else jsonschema_rs.Registry(list(resources.items())),
-        keywords=None if keywords is None else dict(keywords),
+        keywords=dict(KEYWORDS),
     )
 
 
@@ -58,6 +59,12 @@ class Pattern:
 
     def occurs_in(self, text: str) -> bool:
         return self._validator.is_valid(text)
+
+
+@lru_cache(maxsize=256)
+def pattern(text: str) -> Pattern:
+    """The pattern of that text, from a cache of a few."""
+    return Pattern(text)
 
 
 @lru_cache(maxsize=256)

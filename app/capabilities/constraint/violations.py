@@ -1,38 +1,47 @@
 """Says why a value does not fit its schema, for the model that wrote it and for the client.
 
-From the whole value inwards: at each place the subschema's own demands are checked, with a mark in place of every
-subschema within it that answers only whether it is fitted; what is not fitted is looked into next. Of alternatives
+From the whole value inwards: at each place the subschema's own demands are checked, and every subschema that speaks of
+the same place or of one below is asked whether it is fitted; what is not fitted is looked into next. Of alternatives
 none of which is fitted, one is looked into if it is the only one that can have been meant. So there are as many looks
 as there are reasons, while a list of all errors, as jsonschema-rs makes it, holds one for each alternative of each
 alternative. What the looks cost is counted all the same, and the rest is left unsaid when it becomes too much.
 """
 
+import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
 import jsonschema_rs
+import orjson
 
-from app.capabilities.constraint.schema_outline import LISTED, NAMED, ONE, Outline, Pointer
-from app.capabilities.constraint.validators import validator
+from app.capabilities.constraint.exact_keywords import KEYWORDS
+from app.capabilities.constraint.schema_outline import Outline, Pointer, below
+from app.capabilities.constraint.validators import pattern, validator
 from app.domain.json_path import written
+from app.domain.pausing import Pausing
 
 MOST_VIOLATIONS: Final = 20
 MOST_MESSAGE_CHARACTERS: Final = 240
 MOST_LOOKS: Final = 200
-_STEPS, _CHECKS = 2_000_000, 2
-"""Evaluations that finding the reasons may take: so many, and as many as this many checks of the whole value."""
-_ASKING_COSTS: Final = 500
+_STEPS: Final = 2_000_000
+"""Evaluations that finding the reasons may take, beside what checking the whole value once does."""
+_ASKING_COSTS, _MATCHING_COSTS, _MAKING_COSTS = 300, 100, 2
+"""The same for asking once, for matching a name, and for each byte of demands that are made ready."""
+EVALUATIONS_AT_ONCE: Final = 100
+"""Evaluations that take about a microsecond."""
+_OFTEN: Final = 100_000
+"""Evaluations between two pauses."""
 _ADDRESS: Final = "urn:answer"
-_MARK: Final = "portico:fits"
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
-_SEEN_APART: Final = frozenset({*_ALTERNATIVES, "unevaluatedItems", "unevaluatedProperties", "$defs"})
 _DEMANDS: Final = frozenset(
     {"type", "enum", "const", "format", "pattern", "minLength", "maxLength", "multipleOf"}
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "uniqueItems", "minItems", "maxItems"}
-    | {"minContains", "maxContains", "required", "dependentRequired", "minProperties", "maxProperties"}
+    | {"required", "dependentRequired", "minProperties", "maxProperties"}
+    | KEYWORDS.keys()
 )
 _SAID = MappingProxyType(
     {
@@ -78,16 +87,28 @@ class Explainer:
         self.outline = outline
         self.cost = cost
         self._names = {pointer: str(number) for number, pointer in enumerate(outline.subschemas)}
-        asked = {name: {"$ref": f"{_ADDRESS}#{_fragment(pointer)}"} for pointer, name in self._names.items()}
-        self._validator = validator({"properties": asked}, resources={_ADDRESS: document})
+        self._asked = {name: {"$ref": f"{_ADDRESS}#{_fragment(pointer)}"} for pointer, name in self._names.items()}
+        self._document = document
+
+    @cached_property
+    def _validator(self) -> jsonschema_rs.Draft202012Validator:
+        return validator({"properties": self._asked}, resources={_ADDRESS: self._document})
 
     def fits(self, pointer: Pointer, value: Any) -> bool:
         """Whether the value fits that subschema."""
         return self._validator.is_valid({self._names[pointer]: value})
 
-    def explain(self, value: Any) -> tuple[Violation, ...]:
+    def explain(self, value: Any) -> Pausing[tuple[Violation, ...]]:
         """Why a value does not fit: at least one reason, at most `MOST_VIOLATIONS`."""
         return _Explanation(self).of(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Demands:
+    """What a subschema itself demands, and the bytes of that."""
+
+    validator: jsonschema_rs.Draft202012Validator
+    size: int
 
 
 class _Explanation:
@@ -98,21 +119,28 @@ class _Explanation:
         self._subschemas = explainer.outline.subschemas
         self._references = explainer.outline.references
         self._steps = _STEPS
+        self._due = 0
+        self._demands: dict[Pointer, _Demands] = {}
         self._seen: set[tuple[Pointer, Pointer]] = set()
         self._waiting: deque[tuple[Pointer, Any, Pointer]] = deque()
         self._found: list[Violation] = []
         self._explained = False
 
-    def of(self, value: Any) -> tuple[Violation, ...]:
-        self._steps += _CHECKS * self._explainer.cost(value)
+    def of(self, value: Any) -> Pausing[tuple[Violation, ...]]:
+        self._steps += self._explainer.cost(value)
+        self._due = self._steps - _OFTEN
         self._look_into((), value, ())
         for _ in range(MOST_LOOKS):
-            if not self._waiting or len(self._found) >= MOST_VIOLATIONS or self._steps < 0:
+            if not self._waiting or self._enough:
                 break
-            self._look(*self._waiting.popleft())
+            yield from self._look(*self._waiting.popleft())
         if not self._found:
             self._add(self._waiting[0][2] if self._waiting else (), "does not fit the schema")
         return tuple(self._found[:MOST_VIOLATIONS])
+
+    @property
+    def _enough(self) -> bool:
+        return len(self._found) >= MOST_VIOLATIONS or self._steps < 0
 
     def _look_into(self, pointer: Pointer, value: Any, place: Pointer) -> None:
         self._explained = True
@@ -120,20 +148,23 @@ class _Explanation:
             self._seen.add((pointer, place))
             self._waiting.append((pointer, value, place))
 
-    def _look(self, pointer: Pointer, value: Any, place: Pointer) -> None:
+    def _look(self, pointer: Pointer, value: Any, place: Pointer) -> Pausing[None]:
         """Finds what is wrong at a place, or what to look into within it."""
         self._explained = False
         subschema = self._subschemas[pointer]
         if not isinstance(subschema, dict):
             self._add(place, _SAID["falseSchema"], "falseSchema")
             return
-        for target in self._references.get(pointer, ()):
-            if not self._fits(target, value):
-                self._look_into(target, value, place)
         self._look_at_demands(pointer, subschema, value, place)
+        yield from self._pause()
+        applied = ((target, value, place) for target in self._applied(pointer, subschema, value))
+        yield from self._look_at_all(applied)
+        yield from self._look_at_others(pointer, subschema, value, place)
         for keyword in _ALTERNATIVES:
             if isinstance(subschema.get(keyword), list):
-                self._look_at_alternatives((*pointer, keyword), len(subschema[keyword]), value, place)
+                yield from self._look_at_alternatives((*pointer, keyword), len(subschema[keyword]), value, place)
+        children = below(subschema, value, self._occurs)
+        yield from self._look_at_all(((*pointer, *steps), child, (*place, key)) for steps, key, child in children)
         if not self._explained and self._steps > 0:
             self._add(place, "has a part that the schema does not describe")
 
@@ -142,38 +173,88 @@ class _Explanation:
         self._steps -= _ASKING_COSTS + self._explainer.cost(value)
         return self._steps < 0 or self._explainer.fits(pointer, value)
 
+    def _occurs(self, text: str, name: str) -> bool:
+        self._steps -= _MATCHING_COSTS
+        return self._steps > 0 and pattern(text).occurs_in(name)
+
+    def _pause(self) -> Pausing[None]:
+        if self._steps < self._due:
+            yield (self._due + _OFTEN - self._steps) // EVALUATIONS_AT_ONCE
+            self._due = self._steps - _OFTEN
+
     def _look_at_demands(self, pointer: Pointer, subschema: Mapping[str, Any], value: Any, place: Pointer) -> None:
-        numbered: list[Pointer] = []
-        fits = self._fits
-
-        class Mark:
-            """Stands for a subschema, by its number: a value passes that fits it."""
-
-            def __init__(self, parent_schema: dict[str, Any], value: Any, schema_path: list[str | int]) -> None:
-                self._number = int(value)
-
-            def validate(self, instance: Any) -> None:
-                if not fits(numbered[self._number], instance):
-                    raise ValueError(str(self._number))
-
-        demands = dict(_marked(pointer, subschema, numbered))
-        if not demands:
-            return
-        for error in validator(demands, keywords={_MARK: Mark}).iter_errors(value):
-            there = (*place, *error.instance_path)
-            if error.kind.name == _MARK:
-                self._look_into(numbered[int(error.message)], _at(value, error.instance_path), there)
-            elif isinstance(error.kind, jsonschema_rs.ValidationErrorKind.AdditionalProperties):
-                for name in error.kind.unexpected[:MOST_VIOLATIONS]:
-                    self._add((*there, name), _SAID["falseSchema"], "additionalProperties")
-            else:
-                self._add(there, _SAID.get(error.kind.name, error.message), error.kind.name)
-            if len(self._found) >= MOST_VIOLATIONS:
+        demands = self._demands.get(pointer) or self._made(pointer, subschema)
+        self._steps -= _ASKING_COSTS + demands.size + self._explainer.cost(value)
+        for error in demands.validator.iter_errors(value) if self._steps > 0 else ():
+            self._add(place, error.message, error.kind.name)
+            if self._enough:
                 return
 
-    def _look_at_alternatives(self, pointer: Pointer, count: int, value: Any, place: Pointer) -> None:
+    def _made(self, pointer: Pointer, subschema: Mapping[str, Any]) -> "_Demands":
+        own = {keyword: inner for keyword, inner in subschema.items() if keyword in _DEMANDS}
+        size = len(orjson.dumps(own))
+        self._steps -= _MAKING_COSTS * size
+        self._demands[pointer] = _Demands(validator(own), size)
+        return self._demands[pointer]
+
+    def _applied(self, pointer: Pointer, subschema: Mapping[str, Any], value: Any) -> Iterable[Pointer]:
+        """The subschemas that the same value has to fit as well."""
+        yield from self._references.get(pointer, ())
+        yield from ((*pointer, "allOf", index) for index in range(len(subschema.get("allOf", ()))))
+        if isinstance(value, dict):
+            dependent = subschema.get("dependentSchemas", {})
+            yield from ((*pointer, "dependentSchemas", name) for name in dependent if name in value)
+        if "if" in subschema:
+            branch = "then" if self._fits((*pointer, "if"), value) else "else"
+            if branch in subschema:
+                yield (*pointer, branch)
+
+    def _look_at_all(self, asked: Iterable[tuple[Pointer, Any, Pointer]]) -> Pausing[None]:
+        """Looks into what does not fit, as far as there are not reasons enough already."""
+        for pointer, value, place in asked:
+            if self._subschemas[pointer] is False:
+                self._add(place, _SAID["falseSchema"], "falseSchema")
+            elif not self._fits(pointer, value):
+                self._look_into(pointer, value, place)
+            if self._enough or (self._explained and len(self._waiting) >= MOST_VIOLATIONS):
+                return
+            yield from self._pause()
+
+    def _look_at_others(
+        self, pointer: Pointer, subschema: Mapping[str, Any], value: Any, place: Pointer
+    ) -> Pausing[None]:
+        """Says of subschemas that nothing can be looked into for whether they are kept."""
+        if "not" in subschema and self._fits((*pointer, "not"), value):
+            self._add(place, _SAID["not"], "not")
+        if "propertyNames" in subschema and isinstance(value, dict):
+            yield from self._look_at_names((*pointer, "propertyNames"), value, place)
+        if "contains" in subschema and isinstance(value, list):
+            yield from self._look_at_elements((*pointer, "contains"), subschema, value, place)
+
+    def _look_at_names(self, pointer: Pointer, value: Mapping[str, Any], place: Pointer) -> Pausing[None]:
+        for name in value:
+            if not self._fits(pointer, name):
+                self._add(place, _SAID["propertyNames"], "propertyNames")
+                return
+            yield from self._pause()
+
+    def _look_at_elements(
+        self, pointer: Pointer, subschema: Mapping[str, Any], value: list[Any], place: Pointer
+    ) -> Pausing[None]:
+        contained = 0
+        for element in value:
+            contained += self._fits(pointer, element)
+            yield from self._pause()
+        most = subschema.get("maxContains", len(value))
+        if self._steps > 0 and not subschema.get("minContains", 1) <= contained <= most:
+            self._add(place, _SAID["contains"], "contains")
+
+    def _look_at_alternatives(self, pointer: Pointer, count: int, value: Any, place: Pointer) -> Pausing[None]:
         alternatives = [(*pointer, index) for index in range(count)]
-        fitting = sum(self._fits(alternative, value) for alternative in alternatives)
+        fitting = 0
+        for alternative in alternatives:
+            fitting += self._fits(alternative, value)
+            yield from self._pause()
         if fitting > 1 and pointer[-1] == "oneOf":
             self._add(place, "fits more than one of the alternatives", "oneOf")
         if fitting:
@@ -229,42 +310,10 @@ def _is_of(value: Any, name: str) -> bool:
     return isinstance(value, _TYPES.get(name, ()))
 
 
-def _marked(pointer: Pointer, subschema: Mapping[str, Any], numbered: list[Pointer]) -> Iterator[tuple[str, Any]]:
-    """The subschema's own demands, and marks for what is within it, whose pointers are added to `numbered`."""
-
-    def mark(steps: Pointer, inner: Any) -> Any:
-        if isinstance(inner, bool):
-            return inner
-        numbered.append((*pointer, *steps))
-        return {_MARK: len(numbered) - 1}
-
-    for keyword, inner in subschema.items():
-        if keyword in _DEMANDS:
-            yield keyword, inner
-        elif keyword in _SEEN_APART:
-            continue
-        elif keyword in ONE:
-            yield keyword, mark((keyword,), inner)
-        elif keyword in LISTED:
-            yield keyword, [mark((keyword, index), child) for index, child in enumerate(inner)]
-        elif keyword in NAMED:
-            yield keyword, {name: mark((keyword, name), child) for name, child in inner.items()}
-
-
-def _at(value: Any, steps: list[str | int]) -> Any:
-    for step in steps:
-        value = value[step]
-    return value
+_ENCODED = re.compile(r"[^A-Za-z0-9/~\-._]")
 
 
 def _fragment(pointer: Pointer) -> str:
     """The pointer as the fragment of an address."""
     text = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in pointer)
-    return "".join(
-        character if character.isascii() and (character.isalnum() or character in "/~-._") else _encoded(character)
-        for character in text
-    )
-
-
-def _encoded(character: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in character.encode())
+    return _ENCODED.sub(lambda character: "".join(f"%{byte:02X}" for byte in character[0].encode()), text)

@@ -25,7 +25,8 @@ async def agent_loop(run: Run, attempts: int | None = None) -> Produced | str:
     if not run.output.rules and not run.output.semantic:
         return await talk.answer(run.messages)
     most = run.bounds.attempts if attempts is None else attempts
-    return await attempted(run, Contract(run.output), talk.answer, first=run.messages, most=most)
+    contract = await run.work(Contract.making(run.output))
+    return await attempted(run, contract, talk.answer, first=run.messages, most=most)
 
 
 class Talk:

@@ -56,7 +56,7 @@ async def judged(
     Raises: ValidationFailure (VALIDATION_SEMANTIC_FAILED) where no judgement could be read; InferenceFailure where
     no judge could be asked.
     """
-    found, draft = contract.judge(answer, attempt), draft or run.draft
+    found, draft = await run.work(contract.judging(answer, attempt)), draft or run.draft
     if found.result.repairs:
         run.emit(ConstraintRepaired(attempt, tuple(found.result.repairs), run.replica))
     if found.failure is None and run.output.semantic:

@@ -142,7 +142,7 @@ async def _held(run: Run, board: _Board) -> Produced:
         run.draft(replace(produced, plan=report))
 
     judged_as = result if isinstance(result, str) else answer
-    found = await judged(run, Contract(run.output), judged_as, 1, draft=draft)
+    found = await judged(run, await run.work(Contract.making(run.output)), judged_as, 1, draft=draft)
     if found.failure is not None:
         raise found.failure
     return replace(found.produced, plan=report)

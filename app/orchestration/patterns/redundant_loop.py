@@ -12,11 +12,12 @@ import orjson
 from pydantic import JsonValue
 
 from app.capabilities.contracts import Contract
-from app.capabilities.voting import Ballots, Elected, decided, elect, report
+from app.capabilities.voting import Ballots, Elected, decided, electing, refuse_size, reporting
 from app.domain.boundary import ConfidenceSource, RedundancyOptions, VoteReport
 from app.domain.events import VoteCast, VoteDecided
 from app.domain.failures import Failure
 from app.domain.lifecycle import State
+from app.domain.pausing import Pausing
 from app.domain.produced import Produced
 from app.orchestration.patterns.judging import judged
 from app.orchestration.patterns.specialized_loop import specialized_loop
@@ -34,14 +35,15 @@ async def redundant_loop(run: Run) -> Produced:
     `judged` raises, ValidationFailure, when its judge finds fault with that.
     """
     options = run.redundancy
-    contract = Contract(run.output)
+    contract = await run.work(Contract.making(run.output))
     answers = await run.gather(
         [partial(_replica, number=number, options=options) for number in range(options.n)],
         until=lambda finished: decided(options, _ballots(finished)),
     )
     run.enter(State.VALIDATE, "output_ready")
     ballots = _ballots(answers)
-    elected, vote = elect(options, ballots, partial(_violations, contract)), report(options, ballots)
+    elected = await run.work(electing(options, ballots, partial(_violations, contract)))
+    vote = await run.work(reporting(options, ballots))
     run.emit(_told(options, ballots, elected))
     if isinstance(elected, Failure):
         run.draft(Produced(None, vote=vote))
@@ -62,6 +64,7 @@ async def _replica(run: Run, *, number: int, options: RedundancyOptions) -> Prod
         run.model = options.models[number]
     try:
         produced = await specialized_loop(run, attempts=1)
+        refuse_size(options, produced.structured_output)
     except Failure as failure:
         run.emit(VoteCast(number, "failed", failure.code))
         raise
@@ -88,8 +91,8 @@ async def _put_together(run: Run, value: JsonValue, contract: Contract, vote: Vo
     return found.produced
 
 
-def _violations(contract: Contract, value: JsonValue) -> Sequence[JsonValue]:
-    failure = contract.judge(_text(value), 1).failure
+def _violations(contract: Contract, value: JsonValue) -> Pausing[Sequence[JsonValue]]:
+    failure = (yield from contract.judging(_text(value), 1)).failure
     if failure is None:
         return ()
     found: Sequence[JsonValue] = failure.details.get("violations") or [{"path": "$", "message": failure.message}]

@@ -26,7 +26,7 @@ async def specialized_loop(run: Run, attempts: int | None = None) -> Produced:
 
     Raises: as `Talk.answer`; ConstraintFailure or ValidationFailure of the last attempt, whose answer is the draft.
     """
-    contract = Contract(run.output)
+    contract = await run.work(Contract.making(run.output))
     first = run.messages
     if run.tools:
         await Talk(run).answer(first)

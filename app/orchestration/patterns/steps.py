@@ -80,7 +80,7 @@ async def validate(run: Run, step: PlanStep, work: Work) -> JsonValue:
     """The value itself. Raises: ConstraintFailure, ValidationFailure where it does not keep its form or its rules."""
     assert not isinstance(work, BaseModel)  # noqa: S101 - what a validate step works on
     run.output = contract(step, work) or OutputContract()
-    found = await judged(run, Contract(run.output), as_answer(work), 1)
+    found = await judged(run, await run.work(Contract.making(run.output)), as_answer(work), 1)
     if found.failure is not None:
         raise found.failure
     return work

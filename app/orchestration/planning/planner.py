@@ -28,6 +28,7 @@ from app.domain.effects import PLAN, Outcome, Plannable, Planned, Refused
 from app.domain.events import PlanCreated
 from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure, RequestFailure
 from app.domain.messages import Message
+from app.domain.pausing import at_once
 from app.domain.plan import Policy, contract, objection, predecessors, refused
 from app.domain.produced import Produced
 from app.domain.steps import ROWS, StepType, said
@@ -164,7 +165,7 @@ def _unkeepable(steps: Sequence[PlanStep]) -> OrchestrationFailure | None:
     for index, step in enumerate(steps):
         kept = contract(step)
         try:
-            Contract(kept or OutputContract())
+            at_once(Contract.making(kept or OutputContract()))
         except ConfigurationFailure as failure:
             found.append((f"steps.{index}.schema", failure.message))
         except RequestFailure as failure:

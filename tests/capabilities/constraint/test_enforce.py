@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.capabilities.constraint.enforce import Enforced, Outcome, Stage, StageReport, enforce, kept
+from app.capabilities.constraint.enforce import Enforced, Outcome, Stage, StageReport, enforcing, keeping
 from app.capabilities.constraint.grammar import Grammar
 from app.capabilities.constraint.repair import Action, Repair
 from app.capabilities.constraint.schema import Schema, compile_schema
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure
+from app.domain.pausing import at_once
 
 TICKET = {
     "type": "object",
@@ -31,7 +32,7 @@ OBJECT = 'root ::= "{" [^}]* "}"'
 def enforced(
     text: str, schema: dict[str, Any] | None = None, grammar: str | None = None, repair: bool = True
 ) -> Enforced:
-    return enforce(text, schema=_schema(schema), grammar=_grammar(grammar), repair_allowed=repair)
+    return at_once(enforcing(text, schema=_schema(schema), grammar=_grammar(grammar), repair_allowed=repair))
 
 
 def failed(
@@ -248,7 +249,7 @@ def test_an_ordinary_answer_takes_little_time() -> None:
     for _ in range(200):
         began = process_time()
         for _ in range(10):
-            enforce(text, schema=schema, grammar=None, repair_allowed=True)
+            at_once(enforcing(text, schema=schema, grammar=None, repair_allowed=True))
         fastest = min(fastest, (process_time() - began) / 10)
     assert fastest < 0.0003
 
@@ -257,18 +258,18 @@ class TestKept:
     """A value that is judged as it stands."""
 
     def test_it_is_neither_looked_for_in_a_text_nor_respelled(self) -> None:
-        found = kept("{} is no object", "{} is no object", schema=_schema({"type": "string"}), grammar=None)
+        found = at_once(keeping("{} is no object", "{} is no object", schema=_schema({"type": "string"}), grammar=None))
         assert found == Enforced("{} is no object", (), ())
         with pytest.raises(ConstraintFailure) as caught:
-            kept({"title": "x", "status": "OPEN"}, "", schema=_schema(TICKET), grammar=None)
+            at_once(keeping({"title": "x", "status": "OPEN"}, "", schema=_schema(TICKET), grammar=None))
         assert caught.value.code is Code.CONSTRAINT_ENUM_UNRECOGNIZED
         assert caught.value.details["violations"][0]["path"] == "$.status"
 
     def test_the_grammar_speaks_of_its_text(self) -> None:
-        assert kept({"a": 1}, '{"a":1}', schema=None, grammar=_grammar(OBJECT)).value == {"a": 1}
+        assert at_once(keeping({"a": 1}, '{"a":1}', schema=None, grammar=_grammar(OBJECT))).value == {"a": 1}
         with pytest.raises(ConstraintFailure) as caught:
-            kept([1], "[1]", schema=None, grammar=_grammar(OBJECT))
+            at_once(keeping([1], "[1]", schema=None, grammar=_grammar(OBJECT)))
         assert caught.value.code is Code.CONSTRAINT_GRAMMAR_REJECTED
 
     def test_without_a_form_any_value_will_do(self) -> None:
-        assert kept(None, "null", schema=None, grammar=None).value is None
+        assert at_once(keeping(None, "null", schema=None, grammar=None)).value is None

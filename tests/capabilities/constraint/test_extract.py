@@ -9,11 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.capabilities.constraint.extract import JSONExtractionError, Method, extract, regions, repairable
+from app.capabilities.constraint import extract as extracting
+from app.capabilities.constraint.extract import JSONExtractionError, Method, Regions, extract
 from app.domain.failures import Category, Code, ConstraintFailure
+from app.domain.pausing import at_once
 
 HEADED = "Here you are:\n```json\n{}\n```\nAnything else?"
 leaves = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text()
+
+
+def repairable(text: str) -> str | None:
+    return at_once(extracting.repairable(text))
+
+
 answers = st.dictionaries(st.text(), leaves | st.lists(leaves, max_size=3), max_size=4) | st.lists(leaves, max_size=4)
 
 
@@ -124,7 +132,10 @@ def test_any_text_yields_json_or_an_extraction_error(text: str) -> None:
 @given(st.text(alphabet='[]{}",:1a\\ \n', max_size=60))
 @settings(deadline=None, max_examples=300, derandomize=True)
 def test_regions_come_in_order_and_do_not_overlap(text: str) -> None:
-    spans = [(region.start, region.end) for region in regions(text)]
+    spans, regions = list[tuple[int, int | None]](), Regions(text)
+    while regions.start is not None:
+        spans.append((regions.start, at_once(regions.ending())))
+        at_once(regions.advance())
     assert all(end is not None and end <= start for (_, end), (start, _) in pairwise(spans))
     assert all(text[start] in "{[" and (end is None or text[end - 1] in "}]") for start, end in spans)
 

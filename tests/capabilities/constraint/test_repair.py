@@ -11,8 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.capabilities.constraint.repair import MOST_CHARACTERS, Action, Repair, repair
+from app.capabilities.constraint.repair import MOST_CHARACTERS, Action, Repair, Repaired, repairing
 from app.capabilities.constraint.strict_json import MOST_LEVELS, UnacceptableError
+from app.domain.pausing import at_once
 
 CLOSED, BRACKETS = Action.TRUNCATION_CLOSED, Action.BRACKETS_CLOSED
 FEWER, MORE = Action.COMMAS_REMOVED, Action.COMMAS_ADDED
@@ -24,6 +25,10 @@ trees = st.recursive(
     leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3), max_leaves=12
 )
 containers = st.dictionaries(words, trees, max_size=4) | st.lists(trees, max_size=4)
+
+
+def repair(text: str) -> Repaired:
+    return at_once(repairing(text))
 
 
 @pytest.mark.parametrize(

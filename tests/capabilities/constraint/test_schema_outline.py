@@ -72,14 +72,23 @@ def test_evaluations_are_counted_as_they_happen_or_higher(document: dict[str, An
         ({"$ref": "#/$defs/a", "$defs": {"a": {}, "unused": {"allOf": [{}] * 9}}}, 2),
         ({"items": {"$ref": "#"}}, 3),
         ({"unevaluatedProperties": False, "allOf": [{}]}, 16),
-        ({"enum": ["a", "b", "c"]}, 1),
-        ({"enum": [1, 2, 3]}, 1),
-        ({"enum": [[1], {}, "a"]}, 1 + 16 + 16 + 2),
-        ({"multipleOf": 0.1}, 251),
+        ({"enum": ["a", "b", "c"]}, 1 + 2),
+        ({"enum": [1, 2, 3]}, 1 + 2),
+        ({"enum": [0.5, 1.5, None, "a"]}, 1 + 4 * 2 + 400),
+        ({"const": 1e-300}, 1 + 2 * 2 + 4000),
+        ({"enum": [[1], {}, [{"a": [0.5]}], "a"]}, 1 + (16 + 25) + 16 + (16 + 400) + 2),
+        ({"format": "regex", "uniqueItems": True}, 1 + 10 + 50),
     ],
 )
 def test_what_is_dear_counts_for_more(document: dict[str, Any], evaluations: int) -> None:
     assert outline(document).evaluations() == evaluations
+
+
+def test_comparisons_are_counted_by_number_and_those_of_ours_by_themselves() -> None:
+    document = {"properties": {"a": {"minimum": 0, "maximum": 1.5}, "b": {"multipleOf": 0.01}, "c": {"multipleOf": 3}}}
+    assert outline(document).comparisons() == 250
+    assert outline(document["properties"]["a"]).comparisons() == 10 + 60
+    assert outline(document["properties"]["c"]).comparisons() == 140
 
 
 def test_characters_are_counted_by_what_reads_them() -> None:
