@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 import anyio
-from aiohttp import ClientSession
 from pydantic import BaseModel, Field
 
 from app.adapters.clock import SystemClock
@@ -21,7 +20,7 @@ from app.adapters.engines.anthropic import Messages
 from app.adapters.engines.dialect import Dialect
 from app.adapters.engines.gemini import GenerateContent
 from app.adapters.engines.http_engine import Caps, Endpoint, HttpEngine, Timeouts
-from app.adapters.engines.http_session import open_session
+from app.adapters.engines.http_session import Session, open_session
 from app.adapters.engines.llama_cpp import LlamaCppEngine
 from app.adapters.engines.ollama import OllamaChat
 from app.adapters.engines.openai_compatible import ChatCompletions
@@ -215,7 +214,7 @@ class Making:
     profile: EngineProfile
     settings: Settings
     clock: Clock
-    session: ClientSession
+    session: Session
     stack: AsyncExitStack
 
     @property
@@ -284,7 +283,7 @@ ENGINES: Mapping[str, Callable[[Making], Engine]] = MappingProxyType(
 """What speaks to which scheme of a model URL."""
 
 
-def _engine(name: str, settings: Settings, clock: Clock, session: ClientSession, stack: AsyncExitStack) -> Engine:
+def _engine(name: str, settings: Settings, clock: Clock, session: Session, stack: AsyncExitStack) -> Engine:
     engine = settings.engines[name]
     profile = EngineProfile(
         name=name,

@@ -111,9 +111,10 @@ class Running:
         self._execution.stop(Code.CANCELLED_SIGNAL, why)
 
     def done(self) -> None:
-        """Tells everybody who waits."""
+        """Tells everybody who waits, once, and forgets them, who know it."""
         self._done = True
-        for callback in self._callbacks:
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
             callback()
 
 

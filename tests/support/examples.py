@@ -17,6 +17,7 @@ from app.domain.boundary import (
     TokenUsage,
 )
 from app.domain.effects import (
+    NO_USAGE,
     Answered,
     AttemptFailed,
     Bounds,
@@ -85,6 +86,17 @@ OUTCOMES: Sequence[Any] = (
         partial="tw",
         usage=USAGE,
         duration_ms=3.25,
+    ),
+    AttemptFailed(
+        reason=Reason.OVER_BUDGET,
+        message="limits.tokens leaves 5 and the next inference needs 9",
+        wait=None,
+        retry_after=None,
+        streamed=False,
+        partial="",
+        usage=NO_USAGE,
+        duration_ms=0.0,
+        details={"field": "limits.tokens", "limit": 100, "used": 95, "needed": 9},
     ),
     ToolEnded("[3, 4]", is_error=True, code=Code.TOOL_TIMEOUT, duration_ms=0.1, retry=True),
     Slept(),

@@ -120,6 +120,13 @@ async def test_no_jump_overtakes_a_worker_thread(run: Callable[..., Awaitable[ob
     assert anyio.current_time() - START < 10
 
 
+async def test_no_jump_overtakes_a_worker_thread_that_is_just_ending() -> None:
+    with anyio.fail_after(600):
+        for count in range(2000):
+            await anyio.to_thread.run_sync(sum, range(count))
+    assert anyio.current_time() - START < 60
+
+
 async def test_an_idle_worker_thread_does_not_hold_time_back() -> None:
     await anyio.to_thread.run_sync(int)
     began = time.monotonic()

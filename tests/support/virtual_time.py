@@ -7,7 +7,8 @@ Theory of operation
 2. Bytes between two sockets of this process are on their way for a moment: with sockets open, a jump waits
    `GRACE` seconds for them. When nothing came before the last `QUIET_JUMPS` jumps either, it waits `QUIET_GRACE`
    once for every virtual second, so that a server's own ticking does not cost real time.
-3. While a worker thread or a child process is at work the loop does not jump: time runs as fast as outside.
+3. While a worker thread or a child process is at work the loop does not jump: time runs as fast as outside. One that
+   has ended told so before, so what it told is looked for once more before a jump.
 4. So it does while somebody says that a server outside is asked.
 5. Without any timer it blocks, as every loop does. Threads that a test starts by hand are not waited for.
 """
@@ -99,6 +100,9 @@ class _JumpingSelector(selectors.DefaultSelector):
     def _pass(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
         if self._loop.works_outside():
             return self._wait_outside(timeout)
+        told = super().select(0)
+        if told:
+            return told
         self._jumps += 1
         self._unwaited += timeout
         self._loop.advance(timeout)

@@ -12,20 +12,16 @@ Four times bound an attempt, each counted on its own:
 - `idle`: between two reads of a body, from the first token of a stream or the first byte of a JSON body on. Any byte
   resets it, since a server that still writes is not idle; one that only ever keeps alive ends with `attempt`.
 
-A stream is left at its end marker; its connection is kept when the body ends within `LINGER` seconds, and aborted like
-that of every reply that was refused, cut off or given up. What goes wrong with a connection behind a terminal marker
-changes nothing any more.
+A stream is left at its end marker. What goes wrong with a connection behind a terminal marker changes nothing any more.
 """
 
-import io
 from asyncio import get_running_loop
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
-import aiohttp
 import anyio
 import anyio.to_thread
 import orjson
@@ -41,7 +37,8 @@ from app.adapters.engines.dialect import (
     malformed,
 )
 from app.adapters.engines.event_stream import EventStream
-from app.adapters.engines.http_session import fault_of
+from app.adapters.engines.http_connection import Connection, ConnectionFault
+from app.adapters.engines.http_session import Session, address_of, request
 from app.adapters.engines.json_lines import JsonLines
 from app.adapters.engines.retry_after import retry_after
 from app.domain.effects import EngineCall, Reason, Reply
@@ -49,16 +46,15 @@ from app.ports import Clock, EngineFault, EngineProfile, Progress
 
 ERROR_BYTES = 64 * 2**10
 ERROR_SECONDS = 2.0
-LINGER = 0.1
 OFF_LOOP_BYTES = 64 * 2**10
-WHOLE_BODY_BYTES = 2**20
 REACHED = frozenset({200, 404})
-_Splitter: TypeAlias = type[EventStream] | type[JsonLines]
-STREAMED: Final[Mapping[str, _Splitter]] = {"text/event-stream": EventStream, "application/x-ndjson": JsonLines}
+_Splitter: TypeAlias = EventStream | JsonLines
+STREAMED: Final[Mapping[str, Callable[[int], _Splitter]]] = {
+    "text/event-stream": EventStream,
+    "application/x-ndjson": JsonLines,
+}
 """What cuts a stream, by its media type. Anything else is read as one JSON body."""
 _T = TypeVar("_T")
-_Request: TypeAlias = AbstractAsyncContextManager[aiohttp.ClientResponse]
-_Read: TypeAlias = Callable[[aiohttp.ClientResponse], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +94,13 @@ class HttpEngine:
     """Implements `Engine` for every provider that is spoken to over HTTP. The session belongs to whoever made it."""
 
     def __init__(
-        self,
-        profile: EngineProfile,
-        dialect: Dialect,
-        *,
-        endpoint: Endpoint,
-        session: aiohttp.ClientSession,
-        clock: Clock,
+        self, profile: EngineProfile, dialect: Dialect, *, endpoint: Endpoint, session: Session, clock: Clock
     ) -> None:
         self._profile = profile
         self._dialect = dialect
         self._endpoint = endpoint
-        self._base = endpoint.base_url.rstrip("/")
         self._session = session
         self._clock = clock
-        self._patience = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect)
 
     @property
     def profile(self) -> EngineProfile:
@@ -120,26 +108,25 @@ class HttpEngine:
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         reading = _Reading(self._dialect, progress, self._endpoint, streamed=stream)
-        with reading.scope:
-            read = partial(self._read, reading)
-            fault = await self._exchange(self._asking(call, reading, stream=stream), read)
-            if fault is not None and not reading.answer.whole:
-                raise fault
+        try:
+            with await self._connected() as connection:
+                encoded = self._dialect.encode(call, self._profile, stream=stream)
+                reading.withheld = encoded.withheld
+                await connection.ask(self._post(encoded), reading.due)
+                await self._refuse_failures(connection)
+                await reading.read(connection)
+        except ConnectionFault:
+            if not reading.answer.whole:
+                raise
         return reading.reply(self._profile.model)
 
-    def _asking(self, call: EngineCall, reading: "_Reading", *, stream: bool) -> _Request:
-        encoded = self._dialect.encode(call, self._profile, stream=stream)
-        reading.withheld = encoded.withheld
-        return self._post(encoded)
-
     async def reach(self) -> str:
-        with anyio.move_on_after(self._endpoint.timeouts.idle):
-            headers = self._dialect.headers(self._endpoint.api_key())
-            fault = await self._exchange(self._request("GET", self._dialect.probe, headers), self._reached)
-            if fault is not None:
-                raise fault
-            return "answered"
-        raise EngineFault(Reason.TIMED_OUT, "the provider did not answer in time")
+        due = get_running_loop().time() + self._endpoint.timeouts.idle
+        with await self._connected() as connection:
+            await connection.ask(self._request("GET", self._dialect.probe), due)
+            if connection.head.status not in REACHED:
+                raise await self._refusal(connection)
+        return "answered"
 
     async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         dialect = self._dialect
@@ -160,73 +147,51 @@ class HttpEngine:
         """What a JSON reply says that is no answer of a model."""
         body = bytearray()
 
-        async def read(response: aiohttp.ClientResponse) -> None:
-            await self._refuse_failures(response)
-            while piece := await response.content.readany():
-                body.extend(piece)
-                self._endpoint.caps.check(len(body))
+        def take(piece: bytes) -> bool:
+            body.extend(piece)
+            self._endpoint.caps.check(len(body))
+            return False
 
-        with anyio.move_on_after(self._endpoint.timeouts.attempt):
-            fault = await self._exchange(self._post(encoded), read)
-            if fault is not None:
-                raise fault
-            return await _off_loop(decode, bytes(body))
-        raise EngineFault(Reason.TIMED_OUT, "the provider did not answer in time")
+        due = get_running_loop().time() + self._endpoint.timeouts.attempt
+        with await self._connected() as connection:
+            await connection.ask(self._post(encoded), due)
+            await self._refuse_failures(connection)
+            await connection.pour(take)
+        return await _off_loop(decode, bytes(body))
 
-    def _post(self, encoded: Encoded) -> _Request:
-        """The request, not yet sent; nobody else holds what it says, so that it is gone once it was."""
-        headers = self._dialect.headers(self._endpoint.api_key()) | {"Content-Type": "application/json"}
-        return self._request("POST", encoded.path, headers, _payload(encoded.body))
+    async def _connected(self) -> Connection:
+        return await self._session.connection(address_of(self._endpoint.base_url), self._endpoint.timeouts.connect)
 
-    def _request(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | io.BytesIO | None = None
-    ) -> _Request:
-        return self._session.request(
-            method, self._base + path, data=body, headers=headers, allow_redirects=False, timeout=self._patience
-        )
+    def _post(self, encoded: Encoded) -> Sequence[bytes]:
+        return self._request("POST", encoded.path, orjson.dumps(encoded.body))
 
-    async def _exchange(self, request: _Request, read: _Read) -> EngineFault | None:
-        """Sends the request; `read` gets the response. Returns what went wrong with the connection or with HTTP."""
-        try:
-            async with request as response:
-                try:
-                    await read(response)
-                finally:
-                    if not response.content.at_eof():
-                        response.close()
-        except (aiohttp.ClientError, OSError) as cause:
-            return fault_of(cause)
-        return None
+    def _request(self, method: str, path: str, body: bytes = b"") -> Sequence[bytes]:
+        headers = self._dialect.headers(self._endpoint.api_key())
+        return request(method, address_of(self._endpoint.base_url), path, headers=headers, body=body)
 
-    async def _reached(self, response: aiohttp.ClientResponse) -> None:
-        if response.status not in REACHED:
-            raise await self._refusal(response)
-
-    async def _refuse_failures(self, response: aiohttp.ClientResponse) -> None:
-        if not 200 <= response.status < 300:
-            raise await self._refusal(response)
-        if response.headers.get("Content-Encoding", "identity") != "identity":
+    async def _refuse_failures(self, connection: Connection) -> None:
+        status, headers = connection.head
+        if not 200 <= status < 300:
+            raise await self._refusal(connection)
+        if headers.get("content-encoding", "identity") != "identity":
             raise malformed("the reply is compressed, which was not asked for")
 
-    async def _read(self, reading: "_Reading", response: aiohttp.ClientResponse) -> None:
-        await self._refuse_failures(response)
-        media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-        if media_type in STREAMED:
-            await reading.events(response.content, STREAMED[media_type])
-        else:
-            await reading.document(response.content)
-
-    async def _refusal(self, response: aiohttp.ClientResponse) -> EngineFault:
+    async def _refusal(self, connection: Connection) -> EngineFault:
         """What a status that is no success means. Nothing of the body leaves here."""
-        body = b""
-        with suppress(aiohttp.ClientError), anyio.move_on_after(ERROR_SECONDS):
-            while len(body) < ERROR_BYTES and (piece := await response.content.readany()):
-                body += piece
-        reason = self._dialect.reason(response.status, body)
-        wait = retry_after(response.headers, self._clock.now())
+        body = bytearray()
+
+        def take(piece: bytes) -> bool:
+            body.extend(piece)
+            return len(body) >= ERROR_BYTES
+
+        connection.wait_until(get_running_loop().time() + ERROR_SECONDS)
+        with suppress(ConnectionFault):
+            await connection.pour(take)
+        (status, headers), told = connection.head, bytes(body)
+        wait = retry_after(headers, self._clock.now())
         if wait is None and isinstance(self._dialect, WaitingDialect):
-            wait = self._dialect.retry_after(body)
-        return EngineFault(reason, f"the provider answered with status {response.status}", wait)
+            wait = self._dialect.retry_after(told)
+        return EngineFault(self._dialect.reason(status, told), f"the provider answered with status {status}", wait)
 
 
 class _Reading:
@@ -242,57 +207,56 @@ class _Reading:
         self._now = get_running_loop().time
         now = self._now()
         self._end = now + timeouts.attempt
-        first = min(self._end, now + timeouts.first_token) if streamed else self._end
+        self.due = min(self._end, now + timeouts.first_token) if streamed else self._end
         self.answer = Answer(dialect.finishes)
         self.withheld: tuple[str, ...] = ()
-        self.scope = anyio.CancelScope(deadline=first)
         self._late: Delta | None = None
-        self._moves_at = 0.0
+        self._received = 0
 
     def reply(self, model: str) -> Reply:
         """The whole reply. A JSON body that was to be a stream is published here, once it is known to be sound."""
-        if self.scope.cancelled_caught and not self.answer.whole:
-            raise EngineFault(Reason.TIMED_OUT, "the provider did not answer in time")
         reply = self.answer.reply(model)
         if self._late is not None:
             self._publish(self._late)
         return replace(reply, withheld=self.withheld) if self.withheld else reply
 
-    async def events(self, content: aiohttp.StreamReader, splitter: _Splitter) -> None:
-        """Reads a stream to its end marker. The empty piece at the end of a body is for the splitter too."""
-        stream = splitter(self._caps.line)
-        received = 0
-        while True:
-            piece = await content.readany()
-            received = self._counted(received, piece)
-            for data in stream.feed(piece):
-                delta = self._dialect.decode_chunk(data)
-                self._take(delta)
-                self._publish(delta)
-                if self.answer.done:
-                    await _linger(content)
-                    return
-            if not piece:
-                return
-            if self.answer.begun:
-                self._rest()
+    async def read(self, connection: Connection) -> None:
+        media_type = connection.head.headers.get("content-type", "").partition(";")[0].strip().lower()
+        splitter = STREAMED.get(media_type)
+        if splitter is not None:
+            await connection.pour(partial(self._take_events, connection, splitter(self._caps.line)))
+        else:
+            await self._read_document(connection)
 
-    async def document(self, content: aiohttp.StreamReader) -> None:
-        """Reads a JSON body."""
-        if self._streamed:
-            self.scope.deadline = self._end
+    def _take_events(self, connection: Connection, stream: _Splitter, piece: bytes) -> bool:
+        """Reads a piece of a stream, the empty one at its end too; whether its end marker was there."""
+        self._count(piece)
+        for data in stream.feed(piece):
+            delta = self._dialect.decode_chunk(data)
+            self._add(delta)
+            self._publish(delta)
+            if self.answer.done:
+                return True
+        if self.answer.begun:
+            self._rest(connection)
+        return False
+
+    async def _read_document(self, connection: Connection) -> None:
+        connection.wait_until(self._end)
         pieces: list[bytes] = []
-        received = 0
-        while not content.at_eof() and (piece := await content.readany()):
-            received = self._counted(received, piece)
+
+        def take(piece: bytes) -> bool:
+            self._count(piece)
             pieces.append(piece)
-            if not content.at_eof():
-                self._rest()
+            self._rest(connection)
+            return False
+
+        await connection.pour(take)
         delta = await _off_loop(self._dialect.decode, b"".join(pieces))
-        self._take(delta)
+        self._add(delta)
         self._late = delta if self._streamed else None
 
-    def _take(self, delta: Delta) -> None:
+    def _add(self, delta: Delta) -> None:
         self.answer.add(delta)
         if delta.usage is not None:
             self._progress.usage(self.answer.usage)
@@ -303,26 +267,12 @@ class _Reading:
         if delta.reasoning:
             self._progress.reasoning(delta.reasoning)
 
-    def _counted(self, received: int, piece: bytes) -> int:
-        received += len(piece)
-        self._caps.check(received)
-        return received
+    def _count(self, piece: bytes) -> None:
+        self._received += len(piece)
+        self._caps.check(self._received)
 
-    def _rest(self) -> None:
-        """Waits `idle` from now on, or a fiftieth more, for moving the deadline at every read costs 10 µs each."""
-        now = self._now()
-        if now >= self._moves_at:
-            self._moves_at = now + self._idle / 50
-            self.scope.deadline = min(self._end, self._moves_at + self._idle)
-
-
-def _payload(body: dict[str, Any]) -> bytes | io.BytesIO:
-    """Large bodies are written in pieces, so that one does not hold up all others.
-
-    The copy is exact: orjson's own bytes keep up to four times the room they need, for as long as an answer streams.
-    """
-    data = bytes(memoryview(orjson.dumps(body)))
-    return data if len(data) <= WHOLE_BODY_BYTES else io.BytesIO(data)
+    def _rest(self, connection: Connection) -> None:
+        connection.wait_until(min(self._end, self._now() + self._idle))
 
 
 async def _off_loop(decode: Callable[[bytes], _T], body: bytes) -> _T:
@@ -330,9 +280,3 @@ async def _off_loop(decode: Callable[[bytes], _T], body: bytes) -> _T:
     if len(body) <= OFF_LOOP_BYTES:
         return decode(body)
     return await anyio.to_thread.run_sync(decode, body, abandon_on_cancel=True)
-
-
-async def _linger(content: aiohttp.StreamReader) -> None:
-    if not content.at_eof():
-        with anyio.move_on_after(LINGER):
-            await content.readany()

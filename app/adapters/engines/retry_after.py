@@ -6,7 +6,7 @@ from math import isfinite
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds from now, never negative; None where nothing readable is said.
+    """Seconds from now, never negative; None where nothing readable is said. Names of headers are lower case.
 
     `retry-after-ms` is the more exact of the two headers. A date is read against the server's own `Date`, so that
     clocks need not agree, and against `now` (Unix seconds) only where it sends none.
@@ -14,14 +14,14 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     milliseconds = _seconds(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000
-    asked = headers.get("Retry-After", "")
+    asked = headers.get("retry-after", "")
     seconds = _seconds(asked)
     if seconds is not None:
         return seconds
     until = _date(asked)
     if until is None:
         return None
-    sent = _date(headers.get("Date", ""))
+    sent = _date(headers.get("date", ""))
     return max(0.0, until - (now if sent is None else sent))
 
 

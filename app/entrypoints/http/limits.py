@@ -49,12 +49,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tells every request of the connection; uvicorn tells the newest only, which may be one that still waits."""
+        """Tells every request of the connection; uvicorn tells the newest only, which may be one that still waits.
+
+        Then nothing here may hold the connection any more, or it would take a garbage collection to be rid of it.
+        """
         self._disarm()
         super().connection_lost(exc)
         for cycle in self._unanswered:
             cycle.disconnected = not cycle.response_complete
             cycle.message_event.set()
+        self._connection.clear()
 
     def data_received(self, data: bytes) -> None:
         self._framing_bytes += len(data)

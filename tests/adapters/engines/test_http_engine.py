@@ -1,18 +1,16 @@
 """One attempt over a real socket, against a provider that does what providers should not."""
 
-import io
 import os
 import ssl
 from asyncio import StreamReader, StreamWriter, start_server
 from contextlib import suppress
 from pathlib import Path
 
-import aiohttp
 import anyio
 import pytest
 
 from app.adapters.engines.http_engine import Caps, Endpoint, HttpEngine, Timeouts
-from app.adapters.engines.http_session import FOREIGN, fault_of, open_session
+from app.adapters.engines.http_session import open_session
 from app.adapters.engines.openai_compatible import ChatCompletions
 from app.domain.boundary import TokenUsage
 from app.domain.effects import Reason, Reply
@@ -400,19 +398,3 @@ async def test_reaching_a_provider_says_what_is_wrong(script: Script, reason: Re
         with pytest.raises(EngineFault) as caught:
             await asker.reach()
     assert caught.value.reason is reason
-
-
-def _kinds(kind: type[BaseException]) -> set[type[BaseException]]:
-    return {kind}.union(*map(_kinds, kind.__subclasses__()))
-
-
-def test_every_error_aiohttp_has_is_translated():
-    rows = {kind for kind, _, _ in FOREIGN}
-    assert all(any(issubclass(kind, row) for row in rows) for kind in _kinds(aiohttp.ClientError))
-    connecting = _kinds(aiohttp.ClientConnectorError)
-    assert {_reason(kind) for kind in connecting} == {Reason.UNREACHABLE, Reason.TLS}
-    assert fault_of(io.UnsupportedOperation()).reason is Reason.BROKEN
-
-
-def _reason(kind: type[BaseException]) -> Reason:
-    return next(reason for row, reason, _ in FOREIGN if issubclass(kind, row))

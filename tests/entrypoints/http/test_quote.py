@@ -60,6 +60,31 @@ async def test_a_narrower_request_has_a_smaller_quote() -> None:
     assert (voted["inferences"], voted["transitions"], voted["tokens"]) == (5, 5 + 5 * 5, 5 * 128_000)
 
 
+async def test_a_plan_is_quoted_whoever_makes_it() -> None:
+    step = {"name": "look", "type": "tool", "input": {"name": "roll_dice", "arguments": {"count": 1, "sides": 6}}}
+    authored = chat("Hello", mode="plan", plan={"steps": [step]})
+    made = chat("Hello", mode="plan", limits={"tool_rounds": 0, "attempts": 2}, plan={"policy": {"max_steps": 3}})
+    async with portico(failover={"max_retries": 0}) as (served, _):
+        by_request = (await served.post(authored, path=QUOTE)).json
+        by_model = (await served.post(made, path=QUOTE)).json
+    planner = {"kind": "static", "steps": [step, {**step, "name": "again"}]}
+    async with portico(failover={"max_retries": 0}, planner=planner) as (served, _):
+        configured = (await served.post(chat("Hello", mode="plan"), path=QUOTE)).json
+    assert (by_request["inferences"], by_request["tool_calls"], by_request["transitions"]) == (0, 2, 6)
+    assert (by_model["inferences"], by_model["tool_calls"]) == (2 + 3 * 16 * 2, 3 * 2)
+    assert (configured["inferences"], configured["tool_calls"]) == (0, 4)
+
+
+async def test_what_a_plan_asks_first_is_not_known_so_a_narrow_limit_refuses_it_only_when_it_asks() -> None:
+    step = {"name": "say", "type": "infer", "input": "Hi"}
+    async with portico() as (served, _):
+        fits = await served.post(chat("Hello " * 99, mode="plan", plan={"steps": [step]}, limits={"tokens": 40}))
+        not_even = await served.post(chat("Hello", mode="plan", plan={"steps": [step]}, limits={"tokens": 4}))
+    assert (fits.status, fits.json["state"]) == (200, "COMPLETE")
+    assert (not_even.status, not_even.json["state"]) == (422, "ERROR")
+    assert not_even.json["error"]["code"] == "ORCHESTRATION_BUDGET_EXCEEDED"
+
+
 async def test_it_is_answered_under_the_requests_id_and_the_callers_trace() -> None:
     parent = f"00-{'ab' * 16}-{'cd' * 8}-01"
     async with portico() as (served, _):

@@ -1,5 +1,6 @@
 """The real service behind HTTP, answered by the rehearsal engine."""
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from app.bootstrap import Service
 from app.entrypoints.http.app import create_app
+from app.entrypoints.http.limits import BoundedProtocol
+from app.orchestration.execution import Execution
 from app.settings import Settings
 from tests.entrypoints.http.waiting import gone
 from tests.support.service import Answer, Served, request_bytes, serving
@@ -62,6 +65,23 @@ async def test_a_chat_with_a_tool_call_is_answered_as_events() -> None:
     assert {"tool.start", "tool.end", "inference.start", "inference.delta"} <= {event["type"] for event in told}
     text = "".join(event["text"] for event in told if event["type"] == "inference.delta" and event["segment"] != "0/0")
     assert text == told[-1]["response"]["content"]
+
+
+@pytest.mark.parametrize("headers", [{}, EVENTS], ids=["json", "events"])
+async def test_what_has_ended_is_let_go_of_without_a_garbage_collection(headers: dict[str, str]) -> None:
+    def held() -> int:
+        return sum(isinstance(each, Execution | BoundedProtocol) for each in gc.get_objects())
+
+    async with portico() as (served, _):
+        gc.collect()
+        gc.disable()
+        try:
+            before = held()
+            assert (await served.post(chat("Hello"), headers)).status == 200
+            await gone(served)
+            assert held() == before
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("headers", [{}, EVENTS], ids=["json", "events"])
