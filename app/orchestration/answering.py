@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from app.domain.boundary import (
     Cost,
+    Durability,
     PlanReport,
     ResponseMetadata,
     StepStatus,
@@ -103,7 +104,7 @@ def _metadata(execution: Execution, state: State) -> ResponseMetadata:
         tool_rounds=tally.tool_rounds,
         fallback_attempts=tally.fallback_attempts,
         truncated_history=prepared is not None and prepared.truncated_history,
-        durability=header.durability,
+        durability=_durability(execution, state),
         client=header.request.metadata,
     )
     spoke, answered = tally.spoke, tally.answered
@@ -125,6 +126,12 @@ def _is_asked(request: SystemRequest, name: str) -> bool:
     """Whether the request holds what a provider was not given: a hint may be the pattern's own."""
     kind, _, rest = name.partition(".")
     return kind != "hints" or getattr(request.hints, rest.partition(".")[0]) is not None
+
+
+def _durability(execution: Execution, state: State) -> Durability:
+    """What begins in memory is journaled from before its first call that must not act twice, and when it suspends."""
+    kept = execution.tally.acted_once or state is State.SUSPENDED or execution.before.was_suspended
+    return "journaled" if kept else execution.header.durability
 
 
 def _suspensions(execution: Execution) -> list[Suspension]:
