@@ -45,7 +45,7 @@ def begins(segment: str, provider: str) -> InferenceStart:
 
 
 def ends(segment: str, reason: str = "stop") -> InferenceEnd:
-    return InferenceEnd(segment, 250.0, 4, 3, reason, 1)  # type: ignore[arg-type]
+    return InferenceEnd(segment, 250.0, 4, 3, reason, 1)
 
 
 def response(state: State) -> SystemResponse:
@@ -126,7 +126,7 @@ def test_an_end_says_the_rest_until_it_goes_on() -> None:
         (102.0, "end", ExecutionSuspended((), response(State.SUSPENDED))),
     )
     resumed = (
-        (500.0, "resume", ExecutionResumed("1", "question", "ask_person", "local")),  # type: ignore[arg-type]
+        (500.0, "resume", ExecutionResumed("1", "question", "ask_person", "local")),
         (500.0, "resume", moved(State.EXECUTE, State.SUSPENDED)),
     )
     done = (

@@ -54,12 +54,11 @@ def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, o
         stored |= step(commit.row)
     if commit.events:
         stored |= log(commit.events)
-    suspended = [each.event for each in commit.events if isinstance(each.event, ExecutionSuspended)]
     return Advance(
         execution_id,
         stored,
         _standing(standing, owner, commits=commit.number, events=commit.last_event),
-        [row for event in suspended for row in _suspensions(header, event)],
+        _suspensions(header, commit.events),
         _turn(header, commit) if standing.ended else None,
     )
 
@@ -67,13 +66,14 @@ def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, o
 def together(
     header: Header, rows: Sequence[Row], events: Sequence[Recorded], after: Standing, *, owner: str
 ) -> Advance:
-    """All that was put of an execution so far, as its first commit; without suspensions or a turn."""
+    """All that was put of an execution so far, as its first commit; it has no session, and so no turn."""
     stored = empty_commit(header.execution_id, number=1, epoch=1)
     if rows:
         stored["outcome"] = codec.encode_steps(rows)
     if events:
         stored |= log(events)
-    return Advance(header.execution_id, stored, _standing(after, owner, commits=1, events=len(events)))
+    standing = _standing(after, owner, commits=1, events=len(events))
+    return Advance(header.execution_id, stored, standing, _suspensions(header, events))
 
 
 def step(row: Row) -> Values:
@@ -126,7 +126,8 @@ def _standing(standing: Standing, owner: str, *, commits: int, events: int) -> V
     }
 
 
-def _suspensions(header: Header, event: ExecutionSuspended) -> list[Values]:
+def _suspensions(header: Header, events: Sequence[Recorded]) -> list[Values]:
+    asked = [each for told in events if isinstance(told.event, ExecutionSuspended) for each in told.event.suspensions]
     return [
         {
             "tenant": header.tenant,
@@ -136,7 +137,7 @@ def _suspensions(header: Header, event: ExecutionSuspended) -> list[Values]:
             "answered_at": None,
             "suspension": codec.encode_suspension(each),
         }
-        for each in event.suspensions
+        for each in asked
     ]
 
 

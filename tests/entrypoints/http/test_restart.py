@@ -1,14 +1,17 @@
 """A service that ends and begins again on the same file, in the midst of things."""
 
+import re
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.entrypoints.http.test_executions import ASK, numbers, resume
 from tests.entrypoints.http.test_forms import ASYNC, KEY
 from tests.entrypoints.http.test_whole_service import chat, events, portico
 from tests.entrypoints.http.waiting import idle, running
+from tests.support.readme import README
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ async def test_b5_93_a_background_execution_goes_on_and_its_log_has_every_number
         shown = (await served.get("/v1/executions/r-1")).json
         told = events(await served.get("/v1/executions/r-1/events"))
     assert shown["state"] == "COMPLETE"
-    assert shown["response"]["tool_calls_made"][0]["result"] == "51"  # type: ignore[index]
+    assert shown["response"]["tool_calls_made"][0]["result"] == "51"
     assert numbers(told) == list(range(1, len(told) + 1))
     assert [event["type"] for event in told if event["type"].startswith("execution.")] == ["execution.completed"]
 
@@ -37,7 +40,7 @@ async def test_a_suspended_execution_waits_over_a_restart_and_is_resumed_once(ke
         asked = await served.post(chat(ASK, request_id="q"), KEY)
     async with portico(**kept) as (served, _):
         pending = (await served.get("/v1/suspensions")).json["data"]
-        assert pending == [{"request_id": "q", "suspension": asked.json["suspensions"][0]}]  # type: ignore[index]
+        assert pending == [{"request_id": "q", "suspension": asked.json["suspensions"][0]}]
         answer = await resume(served)
         assert (answer.status, answer.json["state"]) == (200, "COMPLETE")
         assert (await resume(served)).status == 409
@@ -45,3 +48,15 @@ async def test_a_suspended_execution_waits_over_a_restart_and_is_resumed_once(ke
         again = await served.post(chat(ASK, request_id="q"), KEY)
     assert (again.status, again.json) == (200, answer.json)
     assert again.headers["idempotency-replayed"] == "true"
+
+
+async def test_readme_s_question_is_asked_and_answered_as_it_says() -> None:
+    page = README.read_text(encoding="utf-8")
+    asked = re.search(r"-d '(\{\"request_id\": \"boat\".*?)'\n", page)
+    said = re.search(r"/v1/executions/boat/resume .*?-d '(.*?)'\n", page, re.DOTALL)
+    assert asked is not None
+    assert said is not None
+    async with portico() as (served, _):
+        assert (await served.post(asked[1].encode())).status == 202
+        answer = await served.post(said[1].encode(), path="/v1/executions/boat/resume")
+    assert orjson.dumps(answer.json["content"]).decode() in page
