@@ -7,13 +7,15 @@ COPY requirements.lock ./
 RUN /opt/portico/bin/pip install --require-hashes --requirement requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY app ./app
-RUN /opt/portico/bin/pip install --no-deps . && /opt/portico/bin/python -m compileall -q /opt/portico
+RUN /opt/portico/bin/pip install --no-deps . && /opt/portico/bin/python -m compileall -q /opt/portico && mkdir -p /srv/var
 
 FROM python:3.11-slim-bookworm
 LABEL org.opencontainers.image.title="Portico" \
       org.opencontainers.image.description="The orchestration facade for LLM agents" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/portico /opt/portico
+# Where executions are kept: the one place that the service may write to.
+COPY --from=build --chown=10001:10001 /srv/var /srv/var
 ENV PATH=/opt/portico/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /srv
 # A number, so that an orchestrator can see that it is not root.

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import anyio
+from anyio.abc import TaskGroup
 from pydantic import BaseModel, Field
 
 from app.adapters.clock import SystemClock
@@ -140,12 +141,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         ) as journal,
         anyio.create_task_group() as group,
     ):
-        runner = InlineRunner(
-            group,
-            max_in_flight=settings.server.max_in_flight,
-            drain_seconds=settings.server.drain_seconds,
-            on_bug=partial(_bug, logs, metrics),
-        )
+        runner = _runner(group, settings, partial(_bug, logs, metrics))
         metrics.read_in_flight(lambda: runner.in_flight)
         group.start_soon(partial(watch_lag, clock, metrics.lag, logs.lag, threshold=LAG_WARNING_S))
         engines = {name: _engine(name, settings, clock, session, stack) for name in settings.engines}
@@ -157,12 +153,22 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         await facade.executions.recover()
         chores = (facade.executions.expire, partial(_forget, store, clock, settings.storage))
         group.start_soon(tend, clock, chores, health, logs.fault)
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
+        _settle_down()
         yield Service(facade, settings, metrics, runner, health)
         await runner.drain(facade.stop_all)
         group.cancel_scope.cancel()
+
+
+def _runner(group: TaskGroup, settings: Settings, on_bug: Callable[[str, Exception], None]) -> InlineRunner:
+    server = settings.server
+    return InlineRunner(group, max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=on_bug)
+
+
+def _settle_down() -> None:
+    """What there is now will stay; only what comes is looked through for garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 async def _forget(store: DatabaseStore, clock: Clock, storage: StorageSettings) -> None:

@@ -34,7 +34,10 @@ def test_dependencies_are_installed_by_hash_and_the_service_without_any() -> Non
 
 def test_b5_99_it_runs_as_a_numbered_user_that_is_not_root() -> None:
     assert re.findall(r"^USER (.*)$", FINAL, re.MULTILINE) == ["10001:10001"]
-    assert "chown" not in DOCKERFILE
+    assert re.findall(r"^.*chown.*$", DOCKERFILE, re.MULTILINE) == [
+        "COPY --from=build --chown=10001:10001 /srv/var /srv/var"
+    ]
+    assert "      - executions:/srv/var" in COMPOSE
 
 
 def test_it_starts_without_a_shell() -> None:

@@ -141,13 +141,12 @@ class Executions:
 
     async def cancel(self, tenant: str, request_id: str) -> bool:
         """Has it end, whether it runs or waits; False when it had ended already, which changes nothing."""
-        running = self._launcher.named(tenant, request_id)
-        if running is None:
+        while (running := self._launcher.named(tenant, request_id)) is None:
             stored = await self._stored(tenant, request_id)
             if stored.standing.ended:
                 return False
-            running = await self._take_over(stored, Code.CANCELLED_SIGNAL, "a client cancelled it")
-            return running is not None
+            if await self._take_over(stored, Code.CANCELLED_SIGNAL, "a client cancelled it"):
+                return True
         running.cancel()
         return True
 

@@ -1,7 +1,7 @@
 """The executions that run here, each in a task of its own."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from app.domain.boundary import PlanStep, SystemResponse
@@ -129,7 +129,8 @@ class Launcher:
     def recorded(self, record: Record) -> Execution:
         """The execution of a record that is taken over; its journal is open from now on."""
         self._world.journal.adopt(record)
-        return Execution(record.header, world=self._world, journal=self._world.journal, record=record)
+        header = replace(record.header, durability="journaled")
+        return Execution(header, world=self._world, journal=self._world.journal, record=record)
 
     def named(self, tenant: str, request_id: str) -> Running | None:
         """The execution of that name, if it runs here."""
