@@ -13,11 +13,11 @@ import orjson
 from app.adapters.engines.anthropic_errors import UNNUMBERED, error_of, reason_of
 from app.adapters.engines.anthropic_request import COUNTED, WORDS, asked
 from app.adapters.engines.anthropic_turns import PLACE
+from app.adapters.engines.counts import Counts
 from app.adapters.engines.dialect import CallPiece, Delta, Encoded, KeptPiece, malformed
 from app.adapters.engines.text_chunks import remembering
 from app.adapters.engines.values import loaded, mapping_of, text_of
 from app.adapters.engines.withheld import unsaid, untold
-from app.domain.boundary import TokenUsage
 from app.domain.effects import EngineCall, Reason
 from app.ports import EngineFault, EngineProfile
 
@@ -191,7 +191,7 @@ def _arguments(value: Any) -> str:
         raise malformed("the reply holds a tool call that is nested too deeply") from cause
 
 
-def _usage(holder: Mapping[str, Any]) -> TokenUsage | None:
+def _usage(holder: Mapping[str, Any]) -> Counts | None:
     """What was used. Here input excludes what was read from a cache or written to one."""
     usage = holder.get("usage")
     if not isinstance(usage, dict):
@@ -200,7 +200,7 @@ def _usage(holder: Mapping[str, Any]) -> TokenUsage | None:
     cached = _count(usage.get("cache_read_input_tokens"))
     read = _count(usage.get("input_tokens")) + cached + _count(usage.get("cache_creation_input_tokens"))
     written = _count(usage.get("output_tokens"))
-    return TokenUsage(
+    return Counts(
         input_tokens=read,
         output_tokens=written,
         reasoning_tokens=_count(details.get("thinking_tokens")) if isinstance(details, dict) else 0,

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
+from app.adapters.engines.counts import Count, Told
 from app.adapters.engines.strict_json import loads
 from app.domain.boundary import TokenUsage
-from app.domain.effects import NO_USAGE, EngineCall, Reason, Reply
+from app.domain.effects import EngineCall, Reason, Reply
 from app.domain.messages import UNREADABLE_ARGUMENTS, Message, ModelMessage, ToolCall
 from app.ports import EngineFault, EngineProfile
 
@@ -65,7 +66,7 @@ class KeptPiece(NamedTuple):
 class Delta(NamedTuple):
     """What one piece of a reply adds. `finish` is the provider's own word, None while the reply goes on.
 
-    A count of `usage` replaces the one that was known before, unless it is 0. `refused` says that the model declined.
+    `refused` says that the model declined.
     `done` is the end of a stream, behind which nothing follows; `unclosed` says that it has yet to come, so that
     `finish` alone makes no reply whole.
     """
@@ -74,7 +75,7 @@ class Delta(NamedTuple):
     reasoning: str = ""
     calls: tuple[CallPiece, ...] = ()
     finish: str | None = None
-    usage: TokenUsage | None = None
+    usage: Told | None = None
     model: str = ""
     refused: bool = False
     done: bool = False
@@ -175,7 +176,7 @@ class Answer:
         self._slots: dict[int, _OpenCall] = {}
         self._finish: str | None = None
         self._unclosed = False
-        self.usage = NO_USAGE
+        self._count = Count()
         self._model = ""
         self._kept: dict[int, dict[str, Any]] = {}
         self._refused = False
@@ -186,6 +187,11 @@ class Answer:
     def begun(self) -> bool:
         """Whether the model has said anything yet."""
         return bool(self._text or self._reasoning or self._calls or self.whole)
+
+    @property
+    def usage(self) -> TokenUsage:
+        """What is known to have been used."""
+        return self._count.usage()
 
     @property
     def whole(self) -> bool:
@@ -206,7 +212,7 @@ class Answer:
         if finish is not None:
             self._finish, self._unclosed = finish, unclosed
         if usage is not None:
-            self.usage = _latest(self.usage, usage)
+            self._count.add(usage)
         if model and not self._model:
             self._model = model
         if refused:
@@ -288,20 +294,6 @@ class Answer:
         if len({call.id for call in calls}) < len(calls):
             raise malformed("the reply holds two tool calls with one id")
         return calls
-
-
-def _latest(known: TokenUsage, told: TokenUsage) -> TokenUsage:
-    """Streams that count as they go tell some counts at their beginning and others at their end."""
-    if known is NO_USAGE:
-        return told
-    read, written = told.input_tokens or known.input_tokens, told.output_tokens or known.output_tokens
-    return TokenUsage(
-        input_tokens=read,
-        output_tokens=written,
-        reasoning_tokens=told.reasoning_tokens or known.reasoning_tokens,
-        cached_tokens=told.cached_tokens or known.cached_tokens,
-        total_tokens=max(told.total_tokens, read + written),
-    )
 
 
 def _joined(block: Mapping[str, _Texts | Any]) -> dict[str, Any]:

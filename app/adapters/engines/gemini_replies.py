@@ -5,15 +5,17 @@ provider's own tools, which are not asked for, are passed over.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
 import orjson
 
+from app.adapters.engines.counts import Counts
 from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, malformed
 from app.adapters.engines.gemini_errors import reason_of, status_of
+from app.adapters.engines.text_chunks import remembering_counts
 from app.adapters.engines.values import count_of, list_of, loaded, mapping_of, text_of
-from app.domain.boundary import TokenUsage
 from app.domain.effects import Reason
 from app.ports import EngineFault
 
@@ -47,8 +49,7 @@ def whole(body: bytes) -> Delta:
     return _delta(_parsed(body), unfinished="")
 
 
-def chunk(data: bytes) -> Delta:
-    """One chunk of a stream. Raises: EngineFault."""
+def _chunk(data: bytes) -> Delta:
     return _delta(_parsed(data), unfinished=None)
 
 
@@ -129,20 +130,31 @@ def _kept(part: Mapping[str, Any]) -> KeptPiece:
     return KeptPiece(int.from_bytes(number), {"part": told | ({"thought": True} if part.get("thought") else {})})
 
 
-def _usage(usage: Any) -> TokenUsage | None:
+def _usage(usage: Any) -> Counts | None:
+    return _counted(usage) if isinstance(usage, dict) else None
+
+
+def _counted(usage: Mapping[str, Any]) -> Counts:
     """What was used. Thoughts, and what the provider's own tools put in, are counted beside the rest."""
-    if not isinstance(usage, dict):
-        return None
     read = count_of(usage.get("promptTokenCount")) + count_of(usage.get("toolUsePromptTokenCount"))
     thought = count_of(usage.get("thoughtsTokenCount"))
     written = count_of(usage.get("candidatesTokenCount")) + thought
-    return TokenUsage(
+    return Counts(
         input_tokens=read,
         output_tokens=written,
         reasoning_tokens=thought,
         cached_tokens=count_of(usage.get("cachedContentTokenCount")),
         total_tokens=count_of(usage.get("totalTokenCount")) or read + written,
     )
+
+
+def _counts(told: bytes) -> Counts:
+    return _counted(mapping_of(loaded(told)))
+
+
+_remembering = partial(remembering_counts, (b'"usageMetadata":', b',"modelVersion"'), _counts)
+chunk: Final = _remembering(b'"text": "', _remembering(b'"text":"', _chunk))
+"""One chunk of a stream. Raises: EngineFault."""
 
 
 def _vector(embedding: Mapping[str, Any]) -> list[float]:

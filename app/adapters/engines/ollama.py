@@ -16,12 +16,14 @@ from typing import Any, Final
 
 import orjson
 
+from app.adapters.engines.counts import Counts
 from app.adapters.engines.dialect import CallPiece, Delta, Encoded, KeptPiece, kept_of, malformed
 from app.adapters.engines.ollama_schemas import format_of, plain
 from app.adapters.engines.statuses import reason_by_status
+from app.adapters.engines.text_chunks import remembering_beside
 from app.adapters.engines.values import count_of, loaded, mapping_of, text_of
 from app.adapters.engines.withheld import unsaid, untold, worded
-from app.domain.boundary import ExecutionHints, TokenUsage
+from app.domain.boundary import ExecutionHints
 from app.domain.effects import EngineCall, Reason
 from app.domain.messages import Message, ToolCall
 from app.domain.tools import ToolDefinition
@@ -84,23 +86,10 @@ class OllamaChat:
         return Encoded("/api/chat", body, (*unsaid(call, WORDS, body, body["options"]), *untold(call.messages)))
 
     def decode(self, body: bytes) -> Delta:
-        return self.decode_chunk(body)
+        return _line(body)
 
     def decode_chunk(self, data: bytes) -> Delta:
-        reply = _parsed(data)
-        message = _mapping(reply.get("message"))
-        thought = text_of(message.get("thinking"))
-        done = reply.get("done") is True
-        return Delta(
-            text=text_of(message.get("content")),
-            reasoning=thought,
-            calls=_calls(message.get("tool_calls")),
-            finish=text_of(reply.get("done_reason")) or None if done else None,
-            usage=_usage(reply),
-            model=text_of(reply.get("model")),
-            done=done,
-            kept=(KeptPiece(0, {"thinking": thought}),) if thought else (),
-        )
+        return _read(data)
 
     def reason(self, status: int, body: bytes) -> Reason:
         try:
@@ -161,6 +150,26 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
 
 
+def _line(data: bytes) -> Delta:
+    reply = _parsed(data)
+    message = _mapping(reply.get("message"))
+    thought = text_of(message.get("thinking"))
+    done = reply.get("done") is True
+    return Delta(
+        text=text_of(message.get("content")),
+        reasoning=thought,
+        calls=_calls(message.get("tool_calls")),
+        finish=text_of(reply.get("done_reason")) or None if done else None,
+        usage=_usage(reply),
+        model=text_of(reply.get("model")),
+        done=done,
+        kept=(KeptPiece(0, {"thinking": thought}),) if thought else (),
+    )
+
+
+_read: Final = remembering_beside(b'"created_at":', b'"content":"', _line)
+
+
 def _parsed(data: bytes) -> dict[str, Any]:
     """The JSON object of a reply or line. Raises: EngineFault, also when it reports an error."""
     reply = _mapping(loaded(data))
@@ -188,12 +197,12 @@ def _piece(call: Mapping[str, Any]) -> CallPiece:
     return CallPiece(None, text_of(call.get("id")), text_of(function.get("name")), arguments, whole=True)
 
 
-def _usage(reply: Mapping[str, Any]) -> TokenUsage | None:
+def _usage(reply: Mapping[str, Any]) -> Counts | None:
     """Told with the end. A count of nothing is left out by the server."""
     if "prompt_eval_count" not in reply and "eval_count" not in reply:
         return None
     read, written = count_of(reply.get("prompt_eval_count")), count_of(reply.get("eval_count"))
-    return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
+    return Counts(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
 
 def _is_vector(vector: Any) -> bool:

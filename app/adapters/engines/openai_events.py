@@ -7,10 +7,11 @@ that list, and the item once more when it is done, which is where reasoning is w
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from app.adapters.engines.counts import Counts
 from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, malformed
-from app.adapters.engines.openai_values import first_count, mappings_of, reported, tellable
+from app.adapters.engines.openai_values import first_count, mappings_of, parsed, reported, tellable
+from app.adapters.engines.text_chunks import remembering_beside
 from app.adapters.engines.values import count_of, mapping_of, text_of
-from app.domain.boundary import TokenUsage
 
 CACHED: Final = ("input_tokens_details", "cached_tokens")
 REASONED: Final = ("output_tokens_details", "reasoning_tokens")
@@ -29,13 +30,6 @@ def whole(response: Mapping[str, Any]) -> Delta:
         refused=any(part.get("type") == "refusal" for item in messages for part in mappings_of(item.get("content"))),
         kept=tuple(piece for place, item in items for piece in _kept(item, place)),
     )
-
-
-def event(data: Mapping[str, Any]) -> Delta:
-    """One event of a stream; those that say nothing of the answer, or nothing new, are passed over."""
-    kind = data.get("type")
-    read = EVENTS.get(kind) if isinstance(kind, str) else None
-    return read(data) if read else Delta()
 
 
 def _created(data: Mapping[str, Any]) -> Delta:
@@ -106,6 +100,17 @@ EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Delta]]] = {
 }
 
 
+def _event(data: bytes) -> Delta:
+    event = parsed(data)
+    kind = event.get("type")
+    read = EVENTS.get(kind) if isinstance(kind, str) else None
+    return read(event) if read else Delta()
+
+
+event: Final = remembering_beside(b'"sequence_number":', b'"delta":"', _event)
+"""One event of a stream; those that say nothing of the answer, or nothing new, are passed over. Raises: EngineFault."""
+
+
 def _ending(response: Mapping[str, Any]) -> Delta:
     """How an answer ended and what it used; one that still goes on has no ending."""
     if response.get("error"):
@@ -119,11 +124,11 @@ def _ending(response: Mapping[str, Any]) -> Delta:
     )
 
 
-def _usage(usage: Any) -> TokenUsage | None:
+def _usage(usage: Any) -> Counts | None:
     if not isinstance(usage, dict):
         return None
     read, written = count_of(usage.get("input_tokens")), count_of(usage.get("output_tokens"))
-    return TokenUsage(
+    return Counts(
         input_tokens=read,
         output_tokens=written,
         reasoning_tokens=first_count(usage, REASONED),

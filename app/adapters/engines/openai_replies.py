@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import orjson
 
+from app.adapters.engines.counts import Counts
 from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, malformed
 from app.adapters.engines.openai_values import first_count, mappings_of, parsed, reported, tellable
 from app.adapters.engines.text_chunks import remembering
 from app.adapters.engines.values import count_of, mapping_of, text_of
-from app.domain.boundary import TokenUsage
 
 CACHED: Final = (("prompt_tokens_details", "cached_tokens"), ("prompt_cache_hit_tokens",), ("num_cached_tokens",))
 REASONED: Final = ("completion_tokens_details", "reasoning_tokens")
@@ -143,7 +143,7 @@ def _kept_detail(detail: Mapping[str, Any], place: int) -> KeptPiece:
     return KeptPiece(2 + number * (len(DETAIL_KINDS) + 1) + rank, {"reasoning_detail": rest, **texts})
 
 
-def _usage(reply: Mapping[str, Any]) -> TokenUsage | None:
+def _usage(reply: Mapping[str, Any]) -> Counts | None:
     """What was used; Groq's streams tell it in a corner of their own.
 
     Some servers leave reasoning out of the completion; where the total says so, it is added.
@@ -157,7 +157,7 @@ def _usage(reply: Mapping[str, Any]) -> TokenUsage | None:
     thought, total = first_count(usage, REASONED), count_of(usage.get("total_tokens"))
     if thought and total == read + written + thought:
         written += thought
-    return TokenUsage(
+    return Counts(
         input_tokens=read,
         output_tokens=written,
         reasoning_tokens=thought,

@@ -78,7 +78,7 @@ class Responses:
 
     def decode_chunk(self, data: bytes) -> Delta:
         """Some servers end with chat completions' marker; here it makes nothing whole."""
-        return Delta() if data == DONE else openai_events.event(parsed(data))
+        return Delta() if data == DONE else openai_events.event(data)
 
     def reason(self, status: int, body: bytes) -> Reason:
         return reason_of(status, error_of(body))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.adapters.engines.anthropic import Messages
+from app.adapters.engines.counts import Counts
 from app.adapters.engines.dialect import Delta
 from app.domain.boundary import TokenUsage
 from app.domain.effects import Reason
@@ -349,7 +350,7 @@ def test_input_counts_what_came_from_the_cache_and_what_was_written_to_it(usage:
 def test_i4_what_a_stream_has_used_is_told_from_its_first_event_on():
     first = start(usage={"input_tokens": 25, "cache_read_input_tokens": 5, "output_tokens": 1})
     used = DIALECT.decode_chunk(encode(first)).usage
-    assert used == TokenUsage(input_tokens=30, output_tokens=1, cached_tokens=5, total_tokens=31)
+    assert used == Counts(input_tokens=30, output_tokens=1, cached_tokens=5, total_tokens=31)
     used = streamed(first, *end(usage={"output_tokens": 15})).usage
     assert used == TokenUsage(input_tokens=30, output_tokens=15, cached_tokens=5, total_tokens=45)
 

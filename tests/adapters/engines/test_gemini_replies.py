@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from app.adapters.engines.counts import Counts
 from app.adapters.engines.gemini import GenerateContent
 from app.adapters.engines.gemini_replies import FINISHES
 from app.domain.boundary import TokenUsage
@@ -86,7 +87,7 @@ def test_b1_21_an_ending_that_is_a_failure_is_a_fault(finish: str, reason: Reaso
 def test_b1_21_a_prompt_that_was_blocked_is_filtered_and_what_it_used_is_told(blocked: str):
     body = {"promptFeedback": {"blockReason": blocked}, "usageMetadata": {"promptTokenCount": 7}, "modelVersion": "m"}
     assert fault(whole, body) is fault(streamed, body) is Reason.CONTENT_FILTERED
-    assert DIALECT.decode(encode(body)).usage == TokenUsage(input_tokens=7, total_tokens=7)
+    assert DIALECT.decode(encode(body)).usage == Counts(input_tokens=7, total_tokens=7)
 
 
 def test_feedback_that_blocks_nothing_is_passed_over():
@@ -328,7 +329,7 @@ def test_thoughts_and_what_tools_put_in_are_counted_where_they_belong(usage: Any
 
 def test_i4_what_a_reply_without_a_candidate_has_used_is_still_told():
     delta = DIALECT.decode(encode({"usageMetadata": {"promptTokenCount": 7}}))
-    assert delta.usage == TokenUsage(input_tokens=7, total_tokens=7)
+    assert delta.usage == Counts(input_tokens=7, total_tokens=7)
     assert delta.finish is None
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.adapters.engines.counts import Counts
 from app.adapters.engines.dialect import Delta
 from app.adapters.engines.openai_compatible import ChatCompletions
 from app.domain.boundary import TokenUsage
@@ -332,7 +333,7 @@ def test_usage_is_read_wherever_it_stands(usage: Any, expected: TokenUsage):
 def test_i4_what_a_reply_without_a_choice_has_used_is_still_told():
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
     delta = ChatCompletions().decode(orjson.dumps({"choices": [], "usage": usage}))
-    assert delta.usage == TokenUsage(input_tokens=7, output_tokens=2, total_tokens=9)
+    assert delta.usage == Counts(input_tokens=7, output_tokens=2, total_tokens=9)
     assert delta.finish is None
 
 
