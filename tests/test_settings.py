@@ -42,6 +42,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "max_in_flight": 1000,
             "allowed_hosts": ["*"],
         },
+        "storage": {"url": "sqlite:///var/portico.db", "event_retention_days": 7},
+        "grammars": {"directory": None},
         "auth": {"mode": "none"},
         "failover": {
             "max_retries": 1,
@@ -251,7 +253,10 @@ class TestVariables:
             ("PORTICO__ENGINES__A__MODLE", "x", "engines.a.modle is not known; did you mean engines.a.model?"),
             ("PORTICO__ENGINES__A__PRICE__OUTPT", "x", "did you mean engines.a.price.output?"),
             ("PORTICO__SERVER__LOG_LEVEL", "x", "server.log_level is not known; did you mean telemetry.log_level?"),
-            ("PORTICO__STORAGE__URL", "x", "PORTICO__STORAGE__URL: storage.url: this version of Portico does not have"),
+            ("PORTICO__STORAGE__URL", "x", "storage.url: must be sqlite:///path/to/a/file"),
+            ("PORTICO__STORAGE__URL", "sqlite:///", "storage.url: must be sqlite:///path/to/a/file"),
+            ("PORTICO__STORAGE__URL", "postgresql://u@h/d", "storage.url: PostgreSQL is not usable"),
+            ("PORTICO__STORAGE__EVENT_RETENTION_DAYS", "0", "storage.event_retention_days: must be"),
             ("PORTICO__", "x", "is not known; did you mean"),
         ],
     )  # fmt: skip
@@ -288,7 +293,6 @@ class TestUnknownKeys:
     @pytest.mark.parametrize(
         "text",
         [
-            '[storage]\nurl = "sqlite:///x"',
             "[agents.support]\nmodel = 'a'",
             "[flows]\nmodules = []",
             '[skills]\ndirectory = "skills"',

@@ -7,7 +7,7 @@ Theory of operation
    a calculation for one about expressions.
 2. What is required and does not stand out is taken in order: numbers for numbers, quoted texts for strings.
 3. A tool can be called when all it requires was found, and is meant when the text has its words: each word of its name
-   counts 2, each other word of its description 1, each value that stands out 2; one word and 2 are needed. A tool that
+   counts 2, each other word of its description 1, each value that stands out 2, and 2 are needed. A tool that
    requires nothing needs all words of its name, or one of them and a count of 3.
 4. The highest count wins, the first offered among equals. Nothing here knows which tools there are.
 5. Whoever asks may say which values fit a parameter; others are passed over. No number and no quoted text is taken
@@ -78,9 +78,9 @@ def _count(tool: ToolDefinition, words: frozenset[str], standing_out: int) -> in
 
 
 def _enough(tool: ToolDefinition, words: frozenset[str], count: int) -> bool:
-    name = stems(tool.name)
     if tool.parameters.get("required"):
-        return count >= 2 and not words.isdisjoint(name | stems(tool.description))
+        return count >= 2
+    name = stems(tool.name)
     return name <= words or (not name.isdisjoint(words) and count >= 3)
 
 

@@ -266,9 +266,11 @@ class Recogniser:
                 todo.append(skipped)
         steps = _FEWEST + _steps(len(seen) + len(expected) + 4 * len(calls)) + left // _AT_ONCE
         steps += yield from self._finish_all(calls)
+        return _Closed(self._state(expected, complete=complete), steps)
+
+    def _state(self, expected: Sequence[_Open], *, complete: bool) -> "_State":
         key = frozenset(map(_finished, expected)), complete
-        state = self._states.get(key) or self._states.setdefault(key, _State(key[0], complete=complete))
-        return _Closed(state, steps)
+        return self._states.get(key) or self._states.setdefault(key, _State(key[0], complete=complete))
 
     def _finish_all(self, calls: Mapping[int, _Call]) -> Pausing[int]:
         """Makes the rests of all rules that were entered, callers first; the steps that it took."""

@@ -20,7 +20,7 @@ def context(clock: VirtualClock, entropy: SeededEntropy) -> ToolContext:
 
 
 def test_what_is_built_in_does_nothing_to_the_world_and_may_be_repeated() -> None:
-    assert [each.info().name for each in BUILTIN_TOOLS] == ["calculate", "current_time", "roll_dice"]
+    assert [each.info().name for each in BUILTIN_TOOLS] == ["ask_person", "calculate", "current_time", "roll_dice"]
     assert all(each.info().idempotent and not each.info().unsafe for each in BUILTIN_TOOLS)
     assert {each.info().side_effects for each in BUILTIN_TOOLS} == {SideEffects.NONE, SideEffects.READ}
 
