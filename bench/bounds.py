@@ -21,6 +21,8 @@ BOUNDS = (
     Bound("chat_latency_p99_ms", "Plain chat: latency p99", "ms", None),
     Bound("chat_alone_p50_ms", "Plain chat, 1 connection: latency p50", "ms", None),
     Bound("tool_round_cpu_ms", "One tool round, two inferences: CPU a request", "ms", 1.8),
+    Bound("redundant_ratio", "Redundant, 5 replicas and all their votes: CPU against one structured request", "×", 5.5),
+    Bound("structured_cpu_ms", "Structured: CPU a request", "ms", None),
     Bound("plan_ratio", "Plan of 20 steps, each an inference: CPU against one plain chat", "×", 20),
     Bound("plan_cpu_ms", "Plan of 20 steps: CPU a request", "ms", None),
     Bound("stream_cpu_us", "SSE, 100 streams of 50 chunks: CPU a chunk", "µs", 140),

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from bench.decoding import constraining, decoding
 from bench.load import Connections, open_connections, open_reader, request
 from bench.processes import Cores, Measured, open_portico, open_proxy
-from bench.upstream import HOLD, INTERVAL, PIECES, ROLL, TEXT, Upstream
+from bench.upstream import HOLD, INTERVAL, PIECES, ROLL, TEXT, VALUE, Upstream
 
 CONNECTIONS = 32
 WARM_UP = 400
@@ -24,6 +24,8 @@ STARTS = 5
 IDLE_SECONDS = 1.0
 STEPS = 20
 PLANS = 100
+REPLICAS = 5
+VOTES = 400
 
 
 CHAT = request({"messages": [{"role": "user", "content": "What is the answer?"}]})
@@ -37,6 +39,13 @@ PLAN = request(
         "plan": {"steps": [{"name": f"step {number}", "type": "infer"} for number in range(STEPS)]},
     }
 )
+STRUCTURED = {
+    "mode": "structured",
+    "messages": [{"role": "user", "content": f"{VALUE}: what is the answer?"}],
+    "output": {"schema": {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}},
+}
+ONE = request(STRUCTURED)
+VOTE = request({**STRUCTURED, "mode": "redundant", "redundancy": {"n": REPLICAS, "early_stop": False}})
 HELD_STREAM = request({"messages": [{"role": "user", "content": HOLD}]}, stream=True)
 
 
@@ -112,6 +121,24 @@ async def plan(bench: Bench) -> Numbers:
     }
 
 
+async def redundant(bench: Bench) -> Numbers:
+    """Replicas that all answer and vote, interleaved with one structured request."""
+    async with (
+        open_portico(bench.cores, bench.upstream.port) as portico,
+        open_connections(portico.port, CONNECTIONS) as connections,
+    ):
+        for what in (ONE, VOTE):
+            await connections.run(what, WARM_UP, expected=TEXT.encode())
+        single, voted = [], []
+        for _ in range(ROUNDS):
+            single.append(await _cpu_per_request(portico, connections, ONE))
+            voted.append(await _cpu_per_request(portico, connections, VOTE, VOTES))
+    return {
+        "structured_cpu_ms": statistics.median(single) * 1000,
+        "redundant_ratio": statistics.median(whole / one for whole, one in zip(voted, single, strict=True)),
+    }
+
+
 async def streams(bench: Bench) -> Numbers:
     """100 streams of 50 chunks at 20 ms, in turn with the bare proxy's. They start one after the other."""
     async with (
@@ -169,7 +196,7 @@ async def reading(_bench: Bench) -> Numbers:
     return decoding() | constraining()
 
 
-SCENARIOS: tuple[Scenario, ...] = (chat, tool_round, plan, streams, reading, closing, starting)
+SCENARIOS: tuple[Scenario, ...] = (chat, tool_round, redundant, plan, streams, reading, closing, starting)
 
 
 async def _cpu_per_request(

@@ -15,6 +15,7 @@ import orjson
 
 ROLL = "bench-roll"
 HOLD = "bench-hold"
+VALUE = "bench-value"
 PIECES = 50
 INTERVAL = 0.02
 TEXT = "The answer is forty-two."
@@ -42,6 +43,7 @@ def _chunk(data: bytes) -> bytes:
 
 _CALL: Mapping[str, object] = {"name": "roll_dice", "arguments": '{"count":2,"sides":6}'}
 _ANSWER = _whole({"content": TEXT}, "stop")
+_VALUE = _whole({"content": orjson.dumps({"answer": TEXT}).decode()}, "stop")
 _ASK = _whole({"content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": _CALL}]}, "tool_calls")
 _ZERO = "0" * 20
 _PIECE = _piece({"content": f"t{_ZERO}."}).replace(_ZERO.encode(), b"%020d")
@@ -96,7 +98,7 @@ class _Connection(asyncio.Protocol):
         elif ROLL.encode() in body and b'"tool"' not in body:
             self._transport.write(_ASK)
         else:
-            self._transport.write(_ANSWER)
+            self._transport.write(_VALUE if VALUE.encode() in body else _ANSWER)
 
     def _stream(self, sent: int, due: float) -> None:
         if sent == PIECES:
