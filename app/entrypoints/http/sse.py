@@ -107,25 +107,25 @@ class EventStream:
             self._loop.call_soon(self._arrived)
 
     def _arrived(self) -> None:
-        """Sends what waits while the task listens."""
+        """Sends what waits while the task listens. Behind the end of a response a server wakes it by itself [ASGI]."""
         self._woken = False
         if self._scope is None:
             return
         try:
-            if self._has_room() and not self._send_at_once():
+            if self._has_room():
+                self._send_at_once()
                 return
         except Exception as fault:  # noqa: BLE001 - the task raises it, whose stream it breaks; the loop would only log it
             self._fault = fault
         self._scope.cancel()
 
-    def _send_at_once(self) -> bool:
-        """Whether that was the end. Waiting for room is all that a server's `send` waits for."""
+    def _send_at_once(self) -> None:
+        """Waiting for room is all that a server's `send` waits for."""
         message = self._message()
         if message is not None:
             self._sent_at = self._loop.time()
             if next(self._send(message).__await__(), _SENT) is not _SENT:
                 raise RuntimeError("the server waits although it has room")
-        return self._over
 
     def _message(self) -> Message | None:
         items = self._subscription.take()
@@ -166,7 +166,7 @@ class Frames:
 
     def of(self, items: Sequence[Recorded | Live]) -> bytes:
         """The frames of these events, one after the other."""
-        return b"".join([self._frame(item) for item in items])
+        return b"".join(map(self._frame, items))
 
     def _frame(self, item: Recorded | Live) -> bytes:
         event = item.event
