@@ -24,6 +24,7 @@ that is called off is not cancelled as a whole, for it may be in the midst of be
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -189,9 +190,9 @@ class Execution:
         self.emit(anchor, LifecycleTransition(self.lifecycle.state, to, after.attempt, reason))
         self.lifecycle = after
 
-    def delta(self, correlation: CorrelationContext, delta: InferenceDelta) -> None:
-        """Publishes a piece of an answer to whoever is watching."""
-        self.world.journal.delta(self.header.execution_id, correlation, delta)
+    def teller(self, correlation: CorrelationContext) -> Callable[[InferenceDelta], None]:
+        """What publishes pieces of an answer to whoever is watching."""
+        return partial(self.world.journal.delta, self.header.execution_id, correlation)
 
     def stop(self, code: Code, message: str) -> None:
         """Decides, on the record, that the execution ends, then cancels what runs. The first decision stands."""

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from types import MappingProxyType
 
-from pydantic import JsonValue
-
 from app.capabilities.adapting import adapted
 from app.capabilities.constraint.partial import PartialAnswer
 from app.capabilities.context import cut_to_fit, exceeded, measure, room, with_cut
@@ -232,7 +230,7 @@ class Trial:
         self._asked = asked
         self._tools = tools
         self._key = key
-        self._watched = False
+        self._tell: Callable[[InferenceDelta], None] | None = None
         self._value = PartialAnswer() if asked.form is not None and asked.form.schema is not None else None
         self._text: list[str] = []
         self._text_size = 0
@@ -242,21 +240,19 @@ class Trial:
 
     def text(self, piece: str) -> None:
         """A piece of the answer arrived."""
-        if self._watched:
-            self._execution.delta(self.correlation, InferenceDelta(self._key, self._text_size, text=piece))
+        if self._tell is not None:
+            self._tell(InferenceDelta(self._key, self._text_size, text=piece))
         self._text.append(piece)
         self._text_size += len(piece)
-        if self._value is not None and self._watched:
-            self._show_value(self._value.add(piece))
-
-    def _show_value(self, value: JsonValue) -> None:
-        if value is not None:
-            self._execution.delta(self.correlation, InferenceDelta(self._key, self._text_size, value=value))
+        if self._value is not None and self._tell is not None:
+            value = self._value.add(piece)
+            if value is not None:
+                self._tell(InferenceDelta(self._key, self._text_size, value=value))
 
     def reasoning(self, piece: str) -> None:
         """A piece of the reasoning arrived."""
-        if self._watched:
-            self._execution.delta(self.correlation, InferenceDelta(self._key, self._reasoning_size, reasoning=piece))
+        if self._tell is not None:
+            self._tell(InferenceDelta(self._key, self._reasoning_size, reasoning=piece))
         self._reasoning_size += len(piece)
 
     def usage(self, usage: TokenUsage) -> None:
@@ -284,11 +280,12 @@ class Trial:
 
     async def _ask(self, engine: Engine) -> Reply | EngineFault:
         world = self._execution.world
-        self._watched = world.watchers.watched(self._execution.header.execution_id)
+        if world.watchers.watched(self._execution.header.execution_id):
+            self._tell = self._execution.teller(self.correlation)
         way = self._candidate.way
         call = asked_for(self._asked.call(self._tools()), way)
         try:
-            reply = await engine.attempt(adapted(call, engine.profile), self, stream=self._watched)
+            reply = await engine.attempt(adapted(call, engine.profile), self, stream=self._tell is not None)
             return usable(handed_in(reply, way), self._asked.conversation, self._key)
         except EngineFault as fault:
             return fault
@@ -306,7 +303,7 @@ class Trial:
             message=fault.message,
             wait=wait,
             retry_after=fault.retry_after,
-            streamed=self._watched and bool(self._text_size or self._reasoning_size),
+            streamed=self._tell is not None and bool(self._text_size or self._reasoning_size),
             partial="".join(self._text),
             usage=self._used_so_far() if self._text or self._used else NO_USAGE,
             duration_ms=self._ran_ms(),

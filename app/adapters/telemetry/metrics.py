@@ -280,6 +280,8 @@ class MetricsSink:
 
     def _streamed(self, execution_id: str, at: float, event: events.InferenceDelta) -> None:
         self._unsaid_deltas += 1
+        if event.offset:
+            return
         attempt = self._attempts(execution_id).get(event.segment)
         if attempt is not None and attempt.silent:
             attempt.silent = False
