@@ -43,6 +43,8 @@ SILENCE_SECONDS = 15.0
 SEND_SECONDS = 20.0
 KEEP_ALIVE = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
+_DELTA = b'event: inference.delta\ndata: {"type":"inference.delta",%b,"timestamp":"%b",%b\n\n'
+_EVENT = b'id: %d\nevent: %b\ndata: {"sequence_number":%d,"type":"%b",%b,"timestamp":"%b",%b\n\n'
 _SENT = object()
 
 
@@ -169,28 +171,30 @@ class Frames:
         return b"".join(map(self._frame, items))
 
     def _frame(self, item: Recorded | Live) -> bytes:
-        event = item.event
         if item.correlation is not self._correlation:
             self._correlation = item.correlation
             self._ids = orjson.dumps(item.correlation)[1:-1]
-        name = event.type.encode()
-        data = b'"type":"%b",%b,"timestamp":"%b",%b' % (name, self._ids, timestamp(item.at).encode(), _fields(event))
+        at = timestamp(item.at).encode()
         if isinstance(item, Live):
-            return b"event: %b\ndata: {%b\n\n" % (name, data)
-        number = item.sequence_number
-        return b'id: %d\nevent: %b\ndata: {"sequence_number":%d,%b\n\n' % (number, name, number, data)
+            return _DELTA % (self._ids, at, _said(item.event))
+        name, number = item.event.type.encode(), item.sequence_number
+        return _EVENT % (number, name, number, name, self._ids, at, _fields(item.event))
 
 
-def _fields(event: Event | InferenceDelta) -> bytes:
-    """The event's own fields as the rest of an object; what a delta, or a start without a replica, lacks is absent."""
-    if isinstance(event, InferenceDelta):
-        if event.text is not None:
-            told = {"segment": event.segment, "offset": event.offset, "text": event.text}
-        elif event.reasoning is not None:
-            told = {"segment": event.segment, "offset": event.offset, "reasoning": event.reasoning}
-        else:
-            told = {"segment": event.segment, "offset": event.offset, "value": event.value}
-        return orjson.dumps(told)[1:]
+def _said(delta: InferenceDelta) -> bytes:
+    """The delta's own fields as the rest of an object; what it lacks is absent."""
+    told = {"segment": delta.segment, "offset": delta.offset}
+    if delta.text is not None:
+        told["text"] = delta.text
+    elif delta.reasoning is not None:
+        told["reasoning"] = delta.reasoning
+    else:
+        told["value"] = delta.value
+    return orjson.dumps(told)[1:]
+
+
+def _fields(event: Event) -> bytes:
+    """The event's own fields as the rest of an object; the replica of a start that has none is absent."""
     if isinstance(event, InferenceStart) and event.replica is None:
         return orjson.dumps({name: getattr(event, name) for name in FIELDS[InferenceStart] if name != "replica"})[1:]
     return orjson.dumps(event, default=_value)[1:]
