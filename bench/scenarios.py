@@ -28,6 +28,12 @@ REPLICAS = 5
 VOTES = 400
 
 
+def _structured(how: Mapping[str, object]) -> bytes:
+    schema = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
+    asked = [{"role": "user", "content": f"{VALUE}: what is the answer?"}]
+    return request({"messages": asked, "output": {"schema": schema}, **how})
+
+
 CHAT = request({"messages": [{"role": "user", "content": "What is the answer?"}]})
 ROLLED = request({"messages": [{"role": "user", "content": f"{ROLL}: roll two dice"}], "tools": ["roll_dice"]})
 STREAM = request({"messages": [{"role": "user", "content": "Tell me more."}]}, stream=True)
@@ -39,13 +45,8 @@ PLAN = request(
         "plan": {"steps": [{"name": f"step {number}", "type": "infer"} for number in range(STEPS)]},
     }
 )
-STRUCTURED = {
-    "mode": "structured",
-    "messages": [{"role": "user", "content": f"{VALUE}: what is the answer?"}],
-    "output": {"schema": {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}},
-}
-ONE = request(STRUCTURED)
-VOTE = request({**STRUCTURED, "mode": "redundant", "redundancy": {"n": REPLICAS, "early_stop": False}})
+ONE = _structured({"mode": "structured"})
+VOTE = _structured({"mode": "redundant", "redundancy": {"n": REPLICAS, "early_stop": False}})
 HELD_STREAM = request({"messages": [{"role": "user", "content": HOLD}]}, stream=True)
 
 

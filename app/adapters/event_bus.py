@@ -31,7 +31,7 @@ class EventBus:
         self._capacity = capacity
         self._on_fault = on_fault
         self._on_drop = on_drop
-        self._readers: dict[str, list[LiveReader]] = {}
+        self._readers: dict[str, tuple[LiveReader, ...]] = {}
 
     def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
         for sink in self._sinks:
@@ -39,30 +39,24 @@ class EventBus:
                 sink.publish(execution_id, items)
             except Exception as fault:  # noqa: BLE001 - a sink's bug must not end the execution it listens to
                 self._on_fault(fault)
-        readers = self._readers.get(execution_id)
-        if readers is not None:
-            for reader in tuple(readers):
-                self._offer(reader, items)
+        for reader in self._readers.get(execution_id, ()):
+            reader.offer(items)
+            if reader.overflowed:
+                self._on_drop()
 
     def watch(self, execution_id: str) -> "LiveReader":
         reader = LiveReader(execution_id, self._capacity, self._leave)
-        self._readers.setdefault(execution_id, []).append(reader)
+        self._readers[execution_id] = (*self._readers.get(execution_id, ()), reader)
         return reader
 
     def watched(self, execution_id: str) -> bool:
         return execution_id in self._readers
 
-    def _offer(self, reader: "LiveReader", items: Sequence[Recorded | Live]) -> None:
-        reader.offer(items)
-        if reader.overflowed:
-            self._on_drop()
-
     def _leave(self, reader: "LiveReader") -> None:
         """Forgets the reader; its execution is no longer watched when it was the last."""
-        readers = self._readers[reader.execution_id]
-        readers.remove(reader)
-        if not readers:
-            del self._readers[reader.execution_id]
+        others = tuple(other for other in self._readers.pop(reader.execution_id) if other is not reader)
+        if others:
+            self._readers[reader.execution_id] = others
 
 
 class LiveReader:
@@ -77,7 +71,7 @@ class LiveReader:
         self._capacity = capacity
         self._leave = leave
         self._waiting: list[Recorded | Live] = []
-        self._notify: Callable[[], None] | None = None
+        self._notify: Callable[[], None] = _nobody
 
     def offer(self, items: Sequence[Recorded | Live]) -> None:
         """Queues all of them, or drops the reader with everything that waits when there is no room."""
@@ -88,10 +82,10 @@ class LiveReader:
         self._waiting.extend(items)
         if type(items[-1].event) in LAST:
             self._end()
-        self._tell()
+        self._notify()
 
     def notify(self, callback: Callable[[], None] | None) -> None:
-        self._notify = callback
+        self._notify = callback or _nobody
 
     def take(self) -> Sequence[Recorded | Live]:
         taken, self._waiting = self._waiting, []
@@ -107,18 +101,18 @@ class LiveReader:
     def close(self) -> None:
         self._waiting = []
         self._end()
-        self._tell()
+        self._notify()
 
     def _end(self) -> None:
         if not self.ended:
             self.ended = True
             self._leave(self)
 
-    def _tell(self) -> None:
-        if self._notify is not None:
-            self._notify()
-
 
 def _resolve(arrived: Future[None]) -> None:
     if not arrived.done():
         arrived.set_result(None)
+
+
+def _nobody() -> None:
+    """Who is told while nobody listens."""

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
-
-from pydantic import JsonValue
 
 from app.capabilities.constraint.partial import PartialAnswer
 from app.capabilities.context import tokens_of
@@ -81,7 +80,7 @@ class Trial:
         self._tools = tools
         self._key = key
         self._sent = asked.call(())
-        self._watched = False
+        self._tell: Callable[[InferenceDelta], None] | None = None
         self._value = PartialAnswer() if asked.form is not None and asked.form.schema is not None else None
         self._text: list[str] = []
         self._text_size = 0
@@ -91,33 +90,27 @@ class Trial:
 
     def text(self, piece: str) -> None:
         """A piece of the answer arrived."""
-        if self._watched:
-            self._publish(InferenceDelta(self._key, self._text_size, text=piece))
+        if self._tell is not None:
+            self._tell(InferenceDelta(self._key, self._text_size, text=piece))
         self._text.append(piece)
         self._text_size += len(piece)
-        if self._value is not None and self._watched:
-            self._show_value(self._value.add(piece))
-
-    def _show_value(self, value: JsonValue) -> None:
-        if value is not None:
-            self._publish(InferenceDelta(self._key, self._text_size, value=value))
+        if self._value is not None and self._tell is not None:
+            value = self._value.add(piece)
+            if value is not None:
+                self._tell(InferenceDelta(self._key, self._text_size, value=value))
 
     def reasoning(self, piece: str) -> None:
         """A piece of the reasoning arrived."""
-        if self._watched:
-            self._publish(InferenceDelta(self._key, self._reasoning_size, reasoning=piece))
+        if self._tell is not None:
+            self._tell(InferenceDelta(self._key, self._reasoning_size, reasoning=piece))
         self._reasoning_size += len(piece)
 
     def so_far(self) -> list[Live]:
         """All that was published of it, for a reader who joins in its midst."""
-        if not self._watched or not self._text:
+        if self._tell is None or not self._text:
             return []
         said = InferenceDelta(self._key, 0, text="".join(self._text))
         return [Live(self._execution.world.clock.now(), self.correlation, said)]
-
-    def _publish(self, delta: InferenceDelta) -> None:
-        execution = self._execution
-        execution.world.journal.delta(execution.header.execution_id, self.correlation, delta)
 
     def usage(self, usage: TokenUsage) -> None:
         """The provider said what it has used so far."""
@@ -155,11 +148,11 @@ class Trial:
         return call if budget is None else budget.grant(self._key, call, profile, world.counter)
 
     async def _ask(self, world: World) -> Reply | EngineFault:
-        self._watched = not self._asked.aside and world.watchers.watched(self._execution.header.execution_id)
+        execution_id = self._execution.header.execution_id
+        watched = not self._asked.aside and world.watchers.watched(execution_id)
+        self._tell = partial(world.journal.delta, execution_id, self.correlation) if watched else None
         try:
-            reply = await world.catalogue.engines[self._candidate.provider].attempt(
-                self._sent, self, stream=self._watched
-            )
+            reply = await world.catalogue.engines[self._candidate.provider].attempt(self._sent, self, stream=watched)
             reply = usable(handed_in(reply, self._candidate.way), self._asked.conversation, self._key)
         except EngineFault as fault:
             return fault
@@ -182,7 +175,7 @@ class Trial:
             message=fault.message,
             wait=wait,
             retry_after=fault.retry_after,
-            streamed=self._watched and bool(self._text_size or self._reasoning_size),
+            streamed=self._tell is not None and bool(self._text_size or self._reasoning_size),
             partial="".join(self._text),
             usage=self._used_so_far() if self._text or self._used else NO_USAGE,
             duration_ms=self._ran_ms(),

@@ -58,12 +58,17 @@ class Pool:
 
 @dataclass(slots=True)
 class _Exchange:
-    """How far an exchange is: `pieces` of the body wait to be taken, `status` is 0 until the head is whole."""
+    """How far an exchange is: `pieces` of the body wait to be taken, `status` is 0 until the head is whole.
+
+    `size` is how many bytes of the body were taken, of `most` that may be.
+    """
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     pieces: list[bytes] = field(default_factory=list)
     take: Take | None = None
+    size: int = 0
+    most: int = 0
     is_sent: bool = False
     is_framed: bool = False
     is_lasting: bool = False
@@ -107,10 +112,13 @@ class Connection(asyncio.Protocol):
         while not exchange.status:
             await self._change()
 
-    async def pour(self, take: Take) -> None:
-        """Hands the body on until it ends or has been enough. Raises: ConnectionFault, and what `take` raises."""
+    async def pour(self, take: Take, most: int) -> None:
+        """Hands the body on until it ends or has been enough.
+
+        Raises: ConnectionFault; EngineFault when it is longer than that many bytes; what `take` raises.
+        """
         exchange = self._exchange
-        exchange.take = take
+        exchange.take, exchange.most = take, most
         _hand_on(exchange, take)
         while exchange.take is not None:
             await self._change()
@@ -268,6 +276,9 @@ def _hand_on(exchange: _Exchange, take: Take) -> None:
     if exchange.pieces:
         piece = b"".join(exchange.pieces)
         exchange.pieces.clear()
+        exchange.size += len(piece)
+        if exchange.size > exchange.most:
+            raise EngineFault(Reason.MALFORMED, f"the reply is longer than {exchange.most} bytes")
         exchange.had_enough = take(piece)
     if exchange.is_whole and not exchange.had_enough:
         take(b"")

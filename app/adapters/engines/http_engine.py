@@ -74,11 +74,6 @@ class Caps:
     response: int = 32 * 2**20
     line: int = 4 * 2**20
 
-    def check(self, received: int) -> None:
-        """Raises: EngineFault when more was received of one reply than may be."""
-        if received > self.response:
-            raise malformed(f"the reply is longer than {self.response} bytes")
-
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -149,14 +144,13 @@ class HttpEngine:
 
         def take(piece: bytes) -> bool:
             body.extend(piece)
-            self._endpoint.caps.check(len(body))
             return False
 
         due = get_running_loop().time() + self._endpoint.timeouts.attempt
         with await self._connected() as connection:
             await connection.ask(self._post(encoded), due)
             await self._refuse_failures(connection)
-            await connection.pour(take)
+            await connection.pour(take, self._endpoint.caps.response)
         return await _off_loop(decode, bytes(body))
 
     async def _connected(self) -> Connection:
@@ -186,7 +180,7 @@ class HttpEngine:
 
         connection.wait_until(get_running_loop().time() + ERROR_SECONDS)
         with suppress(ConnectionFault):
-            await connection.pour(take)
+            await connection.pour(take, self._endpoint.caps.response)
         (status, headers), told = connection.head, bytes(body)
         wait = retry_after(headers, self._clock.now())
         if wait is None and isinstance(self._dialect, WaitingDialect):
@@ -211,7 +205,6 @@ class _Reading:
         self.answer = Answer(dialect.finishes)
         self.withheld: tuple[str, ...] = ()
         self._late: Delta | None = None
-        self._received = 0
 
     def reply(self, model: str) -> Reply:
         """The whole reply. A JSON body that was to be a stream is published here, once it is known to be sound."""
@@ -224,13 +217,13 @@ class _Reading:
         media_type = connection.head.headers.get("content-type", "").partition(";")[0].strip().lower()
         splitter = STREAMED.get(media_type)
         if splitter is not None:
-            await connection.pour(partial(self._take_events, connection, splitter(self._caps.line)))
+            take = partial(self._take_events, connection, splitter(self._caps.line))
+            await connection.pour(take, self._caps.response)
         else:
             await self._read_document(connection)
 
     def _take_events(self, connection: Connection, stream: _Splitter, piece: bytes) -> bool:
         """Reads a piece of a stream, the empty one at its end too; whether its end marker was there."""
-        self._count(piece)
         for data in stream.feed(piece):
             delta = self._dialect.decode_chunk(data)
             self._add(delta)
@@ -246,12 +239,11 @@ class _Reading:
         pieces: list[bytes] = []
 
         def take(piece: bytes) -> bool:
-            self._count(piece)
             pieces.append(piece)
             self._rest(connection)
             return False
 
-        await connection.pour(take)
+        await connection.pour(take, self._caps.response)
         delta = await _off_loop(self._dialect.decode, b"".join(pieces))
         self._add(delta)
         self._late = delta if self._streamed else None
@@ -266,10 +258,6 @@ class _Reading:
             self._progress.text(delta.text)
         if delta.reasoning:
             self._progress.reasoning(delta.reasoning)
-
-    def _count(self, piece: bytes) -> None:
-        self._received += len(piece)
-        self._caps.check(self._received)
 
     def _rest(self, connection: Connection) -> None:
         connection.wait_until(min(self._end, self._now() + self._idle))

@@ -45,6 +45,8 @@ SILENCE_SECONDS = 15.0
 SEND_SECONDS = 20.0
 KEEP_ALIVE = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
+_DELTA = b'event: inference.delta\ndata: {"type":"inference.delta",%b,"timestamp":"%b",%b\n\n'
+_EVENT = b'id: %d\nevent: %b\ndata: {"sequence_number":%d,"type":"%b",%b,"timestamp":"%b",%b\n\n'
 _SENT = object()
 
 
@@ -120,25 +122,25 @@ class EventStream:
             self._loop.call_soon(self._arrived)
 
     def _arrived(self) -> None:
-        """Sends what waits while the task listens."""
+        """Sends what waits while the task listens. Behind the end of a response a server wakes it by itself [ASGI]."""
         self._woken = False
         if self._scope is None:
             return
         try:
-            if self._has_room() and not self._send_at_once():
+            if self._has_room():
+                self._send_at_once()
                 return
         except Exception as fault:  # noqa: BLE001 - the task raises it, whose stream it breaks; the loop would only log it
             self._fault = fault
         self._scope.cancel()
 
-    def _send_at_once(self) -> bool:
-        """Whether that was the end. Waiting for room is all that a server's `send` waits for."""
+    def _send_at_once(self) -> None:
+        """Waiting for room is all that a server's `send` waits for."""
         message = self._message()
         if message is not None:
             self._sent_at = self._loop.time()
             if next(self._send(message).__await__(), _SENT) is not _SENT:
                 raise RuntimeError("the server waits although it has room")
-        return self._over
 
     def _message(self) -> Message | None:
         items = self._subscription.take()
@@ -167,31 +169,33 @@ class Frames:
 
     def of(self, items: Sequence[Recorded | Live]) -> bytes:
         """The frames of these events, one after the other."""
-        return b"".join([self._frame(item) for item in items])
+        return b"".join(map(self._frame, items))
 
     def _frame(self, item: Recorded | Live) -> bytes:
-        event = item.event
         if item.correlation is not self._correlation:
             self._correlation = item.correlation
             self._ids = orjson.dumps(item.correlation)[1:-1].removesuffix(_OUTSIDE_A_PLAN)
-        name = event.type.encode()
-        data = b'"type":"%b",%b,"timestamp":"%b",%b' % (name, self._ids, timestamp(item.at).encode(), _fields(event))
+        at = timestamp(item.at).encode()
         if isinstance(item, Live):
-            return b"event: %b\ndata: {%b\n\n" % (name, data)
-        number = item.sequence_number
-        return b'id: %d\nevent: %b\ndata: {"sequence_number":%d,%b\n\n' % (number, name, number, data)
+            return _DELTA % (self._ids, at, _said(item.event))
+        name, number = item.event.type.encode(), item.sequence_number
+        return _EVENT % (number, name, number, name, self._ids, at, _fields(item.event))
 
 
-def _fields(event: Event | InferenceDelta) -> bytes:
-    """The event's own fields as the rest of an object; what a delta lacks is absent, and so is a replica."""
-    if isinstance(event, InferenceDelta):
-        if event.text is not None:
-            told = {"segment": event.segment, "offset": event.offset, "text": event.text}
-        elif event.reasoning is not None:
-            told = {"segment": event.segment, "offset": event.offset, "reasoning": event.reasoning}
-        else:
-            told = {"segment": event.segment, "offset": event.offset, "value": event.value}
-        return orjson.dumps(told)[1:]
+def _said(delta: InferenceDelta) -> bytes:
+    """The delta's own fields as the rest of an object; what it lacks is absent."""
+    told = {"segment": delta.segment, "offset": delta.offset}
+    if delta.text is not None:
+        told["text"] = delta.text
+    elif delta.reasoning is not None:
+        told["reasoning"] = delta.reasoning
+    else:
+        told["value"] = delta.value
+    return orjson.dumps(told)[1:]
+
+
+def _fields(event: Event) -> bytes:
+    """The event's own fields as the rest of an object; a replica is absent where there is none."""
     if isinstance(event, InferenceStart | ConstraintRepaired | ValidationEnd) and event.replica is None:
         return orjson.dumps({name: getattr(event, name) for name in FIELDS[type(event)] if name != "replica"})[1:]
     return orjson.dumps(event, default=_value)[1:]

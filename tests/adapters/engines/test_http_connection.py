@@ -43,7 +43,7 @@ async def exchange(session: Session, url: str, taker: Taker, body: bytes = b"{}"
     address = address_of(url)
     with await session.connection(address, 5) as connection:
         await connection.ask(request("POST", address, "/", headers={}, body=body), inf)
-        await connection.pour(taker.take)
+        await connection.pour(taker.take, 2**20)
         return connection.head.status
 
 
@@ -229,6 +229,16 @@ async def test_what_whoever_takes_the_body_raises_is_raised_and_ends_it(raised: 
         with pytest.raises(type(raised)) as caught:
             await exchange(session, upstream.url, Taker(raised))
     assert caught.value is raised
+
+
+async def test_a_body_that_is_longer_than_it_may_be_ends_its_connection() -> None:
+    taker = Taker()
+    async with Upstream([CHUNKED, *[chunk(b"x" * 2**16)] * 20, Act.HANG]) as upstream, open_session() as session:
+        with pytest.raises(EngineFault) as caught:
+            await exchange(session, upstream.url, taker)
+        await upstream.departed()
+    assert (caught.value.reason, type(caught.value)) == (Reason.MALFORMED, EngineFault)
+    assert len(taker.body) <= 2**20
 
 
 async def test_a_response_that_does_not_wait_for_the_request_is_heard() -> None:
