@@ -32,7 +32,7 @@ BOUNDS = (
     Bound("stream_first_ms", "SSE: first chunk after the upstream's, p50", "ms", 5),
     Bound("stream_first_p99_ms", "SSE: first chunk after the upstream's, p99", "ms", None),
     Bound("stream_piece_p99_ms", "SSE: any chunk after the upstream's, p99", "ms", None),
-    Bound("decode_ratio", "Reading a stream of 50 chunks: CPU against parsing alone", "×", 2),
+    Bound("decode_ratio", "Reading a stream of 50 chunks, the dearest dialect: CPU against parsing alone", "×", 2),
     Bound("decode_us", "Reading a stream of 50 chunks", "µs", None),
     Bound("decode_bare_us", "Splitting and parsing it with msgspec", "µs", None),
     Bound("constraint_us", "All constraint stages on a valid answer of 2 kB", "µs", 60),

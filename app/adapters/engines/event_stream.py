@@ -26,12 +26,12 @@ class EventStream:
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of the events that this piece completes, in order. Raises: EngineFault."""
-        if self._after_cr or b"\r" in piece:
-            piece = self._with_newlines(piece)
         events = self._plain_events(piece)
         if events is not None:
             self._fresh = False
             return events
+        if self._after_cr or b"\r" in piece:
+            piece = self._with_newlines(piece)
         if b"\n" not in piece:
             self._line += piece
             self._check(self._line)
@@ -48,16 +48,18 @@ class EventStream:
         """The data of what nearly every piece of a stream is: whole events, all of one line of data each, and all of
         them with a name before it or all without; None for any other.
         """
-        if self._line or self._data or not piece.endswith(b"\n\n") or len(piece) > self._line_bytes:
+        if self._line or self._data or self._after_cr or len(piece) > self._line_bytes:
             return None
+        end = b"\r\n\r\n" if piece.endswith(b"\r\n\r\n") else b"\n\n"
         if piece.startswith(b"data: "):
-            lines, events = 2, piece[6:-2].split(b"\n\ndata: ")
-        elif piece.startswith(b"event: "):
+            lines, events = 2, piece[6 : -len(end)].split(end + b"data: ")
+        elif piece.startswith(b"event: ") and end == b"\n\n":
             lines, events = 3, [event.partition(b"\ndata: ")[2] for event in piece[:-2].split(b"\n\nevent: ")]
         else:
             return None
-        plain = piece.count(b"\n") == lines * len(events) and b"" not in events
-        return events if plain else None
+        lines *= len(events)
+        plain = piece.endswith(end) and piece.count(b"\n") == lines and b"" not in events
+        return events if plain and piece.count(b"\r") == (lines if len(end) > 2 else 0) else None
 
     def _with_newlines(self, piece: bytes) -> bytes:
         if self._after_cr:

@@ -23,6 +23,7 @@ class JsonLines:
         """The lines that this piece completes, in order, without blank ones. An empty piece is the end of the body,
         which completes the last line. Raises: EngineFault.
         """
+        most = len(self._line) + len(piece)
         if not piece:
             lines = [bytes(self._line)]
             self._line.clear()
@@ -32,6 +33,6 @@ class JsonLines:
         else:
             *lines, rest = (bytes(self._line) + piece if self._line else piece).split(b"\n")
             self._line = bytearray(rest)
-        if max(map(len, (*lines, self._line))) > self._line_bytes:
+        if most > self._line_bytes and max(map(len, (*lines, self._line))) > self._line_bytes:
             raise malformed(f"the stream holds a line longer than {self._line_bytes} bytes")
         return [text for line in lines if (text := line.strip(BLANKS))]

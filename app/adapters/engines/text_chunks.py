@@ -22,9 +22,12 @@ QUOTE: Final = b'"'
 REMEMBERED: Final = 256
 MOST_BYTES: Final = 4_096
 """Of the longest chunk whose surroundings are remembered."""
+SHORT_BYTES: Final = 64
+"""Of the longest chunk that is remembered as it is: most of these say no more than what kind they are."""
 ONES: Final = bytes(ord("1") if byte in b"0123456789" else byte for byte in range(256))
 MOMENT: Final = re.compile(rb'1{1,18}|"1{4}-[-1:.TZ+]+"')
-NUMBERS: Final = re.compile(rb' ?{(?:[^1\\]|(?:(?<=":)|(?<=": ))1{1,18}(?=[],}]))*}')
+NUMBERS: Final = rb' ?{(?:[^1\\]|(?<="%b)1{1,18}(?=[],}]))*}'
+"""An object of which all digits are numbers, behind such a colon."""
 _Read = Callable[[bytes], Delta]
 _new = tuple.__new__
 """Makes a `Delta` in half the time that its own constructor takes."""
@@ -32,6 +35,8 @@ _new = tuple.__new__
 
 def remembering(mark: bytes, decode: _Read) -> _Read:
     """What reads chunks as `decode` does, and faster where a text, before which stands `mark`, is all that is new."""
+
+    decode_short = lru_cache(REMEMBERED)(decode)
 
     @lru_cache(REMEMBERED)
     def model_around(head: bytes, rest: bytes) -> str | None:
@@ -42,10 +47,10 @@ def remembering(mark: bytes, decode: _Read) -> _Read:
         text, found, rest = tail.partition(QUOTE)
         if found and len(data) <= MOST_BYTES:
             model = model_around(head, _without_padding(rest) if rest.endswith(b'"}') else rest)
-            said = text.decode(errors="surrogateescape")
+            said = text.decode("utf-8", "surrogateescape")
             if model is not None and said.isprintable() and "\\" not in said:
                 return _new(Delta, (said, "", (), None, None, model, False, False, (), False))
-        return decode(data)
+        return decode(data) if len(data) > SHORT_BYTES else decode_short(data)
 
     return read
 
@@ -68,7 +73,7 @@ def remembering_beside(moment: bytes, mark: bytes, decode: _Read) -> _Read:
         if found and len(data) <= MOST_BYTES and value[:1] != b"0":
             rest = _without_padding(rest) if rest.endswith(b'"}') else rest
             model = model_around(head, value.translate(ONES), between, rest)
-            said = text.decode(errors="surrogateescape")
+            said = text.decode("utf-8", "surrogateescape")
             if model is not None and said.isprintable() and "\\" not in said:
                 return _new(Delta, (said, "", (), None, None, model, False, False, (), False))
         return decode(data)
@@ -81,21 +86,23 @@ def remembering_counts(
 ) -> _Read:
     """The same where an object of which `counts` reads what was used is new too: between these two, behind the text."""
     opening, closing = place
+    colon = mark[mark.rindex(b":") : -1]
+    begins_with_zero, are_numbers = b'"' + colon + b"0", re.compile(NUMBERS % colon).fullmatch
 
     @lru_cache(REMEMBERED)
     def model_around(head: bytes, between: bytes, form: bytes, rest: bytes) -> str | None:
         example = b"".join((head, mark, TEXT, QUOTE, between, opening, form, closing, rest))
-        return _model(decode, example, lambda: counts(form)) if NUMBERS.fullmatch(form) else None
+        return _model(decode, example, lambda: counts(form)) if are_numbers(form) else None
 
     def read(data: bytes) -> Delta:
         head, _, tail = data.partition(mark)
         text, _, tail = tail.partition(QUOTE)
         between, _, tail = tail.partition(opening)
         value, found, rest = tail.partition(closing)
-        if found and len(data) <= MOST_BYTES and value.find(b'":0') < 0 and value.find(b'": 0') < 0:
+        if found and len(data) <= MOST_BYTES and value.find(begins_with_zero) < 0:
             form = value.translate(ONES)
             model = model_around(head, between, form, rest)
-            said = text.decode(errors="surrogateescape")
+            said = text.decode("utf-8", "surrogateescape")
             if model is not None and said.isprintable() and "\\" not in said:
                 told = _new(Uncounted, (form, value, counts))
                 return _new(Delta, (said, "", (), None, told, model, False, False, (), False))
