@@ -198,13 +198,16 @@ class GroupWriter:
     def _take(self) -> list[_InLine]:
         group: list[_InLine] = []
         size = 0
-        while self._line and len(group) < self._bounds.group_items and size < self._bounds.group_bytes:
+        while self._line and (self._has_room(len(group), size) or _opens(group[-1])):
             item = self._line.popleft()
             self._line_bytes -= item.size
             size += item.size
             if item.writing.end is None:
                 group.append(item)
         return group
+
+    def _has_room(self, items: int, size: int) -> bool:
+        return items < self._bounds.group_items and size < self._bounds.group_bytes
 
     def _take_behind(self) -> list[Sequence[Item]]:
         taken: list[Sequence[Item]] = []
@@ -255,6 +258,11 @@ def _add(batch: Batch, item: _InLine) -> None:
             batch.openings[item.writing.execution_id] = item.work
         else:
             batch.advances.setdefault(item.writing.execution_id, []).append(item.work)
+
+
+def _opens(item: _InLine) -> bool:
+    """An opening is never the last of a group, so that what was held in memory is promoted as a whole."""
+    return isinstance(item, Item) and isinstance(item.work, Opening)
 
 
 def _unavailable() -> StorageFailure:
