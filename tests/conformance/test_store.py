@@ -290,7 +290,9 @@ async def test_b6_104_what_is_not_suspended_takes_no_answer(here: Replica) -> No
     assert record.commits == 1
 
 
-async def test_b6_105_a_claimed_execution_takes_no_answer_and_is_claimed_once(here: Replica, there: Replica) -> None:
+async def test_b6_105_b6_108_a_claimed_execution_takes_no_answer_and_is_claimed_once(
+    here: Replica, there: Replica
+) -> None:
     await suspended(here, "a")
     claims = [await each.store.claim("a", 1) for each in (here, there)]
     assert claims[0] is not None
@@ -313,7 +315,7 @@ async def test_an_ended_execution_is_not_claimed(here: Replica) -> None:
     assert await here.store.claim("nobody", 1) is None
 
 
-async def test_what_was_claimed_goes_on_where_it_was(here: Replica, there: Replica) -> None:
+async def test_b5_94_what_was_claimed_goes_on_where_it_was(here: Replica, there: Replica) -> None:
     await begun(here, "a", "r-a", MOVED)
     record = await there.store.claim("a", 1)
     assert record is not None
@@ -380,7 +382,7 @@ async def test_the_journals_of_what_ended_long_ago_are_forgotten_and_the_answer_
     assert await here.store.load("local", "live") is not None
 
 
-async def test_an_idempotency_key_belongs_to_the_first_that_used_it(here: Replica, there: Replica) -> None:
+async def test_b2_49_an_idempotency_key_belongs_to_the_first_that_used_it(here: Replica, there: Replica) -> None:
     claim = Claim("key", "digest")
     assert await here.journal.open(journaled("a", "r-a"), claim) is None
     earlier = await there.journal.open(journaled("b", "r-b"), claim)

@@ -164,7 +164,7 @@ def first(database: str, folder: Path, lot: tuple[Mode, Durability, int]) -> Lif
 
 
 @pytest.mark.parametrize("lot", LOT, ids=str)
-async def test_a_kill_around_any_commit_or_effect_loses_nothing_and_repeats_nothing_unsafe(
+async def test_b5_94_a_kill_around_any_commit_or_effect_loses_nothing_and_repeats_nothing_unsafe(
     lives: Lives, clock: VirtualClock, tmp_path: Path, lot: tuple[Mode, Durability, int]
 ) -> None:
     life = first(str(tmp_path / "portico.db"), tmp_path, lot)
