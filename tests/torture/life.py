@@ -21,10 +21,10 @@ import anyio
 from app.adapters.durable.inline import InlineRunner
 from app.adapters.event_bus import EventBus
 from app.adapters.stores.database import Database, Transaction
-from app.adapters.stores.journal import Keeping, Loss, StoredJournal, open_journal
+from app.adapters.stores.journal import Keeping, StoredJournal, open_journal
 from app.adapters.stores.sqlite import open_sqlite
 from app.adapters.stores.store import DatabaseStore
-from app.adapters.stores.writer import Bounds
+from app.adapters.stores.writer import Bounds, Loss
 from app.bootstrap import PATTERNS
 from app.domain.boundary import Durability, SystemRequest
 from app.domain.events import Live, Recorded
@@ -238,14 +238,14 @@ class _Replica:
         async with (
             open_at(self._life.database, self._clock) as database,
             open_journal(
-                _Dying(database, self._commits), bus, self._clock, self._keeping(), Loss(lost, lambda: None)
+                _Dying(database, self._commits), bus, self._clock, self._keeping(), Loss(lost, lambda: None, unexpected)
             ) as journal,
             anyio.create_task_group() as group,
         ):
             here = self._stage(journal, bus)
             runner = InlineRunner(group, max_in_flight=100, drain_seconds=10_000, on_bug=_unexpected)
             launcher = Launcher(here.world, runner, ALL_PATTERNS)
-            store = DatabaseStore(_Dying(database, self._commits), self._clock, journal.owner)
+            store = DatabaseStore(_Dying(database, self._commits), self._clock, journal.owner, bus)
             if self._life.begins:
                 await self._begin(here, launcher)
             else:

@@ -19,7 +19,7 @@ from app.keeping import Stored
 from app.ports import Record
 from tests.orchestration.test_record_and_replay import is_a_whole_log, open_starts
 from tests.support.virtual_time import VirtualClock
-from tests.support.world import tell_again
+from tests.support.world import Log, tell_again
 from tests.torture.life import (
     ALL_PATTERNS,
     Death,
@@ -88,7 +88,7 @@ class Left:
 async def left(life: Life, clock: VirtualClock) -> Left | None:
     """What the store has of it; None when it never was durable."""
     async with open_at(life.database, clock) as database:
-        store = DatabaseStore(database, clock, "reader")
+        store = DatabaseStore(database, clock, "reader", Log())
         stored = await store.find("local", life.name)
         record = None if stored is None else await store.load("local", stored.execution_id)
     return None if stored is None or record is None else Left(stored, record)
