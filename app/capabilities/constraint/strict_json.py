@@ -10,17 +10,15 @@ Refused: orjson's reader, which rounds long integers.
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
 import orjson
 from pydantic_core import from_json
 
 MOST_LEVELS: Final = 64
-_FEW_LEVELS: Final = 8
-"""Levels that are counted in the text, each of which takes the longer the larger it is."""
 _UNPROVEN: Final = object()
-_BRACKETS = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_CONTAINERS = (dict, list)
 
 
 class UnacceptableError(ValueError):
@@ -74,7 +72,7 @@ def as_json(value: Any, nulls: int) -> bytes:
         data = orjson.dumps(value)
     except orjson.JSONEncodeError as fault:
         raise _unwritable(str(fault)) from None
-    if not _is_flat(data) and is_deeper(value, MOST_LEVELS):
+    if data.count(b"[") + data.count(b"{") > MOST_LEVELS and is_deeper(value, MOST_LEVELS):
         raise _too_deep()
     if data.count(b"null") > nulls:
         _refuse_infinity(value)
@@ -95,29 +93,18 @@ def _refuse_infinity(value: Any) -> None:
         raise _too_long() from None
 
 
-def _is_flat(data: bytes) -> bool:
-    """Whether JSON has a few levels only; False as well where brackets in strings leave that open."""
-    brackets = data.translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(_FEW_LEVELS):
-        brackets = brackets.replace(b"[]", b"")
-        if not brackets:
-            return True
-    return False
-
-
 def is_deeper(value: Any, levels: int) -> bool:
     """Whether objects and lists are nested in each other more often than that."""
-    level = _containers([value])
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
         if not level:
             return False
-        level = [child for parent in level for child in _containers(parent)]
+        level = [child for parent in level for child in _children(parent) if isinstance(child, _CONTAINERS)]
     return bool(level)
 
 
-def _containers(parent: Any) -> list[Any]:
-    children = parent.values() if isinstance(parent, dict) else parent
-    return [child for child in children if isinstance(child, dict | list)]
+def _children(parent: Any) -> Iterable[Any]:
+    return parent.values() if isinstance(parent, dict) else parent
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
