@@ -112,11 +112,12 @@ class RuleBook:
         faults: list[tuple[int, str]] = []
         if len(asked) > MOST_RULES:
             faults.append((MOST_RULES, f"there are more than {MOST_RULES} rules"))
-        patterns_bytes = 0
+        sizes: dict[str, int] = {}
         for index, rule in enumerate(asked[:MOST_RULES]):
             size = pattern_size(rule.pattern) if isinstance(rule, Regex) else 0
-            patterns_bytes += size or 0
-            if (fault := self._fault(rule, size, patterns_bytes)) is not None:
+            if isinstance(rule, Regex):
+                sizes[rule.pattern] = size or 0
+            if (fault := self._fault(rule, size, sum(sizes.values()))) is not None:
                 faults.append((index, fault))
             yield 1 + (MOST_PATTERN_BYTES if size is None else size) // _PATTERN_READ_AT_ONCE
         if faults:
