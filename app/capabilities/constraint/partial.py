@@ -27,7 +27,7 @@ def partial(text: str) -> Any | None:
     while regions.start is not None:
         try:
             value = from_json(text[regions.start :], allow_partial="trailing-strings", allow_inf_nan=False)
-            as_json(value, nulls=text.count("null"))
+            as_json(value, text)
         except (ValueError, TypeError):
             at_once(regions.advance())
         else:

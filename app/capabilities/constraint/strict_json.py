@@ -43,7 +43,7 @@ def read(text: str, at: int = 0) -> tuple[Any, int]:
         raise
     except ValueError:
         raise _too_long() from None
-    as_json(value, nulls=text.count("null", at, end))
+    as_json(value, text[at:end])
     return value, end
 
 
@@ -53,18 +53,18 @@ def _proven(text: str) -> Any:
     Every colon follows a key or stands in a string, and only as a code point could one be written otherwise. So there
     are as many when the value is written again, unless a key, and what it led to, was lost.
     """
-    if "\\u" in text:
+    if "\\" in text and "\\u" in text:
         return _UNPROVEN
     try:
-        value = from_json(text, allow_inf_nan=False)
-        data = as_json(value, nulls=text.count("null"))
+        value = from_json(text, allow_inf_nan=False, cache_strings="keys")
+        data = as_json(value, text)
     except (ValueError, TypeError):
         return _UNPROVEN
     return value if data.count(b":") == text.count(":") else _UNPROVEN
 
 
-def as_json(value: Any, nulls: int) -> bytes:
-    """The value as JSON. `nulls` is how often the text it was read from holds `null`, in strings or out of them.
+def as_json(value: Any, text: str) -> bytes:
+    """The value as JSON, which was read from that text.
 
     Raises: UnacceptableError for an integer beyond 64 bits, an infinity, a lone surrogate, and too many levels.
     """
@@ -74,7 +74,8 @@ def as_json(value: Any, nulls: int) -> bytes:
         raise _unwritable(str(fault)) from None
     if data.count(b"[") + data.count(b"{") > MOST_LEVELS and is_deeper(value, MOST_LEVELS):
         raise _too_deep()
-    if data.count(b"null") > nulls:
+    nulls = data.count(b"null")
+    if nulls and nulls > text.count("null"):
         _refuse_infinity(value)
     return data
 
