@@ -17,6 +17,7 @@ from app.domain.rules import MOST_RULES, Rule, RuleName
 
 MOST_MESSAGES: Final = 10_000
 MOST_STEPS: Final = 1_000
+MOST_REPLICAS: Final = 100
 """More than these no deployment allows. A list has a bound, or ends at its first fault: telling one takes time."""
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
 TraceId = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
@@ -129,7 +130,9 @@ class RedundancyOptions(_Inbound):
     voting: Literal["majority", "unanimity", "field_majority"] = Field("majority", description="How votes count.")
     quorum: int | None = Field(None, ge=1, description="Fewest votes for the winner.")
     min_confidence: Share | None = Field(None, description="Lowest confidence accepted.")
-    models: Annotated[list[Name], Field(fail_fast=True)] | None = Field(None, description="One model a replica.")
+    models: Annotated[list[Name], Field(max_length=MOST_REPLICAS)] | None = Field(
+        None, description="One model a replica."
+    )
     early_stop: bool = Field(True, description="Whether replicas that cannot matter are cancelled.")
 
 

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from app.capabilities.inference import DEFAULT_ROUTE
-from app.domain.boundary import MOST_MESSAGES, MOST_STEPS, PlanStep
+from app.domain.boundary import MOST_MESSAGES, MOST_REPLICAS, MOST_STEPS, PlanStep
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.plan import Policy, objection
 from app.domain.steps import ROWS
@@ -137,7 +137,7 @@ class LimitSettings(_Table):
     upstream_bytes: Positive = 32 * _MIB
     upstream_line_bytes: Positive = 4 * _MIB
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
-    replicas: Annotated[int, Field(ge=1, le=100)] = 16
+    replicas: Annotated[int, Field(ge=1, le=MOST_REPLICAS)] = 16
     plan_steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = 50
     timeout: Seconds = 600
 
