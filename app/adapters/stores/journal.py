@@ -87,6 +87,13 @@ class _Open:
         self.standing = standing
         return Item(self.writing, work, size(work), commit.events)
 
+    def begun(self, rows: Sequence[Row], owner: str) -> Item:
+        """Its first commit, of steps that were recorded elsewhere."""
+        self.standing, self.commits = self.standing.after(rows, ()), 1
+        self.keys.update(row.key for row in rows)
+        work = together(self.header, rows, (), self.standing, owner=owner)
+        return Item(self.writing, work, size(work))
+
     def whole(self, owner: str) -> list[Item]:
         """The opening and all that is held, as one commit, for the writer; its events are published already."""
         work: list[Opening | Advance] = [opening(self.header, owner)]
@@ -129,13 +136,17 @@ class StoredJournal:
         self._opened: dict[str, _Open] = {}
         self._names = Names(keeping.keep_ended)
 
-    async def open(self, header: Header, claim: Claim | None = None) -> Earlier | None:
+    async def open(self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = ()) -> Earlier | None:
         if header.durability == "memory":
+            if rows:
+                raise RuntimeError("what begins with steps is journaled")
             self._begin(header, self._names.take).held = []
             return None
         opened = self._begin(header, self._names.share)
         try:
             self._writer.put(self._opening(opened, claim))
+            if rows:
+                self._writer.put(opened.begun(rows, self.owner))
             await self._writer.settled(opened.writing)
         except BaseException:
             opened.writing.end = _given_up()
