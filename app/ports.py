@@ -232,7 +232,7 @@ class Journal(Protocol):
     async def open(self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = ()) -> Earlier | None:
         """Begins a record; None when it did. The execution that holds the claimed key already is returned instead.
 
-        With `rows` it begins with these steps in one commit; it is journaled then.
+        With `rows` it begins with these steps, in the commit of its header; it is journaled then, and claims no key.
 
         Raises: RequestFailure (REQUEST_ID_CONFLICT, REQUEST_SESSION_BUSY, REQUEST_RESUME_REQUIRED); StorageFailure.
         """

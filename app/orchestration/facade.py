@@ -147,7 +147,7 @@ class Facade:
             durability="journaled",
         )
         await self._world.journal.open(header, rows=rows)
-        record = Record(header, {row.key: row for row in rows}, (), commits=1 if rows else 0)
+        record = Record(header, {row.key: row for row in rows}, ())
         execution = Execution(header, world=self._world, journal=self._world.journal, record=record)
         return self._launcher.start(execution, watch=calling.watch, stages=stages)
 

@@ -33,7 +33,7 @@ async def fork(here: Stage, origin: Record, from_step: int, **overrides: Any) ->
         fork=fork_of(origin.header, asked, asked.overrides.tools),
     )
     await here.journal.open(header, rows=rows)
-    record = Record(header, {row.key: row for row in rows}, (), 1)
+    record = Record(header, {row.key: row for row in rows}, ())
     execution = Execution(header, world=here.world, journal=here.journal, record=record)
     await live(execution, here.story(execution))
     return execution, here.record(execution)

@@ -13,11 +13,9 @@ from types import MappingProxyType
 
 import anyio
 
-from app.adapters.stores.batching import Advance
 from app.adapters.stores.database import Database
-from app.adapters.stores.entries import Commit, advance, opening, size, together
+from app.adapters.stores.entries import Commit, advance, opening, size, whole
 from app.adapters.stores.names import Names
-from app.adapters.stores.openings import Opening
 from app.adapters.stores.records import load
 from app.adapters.stores.writer import Bounds, GroupWriter, Item, Loss, Writing
 from app.domain.effects import Header, Row
@@ -88,22 +86,20 @@ class _Open:
         return Item(self.writing, work, size(work), commit.events)
 
     def begun(self, rows: Sequence[Row], owner: str) -> Item:
-        """Its first commit, of steps that were recorded elsewhere."""
-        self.standing, self.commits = self.standing.after(rows, ()), 1
+        """The opening with steps that were recorded elsewhere."""
+        self.standing = self.standing.after(rows, ())
         self.keys.update(row.key for row in rows)
-        work = together(self.header, rows, (), self.standing, owner=owner)
+        work = whole(self.header, rows, (), self.standing, owner=owner)
         return Item(self.writing, work, size(work))
 
-    def whole(self, owner: str) -> list[Item]:
+    def whole(self, owner: str) -> Item:
         """The opening and all that is held, as one commit, for the writer; its events are published already."""
-        work: list[Opening | Advance] = [opening(self.header, owner)]
-        if self.held:
-            rows = [each.row for each in self.held if each.row]
-            events = [event for each in self.held for event in each.events]
-            self.standing = self.standing.after(rows, events)
-            work.append(together(self.header, rows, events, self.standing, owner=owner))
-            self.commits = 1
-        return [Item(self.writing, each, size(each)) for each in work]
+        held = self.held or ()
+        rows = [each.row for each in held if each.row]
+        events = [event for each in held for event in each.events]
+        self.standing, self.commits = self.standing.after(rows, events), 0
+        work = whole(self.header, rows, events, self.standing, owner=owner)
+        return Item(self.writing, work, size(work))
 
 
 @asynccontextmanager
@@ -144,9 +140,7 @@ class StoredJournal:
             return None
         opened = self._begin(header, self._names.share)
         try:
-            self._writer.put(self._opening(opened, claim))
-            if rows:
-                self._writer.put(opened.begun(rows, self.owner))
+            self._writer.put(opened.begun(rows, self.owner) if rows else self._opening(opened, claim))
             await self._writer.settled(opened.writing)
         except BaseException:
             opened.writing.end = _given_up()
@@ -233,11 +227,10 @@ class StoredJournal:
         return opened
 
     def _promote(self, opened: _Open) -> None:
-        items = opened.whole(self.owner)
+        item = opened.whole(self.owner)
         opened.held = None
         self._names.promote(opened.header)
-        for item in items:
-            self._writer.put(item)
+        self._writer.put(item)
 
     def _opening(self, opened: _Open, claim: Claim | None = None) -> Item:
         work = opening(opened.header, self.owner, claim)

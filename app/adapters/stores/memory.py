@@ -36,7 +36,7 @@ class MemoryJournal:
     async def open(self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = ()) -> Earlier | None:
         if claim is not None:
             raise RuntimeError("a journal that forgets keeps no Idempotency-Key")
-        self._hold(_Held(header, {row.key: row for row in rows}, commits=int(bool(rows))))
+        self._hold(_Held(header, {row.key: row for row in rows}))
         return None
 
     def adopt(self, record: Record) -> None:

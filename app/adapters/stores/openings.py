@@ -20,12 +20,16 @@ _RETRY_AFTER = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A new execution's row, its commit 0, and what it has to be granted first: a key, a session's turn."""
+    """A new execution's row, its commit 0, and what it has to be granted first: a key, a session's turn.
+
+    `suspensions` are the questions that are open in it already.
+    """
 
     row: Values
     commit: Values
     key: Values | None = None
     session: Values | None = None
+    suspensions: Sequence[Values] = ()
 
     def standing(self, after: Mapping[str, Any]) -> "Opening":
         """The same with its row as it stands after its first commits."""

@@ -99,7 +99,7 @@ class GroupWriter:
         self._on_dropped = loss.on_dropped
         self._on_bug = loss.on_bug
         self._line: deque[_InLine] = deque()
-        self._behind: deque[Sequence[Item]] = deque()
+        self._behind: deque[Item] = deque()
         self._line_bytes = 0
         self._behind_bytes = 0
         self._arrived = anyio.Event()
@@ -128,14 +128,14 @@ class GroupWriter:
         elif self._line_bytes + size <= self._bounds.line_bytes:
             self._append(_Told(writing, live, size))
 
-    def keep(self, record: Callable[[], Sequence[Item]]) -> None:
+    def keep(self, record: Callable[[], Item]) -> None:
         """Queues the whole record of an ended execution, written when there is time; made if there is room."""
         if self._behind_bytes >= self._bounds.behind_bytes:
             self._on_dropped()
             return
-        items = record()
-        self._behind.append(items)
-        self._behind_bytes += sum(item.size for item in items)
+        item = record()
+        self._behind.append(item)
+        self._behind_bytes += item.size
         self._arrived.set()
         if self._behind_bytes * 4 > self._bounds.behind_bytes or len(self._behind) * 4 > self._bounds.group_items:
             self._enough.set()
@@ -186,7 +186,7 @@ class GroupWriter:
     async def _commit_next(self) -> None:
         group, kept = self._take(), self._take_behind()
         batch = Batch()
-        for item in (*group, *(item for record in kept for item in record)):
+        for item in (*group, *kept):
             _add(batch, item)
         self._committing = True
         try:
@@ -205,7 +205,7 @@ class GroupWriter:
     def _take(self) -> list[_InLine]:
         group: list[_InLine] = []
         size = 0
-        while self._line and (self._has_room(len(group), size) or _opens(group[-1])):
+        while self._line and len(group) < self._bounds.group_items and size < self._bounds.group_bytes:
             item = self._line.popleft()
             self._line_bytes -= item.size
             size += item.size
@@ -213,20 +213,14 @@ class GroupWriter:
                 group.append(item)
         return group
 
-    def _has_room(self, items: int, size: int) -> bool:
-        return items < self._bounds.group_items and size < self._bounds.group_bytes
-
-    def _take_behind(self) -> list[Sequence[Item]]:
-        taken: list[Sequence[Item]] = []
-        items = 0
-        while self._behind and items < self._bounds.group_items:
-            record = self._behind.popleft()
-            self._behind_bytes -= sum(item.size for item in record)
-            items += len(record)
-            taken.append(record)
+    def _take_behind(self) -> list[Item]:
+        taken: list[Item] = []
+        while self._behind and len(taken) < self._bounds.group_items:
+            taken.append(self._behind.popleft())
+            self._behind_bytes -= taken[-1].size
         return taken
 
-    def _settle(self, group: Sequence[_InLine], kept: Sequence[Sequence[Item]], verdict: Verdict) -> None:
+    def _settle(self, group: Sequence[_InLine], kept: Sequence[Item], verdict: Verdict) -> None:
         for item in group:
             writing = item.writing
             if writing.end is None and writing.execution_id in verdict.refused:
@@ -235,8 +229,8 @@ class GroupWriter:
                 self._lose(writing, _lost())
             if writing.end is None:
                 self._publish(item)
-        for record in kept:
-            if record[0].writing.execution_id in verdict.refused:
+        for item in kept:
+            if item.writing.execution_id in verdict.refused:
                 self._on_dropped()
 
     def _publish(self, item: _InLine) -> None:
@@ -247,7 +241,7 @@ class GroupWriter:
         if item.events:
             self._sink.publish(item.writing.execution_id, item.events)
 
-    def _give_up(self, group: Sequence[_InLine], kept: Sequence[Sequence[Item]], failure: StorageFailure) -> None:
+    def _give_up(self, group: Sequence[_InLine], kept: Sequence[Item], failure: StorageFailure) -> None:
         for item in group:
             if item.writing.end is None:
                 self._lose(item.writing, failure)
@@ -265,11 +259,6 @@ def _add(batch: Batch, item: _InLine) -> None:
             batch.openings[item.writing.execution_id] = item.work
         else:
             batch.advances.setdefault(item.writing.execution_id, []).append(item.work)
-
-
-def _opens(item: _InLine) -> bool:
-    """An opening is never the last of a group, so that what was held in memory is promoted as a whole."""
-    return isinstance(item, Item) and isinstance(item.work, Opening)
 
 
 def _unavailable() -> StorageFailure:

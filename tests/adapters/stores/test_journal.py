@@ -174,7 +174,7 @@ async def test_what_ends_in_memory_is_written_behind_whole(here: Replica, gate: 
     assert record is not None
     assert (found.standing.state, found.standing.response, found.owner) == (State.COMPLETE, COMPLETED.response, None)
     assert [item for _, item in here.listener.heard] == list(record.events)
-    assert (record.rows, record.commits) == ({"0": row("0")}, 1)
+    assert (record.rows, record.commits) == ({"0": row("0")}, 0)
 
 
 async def test_b4_92_records_that_find_no_room_are_dropped_and_counted(gate: Gate, clock: VirtualClock) -> None:
