@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 import orjson
 from pydantic import BaseModel, JsonValue
 
-from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage, Way
+from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage
 from app.domain.failures import Code, Failure, failure
+from app.domain.fields import Way
 from app.domain.lifecycle import Mode
 from app.domain.messages import Message, ModelMessage, ToolCall
 from app.domain.tools import OfferedTool, ToolDefinition

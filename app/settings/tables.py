@@ -20,8 +20,9 @@ from pydantic import (
 )
 
 from app.capabilities.inference import DEFAULT_ROUTE
-from app.domain.boundary import MOST_MESSAGES, MOST_REPLICAS, MOST_STEPS, PlanStep
+from app.domain.boundary import PlanStep
 from app.domain.failures import Code, ConfigurationFailure
+from app.domain.fields import MOST_MESSAGES, MOST_REPLICAS, MOST_STEPS
 from app.domain.plan import Policy, objection
 from app.domain.steps import ROWS
 from app.ports import EngineCapabilities
