@@ -8,6 +8,8 @@ Theory of operation
    to another owner: then the execution is lost to us and left out, and the others are none the worse.
 3. Openings are refused one by one: by an earlier use of their Idempotency-Key, by a session that is busy, by a
    request_id in use. What one had been granted until then is given back.
+4. A session's turn belongs to one execution from its opening to its end, suspended or not, whoever owns it. What it
+   says is appended when it is still its turn, and the turn is handed on in that same commit.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -110,6 +112,7 @@ def _end_turn(execution_id: str, turn: Turn) -> Generator[Asked, Rows, None]:
     grown = yield from ask(_END_TURN, session | {"grown_by": len(turn.messages), "updated_at": turn.at})
     if not grown:
         return
+    yield from ask(opening.HAND_ON, session)
     first = grown[0][0] - len(turn.messages) + 1
     common = {"tenant": turn.tenant, "session_id": turn.session_id, "execution_id": execution_id, "at": turn.at}
     rows = [common | {"number": number, "message": said} for number, said in enumerate(turn.messages, first)]

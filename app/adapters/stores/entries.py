@@ -43,7 +43,8 @@ def opening(header: Header, owner: str, claim: Claim | None = None) -> Opening:
     }
     stored = empty_commit(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_header(header)}
     session = None if session_id is None else _session(header, session_id)
-    return Opening(row, stored, None if claim is None else _key(header, claim), session)
+    key = None if claim is None else _key(header, claim)
+    return Opening(row, stored, key, session, may_wait=header.request.if_session_busy == "enqueue")
 
 
 def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, owner: str) -> Advance:
