@@ -74,16 +74,22 @@ class Bounds:
     plan_steps: int = 50
     tokens: int | None = None
     cost: float | None = None
+    history_messages: int = 50
+    history_tokens: int = 8_000
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What PREPARE found: the conversation to begin with, and the tools that may be offered."""
+    """What PREPARE found: the conversation to begin with, and the tools that may be offered.
+
+    `said_before` counts the messages of the session, whether they are part of it or not.
+    """
 
     messages: tuple[ModelMessage | Message, ...]
     tools: tuple[str, ...]
     truncated_history: bool
     stages: tuple[StageTrace, ...]
+    said_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)

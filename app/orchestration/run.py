@@ -295,6 +295,12 @@ class Run:
         return key
 
     @property
+    def said(self) -> list[Message]:
+        """What came of what this conversation began with: the rounds of tools, and the last answer."""
+        rounds = [each for each in self._conversation[self._turn_starts :] if each.role == "tool" or each.tool_calls]
+        return rounds if self._last_reply is None else [*rounds, self._last_reply.message(self._last_provider)]
+
+    @property
     def request(self) -> SystemRequest:
         """What was asked for."""
         return self._execution.header.request

@@ -25,9 +25,9 @@ _ITS_MESSAGES = and_(messages.c.tenant == bindparam("the_tenant"), messages.c.se
 
 
 class _Said(NamedTuple):
-    """How many messages there are, and the rows of the first and the last of them, in order."""
+    """How many messages there are in all, and the rows of the first and the last of them, in order."""
 
-    count: int
+    number: int
     first: Iterable[Cells]
     last: Iterable[Cells]
 
@@ -89,7 +89,7 @@ class DatabaseConversations:
         """None while it is another's turn. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
         holder, said = await self._database.read(lambda: _when_holding(named, execution_id, limit))
         if holder is None:
-            await self._database.write(lambda: ask(_TAKE, named | {"holder": execution_id}), recognisable=True)
+            await self._database.write(lambda: ask(_TAKE, {**named, "holder": execution_id}), recognisable=True)
             _, said = await self._database.read(lambda: _when_holding(named, execution_id, limit))
         return said
 
@@ -118,7 +118,7 @@ async def _past(said: _Said) -> Past:
     def read() -> Past:
         first = (codec.decode_message(row[0]) for row in said.first)
         prompt = tuple(takewhile(lambda message: message.role == "system", first))
-        return Past(said.count, [codec.decode_message(row[0]) for row in said.last], prompt)
+        return Past(said.number, [codec.decode_message(row[0]) for row in said.last], prompt)
 
     return await decoded(read, sum(len(row[0]) for rows in (said.first, said.last) for row in rows))
 
@@ -141,7 +141,7 @@ def _describe(named: Mapping[str, Any], changes: Mapping[str, JsonValue]) -> Tra
     if not found:
         return found
     changed = {**_details(found[0][0]), **changes}
-    details = {key: value for key, value in changed.items() if value is not None}
+    details: JsonValue = {key: value for key, value in changed.items() if value is not None}
     return (yield from ask(_DESCRIBE, {**named, "details": codec.encode_value(details)}))
 
 
