@@ -77,6 +77,11 @@ class Bounds:
     history_messages: int = 50
     history_tokens: int = 8_000
 
+    @property
+    def messages_looked_at(self) -> int:
+        """The last ones of a session's, with the one before those that may be kept: it says whether a turn begins."""
+        return self.history_messages + 1
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:

@@ -29,7 +29,7 @@ class Turn:
             header.tenant,
             self._session_id,
             header.execution_id,
-            limit=header.bounds.history_messages,
+            limit=header.bounds.messages_looked_at,
             waits=execution.put,
         )
         if execution.deadline is not None:

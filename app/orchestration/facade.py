@@ -195,7 +195,7 @@ class Facade:
         """The request as it would be told now."""
         if request.session_id is None:
             return request
-        past = await self._world.conversations.past(tenant, request.session_id, limit=bounds.history_messages)
+        past = await self._world.conversations.past(tenant, request.session_id, limit=bounds.messages_looked_at)
         told = conversation(request, bounds, world=self._world, past=past, tools=tools)
         return request.model_copy(update={"messages": list(told.messages)})
 

@@ -18,6 +18,7 @@ from app.domain.quote import Quote
 from app.entrypoints.http.openapi_paths import HEADERS, REF, header, of, paths
 from app.orchestration.executions import ExecutionView, PendingView, Replayed, ResumeRequest
 from app.orchestration.facade import EngineView, ToolView
+from app.orchestration.sessions import SessionChanges, SessionView
 from app.orchestration.tracing import AgentTrace
 
 CONTRACT_VERSION = "1"
@@ -95,6 +96,8 @@ def _schemas() -> dict[str, Any]:
         *((shown, "serialization") for shown in (boundary.SystemResponse, Quote, Problem)),
         (ResumeRequest, "validation"),
         *((shown, "serialization") for shown in (ExecutionView, PendingView, Replayed, AgentTrace)),
+        (SessionChanges, "validation"),
+        (SessionView, "serialization"),
         *((shown, "serialization") for shown in (ToolView, EngineView)),
         *((shown, "serialization") for shown in (FailureView, MachineView, Readiness, Alive)),
     )

@@ -1,5 +1,6 @@
 """Conversations over HTTP: what is remembered of them, one turn at a time, and what can be asked of them."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.entrypoints.http.waiting import gone, idle, running
 from tests.support.emulators import openai_chat
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.serving import KEY, Emulated
+from tests.support.readme import README
 from tests.support.service import Answer, Served, request_bytes, serving
 
 SESSIONS = "/v1/sessions"
@@ -29,7 +31,7 @@ def say(text: str, session_id: str = "s", **changes: Any) -> bytes:
     return chat(text, session_id=session_id, **changes)
 
 
-async def patch(served: Served, body: bytes, path: str = f"{SESSIONS}/s", headers: dict[str, str] = JSON) -> Answer:
+async def change(served: Served, body: bytes, path: str = f"{SESSIONS}/s", headers: dict[str, str] = JSON) -> Answer:
     return await served.ask(request_bytes("PATCH", path, headers, body))
 
 
@@ -335,8 +337,8 @@ async def test_messages_are_read_by_pages() -> None:
 async def test_what_a_client_keeps_with_a_session_is_changed_field_by_field() -> None:
     async with portico() as (served, _):
         await served.post(say("Hello"))
-        await patch(served, orjson.dumps({"preferences": {"tone": "dry"}, "state": [1, 2]}))
-        changed = await patch(served, orjson.dumps({"state": None, "model": "rehearsal"}))
+        await change(served, orjson.dumps({"preferences": {"tone": "dry"}, "state": [1, 2]}))
+        changed = await change(served, orjson.dumps({"state": None, "model": "rehearsal"}))
         shown = (await served.get(f"{SESSIONS}/s")).json
     assert changed.status == 200
     assert changed.json == shown
@@ -350,7 +352,7 @@ async def test_a_session_s_model_is_asked_where_a_request_names_none(tmp_path: P
     engines = {name: {"model": f"scripted://{tmp_path}/{name}.json"} for name in "ab"}
     async with portico(engines=engines, routes={"default": ["a"]}) as (served, _):
         await served.post(say("Hello"))
-        await patch(served, b'{"model": "b"}')
+        await change(served, b'{"model": "b"}')
         own = await served.post(say("Hello"))
         named = await served.post(say("Hello", model="a"))
         quote = await served.post(say("Hello"), path=QUOTE)
@@ -378,7 +380,7 @@ async def test_what_is_to_be_changed_is_read_as_strictly_as_a_request(
     async with portico() as (served, _):
         await served.post(say("Hello"))
         before = (await served.get(f"{SESSIONS}/s")).json
-        refused = await patch(served, body, headers=headers)
+        refused = await change(served, body, headers=headers)
         assert (refused.status, refused.headers["content-type"]) == (status, "application/problem+json")
         assert (await served.get(f"{SESSIONS}/s")).json == before
 
@@ -448,3 +450,15 @@ async def test_a_quote_counts_what_was_said_before() -> None:
             behind = await served.post(say("Hello", **fields), path=path)
             assert alone.status == 200
             assert (behind.status, behind.json["code"]) == (422, "ORCHESTRATION_BUDGET_EXCEEDED")
+
+
+async def test_readme_s_conversation_goes_on_as_it_says() -> None:
+    page = README.read_text(encoding="utf-8")
+    asked = re.findall(r"-d '(\{\"session_id\": \"ada\".*?)'\n", page)
+    shown = re.search(r"<!-- shown:said -->\n```json\n(.*?)\n```", page)
+    assert len(asked) == 2
+    assert shown is not None
+    async with portico() as (served, _):
+        for body in asked:
+            assert (await served.post(body.encode())).status == 200
+        assert (await served.get(f"{SESSIONS}/ada/messages?limit=4")).body.decode() == shown[1]
