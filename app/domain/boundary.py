@@ -6,7 +6,7 @@ strictly: unknown fields are refused by name, and nothing is coerced.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, field_validator
 
@@ -23,6 +23,8 @@ StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Intent = Annotated[str, StringConstraints(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Durability = Literal["memory", "journaled"]
+Json: TypeAlias = Any
+"""A JSON value of ours, which was read strictly: to check it once more would take longer than that."""
 
 
 class _Inbound(BaseModel):
@@ -295,7 +297,7 @@ class StepReport(_Outbound):
     name: str = Field(description="The step's name.")
     type: str = Field(description="The step's type.")
     status: StepStatus = Field(description="How it ended.")
-    output: JsonValue = Field(None, description="Its output.")
+    output: Json = Field(None, description="Its output.")
     error: SystemError | None = Field(None, description="Its failure.")
 
 
@@ -318,9 +320,9 @@ class PlanReport(_Outbound):
 class VoteReport(_Outbound):
     """The vote that was held."""
 
-    candidates: list[JsonValue] = Field(description="The replicas' values.")
-    tally: list[JsonValue] = Field(description="Votes by value.")
-    fields: dict[str, JsonValue] | None = Field(None, description="Votes by JSON path.")
+    candidates: list[Json] = Field(description="The replicas' values.")
+    tally: list[Json] = Field(description="Votes by value.")
+    fields: dict[str, Json] | None = Field(None, description="Votes by JSON path.")
     stopped_early: bool = Field(description="Whether replicas were cancelled.")
 
 
@@ -378,7 +380,7 @@ class SystemResponse(_Outbound):
     mode: Mode = Field(description="Which pattern ran.")
     state: State = Field(description="Where the execution stands.")
     content: str | None = Field(None, description="The answer's text; partial beside an error.")
-    structured_output: JsonValue = Field(None, description="The answer's value where a form was asked for.")
+    structured_output: Json = Field(None, description="The answer's value where a form was asked for.")
     tool_calls_made: list[ToolCallMade] = Field(default_factory=list, description="Every call, in order.")
     confidence: Share | None = Field(None, description="How sure the answer is.")
     confidence_source: ConfidenceSource | None = Field(None, description="Where the confidence comes from.")

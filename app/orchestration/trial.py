@@ -156,7 +156,8 @@ class Trial:
             reply = usable(handed_in(reply, self._candidate.way), self._asked.conversation, self._key)
         except EngineFault as fault:
             return fault
-        return replace(reply, usage=self._estimate(self._written(reply))) if reply.usage == NO_USAGE else reply
+        uncounted = not reply.usage.total_tokens and reply.usage == NO_USAGE
+        return replace(reply, usage=self._estimate(self._written(reply))) if uncounted else reply
 
     def _written(self, reply: Reply) -> int:
         counter = self._execution.world.counter

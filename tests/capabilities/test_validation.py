@@ -1,14 +1,16 @@
 """All rules run, all that are broken are told, and nothing a rule does gets out."""
 
 from collections.abc import Mapping
+from functools import reduce
 from time import process_time
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
-from app.capabilities.validation import MOST_RULES, Answer, Finding, RuleBook, Verdict
+from app.capabilities.validation import MOST_FINDINGS, MOST_RULES, Answer, Finding, RuleBook, Verdict
 from app.domain.failures import Code, RequestFailure, ValidationFailure
+from app.domain.pausing import at_once
 from app.domain.rules import NotEmpty, Rule
 
 RULE: TypeAdapter[Rule] = TypeAdapter(Rule)
@@ -173,3 +175,51 @@ def test_a_pattern_takes_linear_time_whatever_it_is() -> None:
 def test_a_text_that_is_too_long_for_its_pattern_breaks_the_rule() -> None:
     verdict = judged({"type": "regex", "pattern": r"a.{200}b"}, text="x" * 500_000)
     assert told(verdict) == [("$", "is too long to be searched for the pattern")]
+
+
+def test_only_the_first_places_of_a_rule_are_told() -> None:
+    verdict = judged({"type": "not_empty", "path": "$[*]"}, value=[""] * 1_000)
+    assert told(verdict) == [(f"$[{index}]", "is empty") for index in range(MOST_FINDINGS)]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"type": "compare", "path": "$[*]", "operator": "le", "other": "$[*]"},
+        {"type": "one_of", "path": "$[*]", "values": [[1.5]]},
+        {"type": "regex", "path": "$[*]", "pattern": "a.{50}"},
+        {"type": "not_empty", "path": "$" + "[*]" * 60},
+    ],
+)
+def test_rules_that_there_is_too_much_for_are_broken_and_take_no_longer(rule: dict[str, Any]) -> None:
+    deep: Any = reduce(lambda inner, _: [inner], range(59), 1)
+    value = {"compare": [1] * 20_000, "one_of": [[1.5]] * 2_000, "regex": ["a" * 60] * 1_000}.get(
+        rule["type"], [deep] * 1_000
+    )
+    began = process_time()
+    verdict = judged(*[rule] * 64, value=value)
+    assert process_time() - began < 2
+    assert verdict.errors[-1].message == "cannot be judged: there is too much of it"
+    assert len(verdict.errors) >= 32
+
+
+def test_judging_pauses_and_comes_to_the_same() -> None:
+    rules = BOOK.rules([RULE.validate_python({"type": "compare", "path": "$[*]", "operator": "ge", "value": 5})])
+    answer = Answer("", list(range(20_000)))
+    judging = rules.judging(answer)
+    assert sum(1 for _ in judging) > 3
+    assert at_once(rules.judging(answer)) == rules.judge(answer)
+
+
+def test_too_many_rules_are_refused_before_any_of_them_is_looked_at() -> None:
+    began = process_time()
+    with pytest.raises(RequestFailure, match=r"output\.rules\.64: there are more than 64 rules"):
+        BOOK.rules([RULE.validate_python({"type": "regex", "pattern": r"\p{L}{60}"})] * 10_000)
+    assert process_time() - began < 2
+
+
+def test_patterns_that_are_too_large_together_are_refused_by_field() -> None:
+    rules = [RULE.validate_python({"type": "regex", "pattern": f"\\p{{L}}{{9}}{number}"}) for number in range(30)]
+    with pytest.raises(RequestFailure, match="too large together") as caught:
+        BOOK.rules(rules)
+    assert caught.value.details["errors"][0]["field"].startswith("output.rules.")

@@ -68,9 +68,10 @@ def apply(batch: Batch) -> Transaction[Verdict]:
     opened, refused = yield from opening.apply(_folded(batch))
     moving = {each: advances for each, advances in batch.advances.items() if each not in batch.openings}
     moved, lost = yield from _move_on(moving)
-    fresh = [each for new in (*opened, *moved) for each in batch.advances.get(new, ())]
-    yield from ask_each(COMMIT, [*(batch.openings[each].commit for each in opened), *(each.commit for each in fresh)])
-    yield from ask_each(_SUSPEND, [row for each in fresh for row in each.suspensions])
+    fresh = [each for execution_id in (*opened, *moved) for each in batch.advances.get(execution_id, ())]
+    new: list[Opening | Advance] = [*(batch.openings[each] for each in opened), *fresh]
+    yield from ask_each(COMMIT, [each.commit for each in new])
+    yield from ask_each(_SUSPEND, [row for each in new for row in each.suspensions])
     for each in fresh:
         if each.turn is not None:
             yield from _end_turn(each.execution_id, each.turn)

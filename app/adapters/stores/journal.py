@@ -2,7 +2,8 @@
 
 An execution that begins in memory costs no transaction while it runs. When it must survive its process, before an
 unsafe call or at a suspension, all of it so far is put into the writer's line at once; its events were published
-already. When it ends without that, its whole record is written behind, if there is room.
+already, all but the suspension itself, which may be answered as soon as it is heard of. When it ends without that,
+its whole record is written behind, if there is room.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,16 +13,14 @@ from types import MappingProxyType
 
 import anyio
 
-from app.adapters.stores.batching import Advance
 from app.adapters.stores.database import Database
-from app.adapters.stores.entries import Commit, advance, opening, size, together
+from app.adapters.stores.entries import Commit, advance, opening, size, whole
 from app.adapters.stores.names import Names
-from app.adapters.stores.openings import Opening
 from app.adapters.stores.records import load
-from app.adapters.stores.writer import Bounds, GroupWriter, Item, Writing
+from app.adapters.stores.writer import Bounds, GroupWriter, Item, Loss, Writing
 from app.domain.effects import Header, Row
 from app.domain.events import (
-    LAST,
+    TERMINAL_EVENTS,
     Anchored,
     CorrelationContext,
     ExecutionSuspended,
@@ -48,14 +47,6 @@ class Keeping:
     keep_ended: int
     bounds: Bounds = field(default_factory=Bounds)
     closing_seconds: float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Who is told of what is not kept: `on_lost` of a running execution, `on_dropped` of an ended one in memory."""
-
-    on_lost: Callable[[str, Failure], None]
-    on_dropped: Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -94,16 +85,14 @@ class _Open:
         self.standing = standing
         return Item(self.writing, work, size(work), commit.events)
 
-    def whole(self, owner: str) -> list[Item]:
+    def whole(self, owner: str) -> Item:
         """The opening and all that is held, as one commit, for the writer; its events are published already."""
-        work: list[Opening | Advance] = [opening(self.header, owner)]
-        if self.held:
-            rows = [each.row for each in self.held if each.row]
-            events = [event for each in self.held for event in each.events]
-            self.standing = self.standing.after(rows, events)
-            work.append(together(self.header, rows, events, self.standing, owner=owner))
-            self.commits = 1
-        return [Item(self.writing, each, size(each)) for each in work]
+        held = self.held or ()
+        rows = [each.row for each in held if each.row]
+        events = [event for each in held for event in each.events]
+        self.standing, self.commits = self.standing.after(rows, events), 0
+        work = whole(self.header, rows, events, self.standing, owner=owner)
+        return Item(self.writing, work, size(work))
 
 
 @asynccontextmanager
@@ -111,7 +100,7 @@ async def open_journal(
     database: Database, sink: EventSink, clock: Clock, keeping: Keeping, loss: Loss
 ) -> AsyncIterator["StoredJournal"]:
     """The journal with its writer, which has written what it can when the context ends."""
-    writer = GroupWriter(database, sink, bounds=keeping.bounds, on_lost=loss.on_lost, on_dropped=loss.on_dropped)
+    writer = GroupWriter(database, sink, bounds=keeping.bounds, loss=loss)
     async with anyio.create_task_group() as group:
         group.start_soon(writer.run)
         try:
@@ -165,6 +154,8 @@ class StoredJournal:
 
     def put(self, execution_id: str, row: Row | None, events: Sequence[Anchored], turn: Sequence[Message] = ()) -> None:
         opened = self._of(execution_id)
+        if opened.held is not None and events and isinstance(events[-1].event, ExecutionSuspended):
+            self._promote(opened)
         commit = opened.next(row, events, turn, self._clock.now())
         if opened.held is None:
             self._writer.put(opened.encoded(commit, self.owner))
@@ -227,11 +218,10 @@ class StoredJournal:
         return opened
 
     def _promote(self, opened: _Open) -> None:
-        items = opened.whole(self.owner)
+        item = opened.whole(self.owner)
         opened.held = None
         self._names.promote(opened.header)
-        for item in items:
-            self._writer.put(item)
+        self._writer.put(item)
 
     def _opening(self, opened: _Open, claim: Claim | None = None) -> Item:
         work = opening(opened.header, self.owner, claim)
@@ -240,7 +230,7 @@ class StoredJournal:
 
 def _has_ended(held: Sequence[Commit]) -> bool:
     last = held[-1].events[-1].event if held and held[-1].events else None
-    return type(last) in LAST and not isinstance(last, ExecutionSuspended)
+    return type(last) in TERMINAL_EVENTS
 
 
 def _given_up() -> StorageFailure:

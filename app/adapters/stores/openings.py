@@ -29,7 +29,7 @@ _RETRY_AFTER = 1.0
 class Opening:
     """A new execution's row, its commit 0, and what it has to be granted first: a key, a session's turn.
 
-    The turn is granted later where it `may_wait`.
+    The turn is granted later where it `may_wait`. `suspensions` are the questions that are open in it already.
     """
 
     row: Values
@@ -37,6 +37,7 @@ class Opening:
     key: Values | None = None
     session: Values | None = None
     may_wait: bool = False
+    suspensions: Sequence[Values] = ()
 
     def standing(self, after: Mapping[str, Any]) -> "Opening":
         """The same with its row as it stands after its first commits."""
