@@ -1,6 +1,6 @@
 """Sessions as the store keeps them: their messages, whose turn it is, what the client keeps with them, their end."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -25,11 +25,11 @@ _ITS_MESSAGES = and_(messages.c.tenant == bindparam("the_tenant"), messages.c.se
 
 
 class _Said(NamedTuple):
-    """How many messages there are in all, and the rows of the first and the last of them, in order."""
+    """How many messages there are in all, the rows of the last of them, and what comes before these and is known."""
 
     number: int
-    first: Iterable[Cells]
-    last: Iterable[Cells]
+    last: Rows
+    prompt: Sequence[Message]
 
 
 class DatabaseConversations:
@@ -111,16 +111,14 @@ def _place(after: str | None) -> tuple[float, str]:
 
 
 async def _messages(rows: Rows) -> Sequence[Message]:
-    return await decoded(lambda: [codec.decode_message(row[0]) for row in rows], sum(len(row[0]) for row in rows))
+    return await decoded(lambda: codec.decode_messages([row[0] for row in rows]), sum(len(row[0]) for row in rows))
 
 
 async def _past(said: _Said) -> Past:
-    def read() -> Past:
-        first = (codec.decode_message(row[0]) for row in said.first)
-        prompt = tuple(takewhile(lambda message: message.role == "system", first))
-        return Past(said.number, [codec.decode_message(row[0]) for row in said.last], prompt)
-
-    return await decoded(read, sum(len(row[0]) for rows in (said.first, said.last) for row in rows))
+    last = await _messages(said.last)
+    if said.number > len(last):
+        return Past(said.number, last, said.prompt)
+    return Past(said.number, last, tuple(takewhile(lambda message: message.role == "system", last)))
 
 
 def _session(row: Cells) -> Session:
@@ -150,12 +148,20 @@ def _said(named: Mapping[str, Any], limit: int) -> Transaction[_Said]:
     found = yield from ask(_FOUND, named)
     if not found:
         return _Said(0, (), ())
-    count = found[0][3]
+    number = found[0][3]
     last = yield from ask(_LAST_MESSAGES, {**named, "at_most": limit})
-    first = last[::-1]
-    if count > len(last):
-        first = yield from ask(_MESSAGES, {**named, "after": 0, "at_most": limit})
-    return _Said(count, first, last[::-1])
+    return _Said(number, last[::-1], () if number == len(last) else (yield from _prompt(named)))
+
+
+def _prompt(named: Mapping[str, Any]) -> Transaction[tuple[Message, ...]]:
+    """The system messages that it begins with; most have one, or none."""
+    prompt: tuple[Message, ...] = ()
+    while True:
+        rows = yield from ask(_MESSAGES, {**named, "after": len(prompt), "at_most": 1})
+        read = codec.decode_messages([row[0] for row in rows])
+        if not read or read[0].role != "system":
+            return prompt
+        prompt += tuple(read)
 
 
 def _when_holding(

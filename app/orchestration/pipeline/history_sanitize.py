@@ -8,7 +8,7 @@ request brings, else what the session began with.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 from app.domain.messages import Message
 from app.keeping import Past
@@ -40,8 +40,9 @@ def history_sanitize(own: Sequence[Message], past: Past, share: Share, counter: 
     prompt, asked = brought or tuple(past.prompt), own[len(brought) :]
     earlier = [message for message in past.last if not _is_system(message)]
     tokens = min(share.tokens, share.room - counter.messages([*prompt, *asked]))
-    begins = (start for start in _turns(earlier) if len(earlier) - start <= share.messages)
-    kept = next((earlier[start:] for start in begins if counter.messages(earlier[start:]) <= tokens), [])
+    sizes = list(accumulate(counter.messages([message]) for message in reversed(earlier)))[::-1]
+    fitting = (at for at in _turns(earlier) if len(earlier) - at <= share.messages and sizes[at] <= tokens)
+    kept = earlier[next(fitting, len(earlier)) :]
     unseen = past.count - len(past.last) > len(past.prompt)
     return SanitizedHistory((*prompt, *kept, *asked), truncated=unseen or len(kept) < len(earlier))
 
