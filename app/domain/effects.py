@@ -316,6 +316,21 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """What an execution begins with: the top-level steps of its `origin`, a request id, before `from_step`.
+
+    From there on what is not None holds, and the messages are said before the next inference.
+    """
+
+    origin: str
+    from_step: int
+    model: str | None = None
+    hints: ExecutionHints | None = None
+    tools: tuple[str, ...] | None = None
+    messages: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Header:
     """What an execution is, written before its first step.
 
@@ -336,6 +351,7 @@ class Header:
     args_key: str
     created_at: float
     durability: Durability = "memory"
+    fork: Fork | None = None
 
 
 @dataclass(frozen=True, slots=True)

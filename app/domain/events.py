@@ -282,8 +282,10 @@ class ExecutionCancelled:
 
 
 Terminal: TypeAlias = ExecutionCompleted | ExecutionFailed | ExecutionCancelled
-LAST = frozenset({ExecutionCompleted, ExecutionFailed, ExecutionCancelled, ExecutionSuspended})
-"""After one of these a live reader has nothing more to wait for here."""
+TERMINAL_EVENTS: frozenset[type[Any]] = frozenset({ExecutionCompleted, ExecutionFailed, ExecutionCancelled})
+"""After one of these there is nothing more."""
+LAST = TERMINAL_EVENTS | {ExecutionSuspended}
+"""After one of these nothing more happens by itself."""
 Event: TypeAlias = (
     LifecycleTransition
     | FallbackTransition

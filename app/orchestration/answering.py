@@ -14,7 +14,7 @@ from app.domain.boundary import (
     SystemRequest,
     SystemResponse,
 )
-from app.domain.effects import Candidate, Reply
+from app.domain.effects import Candidate, Header, Reply
 from app.domain.events import (
     ExecutionCancelled,
     ExecutionCompleted,
@@ -62,6 +62,19 @@ def respond(execution: Execution, state: State, ending: Ending, suspensions: lis
         metadata=_metadata(execution, state),
         error=None if ending.failure is None else SystemError.of(ending.failure),
     )
+
+
+def bare_failure(header: Header, failure: Failure) -> ExecutionFailed:
+    """The event of an execution that failed, with nothing of what was done until then."""
+    response = SystemResponse(
+        request_id=header.request_id,
+        session_id=header.request.session_id,
+        trace_id=header.trace_id,
+        mode=header.mode,
+        state=State.ERROR,
+        error=SystemError.of(failure),
+    )
+    return ExecutionFailed(response)
 
 
 def last_event(execution: Execution, state: State, ending: Ending) -> Terminal | ExecutionSuspended:

@@ -108,18 +108,25 @@ class Executions:
         return [PendingView(request_id=each.request_id, suspension=each.suspension) for each in found]
 
     async def read(self, tenant: str, request_id: str, *, after: int = 0) -> Subscription:
-        """Its events behind that number, live until it ends or is suspended; none are left when it `ended`."""
+        """Its events behind that number, live until it ends, over suspensions too; none are left when it `ended`.
+
+        While the service is stopping nothing is waited for of what does not run here.
+        """
         running = self._launcher.named(tenant, request_id)
         if running is not None:
-            live, spoken = self._world.watchers.watch(running.execution_id), running.spoken()
+            live, spoken = self._watch(running.execution_id), running.spoken()
             record = await self._world.journal.load(running.execution_id)
             if record is not None:
                 committed = [item for item in record.events if item.sequence_number > after]
                 return JoinedReader([*committed, *spoken], after, live)
             live.close()
         stored = await self._stored(tenant, request_id)
-        waits = None if stored.standing.ended else self._world.watchers.watch(stored.execution_id)
-        return JoinedReader(await self._events(tenant, stored.execution_id, after), after, waits)
+        if stored.standing.ended or self._launcher.draining:
+            return JoinedReader(await self._events(tenant, stored.execution_id, after), after, None)
+        live = self._watch(stored.execution_id)
+        if (await self._stored(tenant, request_id)).standing.ended:
+            live.close()
+        return JoinedReader(await self._events(tenant, stored.execution_id, after), after, live)
 
     async def trace(self, tenant: str, request_id: str) -> AgentTrace:
         """What its events tell of it so far.
@@ -188,22 +195,27 @@ class Executions:
         return len(found)
 
     async def replay(self, tenant: str, request_id: str) -> Replayed:
-        """Tells its record again, offline.
-
-        Raises: RequestFailure (REQUEST_IN_PROGRESS) while it runs; StorageFailure (STORAGE_SNAPSHOT_INVALID) when the
-        pattern has another version by now.
-        """
-        stored = await self._stored(tenant, request_id)
-        if self._launcher.named(tenant, request_id) is not None:
-            raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution is still running", retry_after=1.0)
-        record = await self._record(tenant, stored.execution_id)
-        self._launcher.refuse_other_versions(record.header)
+        """Tells its record again, offline. Raises: as `at_rest`."""
+        record = await self.at_rest(tenant, request_id)
         try:
             return Replayed(identical=True, steps=self._launcher.replay(record))
         except Failure as difference:
             if difference.code is not Code.ORCHESTRATION_REPLAY_DIVERGED:
                 raise
             return Replayed(identical=False, **difference.details)
+
+    async def at_rest(self, tenant: str, request_id: str) -> Record:
+        """The record of an execution that ended or waits.
+
+        Raises: RequestFailure (REQUEST_IN_PROGRESS) while it runs; StorageFailure (STORAGE_SNAPSHOT_INVALID) when the
+        pattern has another version by now.
+        """
+        stored = await self._stored(tenant, request_id)
+        if self._launcher.named(tenant, request_id) is not None or stored.owner is not None:
+            raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution is still running", retry_after=1.0)
+        record = await self._record(tenant, stored.execution_id)
+        self._launcher.refuse_other_versions(record.header)
+        return record
 
     async def _go_on(self, stored: Stored, epoch: int, *, watch: bool = False) -> Running | None:
         """Runs it from its record; None when somebody else does."""
@@ -225,6 +237,9 @@ class Executions:
         execution = self._launcher.recorded(record)
         execution.stop(code, why)
         return self._launcher.start(execution, watch=False)
+
+    def _watch(self, execution_id: str) -> Subscription:
+        return self._world.watchers.watch(execution_id, past_suspension=True)
 
     async def _stored(self, tenant: str, request_id: str) -> Stored:
         """What the store knows of it; an execution that ended in memory a moment ago may still have to be written."""

@@ -1,7 +1,7 @@
 """The facade: what can be asked of the service. It reads like a table of contents."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 from pydantic import BaseModel, Field, JsonValue
@@ -18,12 +18,13 @@ from app.keeping import Store
 from app.orchestration.admission import Admission, ConfiguredLimits, affordable, keepable
 from app.orchestration.execution import Execution
 from app.orchestration.executions import Executions, ExecutionView
+from app.orchestration.forking import ForkRequest, fork_of, forked, kept, overridden, rebased
 from app.orchestration.pipeline.auth_resolve import auth_resolve
 from app.orchestration.pipeline.prepare import Stages, offerable
 from app.orchestration.quoting import Quoting
 from app.orchestration.running import Launcher, Running
 from app.orchestration.world import World
-from app.ports import Claim, Earlier, EngineFault
+from app.ports import Claim, Earlier, EngineFault, Record
 
 
 class EngineView(BaseModel):
@@ -123,6 +124,33 @@ class Facade:
         execution = Execution(header, world=self._world, journal=self._world.journal)
         return self._launcher.start(execution, watch=calling.watch, stages=stages)
 
+    async def fork(
+        self, request_id: str, asked: ForkRequest, principal: Principal, calling: Calling = PLAIN
+    ) -> Running:
+        """Starts a new execution that begins with the first steps of one that ended or waits, and returns at once.
+
+        Raises: Failure for an unknown or running one, and for what `execute` would refuse before there is an execution.
+        """
+        stages = Stages(self._world.clock)
+        principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
+        origin = await self.executions.at_rest(principal.tenant, request_id)
+        request, bounds = await self._admit(overridden(origin.header.request, asked.overrides))
+        began_at, rows = rebased(origin.header, kept(origin, asked.from_step), self._world.clock.now())
+        named = None if asked.overrides.tools is None else offerable(request, self._world.registry)
+        header = replace(
+            self._header(request, principal, bounds, calling),
+            request=forked(origin.header.request),
+            fork=fork_of(origin.header, asked, named),
+            bounds=replace(origin.header.bounds, timeout=bounds.timeout),
+            args_key=origin.header.args_key,
+            created_at=began_at,
+            durability="journaled",
+        )
+        await self._world.journal.open(header, rows=rows)
+        record = Record(header, {row.key: row for row in rows}, ())
+        execution = Execution(header, world=self._world, journal=self._world.journal, record=record)
+        return self._launcher.start(execution, watch=calling.watch, stages=stages)
+
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """The most that the request can come to. Raises: Failure for what `execute` would refuse before it starts."""
         auth_resolve(principal)
@@ -134,6 +162,10 @@ class Facade:
     def stop_all(self) -> None:
         """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
         self._launcher.stop_all()
+
+    def dismiss_waiting(self) -> None:
+        """Sends away whoever reads what does not run here, as a shutdown does first."""
+        self._launcher.dismiss_waiting()
 
     def engines(self) -> list[EngineView]:
         """Every configured engine, in the order of the configuration."""

@@ -165,7 +165,9 @@ _COMMITTED = Statement(
     )
 )
 COMMIT = Statement(lambda insert: insert(commits))
-_COMMIT_NEW = Statement(lambda insert: insert(commits).on_conflict_do_nothing(index_elements=["execution_id", "number"]))
+_COMMIT_NEW = Statement(
+    lambda insert: insert(commits).on_conflict_do_nothing(index_elements=["execution_id", "number"])
+)
 _SUSPEND = Statement(
     lambda insert: (
         insert(suspensions)

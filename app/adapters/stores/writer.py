@@ -8,6 +8,7 @@ Theory of operation
    commits what they stand behind.
 3. A group that cannot be committed loses its executions: nothing of them that is in line is written any more, and
    whoever runs them is told. So is the execution that another owner holds, alone. What is stored stays a prefix.
+   A bug of ours does no more harm than that, for everybody's commits go through this one task.
 4. Records of executions that were held in memory and have ended stand in a line of their own, which is written when
    enough has gathered or some time has passed. When it is full a record is dropped, and counted.
 5. The line is bounded in bytes: an execution that puts more when it is full is lost. That happens when the database
@@ -40,6 +41,17 @@ class Bounds:
     line_bytes: int = 64 * 2**20
     behind_bytes: int = 16 * 2**20
     gather_seconds: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Who is told of what is not kept: `on_lost` of a running execution with the reason, `on_dropped` of an ended one
+    that was held in memory, `on_bug` of what of ours broke a group.
+    """
+
+    on_lost: Callable[[str, Failure], None]
+    on_dropped: Callable[[], None]
+    on_bug: Callable[[Exception], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -83,24 +95,16 @@ _InLine: TypeAlias = Item | _Told
 class GroupWriter:
     """Commits and publishes what is put. `run` is its only task.
 
-    `on_lost` is told of every execution that the writer gives up, with the reason, `on_dropped` of every record of an
-    ended one that is not kept.
+    What it does not keep it tells its `loss`.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        sink: EventSink,
-        *,
-        bounds: Bounds,
-        on_lost: Callable[[str, Failure], None],
-        on_dropped: Callable[[], None],
-    ) -> None:
+    def __init__(self, database: Database, sink: EventSink, *, bounds: Bounds, loss: Loss) -> None:
         self._database = database
         self._sink = sink
         self._bounds = bounds
-        self._on_lost = on_lost
-        self._on_dropped = on_dropped
+        self._on_lost = loss.on_lost
+        self._on_dropped = loss.on_dropped
+        self._on_bug = loss.on_bug
         self._line: deque[_InLine] = deque()
         self._behind: deque[Ended] = deque()
         self._line_bytes = 0
@@ -197,6 +201,9 @@ class GroupWriter:
             verdict = await self._database.append(lambda: apply(batch))
         except StorageFailure as failure:
             self._give_up(group, kept, failure)
+        except Exception as bug:  # noqa: BLE001 - what breaks one group must not end the commits of everybody else
+            self._on_bug(bug)
+            self._give_up(group, kept, _broken())
         else:
             self._settle(group, kept, verdict)
         self._committing = False
@@ -264,6 +271,10 @@ def _add(batch: Batch, item: _InLine) -> None:
 
 def _unavailable() -> StorageFailure:
     return StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not keep up", retry_after=_RETRY_AFTER)
+
+
+def _broken() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_UNAVAILABLE, "what was to be kept could not be written")
 
 
 def _lost() -> StorageFailure:

@@ -105,11 +105,6 @@ class Answering:
         return b"server-timing", value.encode()
 
     def _followed(self, running: Running, subscription: Subscription, leave: Callable[[], None]) -> EventStream:
-        def end_without_response() -> None:
-            if running.response is None:
-                subscription.close()
-
-        running.when_done(end_without_response)
         headers = stream_headers(ids_of(running))
         return EventStream(subscription, headers=headers, stopping=self.stopping, leave=leave)
 

@@ -18,6 +18,7 @@ from app.domain.quote import Quote
 from app.entrypoints.http.openapi_paths import HEADERS, REF, header, of, paths
 from app.orchestration.executions import ExecutionView, PendingView, Replayed, ResumeRequest
 from app.orchestration.facade import EngineView, ToolView
+from app.orchestration.forking import ForkRequest
 from app.orchestration.tracing import AgentTrace
 
 CONTRACT_VERSION = "1"
@@ -93,7 +94,7 @@ def _schemas() -> dict[str, Any]:
     models: tuple[tuple[type[BaseModel], JsonSchemaMode], ...] = (
         (boundary.SystemRequest, "validation"),
         *((shown, "serialization") for shown in (boundary.SystemResponse, Quote, Problem)),
-        (ResumeRequest, "validation"),
+        *((asked, "validation") for asked in (ResumeRequest, ForkRequest)),
         *((shown, "serialization") for shown in (ExecutionView, PendingView, Replayed, AgentTrace)),
         *((shown, "serialization") for shown in (ToolView, EngineView)),
         *((shown, "serialization") for shown in (FailureView, MachineView, Readiness, Alive)),

@@ -31,7 +31,7 @@ class Gate:
         self._open = anyio.Event()
         self._open.set()
         self.asked = anyio.Event()
-        self.failure: StorageFailure | None = None
+        self.failure: Exception | None = None
         self.groups = 0
 
     def shut(self) -> None:
@@ -256,3 +256,18 @@ async def test_what_waits_is_written_before_the_journal_closes(gate: Gate, clock
     assert record is not None
     assert list(record.rows) == ["0"]
     assert await here.store.find("local", "r-b") is not None
+
+
+async def test_b4_83_a_bug_in_a_group_loses_its_executions_and_the_writer_goes_on(here: Replica, gate: Gate) -> None:
+    for name in "ab":
+        await here.journal.open(journaled(name))
+    bug = gate.failure = ZeroDivisionError("of ours")
+    here.journal.put("a", row("0"), anchored(MOVED))
+    with pytest.raises(StorageFailure) as lost:
+        await here.journal.durable("a")
+    gate.failure = None
+    here.journal.put("b", row("0"), anchored(MOVED))
+    await here.journal.durable("b")
+    assert (here.losses.bugs, here.losses.lost) == ([bug], {"a": lost.value})
+    assert lost.value.code is Code.STORAGE_UNAVAILABLE
+    assert here.listener.numbers("b") == [1]
