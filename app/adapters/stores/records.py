@@ -34,7 +34,7 @@ async def decoded(work: Callable[[], T], size: int) -> T:
 
 def weight(rows: Rows) -> int:
     """How many bytes there are to decode."""
-    return sum(len(row[4] or b"") + len(row[5] or b"") for row in rows)
+    return sum(len(cell) for row in rows for cell in (row[4], row[5]) if isinstance(cell, bytes))
 
 
 def record(rows: Rows) -> Record | None:
