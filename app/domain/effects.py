@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 import orjson
 from pydantic import BaseModel, JsonValue
 
-from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage, Way
+from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage
 from app.domain.failures import Code, Failure, failure
+from app.domain.fields import Way
 from app.domain.lifecycle import Mode
 from app.domain.messages import Message, ModelMessage, ToolCall
 from app.domain.tools import OfferedTool, ToolDefinition
@@ -108,6 +109,9 @@ class Form:
 
     schema: Mapping[str, Any] | None = None
     grammar: str | None = None
+
+
+NO_FORM = Form()
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,5 +392,5 @@ def span_id(execution_id: str, anchor: str) -> str:
 
 def _plain(value: object) -> object:
     if isinstance(value, BaseModel):
-        return value.model_dump(exclude_none=True, by_alias=True)
+        return value.__pydantic_serializer__.to_python(value, exclude_none=True, by_alias=True)
     raise TypeError(f"{type(value).__name__} has no canonical form")

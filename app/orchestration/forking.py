@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.domain.boundary import ExecutionHints, Name, SystemRequest, ToolName
+from app.domain.boundary import ExecutionHints, SystemRequest
 from app.domain.effects import STOP, Fork, Header, Row
 from app.domain.events import ExecutionSuspended
 from app.domain.failures import Code, RequestFailure
+from app.domain.fields import Name, ToolName
 from app.domain.messages import Message
 from app.orchestration.run import merged
 from app.ports import Record

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.bootstrap import Service
 from app.domain.access import LOCAL
-from app.domain.boundary import Identifier
 from app.domain.failures import Code, Failure, RequestFailure
+from app.domain.fields import Identifier
 from app.entrypoints.http.correlation import correlate, parent_of
 from app.entrypoints.http.errors import CLOSE, JSON, Answer
 from app.entrypoints.http.forms import Answering, Form, form_of, stream_headers

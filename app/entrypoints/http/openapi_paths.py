@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
-from app.domain.boundary import Identifier
 from app.domain.failures import TAXONOMY, Code
+from app.domain.fields import Identifier
 from app.entrypoints.http.query import Behind, Listing, Query
 
 Parameter: TypeAlias = dict[str, Any]
