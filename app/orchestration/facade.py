@@ -14,7 +14,7 @@ from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import Mode
 from app.domain.quote import Quote
 from app.domain.tools import SideEffects
-from app.keeping import Store
+from app.keeping import Followers, Store
 from app.orchestration.admission import Admission, ConfiguredLimits, affordable, keepable
 from app.orchestration.execution import Execution
 from app.orchestration.executions import Executions, ExecutionView
@@ -23,7 +23,7 @@ from app.orchestration.pipeline.prepare import Stages, offerable
 from app.orchestration.quoting import Quoting
 from app.orchestration.running import Launcher, Running
 from app.orchestration.world import World
-from app.ports import Claim, Earlier, EngineFault
+from app.ports import Claim, Earlier, EngineFault, Ticket
 
 
 class EngineView(BaseModel):
@@ -89,11 +89,20 @@ class Deployment:
     grammars: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """An execution that is kept, and runs here or elsewhere when its turn comes."""
+
+    view: ExecutionView
+
+
 class Facade:
     """Everything entry points may ask for."""
 
-    def __init__(self, world: World, store: Store, launcher: Launcher, deployment: Deployment) -> None:
-        self.executions = Executions(world, store, launcher)
+    def __init__(
+        self, world: World, store: Store, *, launcher: Launcher, deployment: Deployment, followers: Followers
+    ) -> None:
+        self.executions = Executions(world, store, launcher, followers)
         self._world = world
         self._launcher = launcher
         self._deployment = deployment
@@ -104,11 +113,12 @@ class Facade:
 
     async def execute(
         self, request: SystemRequest, principal: Principal, calling: Calling = PLAIN
-    ) -> Running | ExecutionView:
-        """Starts an execution in a task of its own and returns at once.
+    ) -> Running | Queued | ExecutionView:
+        """Starts an execution in a task of its own and returns at once; one in the background waits for its turn.
 
-        With an Idempotency-Key that was used before with the same body it is the execution of that time that is
-        returned. Raises: Failure for what is refused before there is an execution.
+        One that is watched begins at once all the same. With an Idempotency-Key that was used before with the same
+        body it is the execution of that time that is returned. Raises: Failure for what is refused before there is an
+        execution.
         """
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
@@ -117,6 +127,8 @@ class Facade:
             request = request.model_copy(update={"background": True})
         request, bounds = await self._admit(request)
         header = self._header(request, principal, bounds, calling)
+        if request.background and not calling.watch:
+            return await self._queue(header, claim)
         earlier = await self._world.journal.open(header, claim)
         if earlier is not None:
             return await self._earlier(header.tenant, earlier)
@@ -178,6 +190,14 @@ class Facade:
             tools = self._world.registry.definitions(offerable(request, self._world.registry))
             affordable(request, bounds, self._world, tools)
         return request, bounds
+
+    async def _queue(self, header: Header, claim: Claim | None) -> Queued | ExecutionView:
+        await self._launcher.admit()
+        earlier = await self._world.journal.open(header, claim, waits=True)
+        if earlier is not None:
+            return await self._earlier(header.tenant, earlier)
+        await self._launcher.queue(Ticket(header.tenant, header.execution_id, epoch=1))
+        return Queued(await self.executions.show(header.tenant, header.request_id))
 
     async def _earlier(self, tenant: str, earlier: Earlier) -> ExecutionView:
         """Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS)."""

@@ -27,7 +27,7 @@ class Commit(NamedTuple):
     at: float
 
 
-def opening(header: Header, owner: str, claim: Claim | None = None) -> Opening:
+def opening(header: Header, owner: str | None, claim: Claim | None = None) -> Opening:
     """The rows of a new execution, and what it asks to be granted."""
     standing = Standing(header.created_at)
     session_id = header.request.session_id
@@ -110,7 +110,7 @@ def empty_commit(execution_id: str, *, number: int, epoch: int) -> Values:
     }
 
 
-def _standing(standing: Standing, owner: str, *, commits: int, events: int) -> Values:
+def _standing(standing: Standing, owner: str | None, *, commits: int, events: int) -> Values:
     at_rest = standing.ended or standing.state is State.SUSPENDED
     return {
         "state": standing.state,

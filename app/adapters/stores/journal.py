@@ -136,20 +136,20 @@ class StoredJournal:
         self._opened: dict[str, _Open] = {}
         self._names = Names(keeping.keep_ended)
 
-    async def open(self, header: Header, claim: Claim | None = None) -> Earlier | None:
+    async def open(self, header: Header, claim: Claim | None = None, *, waits: bool = False) -> Earlier | None:
         if header.durability == "memory":
             self._begin(header, self._names.take).held = []
             return None
         opened = self._begin(header, self._names.share)
         try:
-            self._writer.put(self._opening(opened, claim))
+            self._writer.put(self._opening(opened, None if waits else self.owner, claim))
             await self._writer.settled(opened.writing)
         except BaseException:
             opened.writing.end = _given_up()
             self.close(header.execution_id)
             raise
         refusal = opened.writing.end
-        if refusal is None:
+        if refusal is None and not waits:
             return None
         self.close(header.execution_id)
         if isinstance(refusal, Failure):
@@ -233,8 +233,8 @@ class StoredJournal:
         for item in items:
             self._writer.put(item)
 
-    def _opening(self, opened: _Open, claim: Claim | None = None) -> Item:
-        work = opening(opened.header, self.owner, claim)
+    def _opening(self, opened: _Open, owner: str | None, claim: Claim | None) -> Item:
+        work = opening(opened.header, owner, claim)
         return Item(opened.writing, work, size(work))
 
 

@@ -33,9 +33,9 @@ class MemoryJournal:
         self._held: dict[str, _Held] = {}
         self._names = Names(keep_ended)
 
-    async def open(self, header: Header, claim: Claim | None = None) -> Earlier | None:
-        if claim is not None:
-            raise RuntimeError("a journal that forgets keeps no Idempotency-Key")
+    async def open(self, header: Header, claim: Claim | None = None, *, waits: bool = False) -> Earlier | None:
+        if claim is not None or waits:
+            raise RuntimeError("a journal that forgets keeps no Idempotency-Key, and nothing for later")
         self._hold(_Held(header))
         return None
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from app.adapters.stores.database import Backend
 
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 """The revision this version works with."""
 CURRENT: Final = "SELECT version_num FROM alembic_version"
 _SCRIPTS = Path(__file__).parent / "migrations"

@@ -17,7 +17,6 @@ from app.domain.boundary import SystemRequest, SystemResponse
 from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import Mode
 from app.entrypoints.cli.live import LiveView, write_answer
-from app.orchestration.executions import ExecutionView
 from app.orchestration.facade import Calling
 from app.orchestration.running import Running
 from app.settings import Settings
@@ -87,7 +86,7 @@ async def run_once(
     view = output.view()
     async with open_service(beside(quiet)) as service:
         running = await service.facade.execute(request, LOCAL, Calling(watch=True))
-        if isinstance(running, ExecutionView):
+        if not isinstance(running, Running):
             raise AssertionError("without an Idempotency-Key nothing was executed before")  # noqa: TRY004 - a bug of ours
         response = await _follow(running, view)
     output.write(response, view.shown)
