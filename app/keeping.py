@@ -101,7 +101,7 @@ class Store(Protocol):
     async def answer(
         self, tenant: str, execution_id: str, suspension_id: str, row: Row, events: Sequence[Anchored] = ()
     ) -> Answer:
-        """Records the answer to one question as its step, once.
+        """Records the answer to one question as its step, once; its events are published then.
 
         Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED when it is not suspended, REQUEST_RESUME_MISMATCH when that
         question is not open); nothing is changed then.
@@ -152,7 +152,7 @@ class Followers(Protocol):
     """Live readers of executions that run elsewhere, or nowhere yet."""
 
     def follow(self, stored: Stored, after: int) -> Subscription:
-        """A reader of all events behind that number, to the terminal event or the next suspension."""
+        """A reader of all events behind that number to the terminal event, over suspensions too."""
         ...
 
 

@@ -1,6 +1,6 @@
 """What we need from outside, on one page."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -314,8 +314,16 @@ class Subscription(Protocol):
 class Watchers(Protocol):
     """Live readers."""
 
-    def watch(self, execution_id: str) -> Subscription:
-        """A reader of all that is published from now on, to the terminal event."""
+    def watch(self, execution_id: str, *, past_suspension: bool = False) -> Subscription:
+        """A reader of all that is published from now on, to the terminal event, or to a suspension before it."""
+        ...
+
+    def dismiss(self, execution_id: str) -> None:
+        """Ends all readers of that execution behind what waits for them; they may come back."""
+        ...
+
+    def dismiss_all_but(self, running: Collection[str]) -> None:
+        """The same for every execution that is not one of these."""
         ...
 
     def watched(self, execution_id: str) -> bool:

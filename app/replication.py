@@ -5,8 +5,8 @@ is. Among others it beats, hears them, takes part in their queue, and goes on wi
 more. DBOS is loaded for that alone.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -63,16 +63,15 @@ class Lone:
         """Its own line."""
         return InlineRunner(slots, limits, self._clock)
 
-    async def begin(self, group: TaskGroup, tended: Tended) -> None:
+    @asynccontextmanager
+    async def tending(self, group: TaskGroup, tended: Tended) -> AsyncIterator[None]:
         """Queues what an earlier process left, and tends from then on. Raises: StorageFailure."""
         ownership = tended.ownership
         await ownership.recover(alive=(), gone=None)
         chores = (ownership.expire, ownership.heed_cancels, partial(ownership.recover, (), ()), tended.forget)
         group.start_soon(tend, self._clock, chores, tended.health, tended.on_fault)
         group.start_soon(tended.following.run)
-
-    async def end(self) -> None:
-        """Nobody waits for it."""
+        yield
 
 
 class Sharing:
@@ -94,8 +93,12 @@ class Sharing:
         self._runner = DbosRunner(slots, limits, shared=shared, clock=self._clock, on_fault=on_fault)
         return self._runner
 
-    async def begin(self, group: TaskGroup, tended: Tended) -> None:
-        """Says that it lives, and tends from then on. Raises: StorageFailure."""
+    @asynccontextmanager
+    async def tending(self, group: TaskGroup, tended: Tended) -> AsyncIterator[None]:
+        """Says that it lives, tends from then on, and leaves what it has to the others at the end.
+
+        They find out by themselves where they cannot be told. Raises: StorageFailure.
+        """
         ownership = tended.ownership
         beat = partial(self._pulse.beat, partial(self._sweep, ownership))
         await beat()
@@ -107,9 +110,7 @@ class Sharing:
         group.start_soon(heeding.run)
         group.start_soon(self._signals.run, Heard(tended.following.grown, heeding.soon))
         group.start_soon(tended.following.run)
-
-    async def end(self) -> None:
-        """What it leaves is for the others now, who find out by themselves where they cannot be told."""
+        yield
         with suppress(StorageFailure):
             await self._pulse.end()
 

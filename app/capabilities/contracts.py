@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 import orjson
 from pydantic import JsonValue
 
-from app.capabilities.constraint.enforce import Enforced, enforcing, keeping
+from app.capabilities.constraint.enforce import Enforced, Stage, enforcing, keeping
 from app.capabilities.constraint.grammar import Grammar, is_grammar, known_grammar
 from app.capabilities.constraint.schema import Schema, compiling
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
@@ -22,6 +22,8 @@ LARGE_CHARACTERS = 2_048
 """From this size on a schema or grammar may take long to be made ready."""
 MOST_CHARACTERS = 262_144
 """Of an answer that is judged; a longer one is not looked at."""
+MOST_PLACES = 65_536
+"""Of an answer that has a value: its brackets and commas, each of which may begin another one within."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class Contract:
         """Raises: ConstraintFailure. A text of which no form was asked has none to keep."""
         if self._schema is None and self._grammar is None:
             return Enforced(None, (), ())
-        _refuse_length(text)
+        _refuse_size(text, has_value=self._schema is not None)
         return (
             yield from enforcing(
                 text, schema=self._schema, grammar=self._grammar, repair_allowed=self._output.repair_allowed
@@ -129,7 +131,7 @@ class Contract:
 
     def _kept(self, answer: Answer) -> Pausing[Enforced]:
         """Raises: ConstraintFailure."""
-        _refuse_length(answer.text)
+        _refuse_size(answer.text, has_value=self._schema is not None)
         return (yield from keeping(answer.value, answer.text, schema=self._schema, grammar=self._grammar))
 
 
@@ -143,13 +145,20 @@ def _by_judge(issue: str) -> Finding:
     return Finding("semantic", "$", issue)
 
 
-def _refuse_length(text: str) -> None:
+def _refuse_size(text: str, *, has_value: bool) -> None:
     if len(text) > MOST_CHARACTERS:
-        message = f"is longer than {MOST_CHARACTERS} characters"
-        violations = [{"path": "$", "message": message}]
-        raise ConstraintFailure(
-            Code.CONSTRAINT_JSON_INVALID, f"the answer {message}", {"stage": "extract", "violations": violations}
-        )
+        raise _too_large(f"it is longer than {MOST_CHARACTERS} characters", has_value=has_value)
+    if has_value and len(text) > MOST_PLACES and sum(map(text.count, "[{,")) > MOST_PLACES:
+        raise _too_large(f"it has more than {MOST_PLACES} brackets and commas", has_value=has_value)
+
+
+def _too_large(why: str, *, has_value: bool) -> ConstraintFailure:
+    message = f"is too large to be judged: {why}"
+    code, stage = Code.CONSTRAINT_GRAMMAR_REJECTED, Stage.GRAMMAR
+    if has_value:
+        code, stage = Code.CONSTRAINT_JSON_INVALID, Stage.EXTRACT
+    violations = [{"path": "$", "message": message}]
+    return ConstraintFailure(code, f"the answer {message}", {"stage": stage.value, "violations": violations})
 
 
 def _produced(text: str, value: JsonValue, result: ValidationResult) -> Produced:

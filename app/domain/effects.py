@@ -110,6 +110,9 @@ class Form:
     grammar: str | None = None
 
 
+NO_FORM = Form()
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One provider an inference may try: the engine's configured name and the model it stands for.
@@ -372,5 +375,5 @@ def span_id(execution_id: str, anchor: str) -> str:
 
 def _plain(value: object) -> object:
     if isinstance(value, BaseModel):
-        return value.model_dump(exclude_none=True, by_alias=True)
+        return value.__pydantic_serializer__.to_python(value, exclude_none=True, by_alias=True)
     raise TypeError(f"{type(value).__name__} has no canonical form")

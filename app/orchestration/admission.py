@@ -41,6 +41,7 @@ class ConfiguredLimits:
     plan_steps: int
 
 
+_NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
 _NOT_YET = "is not in this version"
 _FORM_OPTIONAL = frozenset({Mode.CHAT, Mode.PLAN})
 """Modes whose answer may be a text without a form."""
@@ -92,8 +93,8 @@ class Admission:
         )
 
     def _above_caps(self, request: SystemRequest) -> Iterator[Fault]:
-        caps, plan = self._limits, request.plan or PlanOptions()
-        policy = plan.policy or PlanPolicy()
+        caps, plan = self._limits, request.plan or _NO_PLAN
+        policy = plan.policy or _NO_POLICY
         asked = (
             ("messages", len(request.messages), caps.messages),
             ("tools", len(request.tools or ()), caps.tools),

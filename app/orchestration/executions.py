@@ -109,19 +109,22 @@ class Executions:
         return [PendingView(request_id=each.request_id, suspension=each.suspension) for each in found]
 
     async def read(self, tenant: str, request_id: str, *, after: int = 0) -> Subscription:
-        """Its events behind that number, live until it ends or is suspended; none are left when it `ended`."""
+        """Its events behind that number, live until it ends, over suspensions too; none are left when it `ended`.
+
+        While the service is stopping nothing is waited for of what does not run here.
+        """
         running = self._launcher.named(tenant, request_id)
         if running is not None:
-            live, spoken = self._world.watchers.watch(running.execution_id), running.spoken()
+            live, spoken = self._watch(running.execution_id), running.spoken()
             record = await self._world.journal.load(running.execution_id)
             if record is not None:
                 committed = [item for item in record.events if item.sequence_number > after]
                 return JoinedReader([*committed, *spoken], after, live)
             live.close()
         stored = await self._stored(tenant, request_id)
-        if not stored.standing.ended:
-            return self._followers.follow(stored, after)
-        return JoinedReader(await self._events(tenant, stored.execution_id, after), after, None)
+        if stored.standing.ended or self._launcher.draining:
+            return JoinedReader(await self._events(tenant, stored.execution_id, after), after, None)
+        return self._followers.follow(stored, after)
 
     async def told(self, tenant: str, request_id: str) -> list[Recorded]:
         """Its events up to now."""
@@ -190,7 +193,7 @@ class Executions:
         pattern has another version by now.
         """
         stored = await self._stored(tenant, request_id)
-        if self._launcher.named(tenant, request_id) is not None:
+        if not (stored.standing.ended or stored.standing.state is State.SUSPENDED):
             raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution is still running", retry_after=1.0)
         record = await self._record(tenant, stored.execution_id)
         self._launcher.refuse_other_versions(record.header)
@@ -200,6 +203,9 @@ class Executions:
             if difference.code is not Code.ORCHESTRATION_REPLAY_DIVERGED:
                 raise
             return Replayed(identical=False, **difference.details)
+
+    def _watch(self, execution_id: str) -> Subscription:
+        return self._world.watchers.watch(execution_id, past_suspension=True)
 
     async def _stored(self, tenant: str, request_id: str) -> Stored:
         """What the store knows of it; an execution that ended in memory a moment ago may still have to be written."""

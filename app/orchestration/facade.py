@@ -147,6 +147,10 @@ class Facade:
         """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
         self._launcher.stop_all()
 
+    def dismiss_waiting(self) -> None:
+        """Sends away whoever reads what does not run here, as a shutdown does first."""
+        self._launcher.dismiss_waiting()
+
     def engines(self) -> list[EngineView]:
         """Every configured engine, in the order of the configuration."""
         return [self._engine_view(name) for name in self._world.catalogue.engines]

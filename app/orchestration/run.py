@@ -26,6 +26,7 @@ from app.orchestration.world import World
 
 T = TypeVar("T")
 _GREEDY = ExecutionHints(temperature=0)
+_USUAL_REDUNDANCY = RedundancyOptions()
 
 
 class PatternMisuse(RuntimeError):  # noqa: N818 - names whose fault it is
@@ -47,7 +48,7 @@ class Run:
         """The names of the tools that may be offered."""
         self.output = request.output
         """The form and the rules of the branch's answer."""
-        self.redundancy = request.redundancy or RedundancyOptions()
+        self.redundancy = request.redundancy or _USUAL_REDUNDANCY
         self.hints = request.hints
         self.model = request.model
         """The route or engine that is asked."""

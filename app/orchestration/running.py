@@ -8,7 +8,7 @@ from app.domain.boundary import PlanStep, SystemResponse
 from app.domain.effects import Header, Outcome, StageTrace
 from app.domain.events import Live
 from app.domain.failures import Code, Failure, StorageFailure
-from app.domain.lifecycle import Mode
+from app.domain.lifecycle import Mode, State
 from app.domain.produced import Produced
 from app.orchestration.answering import Ending
 from app.orchestration.execution import Execution
@@ -49,6 +49,11 @@ class Running:
     def response(self) -> SystemResponse | None:
         """The answer; None until the execution ended or was suspended."""
         return self._execution.response
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it waits for an answer, and may go on."""
+        return self.response is not None and self.response.state is State.SUSPENDED
 
     @property
     def upstream_ms(self) -> float:
@@ -166,6 +171,15 @@ class Launcher:
         if execution_id in self._running:
             self._running[execution_id].lose(failure)
 
+    @property
+    def draining(self) -> bool:
+        """Whether nothing is begun here any more."""
+        return self._runner.draining
+
+    def dismiss_waiting(self) -> None:
+        """Sends away whoever reads what does not run here; it may be resumed elsewhere."""
+        self._world.watchers.dismiss_all_but(self._running.keys())
+
     def refuse_other_versions(self, header: Header) -> None:
         """Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) for a journal that today's pattern cannot go on with."""
         if header.pattern_version != self.patterns[header.mode].version:
@@ -196,8 +210,12 @@ class Launcher:
             await live(execution, self._story(execution, prepared))
         finally:
             del self._running[running.execution_id], self._named[_name(execution.header)]
-            self._world.journal.close(running.execution_id)
-            running.done()
+            if not running.is_suspended:
+                self._world.watchers.dismiss(running.execution_id)
+            try:
+                self._world.journal.close(running.execution_id)
+            finally:
+                running.done()
 
     def _story(self, execution: Execution, prepare: Callable[[], Awaitable[Outcome]]) -> Story:
         pattern = self.patterns[execution.header.mode]

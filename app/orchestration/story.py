@@ -11,7 +11,7 @@ from app.domain.events import LifecycleTransition, StageEnd
 from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure
 from app.domain.lifecycle import State
 from app.domain.produced import Produced
-from app.orchestration.answering import Ending, last_event, respond, state_of
+from app.orchestration.answering import Ending, bare_failure, last_event, respond, state_of
 from app.orchestration.execution import Execution
 from app.orchestration.leaf import Leaf
 from app.orchestration.run import Run
@@ -39,6 +39,14 @@ async def live(execution: Execution, story: Story) -> None:
 
     A cancellation that nobody decided is a hand-over: nothing is recorded, and the next owner continues.
     """
+    try:
+        await _live(execution, story)
+    finally:
+        if execution.response is not None:
+            await _keep(execution)
+
+
+async def _live(execution: Execution, story: Story) -> None:
     ending: Ending | None = None
     try:
         ending = await execution.within_deadline(lambda: tell(execution, story))
@@ -47,9 +55,11 @@ async def live(execution: Execution, story: Story) -> None:
         raise
     finally:
         if ending is not None or not execution.handed_over:
-            conclude(execution, ending or _cut_short(execution))
-    if execution.response is None:
-        return
+            _conclude_anyhow(execution, ending or _cut_short(execution))
+
+
+async def _keep(execution: Execution) -> None:
+    """Returns when the end is durable; the response says so when it will not be."""
     try:
         await execution.world.journal.durable(execution.header.execution_id)
     except Failure as lost:
@@ -113,10 +123,21 @@ def conclude(execution: Execution, ending: Ending) -> None:
         stages = _summed_stages(execution, ending)
     after = execution.lifecycle.after(state)
     moved = LifecycleTransition(execution.lifecycle.state, state, after.attempt, _reason(ending))
-    execution.lifecycle = after
     last = last_event(execution, state, ending)
-    execution.response = last.response
     execution.conclude(END, *stages, moved, last)
+    execution.lifecycle, execution.response = after, last.response
+
+
+def _conclude_anyhow(execution: Execution, ending: Ending) -> None:
+    """Records the end; where a bug of ours keeps us from telling how it ended, the least that there is to say."""
+    try:
+        conclude(execution, ending)
+    except BaseException as bug:
+        failed = bare_failure(execution.header, bug if isinstance(bug, Failure) else _broken_rule())
+        place = execution.lifecycle
+        execution.conclude(END, LifecycleTransition(place.state, State.ERROR, place.attempt, "bug"), failed)
+        execution.response = failed.response
+        raise
 
 
 def _end_steps(execution: Execution, ending: Ending) -> None:
@@ -149,8 +170,12 @@ def _cut_short(execution: Execution) -> Ending:
         return Ending(failure=execution.lost)
     if execution.stopped is not None:
         return Ending(failure=Cancellation(execution.stopped.code, execution.stopped.message))
+    return Ending(failure=_broken_rule())
+
+
+def _broken_rule() -> Failure:
     rule = "the service broke a rule of its own"
-    return Ending(failure=OrchestrationFailure(Code.ORCHESTRATION_INVALID_TRANSITION, rule))
+    return OrchestrationFailure(Code.ORCHESTRATION_INVALID_TRANSITION, rule)
 
 
 def _summed_stages(execution: Execution, ending: Ending) -> list[StageEnd]:

@@ -1,14 +1,16 @@
 """All rules run, all that are broken are told, and nothing a rule does gets out."""
 
 from collections.abc import Mapping
+from functools import reduce
 from time import process_time
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
-from app.capabilities.validation import MOST_RULES, Answer, Finding, RuleBook, Verdict
+from app.capabilities.validation import MOST_FINDINGS, Answer, Finding, RuleBook, Verdict
 from app.domain.failures import Code, RequestFailure, ValidationFailure
+from app.domain.pausing import at_once
 from app.domain.rules import NotEmpty, Rule
 
 RULE: TypeAdapter[Rule] = TypeAdapter(Rule)
@@ -153,8 +155,6 @@ def test_unknown_names_and_patterns_that_cannot_be_used_are_refused_all_at_once(
     assert [error["field"] for error in caught.value.details["errors"]] == [
         f"output.rules.{index}" for index in (1, 2, 3, 4)
     ]
-    with pytest.raises(RequestFailure, match=f"more than {MOST_RULES}"):
-        BOOK.rules(["not_empty"] * (MOST_RULES + 1))
 
 
 def test_a_book_names_its_rules() -> None:
@@ -173,3 +173,51 @@ def test_a_pattern_takes_linear_time_whatever_it_is() -> None:
 def test_a_text_that_is_too_long_for_its_pattern_breaks_the_rule() -> None:
     verdict = judged({"type": "regex", "pattern": r"a.{200}b"}, text="x" * 500_000)
     assert told(verdict) == [("$", "is too long to be searched for the pattern")]
+
+
+def test_only_the_first_places_of_a_rule_are_told() -> None:
+    verdict = judged({"type": "not_empty", "path": "$[*]"}, value=[""] * 1_000)
+    assert told(verdict) == [(f"$[{index}]", "is empty") for index in range(MOST_FINDINGS)]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"type": "compare", "path": "$[*]", "operator": "le", "other": "$[*]"},
+        {"type": "one_of", "path": "$[*]", "values": [[1.5]]},
+        {"type": "regex", "path": "$[*]", "pattern": "a.{50}"},
+        {"type": "not_empty", "path": "$" + "[*]" * 60},
+    ],
+)
+def test_rules_that_there_is_too_much_for_are_broken_and_take_no_longer(rule: dict[str, Any]) -> None:
+    deep: Any = reduce(lambda inner, _: [inner], range(59), 1)
+    value = {"compare": [1] * 20_000, "one_of": [[1.5]] * 2_000, "regex": ["a" * 60] * 1_000}.get(
+        rule["type"], [deep] * 1_000
+    )
+    began = process_time()
+    verdict = judged(*[rule] * 64, value=value)
+    assert process_time() - began < 2
+    assert verdict.errors[-1].message == "cannot be judged: there is too much of it"
+    assert len(verdict.errors) >= 32
+
+
+def test_judging_pauses_and_comes_to_the_same() -> None:
+    rules = BOOK.rules([RULE.validate_python({"type": "compare", "path": "$[*]", "operator": "ge", "value": 5})])
+    answer = Answer("", list(range(20_000)))
+    judging = rules.judging(answer)
+    assert sum(1 for _ in judging) > 3
+    assert at_once(rules.judging(answer)) == rules.judge(answer)
+
+
+def test_no_more_rules_that_cannot_be_used_are_looked_for_than_are_told() -> None:
+    rules = [RULE.validate_python({"type": "regex", "pattern": rf"\p{{L}}{{500}}{number}"}) for number in range(64)]
+    with pytest.raises(RequestFailure) as caught:
+        BOOK.rules(rules)
+    assert [error["field"] for error in caught.value.details["errors"]] == [f"output.rules.{n}" for n in range(8)]
+
+
+def test_patterns_that_are_too_large_together_are_refused_by_field() -> None:
+    rules = [RULE.validate_python({"type": "regex", "pattern": f"\\p{{L}}{{9}}{number}"}) for number in range(30)]
+    with pytest.raises(RequestFailure, match="too large together") as caught:
+        BOOK.rules(rules)
+    assert caught.value.details["errors"][0]["field"].startswith("output.rules.")

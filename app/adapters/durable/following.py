@@ -10,7 +10,7 @@ from math import inf
 
 import anyio
 
-from app.domain.events import LAST, ExecutionSuspended, InferenceStart, Live, Recorded
+from app.domain.events import TERMINAL_EVENTS, InferenceStart, Live, Recorded
 from app.domain.failures import StorageFailure
 from app.keeping import Store, Stored
 from app.ports import Subscription, Watchers
@@ -32,7 +32,7 @@ class Following:
         self._grown: set[str] = set()
 
     def follow(self, stored: Stored, after: int) -> Subscription:
-        live = self._watchers.watch(stored.execution_id)
+        live = self._watchers.watch(stored.execution_id, past_suspension=True)
         reader = FollowedLog(stored, after, live, wants=self.grown, leave=self._leave)
         self._readers.setdefault(stored.execution_id, []).append(reader)
         self.grown(stored.execution_id)
@@ -73,7 +73,10 @@ class Following:
 
 
 class FollowedLog:
-    """Implements `ports.Subscription`: every number once and in order, to the terminal event or the next suspension."""
+    """Implements `ports.Subscription`: every number once and in order, to the terminal event, over suspensions too.
+
+    It ends before where this replica sends its readers away.
+    """
 
     def __init__(
         self,
@@ -90,7 +93,6 @@ class FollowedLog:
         self.last = after
         self.ended = False
         self.overflowed = False
-        self._joined_at = stored.events
         self._live = live
         self._wants = wants
         self._leave = leave
@@ -142,12 +144,15 @@ class FollowedLog:
 
         Of a segment whose start was not heard, or was followed by something that was not, no deltas are taken.
         """
-        for item in self._live.take():
+        heard = self._live.take()
+        for item in heard:
             if isinstance(item, Live):
                 if item.event.segment in self._segments and self.has_room:
                     self._waiting.append(item)
             elif item.sequence_number > self.last:
                 self._hear_event(item)
+        if self._live.ended and not self._live.overflowed and not _ends(heard):
+            self._end()
         self._notify()
 
     def _hear_event(self, item: Recorded) -> None:
@@ -162,8 +167,7 @@ class FollowedLog:
     def _append(self, item: Recorded) -> None:
         self._waiting.append(item)
         self.last = item.sequence_number
-        kind = type(item.event)
-        if kind in LAST and (kind is not ExecutionSuspended or self.last > self._joined_at):
+        if type(item.event) in TERMINAL_EVENTS:
             self._end()
 
     def _end(self) -> None:
@@ -172,6 +176,10 @@ class FollowedLog:
             self._live.notify(None)
             self._live.close()
             self._leave(self)
+
+
+def _ends(items: Sequence[Recorded | Live]) -> bool:
+    return bool(items) and type(items[-1].event) in TERMINAL_EVENTS
 
 
 def _nobody() -> None:

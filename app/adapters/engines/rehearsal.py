@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import checkpoint
 
 from app.adapters.engines.rehearsal_filling import fill, forced
@@ -56,6 +57,7 @@ class RehearsalEngine:
     def __init__(self, profile: EngineProfile, clock: Clock) -> None:
         self._profile = profile
         self._clock = clock
+        self._one_at_a_time = CapacityLimiter(1)
 
     @property
     def profile(self) -> EngineProfile:
@@ -75,7 +77,7 @@ class RehearsalEngine:
             await self._clock.sleep(directives.seconds)
         if directives.reason is not None:
             raise EngineFault(directives.reason, f"rehearsed: the message asked for {directives.status}")
-        reply = _reply(turn, call, used)
+        reply = await self._reply(turn, call, used)
         words = _pieces(reply.text, call) if stream else []
         for word in words[:_GARBLED_WORDS] if directives.garble else words:
             progress.text(word)
@@ -83,6 +85,12 @@ class RehearsalEngine:
         if directives.garble:
             raise EngineFault(Reason.MALFORMED, "rehearsed: the message asked for a garbled reply")
         return reply
+
+    async def _reply(self, turn: "_Turn", call: EngineCall, used: int) -> Reply:
+        """What has a form is made on a thread, one at a time: finding a value that fits can take a while."""
+        if call.schema is None and call.grammar is None:
+            return _reply(turn, call, used)
+        return await to_thread.run_sync(_reply, turn, call, used, limiter=self._one_at_a_time)
 
 
 @dataclass(frozen=True, slots=True)

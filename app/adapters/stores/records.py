@@ -38,26 +38,19 @@ def weight(rows: Rows) -> int:
 
 
 def record(rows: Rows) -> Record | None:
-    """The record of these commits in order; the first holds the header."""
+    """The record of these commits in order; the first holds the header, and what had been held in memory."""
     if not rows:
         return None
-    steps: dict[str, Row] = {}
+    header, held = codec.decode_opening(rows[0][4])
+    steps = {step.key: step for step in held}
     events: list[Recorded] = []
     for number, row in enumerate(rows):
         _continues(number, row, len(events))
-        if number > 0 and row[4] is not None:
-            steps |= {step.key: step for step in _steps(row)}
+        if row[1] is not None:
+            steps[row[1]] = Row(row[1], row[2], codec.decode_outcome(row[4]), row[3])
         if row[5] is not None:
             events += codec.decode_events(row[5])
-    header = codec.decode_header(rows[0][4])
     return Record(header, MappingProxyType(steps), tuple(events), len(rows) - 1, rows[0][7])
-
-
-def _steps(row: Cells) -> list[Row]:
-    """The commit's step, or its steps when it has no key of its own."""
-    if row[1] is None:
-        return codec.decode_steps(row[4])
-    return [Row(row[1], row[2], codec.decode_outcome(row[4]), row[3])]
 
 
 def _continues(number: int, row: Cells, events: int) -> None:

@@ -105,7 +105,10 @@ async def shown(asked: Asked) -> Answer:
 
 
 async def events(asked: Asked) -> ASGIApp:
-    """Its events, from the place that the client asks for; 204 when there are none left and there will be none."""
+    """Its events, from the place that the client asks for; 204 when there are none left and there will be none.
+
+    A service that is stopping sends everybody elsewhere instead, where what waits may go on.
+    """
     request_id = asked.named()
     try:
         after = first_event(asked.scope)
@@ -114,11 +117,11 @@ async def events(asked: Asked) -> ASGIApp:
         raise
     subscription = await asked.executions.read(LOCAL.tenant, request_id, after=after)
     ids = correlate(asked.scope, asked.service.facade.new_id, request_id)
-    if subscription.ended:
+    readiness = asked.service.readiness
+    if subscription.ended and readiness().ready:
         subscription.close()
         return Answer(204, b"", ids.headers())
-    stopping = asked.service.readiness
-    return EventStream(subscription, headers=stream_headers(ids), stopping=lambda: not stopping().ready)
+    return EventStream(subscription, headers=stream_headers(ids), stopping=lambda: not readiness().ready)
 
 
 async def trace(asked: Asked) -> Answer:

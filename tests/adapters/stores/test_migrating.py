@@ -46,7 +46,7 @@ def test_the_newest_migration_is_the_one_that_this_version_works_with() -> None:
 
 
 @pytest.mark.parametrize("backend", get_args(Backend))
-def test_nothing_is_done_to_a_schema_that_is_up_to_date_or_newer(backend: Backend) -> None:
+def test_b4_91_nothing_is_done_to_a_schema_that_is_up_to_date_or_newer(backend: Backend) -> None:
     assert upgrade(backend, HEAD) == ""
     assert upgrade(backend, "9999") == ""
 
