@@ -91,6 +91,8 @@ class Ownership:
 
     async def _claimed(self, execution_id: str, epoch: int) -> Execution | None:
         """The execution, which is ours now; None when somebody else has it."""
+        if self._launcher.runs(execution_id):
+            return None
         record = await self._store.claim(execution_id, epoch)
         if record is None:
             return None

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 from uuid import uuid4
 
@@ -313,6 +313,29 @@ async def test_what_is_queued_twice_has_one_turn(opener: Opener, work: Work) -> 
         await runner.queue(last)
         await until(lambda: len(turns.over) == 2)
     assert turns.came == [waits, last]
+
+
+async def test_a_turn_that_nobody_took_comes_again(opener: Opener, work: Work) -> None:
+    turns, waits = Turns(), ticket("a")
+    turns.gate.set()
+    async with opener(work.bug) as runner, attended(runner, turns):
+        with anyio.fail_after(20):
+            while len(turns.over) < 2:
+                await runner.queue(waits)
+                await anyio.sleep(0.05)
+    assert set(turns.came) == {waits}
+
+
+async def test_a_turn_of_an_earlier_epoch_is_none_of_the_next(opener: Opener, work: Work) -> None:
+    turns, stale = Turns(), ticket("a")
+    fresh = replace(stale, epoch=2)
+    async with opener(work.bug) as runner, attended(runner, turns):
+        await runner.queue(stale)
+        await runner.queue(fresh)
+        await until(lambda: len(turns.came) == 2)
+        turns.gate.set()
+        await until(lambda: len(turns.over) == 2)
+    assert set(turns.came) == {stale, fresh}
 
 
 async def test_b6_110_no_more_run_at_once_than_may_and_no_tenant_takes_all_places(opener: Opener, work: Work) -> None:

@@ -36,10 +36,11 @@ from app.domain.failures import Code, StorageFailure
 from app.ports import Clock, Ticket
 
 if TYPE_CHECKING:
-    from dbos import DBOS
+    from dbos import DBOS, EnqueueOptions
 
 T = TypeVar("T")
 _QUEUE, _WORKFLOW, _VERSION = "executions", "advance", "1"
+_OVER = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 _POLL_S = 0.25
 _COUNTED_FOR_S = 1.0
 _RETRY_S = 1.0
@@ -72,7 +73,7 @@ class DbosRunner:
         self._dbos: type[DBOS] | None = None
         self._came: deque[tuple[Ticket, Future[None]]] = deque()
         self._somebody_came = Event()
-        self._turns: dict[str, Future[None]] = {}
+        self._turns: dict[Ticket, Future[None]] = {}
         self._waiting, self._counted_at = 0, clock.monotonic() - _COUNTED_FOR_S
 
     def start(self, execution_id: str, body: Callable[[], Awaitable[None]]) -> None:
@@ -185,13 +186,13 @@ class DbosRunner:
             while self._came:
                 ticket, over = self._came.popleft()
                 if self._places.join(ticket):
-                    self._turns[ticket.execution_id] = over
+                    self._turns[ticket] = over
                 elif not over.done():
                     over.set_result(None)
             self._places.serve()
 
     def _turn_over(self, ticket: Ticket) -> None:
-        over = self._turns.pop(ticket.execution_id)
+        over = self._turns.pop(ticket)
         if not over.done() and self._dbos is not None:
             over.set_result(None)
 
@@ -205,18 +206,26 @@ class DbosRunner:
 
 
 def _enqueue(dbos: "type[DBOS]", ticket: Ticket) -> None:
-    dbos.enqueue_workflow_with_options(
-        {
-            "workflow_name": _WORKFLOW,
-            "queue_name": _QUEUE,
-            "workflow_id": f"{ticket.execution_id}:{ticket.epoch}",
-            "queue_partition_key": ticket.tenant,
-            "app_version": _VERSION,
-        },
-        ticket.tenant,
-        ticket.execution_id,
-        ticket.epoch,
-    )
+    """Whoever asks again has found that nobody took the turn, so one that is over is forgotten."""
+    from dbos import error  # noqa: PLC0415 - as in _launch
+
+    workflow_id = f"{ticket.execution_id}:{ticket.epoch}"
+    options: EnqueueOptions = {
+        "workflow_name": _WORKFLOW,
+        "queue_name": _QUEUE,
+        "workflow_id": workflow_id,
+        "workflow_id_reuse_policy": "reject",
+        "queue_partition_key": ticket.tenant,
+        "app_version": _VERSION,
+    }
+    given = (ticket.tenant, ticket.execution_id, ticket.epoch)
+    try:
+        dbos.enqueue_workflow_with_options(options, *given)
+    except error.DBOSWorkflowIDInUseError:
+        earlier = dbos.get_workflow_status(workflow_id)
+        if earlier is not None and earlier.status in _OVER:
+            dbos.delete_workflows([workflow_id])
+            dbos.enqueue_workflow_with_options(options, *given)
 
 
 def _reclaim(dbos: "type[DBOS]", alive: frozenset[str]) -> None:
@@ -227,9 +236,8 @@ def _reclaim(dbos: "type[DBOS]", alive: frozenset[str]) -> None:
 
 
 def _forget(dbos: "type[DBOS]", before: str) -> None:
-    over = ["SUCCESS", "ERROR", "CANCELLED"]
     while found := dbos.list_workflows(
-        status=over, completed_before=before, limit=_PAGE, load_input=False, load_output=False
+        status=list(_OVER), completed_before=before, limit=_PAGE, load_input=False, load_output=False
     ):
         dbos.delete_workflows([each.workflow_id for each in found])
 

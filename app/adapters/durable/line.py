@@ -24,7 +24,7 @@ class LineLimits:
 class Line:
     """Advances what waits as there is room, again while the database does not answer.
 
-    An execution stands in it once, and runs here once at a time.
+    A ticket stands in it once, and has one turn at a time; those of other epochs of its execution are none of its.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Line:
         self._on_over = on_over
         self._advance: Callable[[Ticket], Awaitable[None]] | None = None
         self._waiting: dict[str, deque[Ticket]] = {}
-        self._known: set[str] = set()
+        self._known: set[Ticket] = set()
         self._running: Counter[str] = Counter()
         slots.on_room = self.serve
 
@@ -50,10 +50,10 @@ class Line:
         self.serve()
 
     def join(self, ticket: Ticket) -> bool:
-        """Puts it behind the others of its tenant, unless its execution waits or runs here already, which is False."""
-        if ticket.execution_id in self._known:
+        """Puts it behind the others of its tenant, unless it waits or has its turn already, which is False."""
+        if ticket in self._known:
             return False
-        self._known.add(ticket.execution_id)
+        self._known.add(ticket)
         self._waiting.setdefault(ticket.tenant, deque()).append(ticket)
         return True
 
@@ -87,7 +87,7 @@ class Line:
 
     def _leave(self, ticket: Ticket) -> None:
         """Its turn is over."""
-        self._known.discard(ticket.execution_id)
+        self._known.discard(ticket)
         self._running[ticket.tenant] -= 1
         if not self._running[ticket.tenant]:
             del self._running[ticket.tenant]
