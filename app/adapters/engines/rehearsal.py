@@ -1,9 +1,10 @@
 """An engine without a model: deterministic, always there, and open about what it is.
 
 It calls an offered tool when the last user message means one and no result stands behind that message yet, and tells
-the results when they do; otherwise it says what it is and what it was told. Asked for a form it answers in it: a value
-that fits the schema, made of what the message and the results say where they say it, or the shortest text of the
-grammar. Asked for a plan it makes one of the request. The same call gives the same reply.
+the results when they do; otherwise it says what it is and what it was told. Told that its answer was refused, it goes
+back to the message that it answered. Asked for a form it answers in it: a value that fits the schema, made of what the
+message and the results say where they say it, or the shortest text of the grammar. Asked for a plan it makes one of
+the request. The same call gives the same reply.
 
 A text in the last user message makes it misbehave, at every attempt, so that retries and failover can be watched:
 `[[fail:429]]` fails as an HTTP status does, `[[slow:2]]` waits that many seconds first, `[[garble]]` breaks off as a
@@ -30,6 +31,7 @@ from app.adapters.engines.statuses import reason_by_status
 from app.adapters.engines.withheld import EVERY_ROLE, OWN_NAMES, unsaid, untold
 from app.capabilities.constraint.grammar import Grammar, GrammarError
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
+from app.capabilities.prompting.prompts.constraint import REFUSED
 from app.capabilities.tokens import EstimatingCounter
 from app.domain.boundary import ExecutionHints, NamedTool, TokenUsage
 from app.domain.effects import EngineCall, Reason, Reply
@@ -111,9 +113,14 @@ class _Directives:
 
 
 def _turn(messages: Sequence[Message]) -> _Turn:
-    last = max((index for index, message in enumerate(messages) if message.role == "user"), default=-1)
+    last = max((index for index, message in enumerate(messages) if _is_asked(message)), default=-1)
     text = messages[last].text if last >= 0 else ""
     return _Turn(text, tuple(message for message in messages[last + 1 :] if message.role == "tool"))
+
+
+def _is_asked(message: Message) -> bool:
+    """Whether it is a user's message, and not what is told of an answer that was refused."""
+    return message.role == "user" and not message.text.startswith(REFUSED)
 
 
 def _directives(text: str) -> _Directives:

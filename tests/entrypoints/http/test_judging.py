@@ -35,6 +35,14 @@ async def test_a_text_is_judged_by_rules_and_a_judge_of_the_rehearsal_engine() -
     assert "rehearsal engine" in answer.json["content"]
 
 
+async def test_a_text_that_never_keeps_its_rules_is_tried_again_with_all_tools_at_hand_and_then_fails() -> None:
+    async with portico() as (served, _):
+        answer = await served.post(chat("How large is Ulm?", output={"rules": [{"type": "length", "max": 3}]}))
+    assert (answer.status, answer.json["error"]["code"]) == (502, "VALIDATION_RULE_FAILED")
+    assert (answer.json["validation_result"]["attempts"], answer.json["tool_calls_made"]) == (3, [])
+    assert "Ulm" in answer.json["content"]
+
+
 async def test_a_refusal_can_be_rehearsed() -> None:
     async with portico() as (served, _):
         told = events(await served.post(chat("Hello [[refuse]]", tools=[], output={"semantic": True}), EVENTS))
