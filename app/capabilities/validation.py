@@ -15,7 +15,7 @@ from app.capabilities.rule_checks import Effort, TooMuchError, check_of
 from app.domain import json_path
 from app.domain.failures import Code, RequestFailure, ValidationFailure
 from app.domain.pausing import Pausing, at_once
-from app.domain.rules import Custom, NotEmpty, Regex, Rule
+from app.domain.rules import Compare, Custom, NotEmpty, Regex, Rule
 
 MOST_FAULTS: Final = 8
 """What is told of rules that cannot be used, since a pattern that is too large takes long to be found so."""
@@ -137,6 +137,8 @@ class RuleBook:
             return None if asked in self._named else "there is no rule of that name"
         if isinstance(asked, Custom) and asked.name not in self._checks:
             return "there is no custom rule of that name"
+        if isinstance(asked, Compare) and ("value" in asked.model_fields_set) is (asked.other is not None):
+            return "must have value or other, and not both"
         if pattern_bytes is None:
             return "the pattern cannot be searched for in linear time, or is too large"
         return "the patterns up to here are too large together" if patterns_bytes > MOST_PATTERNS_BYTES else None

@@ -157,6 +157,16 @@ def test_unknown_names_and_patterns_that_cannot_be_used_are_refused_all_at_once(
     ]
 
 
+def test_a_comparison_is_with_a_value_or_with_a_place() -> None:
+    comparison = {"type": "compare", "path": "$.a", "operator": "eq"}
+    BOOK.rules(
+        [RULE.validate_python(comparison | {"value": None}), RULE.validate_python(comparison | {"other": "$.b"})]
+    )
+    for against in ({}, {"value": 1, "other": "$.b"}):
+        with pytest.raises(RequestFailure, match=r"output\.rules\.0: must have value or other"):
+            BOOK.rules([RULE.validate_python(comparison | against)])
+
+
 def test_a_book_names_its_rules() -> None:
     assert BOOK.names() == ("broken", "not_empty", "polite", "short")
     assert RuleBook({"not_empty": NotEmpty(type="not_empty", path="$.a")}).names() == ("not_empty",)

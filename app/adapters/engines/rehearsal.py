@@ -167,7 +167,7 @@ def _answer(turn: _Turn, call: EngineCall, text: str) -> str:
         said = "\n\n".join([text, *(result.text for result in turn.results)])
         return orjson.dumps(fill(call.schema, said.strip())).decode()
     if call.grammar is not None:
-        return _shortest(call.grammar)
+        return _shortest(call.grammar) or _echo(text)
     return _told(turn.results) if turn.results else _echo(text)
 
 
@@ -178,11 +178,11 @@ def _judgement(directives: _Directives) -> SemanticValidationOutput:
 
 
 def _shortest(grammar: str) -> str:
-    """Raises: EngineFault (REFUSED) for a grammar that cannot be used, or whose texts are all too long."""
+    """Empty for a grammar that cannot be used, or whose texts are all too long."""
     try:
         return Grammar(grammar).shortest()
-    except GrammarError as fault:
-        raise EngineFault(Reason.REFUSED, f"rehearsed: {fault}") from fault
+    except GrammarError:
+        return ""
 
 
 def _pieces(text: str, call: EngineCall) -> list[str]:
