@@ -85,17 +85,12 @@ class _Named:
 
 
 class RuleBook:
-    """The rules of a deployment: some with names of their own, some written in Python.
+    """The rules that have names: `not_empty`, and those written in Python, named without their options."""
 
-    A name stands for a rule of that name, else for the custom rule of that name without options. `not_empty` has its
-    name from the start.
-    """
-
-    def __init__(self, named: Mapping[str, Rule] | None = None, checks: Mapping[str, Check] | None = None) -> None:
-        self._checks = dict(checks or {})
-        self._named: dict[str, Rule] = {"not_empty": NotEmpty(type="not_empty")}
-        self._named |= {name: Custom(type="custom", name=name) for name in self._checks}
-        self._named |= named or {}
+    def __init__(self, checks: Mapping[str, Check]) -> None:
+        self._checks = checks
+        self._named: dict[str, Rule] = {name: Custom(type="custom", name=name) for name in checks}
+        self._named["not_empty"] = NotEmpty(type="not_empty")
 
     def names(self) -> tuple[str, ...]:
         """Every name that a request can use."""
