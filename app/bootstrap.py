@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 import anyio
 from anyio.abc import TaskGroup
@@ -33,9 +34,12 @@ from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.entropy import SystemEntropy
 from app.adapters.event_bus import EventBus
 from app.adapters.grammars import read_grammars
-from app.adapters.stores.journal import Keeping, Loss, open_journal
+from app.adapters.stores.beside import open_beside
+from app.adapters.stores.conversations import DatabaseConversations
+from app.adapters.stores.journal import Keeping, open_journal
 from app.adapters.stores.opening import open_database
 from app.adapters.stores.store import DatabaseStore
+from app.adapters.stores.writer import Loss
 from app.adapters.telemetry.lag import watch_lag
 from app.adapters.telemetry.logs import LogSink, open_logger, route_stdlib
 from app.adapters.telemetry.metrics import MetricsSink
@@ -49,10 +53,12 @@ from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure, Failure
 from app.domain.lifecycle import Mode
+from app.keeping import Conversations
 from app.orchestration.admission import ConfiguredLimits
 from app.orchestration.facade import Deployment, Facade
 from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
 from app.orchestration.planning.planner import held_against, plan
+from app.orchestration.replaying import Archive
 from app.orchestration.running import Launcher, Pattern
 from app.orchestration.world import World
 from app.ports import Clock, Engine, EngineProfile, Entropy, Journal
@@ -114,8 +120,10 @@ class Service:
     async def drain(self) -> None:
         """Takes no new work, and returns when running executions have ended.
 
-        At `drain_seconds` those held in memory are cancelled, and journaled ones left to the next owner.
+        Readers of what does not run here are sent away first. At `drain_seconds` those held in memory are cancelled,
+        and journaled ones left to the next owner.
         """
+        self.facade.dismiss_waiting()
         await self.runner.drain(self.facade.stop_all)
 
 
@@ -135,31 +143,43 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
     def lost(execution_id: str, failure: Failure) -> None:
         launcher.lose(execution_id, failure)
 
+    loss = Loss(lost, metrics.record_dropped, partial(_fault, logs, metrics, "writer"))
     async with (
         AsyncExitStack() as stack,
         open_session() as session,
         open_database(settings.storage.url) as database,
-        open_journal(
-            database, bus, clock, Keeping(entropy.uuid7(), REMEMBERED_IDS), Loss(lost, metrics.record_dropped)
-        ) as journal,
+        open_journal(database, bus, clock, Keeping(entropy.uuid7(), REMEMBERED_IDS), loss) as journal,
         anyio.create_task_group() as group,
     ):
         runner = _runner(group, settings, partial(_bug, logs, metrics))
         metrics.read_in_flight(lambda: runner.in_flight)
         group.start_soon(partial(watch_lag, clock, metrics.lag, logs.lag, threshold=LAG_WARNING_S))
         engines = {name: _engine(name, settings, clock, session, stack) for name in settings.engines}
-        world = _world(settings, Means(clock, entropy, journal, bus), engines, registry)
+        world = _world(
+            settings, Means(clock, entropy, journal, DatabaseConversations(database), bus), engines, registry
+        )
         launcher = Launcher(world, runner, patterns)
-        store = DatabaseStore(database, clock, journal.owner)
+        store = DatabaseStore(database, clock, journal.owner, bus)
         facade = Facade(world, store, launcher, _deployment(settings))
         health = Health()
         await facade.executions.recover()
         chores = (facade.executions.expire, partial(_forget, store, clock, settings.storage))
-        group.start_soon(tend, clock, chores, health, logs.fault)
+        group.start_soon(tend, clock, chores, health, partial(logs.fault, place="storage"))
         _settle_down()
         yield Service(facade, settings, metrics, runner, health)
         await runner.drain(facade.stop_all)
         group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_archive(settings: Settings) -> AsyncIterator[Archive]:
+    """What is stored, beside the service that owns it. Raises: ConfigurationFailure, StorageFailure."""
+    clock = SystemClock()
+    entropy = SystemEntropy(clock)
+    patterns = _planned(PATTERNS, settings, ToolRegistry(*BUILTIN_TOOLS))
+    async with open_beside(settings.storage.url, clock, entropy) as database:
+        logs = LogSink(open_logger(settings.telemetry.log_level, clock))
+        yield Archive(DatabaseStore(database, clock, entropy.uuid7(), logs), patterns)
 
 
 def _runner(group: TaskGroup, settings: Settings, on_bug: Callable[[str, Exception], None]) -> InlineRunner:
@@ -186,11 +206,13 @@ def _bug(logs: LogSink, metrics: MetricsSink, execution_id: str, bug: Exception)
     metrics.bug("execution")
 
 
-def _bus(logs: LogSink, metrics: MetricsSink) -> EventBus:
-    def on_fault(fault: Exception) -> None:
-        logs.fault(fault)
-        metrics.bug("sink")
+def _fault(logs: LogSink, metrics: MetricsSink, place: Literal["sink", "writer"], fault: Exception) -> None:
+    logs.fault(fault, place)
+    metrics.bug(place)
 
+
+def _bus(logs: LogSink, metrics: MetricsSink) -> EventBus:
+    on_fault = partial(_fault, logs, metrics, "sink")
     return EventBus([metrics, logs], capacity=READER_CAPACITY, on_fault=on_fault, on_drop=metrics.reader_dropped)
 
 
@@ -201,6 +223,7 @@ class Means:
     clock: Clock
     entropy: Entropy
     journal: Journal
+    conversations: Conversations
     bus: EventBus
 
 
@@ -220,6 +243,7 @@ def _world(settings: Settings, means: Means, engines: Mapping[str, Engine], regi
         counter=EstimatingCounter(),
         turns=Turns(),
         workers=Threads(),
+        conversations=means.conversations,
     )
 
 
@@ -254,6 +278,8 @@ def _limits(settings: Settings) -> ConfiguredLimits:
         attempts=limits.attempts,
         replicas=limits.replicas,
         plan_steps=limits.plan_steps,
+        history_messages=limits.history_messages,
+        history_tokens=limits.history_tokens,
     )
 
 

@@ -12,9 +12,10 @@ from app.capabilities.constraint.schema import Schema, compiling
 from app.capabilities.custom_rules import CUSTOM_RULES
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
 from app.capabilities.validation import Answer, Finding, RuleBook, Rules
-from app.domain.boundary import ConfidenceSource, OutputContract, ValidationResult
+from app.domain.boundary import OutputContract, ValidationResult
 from app.domain.effects import Form
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure, Failure, ValidationFailure
+from app.domain.fields import ConfidenceSource
 from app.domain.pausing import Pausing, at_once
 from app.domain.produced import Produced
 

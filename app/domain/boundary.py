@@ -8,23 +8,28 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from app.domain.failures import Category, Code, Failure
+from app.domain.fields import (
+    MOST_MESSAGES,
+    MOST_REPLICAS,
+    MOST_STEPS,
+    ConfidenceSource,
+    Identifier,
+    Intent,
+    Name,
+    Names,
+    Share,
+    StopText,
+    ToolName,
+    TraceId,
+    Way,
+)
 from app.domain.lifecycle import Mode, State
-from app.domain.messages import TOOL_NAME_PATTERN, Message, conversation_faults
+from app.domain.messages import Message, conversation_faults
 from app.domain.rules import MOST_RULES, Rule, RuleName
 
-MOST_MESSAGES, MOST_STEPS, MOST_REPLICAS = 10_000, 1_000, 100
-"""More than these no deployment allows. A list has a bound, or ends at its first fault: telling one takes time."""
-Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
-TraceId = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-Names = Annotated[list[Name], Field(fail_fast=True)]
-ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
-StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
-Intent = Annotated[str, StringConstraints(min_length=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Durability = Literal["memory", "journaled"]
 Json: TypeAlias = Any
 """A JSON value of ours, which was read strictly: to check it once more would take longer than that."""
@@ -274,14 +279,6 @@ class ValidationResult(_Outbound):
     attempts: int = Field(1, ge=1, description="Attempts made.")
 
 
-class ConfidenceSource(StrEnum):
-    """Where a confidence comes from."""
-
-    VOTING = "voting"
-    VALIDATION = "validation"
-    RETRIEVAL = "retrieval"
-
-
 class StepStatus(StrEnum):
     """How a step of a plan stands.
 
@@ -350,15 +347,6 @@ class Suspension(_Outbound):
     value: JsonValue = Field(description="The question.")
     arguments_digest: str | None = Field(None, description="Digest of the arguments an approval is bound to.")
     expires_at: datetime = Field(description="When it expires.")
-
-
-class Way(StrEnum):
-    """How an answer was kept to its form: by the engine itself, by a `submit` tool, or by the prompt."""
-
-    SCHEMA = "schema"
-    GRAMMAR = "grammar"
-    SUBMIT = "submit"
-    CONTRACT = "contract"
 
 
 class ResponseMetadata(_Outbound):

@@ -46,6 +46,8 @@ class Standing:
         last_error, response = self.last_error, self.response
         for told in events:
             event = told.event
+            if type(event) not in _TELLING:
+                continue
             if isinstance(event, LifecycleTransition):
                 state, attempt, entered_at, response = event.to_state, event.attempt, told.at, None
             elif isinstance(event, _MAY_FAIL):
@@ -60,3 +62,5 @@ class Standing:
 
 _MAY_FAIL = (ToolEnd, StepEnd, VoteCast, VoteDecided)
 _LAST = (ExecutionSuspended, ExecutionCompleted, ExecutionFailed, ExecutionCancelled)
+_TELLING = frozenset({LifecycleTransition, *_MAY_FAIL, *_LAST})
+"""Most events say nothing about it, and are not looked at twice."""

@@ -39,18 +39,19 @@ class ConfiguredLimits:
     attempts: int
     replicas: int
     plan_steps: int
+    history_messages: int
+    history_tokens: int
 
 
+_NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
 _NOT_YET = "is not in this version"
 _FORM_OPTIONAL = frozenset({Mode.CHAT, Mode.PLAN})
 """Modes whose answer may be a text without a form."""
 _LATER_FIELDS = frozenset(
     {
-        "session_id",
         "agent",
         "context",
         "flow",
-        "if_session_busy",
         "on_limit",
     }
 )
@@ -74,7 +75,13 @@ class Admission:
         """
         faults = [] if request.mode in self._modes else [("mode", f"{request.mode} {_NOT_YET}")]
         faults += [*_of_later_versions(request), *self._above_caps(request), *self._redundancy(request)]
-        faults += [*_without_form(request), *_plan(request), *self._options(request), *self._unpriced(request)]
+        faults += [
+            *_session(request),
+            *_without_form(request),
+            *_plan(request),
+            *self._options(request),
+            *self._unpriced(request),
+        ]
         if faults:
             raise _invalid(faults)
         self._known_tools(request)
@@ -89,11 +96,13 @@ class Admission:
             plan_steps=caps.plan_steps,
             tokens=limits.tokens,
             cost=limits.cost,
+            history_messages=caps.history_messages,
+            history_tokens=caps.history_tokens,
         )
 
     def _above_caps(self, request: SystemRequest) -> Iterator[Fault]:
-        caps, plan = self._limits, request.plan or PlanOptions()
-        policy = plan.policy or PlanPolicy()
+        caps, plan = self._limits, request.plan or _NO_PLAN
+        policy = plan.policy or _NO_POLICY
         asked = (
             ("messages", len(request.messages), caps.messages),
             ("tools", len(request.tools or ()), caps.tools),
@@ -157,6 +166,11 @@ class Admission:
         choice = request.hints.tool_choice
         if isinstance(choice, NamedTool) and request.tools is not None and choice.name not in request.tools:
             raise _invalid([("hints.tool_choice", "must name one of the request's tools")])
+
+
+def _session(request: SystemRequest) -> Iterator[Fault]:
+    if request.if_session_busy == "enqueue" and request.session_id is None:
+        yield "if_session_busy", "is of no use without a session_id"
 
 
 def _plan(request: SystemRequest) -> Iterator[Fault]:

@@ -8,13 +8,14 @@ from app.domain.boundary import PlanStep, SystemResponse
 from app.domain.effects import Header, Outcome
 from app.domain.events import Live
 from app.domain.failures import Code, Failure, StorageFailure
-from app.domain.lifecycle import Mode
+from app.domain.lifecycle import Mode, State
 from app.domain.produced import Produced
 from app.orchestration.answering import Ending
+from app.orchestration.conversing import Turn
 from app.orchestration.execution import Execution
 from app.orchestration.pipeline.prepare import Stages, prepare
 from app.orchestration.run import Run
-from app.orchestration.story import Story, conclude, live, replay
+from app.orchestration.story import Story, conclude, live
 from app.orchestration.world import World
 from app.ports import Record, Runner, Subscription
 
@@ -40,6 +41,7 @@ class Running:
         self.request_id = execution.header.request_id
         self.trace_id = execution.header.trace_id
         self.root_span_id = execution.root.span_id
+        self.session = execution.header.tenant, execution.header.request.session_id
         self.subscription = subscription
         self._execution = execution
         self._done = False
@@ -49,6 +51,11 @@ class Running:
     def response(self) -> SystemResponse | None:
         """The answer; None until the execution ended or was suspended."""
         return self._execution.response
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it waits for an answer, and may go on."""
+        return self.response is not None and self.response.state is State.SUSPENDED
 
     @property
     def upstream_ms(self) -> float:
@@ -136,20 +143,23 @@ class Launcher:
         """The execution of that name, if it runs here."""
         return self._named.get((tenant, request_id))
 
+    def in_session(self, tenant: str, session_id: str) -> list[Running]:
+        """Those of that session that run or wait here."""
+        return [running for running in self._running.values() if running.session == (tenant, session_id)]
+
     def lose(self, execution_id: str, failure: Failure) -> None:
         """What that execution does is not kept any more."""
         if execution_id in self._running:
             self._running[execution_id].lose(failure)
 
-    def refuse_other_versions(self, header: Header) -> None:
-        """Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) for a journal that today's pattern cannot go on with."""
-        if header.pattern_version != self.patterns[header.mode].version:
-            raise _outdated()
+    @property
+    def draining(self) -> bool:
+        """Whether nothing is begun here any more."""
+        return self._runner.draining
 
-    def replay(self, record: Record) -> int:
-        """How many steps an offline replay finds identical. Raises: OrchestrationFailure at the first that is not."""
-        execution = Execution(record.header, world=None, journal=None, record=record)
-        return replay(execution, self._story(execution, _never))
+    def dismiss_waiting(self) -> None:
+        """Sends away whoever reads what does not run here; it may be resumed elsewhere."""
+        self._world.watchers.dismiss_all_but(self._running.keys())
 
     def stop_all(self) -> None:
         """Stops everything that runs here: what is journaled is left to its next owner, all else is cancelled."""
@@ -157,32 +167,39 @@ class Launcher:
             running.stop()
 
     async def _live(self, execution: Execution, running: Running, stages: Stages) -> None:
+        turn = Turn(execution)
+
         async def prepared() -> Outcome:
-            return prepare(execution.header.request, self._world, stages)
+            return prepare(execution.header, self._world, stages, turn.past)
 
         try:
-            await live(execution, self._story(execution, prepared))
+            told = story_of(execution.header, self.patterns, prepared)
+            await live(execution, replace(told, turn=turn.come))
         finally:
+            turn.over()
             del self._running[running.execution_id], self._named[_name(execution.header)]
-            self._world.journal.close(running.execution_id)
-            running.done()
+            if not running.is_suspended:
+                self._world.watchers.dismiss(running.execution_id)
+            try:
+                self._world.journal.close(running.execution_id)
+            finally:
+                running.done()
 
-    def _story(self, execution: Execution, prepare: Callable[[], Awaitable[Outcome]]) -> Story:
-        pattern = self.patterns[execution.header.mode]
-        known = pattern.version == execution.header.pattern_version
-        return Story(prepare, pattern.run if known else _refuse, pattern.planning)
+
+def story_of(header: Header, patterns: Mapping[Mode, Pattern], prepare: Callable[[], Awaitable[Outcome]]) -> Story:
+    """How an execution is told today; one whose journal belongs to another version of its pattern fails."""
+    pattern = patterns[header.mode]
+    known = pattern.version == header.pattern_version
+    return Story(prepare, pattern.run if known else _refuse, pattern.planning)
+
+
+def outdated() -> StorageFailure:
+    """The failure of a journal that today's pattern cannot go on with."""
+    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "the journal is of another version of its pattern")
 
 
 async def _refuse(_: Run) -> str:
-    raise _outdated()
-
-
-async def _never() -> Outcome:
-    raise RuntimeError("an offline replay prepares nothing")
-
-
-def _outdated() -> StorageFailure:
-    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "the journal is of another version of its pattern")
+    raise outdated()
 
 
 def _name(header: Header) -> tuple[str, str]:

@@ -56,15 +56,25 @@ class Paced:
 
 
 @asynccontextmanager
-async def emptied(url: str, patience: Patience | None = None) -> AsyncIterator[Paced]:
-    """The database there with no rows."""
+async def paced(url: str, patience: Patience | None = None) -> AsyncIterator[Paced]:
+    """The database there with all it holds."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     async with AsyncExitStack() as stack:
         with loop.outside():
             opened = open_postgres(url, VirtualClock(), SeededEntropy(0), patience=patience or Patience())
             database = await stack.enter_async_context(opened)
+        yield Paced(database)
+
+
+@asynccontextmanager
+async def emptied(url: str, patience: Patience | None = None) -> AsyncIterator[Paced]:
+    """The database there with no rows."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    async with paced(url, patience) as database:
+        with loop.outside():
             connection = await asyncpg.connect(url)
             await connection.execute(f"TRUNCATE {', '.join(metadata.tables)}")
             await connection.close()
-        yield Paced(database)
+        yield database

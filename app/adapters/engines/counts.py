@@ -35,9 +35,11 @@ class Count:
 
     _known: Counts | None = None
     _last: Uncounted | None = None
+    _usage: TokenUsage | None = None
 
     def add(self, told: Told) -> None:
         """Takes what a piece tells."""
+        self._usage = None
         if isinstance(told, Uncounted):
             if self._last is not None and self._last.form != told.form:
                 self._settle()
@@ -47,8 +49,10 @@ class Count:
             self._known = _latest(self._known, told)
 
     def usage(self) -> TokenUsage:
-        self._settle()
-        return NO_USAGE if self._known is None else TokenUsage(**self._known._asdict())
+        if self._usage is None:
+            self._settle()
+            self._usage = NO_USAGE if self._known is None else TokenUsage(**self._known._asdict())
+        return self._usage
 
     def _settle(self) -> None:
         if self._last is not None:
