@@ -17,7 +17,8 @@ from app.domain.failures import Code, RequestFailure, ValidationFailure
 from app.domain.pausing import Pausing, at_once
 from app.domain.rules import Custom, NotEmpty, Regex, Rule
 
-MOST_RULES: Final = 64
+MOST_FAULTS: Final = 8
+"""What is told of rules that cannot be used, since a pattern that is too large takes long to be found so."""
 MOST_FINDINGS: Final = 20
 """Places that are told of one rule."""
 _PATTERN_READ_AT_ONCE: Final = 256
@@ -103,22 +104,22 @@ class RuleBook:
     def rules(self, asked: Sequence[str | Rule]) -> "Rules":
         """The rules asked for, by name or inline.
 
-        Raises: RequestFailure (REQUEST_INVALID) for unknown names and patterns that cannot be used, all at once.
+        Raises: RequestFailure (REQUEST_INVALID) for unknown names and patterns that cannot be used, some at once.
         """
         return at_once(self.making(asked))
 
     def making(self, asked: Sequence[str | Rule]) -> Pausing["Rules"]:
         """The same as `rules`, with pauses."""
         faults: list[tuple[int, str]] = []
-        if len(asked) > MOST_RULES:
-            faults.append((MOST_RULES, f"there are more than {MOST_RULES} rules"))
         sizes: dict[str, int] = {}
-        for index, rule in enumerate(asked[:MOST_RULES]):
+        for index, rule in enumerate(asked):
             size = pattern_size(rule.pattern) if isinstance(rule, Regex) else 0
             if isinstance(rule, Regex):
                 sizes[rule.pattern] = size or 0
             if (fault := self._fault(rule, size, sum(sizes.values()))) is not None:
                 faults.append((index, fault))
+            if len(faults) == MOST_FAULTS:
+                break
             yield 1 + (MOST_PATTERN_BYTES if size is None else size) // _PATTERN_READ_AT_ONCE
         if faults:
             told = [{"field": f"output.rules.{index}", "message": fault} for index, fault in faults]

@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 import orjson
 from pydantic import BaseModel, JsonValue
 
-from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage, Way
+from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage
 from app.domain.failures import Code, Failure, failure
+from app.domain.fields import Way
 from app.domain.lifecycle import Mode
 from app.domain.messages import Message, ModelMessage, ToolCall
 from app.domain.tools import OfferedTool, ToolDefinition
@@ -77,11 +78,6 @@ class Bounds:
     history_messages: int = 50
     history_tokens: int = 8_000
 
-    @property
-    def messages_looked_at(self) -> int:
-        """The last ones of a session's, with the one before those that may be kept: it says whether a turn begins."""
-        return self.history_messages + 1
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -119,6 +115,9 @@ class Form:
 
     schema: Mapping[str, Any] | None = None
     grammar: str | None = None
+
+
+NO_FORM = Form()
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +323,21 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """What an execution begins with: the top-level steps of its `origin`, a request id, before `from_step`.
+
+    From there on what is not None holds, and the messages are said before the next inference.
+    """
+
+    origin: str
+    from_step: int
+    model: str | None = None
+    hints: ExecutionHints | None = None
+    tools: tuple[str, ...] | None = None
+    messages: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Header:
     """What an execution is, written before its first step.
 
@@ -344,6 +358,7 @@ class Header:
     args_key: str
     created_at: float
     durability: Durability = "memory"
+    fork: Fork | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,5 +398,5 @@ def span_id(execution_id: str, anchor: str) -> str:
 
 def _plain(value: object) -> object:
     if isinstance(value, BaseModel):
-        return value.model_dump(exclude_none=True, by_alias=True)
+        return value.__pydantic_serializer__.to_python(value, exclude_none=True, by_alias=True)
     raise TypeError(f"{type(value).__name__} has no canonical form")

@@ -6,7 +6,7 @@ named tuples, since one or two are made for every event and a frozen dataclass t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -39,7 +39,9 @@ class CorrelationContext:
 
     def below(self, span_id: str, caused_by: str | None = None) -> "CorrelationContext":
         """That of a span of its own within this one."""
-        return replace(self, span_id=span_id, parent_span_id=self.span_id, caused_by=caused_by)
+        return CorrelationContext(
+            self.request_id, self.session_id, self.trace_id, span_id, self.span_id, caused_by, self.step_name
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,9 +222,9 @@ def keepable(request: SystemRequest) -> Pausing[None]:
     """
     output = request.output
     if request.mode is Mode.REDUNDANT and output.schema_ is None:
-        raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output.schema: redundant needs a schema")
+        raise _formless("output.schema", "redundant needs a schema")
     if request.mode not in _FORM_OPTIONAL and output.schema_ is None and output.grammar is None:
-        raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output: structured needs a schema or a grammar")
+        raise _formless("output", "structured needs a schema or a grammar")
     yield from Contract.making(output)
 
 
@@ -249,6 +249,10 @@ def affordable(request: SystemRequest, bounds: Bounds, world: World, tools: Sequ
         else:
             return
     raise refused[0]
+
+
+def _formless(field: str, why: str) -> ConfigurationFailure:
+    return ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, f"{field}: {why}", {"field": field})
 
 
 def _invalid(faults: Sequence[Fault]) -> RequestFailure:

@@ -88,6 +88,7 @@ class Execution:
             trace_id=header.trace_id,
             span_id=span_id(header.execution_id, ""),
             parent_span_id=header.parent_span_id,
+            caused_by=None if header.fork is None else header.fork.origin,
         )
         self._world = world
         self._told = Telling(header, journal, record)

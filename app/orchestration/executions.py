@@ -195,22 +195,27 @@ class Executions:
         return len(found)
 
     async def replay(self, tenant: str, request_id: str) -> Replayed:
-        """Tells its record again, offline.
-
-        Raises: RequestFailure (REQUEST_IN_PROGRESS) while it runs; StorageFailure (STORAGE_SNAPSHOT_INVALID) when the
-        pattern has another version by now.
-        """
-        stored = await self._stored(tenant, request_id)
-        if self._launcher.named(tenant, request_id) is not None:
-            raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution is still running", retry_after=1.0)
-        record = await self._record(tenant, stored.execution_id)
-        self._launcher.refuse_other_versions(record.header)
+        """Tells its record again, offline. Raises: as `at_rest`."""
+        record = await self.at_rest(tenant, request_id)
         try:
             return Replayed(identical=True, steps=self._launcher.replay(record))
         except Failure as difference:
             if difference.code is not Code.ORCHESTRATION_REPLAY_DIVERGED:
                 raise
             return Replayed(identical=False, **difference.details)
+
+    async def at_rest(self, tenant: str, request_id: str) -> Record:
+        """The record of an execution that ended or waits.
+
+        Raises: RequestFailure (REQUEST_IN_PROGRESS) while it runs; StorageFailure (STORAGE_SNAPSHOT_INVALID) when the
+        pattern has another version by now.
+        """
+        stored = await self._stored(tenant, request_id)
+        if self._launcher.named(tenant, request_id) is not None or stored.owner is not None:
+            raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution is still running", retry_after=1.0)
+        record = await self._record(tenant, stored.execution_id)
+        self._launcher.refuse_other_versions(record.header)
+        return record
 
     async def _go_on(self, stored: Stored, epoch: int, *, watch: bool = False) -> Running | None:
         """Runs it from its record; None when somebody else does."""

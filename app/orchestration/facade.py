@@ -1,7 +1,7 @@
 """The facade: what can be asked of the service. It reads like a table of contents."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 from pydantic import BaseModel, Field, JsonValue
@@ -16,15 +16,17 @@ from app.domain.quote import Quote
 from app.domain.tools import SideEffects, ToolDefinition
 from app.keeping import Store
 from app.orchestration.admission import Admission, ConfiguredLimits, affordable, keepable
+from app.orchestration.conversing import looked_at
 from app.orchestration.execution import Execution
 from app.orchestration.executions import Executions, ExecutionView
+from app.orchestration.forking import ForkRequest, fork_of, forked, kept, overridden, rebased
 from app.orchestration.pipeline.auth_resolve import auth_resolve
 from app.orchestration.pipeline.prepare import Stages, conversation, offerable
 from app.orchestration.quoting import Quoting
 from app.orchestration.running import Launcher, Running
 from app.orchestration.sessions import Sessions, model_of
 from app.orchestration.world import World
-from app.ports import Claim, Earlier, EngineFault
+from app.ports import Claim, Earlier, EngineFault, Record
 
 
 class EngineView(BaseModel):
@@ -125,6 +127,33 @@ class Facade:
         execution = Execution(header, world=self._world, journal=self._world.journal)
         return self._launcher.start(execution, watch=calling.watch, stages=stages)
 
+    async def fork(
+        self, request_id: str, asked: ForkRequest, principal: Principal, calling: Calling = PLAIN
+    ) -> Running:
+        """Starts a new execution that begins with the first steps of one that ended or waits, and returns at once.
+
+        Raises: Failure for an unknown or running one, and for what `execute` would refuse before there is an execution.
+        """
+        stages = Stages(self._world.clock)
+        principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
+        origin = await self.executions.at_rest(principal.tenant, request_id)
+        request, bounds = await self._admit(overridden(origin.header.request, asked.overrides), principal.tenant)
+        began_at, rows = rebased(origin.header, kept(origin, asked.from_step), self._world.clock.now())
+        named = None if asked.overrides.tools is None else offerable(request, self._world.registry)
+        header = replace(
+            self._header(request, principal, bounds, calling),
+            request=forked(origin.header.request),
+            fork=fork_of(origin.header, asked, named),
+            bounds=replace(origin.header.bounds, timeout=bounds.timeout),
+            args_key=origin.header.args_key,
+            created_at=began_at,
+            durability="journaled",
+        )
+        await self._world.journal.open(header, rows=rows)
+        record = Record(header, {row.key: row for row in rows}, ())
+        execution = Execution(header, world=self._world, journal=self._world.journal, record=record)
+        return self._launcher.start(execution, watch=calling.watch, stages=stages)
+
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """The most that the request can come to. Raises: Failure for what `execute` would refuse before it starts."""
         auth_resolve(principal)
@@ -199,7 +228,7 @@ class Facade:
         """The request as it would be told now."""
         if request.session_id is None:
             return request
-        past = await self._world.conversations.past(tenant, request.session_id, limit=bounds.messages_looked_at)
+        past = await self._world.conversations.past(tenant, request.session_id, limit=looked_at(bounds))
         told = conversation(request, bounds, world=self._world, past=past, tools=tools)
         return request.model_copy(update={"messages": list(told.messages)})
 

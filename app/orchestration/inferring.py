@@ -9,10 +9,10 @@ from app.capabilities.failover import decide, transition
 from app.capabilities.forming import way_of
 from app.capabilities.inference import candidate
 from app.domain.effects import (
+    NO_FORM,
     AttemptFailed,
     Candidate,
     CutOff,
-    Form,
     Offered,
     Outcome,
     Reason,
@@ -138,7 +138,7 @@ class Inference:
         return self._definitions
 
     def _start(self, candidate: Candidate, key: str) -> InferenceStart:
-        form = self._asked.form or Form()
+        form = self._asked.form or NO_FORM
         return InferenceStart(
             segment=key,
             message_count=len(self._asked.conversation),

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from app.domain.boundary import Name
 from app.domain.failures import Code, RequestFailure
+from app.domain.fields import Name
 from app.domain.messages import Message
 from app.keeping import Session
 from app.orchestration.running import Launcher

@@ -1,6 +1,7 @@
 """What an execution has used and done so far, counted from recorded outcomes alone."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import fsum
 
 from app.domain.boundary import TokenUsage, ToolCallMade
@@ -222,5 +223,6 @@ def _leads_to(earlier: tuple[int, ...], later: tuple[int, ...]) -> bool:
     return differing is not None and differing % 2 == 0 and earlier[differing] < later[differing]
 
 
+@lru_cache(maxsize=1024)
 def _path(key: str) -> tuple[int, ...]:
     return tuple(map(int, key.split("/")))

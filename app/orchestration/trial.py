@@ -11,6 +11,7 @@ from app.capabilities.forming import handed_in, sent
 from app.capabilities.replies import usable
 from app.domain.boundary import ExecutionHints, TokenUsage
 from app.domain.effects import (
+    NO_FORM,
     NO_USAGE,
     AttemptFailed,
     Candidate,
@@ -58,7 +59,7 @@ class Asked:
 
     def call(self, tools: Sequence[ToolDefinition]) -> EngineCall:
         """What is asked, with these tools."""
-        form = self.form or Form()
+        form = self.form or NO_FORM
         return EngineCall(self.conversation, tools, self.hints, form.schema, form.grammar)
 
 

@@ -22,6 +22,7 @@ from pydantic import (
 from app.capabilities.inference import DEFAULT_ROUTE
 from app.domain.boundary import PlanStep
 from app.domain.failures import Code, ConfigurationFailure
+from app.domain.fields import MOST_MESSAGES, MOST_REPLICAS, MOST_STEPS
 from app.domain.plan import Policy, objection
 from app.domain.steps import ROWS
 from app.ports import EngineCapabilities
@@ -129,7 +130,7 @@ class LimitSettings(_Table):
 
     body_bytes: Positive = 4 * _MIB
     json_depth: Annotated[int, Field(ge=1, le=256)] = 64
-    messages: Positive = 1000
+    messages: Annotated[int, Field(ge=1, le=MOST_MESSAGES)] = 1000
     tools: Annotated[int, Field(ge=1, le=128)] = 128
     tool_rounds: Natural = 20
     calls_per_reply: Positive = 32
@@ -137,8 +138,8 @@ class LimitSettings(_Table):
     upstream_bytes: Positive = 32 * _MIB
     upstream_line_bytes: Positive = 4 * _MIB
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
-    replicas: Annotated[int, Field(ge=1, le=100)] = 16
-    plan_steps: Annotated[int, Field(ge=1, le=1000)] = 50
+    replicas: Annotated[int, Field(ge=1, le=MOST_REPLICAS)] = 16
+    plan_steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = 50
     history_messages: Annotated[int, Field(ge=0, le=1000)] = 50
     history_tokens: Natural = 8_000
     timeout: Seconds = 600

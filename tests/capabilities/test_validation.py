@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from app.capabilities.validation import MOST_FINDINGS, MOST_RULES, Answer, Finding, RuleBook, Verdict
+from app.capabilities.validation import MOST_FINDINGS, Answer, Finding, RuleBook, Verdict
 from app.domain.failures import Code, RequestFailure, ValidationFailure
 from app.domain.pausing import at_once
 from app.domain.rules import NotEmpty, Rule
@@ -155,8 +155,6 @@ def test_unknown_names_and_patterns_that_cannot_be_used_are_refused_all_at_once(
     assert [error["field"] for error in caught.value.details["errors"]] == [
         f"output.rules.{index}" for index in (1, 2, 3, 4)
     ]
-    with pytest.raises(RequestFailure, match=f"more than {MOST_RULES}"):
-        BOOK.rules(["not_empty"] * (MOST_RULES + 1))
 
 
 def test_a_book_names_its_rules() -> None:
@@ -211,11 +209,11 @@ def test_judging_pauses_and_comes_to_the_same() -> None:
     assert at_once(rules.judging(answer)) == rules.judge(answer)
 
 
-def test_too_many_rules_are_refused_before_any_of_them_is_looked_at() -> None:
-    began = process_time()
-    with pytest.raises(RequestFailure, match=r"output\.rules\.64: there are more than 64 rules"):
-        BOOK.rules([RULE.validate_python({"type": "regex", "pattern": r"\p{L}{60}"})] * 10_000)
-    assert process_time() - began < 2
+def test_no_more_rules_that_cannot_be_used_are_looked_for_than_are_told() -> None:
+    rules = [RULE.validate_python({"type": "regex", "pattern": rf"\p{{L}}{{500}}{number}"}) for number in range(64)]
+    with pytest.raises(RequestFailure) as caught:
+        BOOK.rules(rules)
+    assert [error["field"] for error in caught.value.details["errors"]] == [f"output.rules.{n}" for n in range(8)]
 
 
 def test_patterns_that_are_too_large_together_are_refused_by_field() -> None:

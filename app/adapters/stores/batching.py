@@ -8,7 +8,9 @@ Theory of operation
    to another owner: then the execution is lost to us and left out, and the others are none the worse.
 3. Openings are refused one by one: by an earlier use of their Idempotency-Key, by a session that is busy, by a
    request_id in use. What one had been granted until then is given back.
-4. A session's turn belongs to one execution from its opening to its end, suspended or not, whoever owns it. What it
+4. Whole records of executions that have ended are many and nearly always new, so they are inserted together, and looked
+   at one by one only when some were there already.
+5. A session's turn belongs to one execution from its opening to its end, suspended or not, whoever owns it. What it
    says is appended when it is still its turn, and the turn is handed on in that same commit.
 """
 
@@ -19,7 +21,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import bindparam, select, update
 
 from app.adapters.stores import openings as opening
-from app.adapters.stores.database import Asked, Rows, Statement, Transaction, ask, ask_each
+from app.adapters.stores.database import Asked, Rows, Statement, Transaction, ask, ask_each, count_new
 from app.adapters.stores.openings import Opening, Refusal
 from app.adapters.stores.schema import commits, executions, messages, sessions, suspensions
 
@@ -49,10 +51,11 @@ class Advance:
 
 @dataclass(slots=True)
 class Batch:
-    """What is committed together; of each execution the advances follow one another."""
+    """What is committed together; of each execution the advances follow one another. `ended` are whole records."""
 
     openings: dict[str, Opening] = field(default_factory=dict)
     advances: dict[str, list[Advance]] = field(default_factory=dict)
+    ended: list[Opening] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,21 @@ def apply(batch: Batch) -> Transaction[Verdict]:
     for each in fresh:
         if each.turn is not None:
             yield from _end_turn(each.execution_id, each.turn)
+    if batch.ended:
+        refused |= yield from _keep(batch.ended)
     return Verdict(lost, refused)
+
+
+def _keep(ended: Sequence[Opening]) -> Generator[Asked, Rows, dict[str, Refusal]]:
+    """Which records are refused; one that was kept before is not kept twice."""
+    refused: dict[str, Refusal] = {}
+    if (yield from count_new(opening.INSERT_NEW, [each.row for each in ended])) < len(ended):
+        for each in ended:
+            refusal = yield from opening.named(each)
+            if refusal is not None:
+                refused[each.execution_id] = refusal
+    yield from ask_each(_COMMIT_NEW, [each.commit for each in ended if each.execution_id not in refused])
+    return refused
 
 
 def _folded(batch: Batch) -> Iterable[Opening]:
@@ -151,6 +168,9 @@ _COMMITTED = Statement(
     )
 )
 COMMIT = Statement(lambda insert: insert(commits))
+_COMMIT_NEW = Statement(
+    lambda insert: insert(commits).on_conflict_do_nothing(index_elements=["execution_id", "number"])
+)
 _SUSPEND = Statement(
     lambda insert: (
         insert(suspensions)

@@ -9,6 +9,7 @@ its whole record is written behind, if there is room.
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 import anyio
@@ -16,8 +17,9 @@ import anyio
 from app.adapters.stores.database import Database
 from app.adapters.stores.entries import Commit, advance, opening, size, whole
 from app.adapters.stores.names import Names
+from app.adapters.stores.openings import Opening
 from app.adapters.stores.records import load
-from app.adapters.stores.writer import Bounds, GroupWriter, Item, Loss, Writing
+from app.adapters.stores.writer import Bounds, Ended, GroupWriter, Item, Loss, Writing
 from app.domain.effects import Header, Row
 from app.domain.events import (
     TERMINAL_EVENTS,
@@ -85,14 +87,19 @@ class _Open:
         self.standing = standing
         return Item(self.writing, work, size(work), commit.events)
 
-    def whole(self, owner: str) -> Item:
-        """The opening and all that is held, as one commit, for the writer; its events are published already."""
+    def begun(self, rows: Sequence[Row], owner: str) -> Opening:
+        """The opening with steps that were recorded elsewhere."""
+        self.standing = self.standing.after(rows, ())
+        self.keys.update(row.key for row in rows)
+        return whole(self.header, rows, (), self.standing, owner=owner)
+
+    def whole(self, owner: str) -> Opening:
+        """The opening and all that is held, as one commit; its events are published already."""
         held = self.held or ()
         rows = [each.row for each in held if each.row]
         events = [event for each in held for event in each.events]
         self.standing, self.commits = self.standing.after(rows, events), 0
-        work = whole(self.header, rows, events, self.standing, owner=owner)
-        return Item(self.writing, work, size(work))
+        return whole(self.header, rows, events, self.standing, owner=owner)
 
 
 @asynccontextmanager
@@ -125,13 +132,16 @@ class StoredJournal:
         self._opened: dict[str, _Open] = {}
         self._names = Names(keeping.keep_ended)
 
-    async def open(self, header: Header, claim: Claim | None = None) -> Earlier | None:
+    async def open(self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = ()) -> Earlier | None:
         if header.durability == "memory":
+            if rows:
+                raise RuntimeError("what begins with steps is journaled")
             self._begin(header, self._names.take).held = []
             return None
         opened = self._begin(header, self._names.share)
         try:
-            self._writer.put(self._opening(opened, claim))
+            work = opened.begun(rows, self.owner) if rows else opening(header, self.owner, claim)
+            self._writer.put(Item(opened.writing, work, size(work)))
             await self._writer.settled(opened.writing)
         except BaseException:
             opened.writing.end = _given_up()
@@ -201,7 +211,7 @@ class StoredJournal:
             return
         self._names.release(opened.header)
         if opened.held is not None and _has_ended(opened.held):
-            self._writer.keep(lambda: opened.whole(self.owner))
+            self._writer.keep(partial(self._ended, opened))
 
     def _begin(self, header: Header, take: Callable[[Header], None]) -> _Open:
         if header.execution_id in self._opened:
@@ -218,14 +228,14 @@ class StoredJournal:
         return opened
 
     def _promote(self, opened: _Open) -> None:
-        item = opened.whole(self.owner)
+        work = opened.whole(self.owner)
         opened.held = None
         self._names.promote(opened.header)
-        self._writer.put(item)
+        self._writer.put(Item(opened.writing, work, size(work)))
 
-    def _opening(self, opened: _Open, claim: Claim | None = None) -> Item:
-        work = opening(opened.header, self.owner, claim)
-        return Item(opened.writing, work, size(work))
+    def _ended(self, opened: _Open) -> Ended:
+        record = opened.whole(self.owner)
+        return Ended(record, size(record))
 
 
 def _has_ended(held: Sequence[Commit]) -> bool:

@@ -33,10 +33,10 @@ class MemoryJournal:
         self._held: dict[str, _Held] = {}
         self._names = Names(keep_ended)
 
-    async def open(self, header: Header, claim: Claim | None = None) -> Earlier | None:
+    async def open(self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = ()) -> Earlier | None:
         if claim is not None:
             raise RuntimeError("a journal that forgets keeps no Idempotency-Key")
-        self._hold(_Held(header))
+        self._hold(_Held(header, {row.key: row for row in rows}))
         return None
 
     def adopt(self, record: Record) -> None:

@@ -108,6 +108,11 @@ def _why(new: Opening, *, busy: bool, held: bool) -> Generator[Asked, Rows, Refu
         return _busy(State(states[0][0]) if states else State.INIT)
     if held:
         return _refusal(Code.REQUEST_IN_PROGRESS, "the first request with this Idempotency-Key is still running")
+    return (yield from named(new))
+
+
+def named(new: Opening) -> Generator[Asked, Rows, RequestFailure | None]:
+    """Why the execution of that name is not the one that was to be opened; None when it is."""
     name = {"the_tenant": new.row["tenant"], "the_request_id": new.row["request_id"]}
     found = yield from ask(_NAMED, name)
     if found and found[0][0] == new.execution_id:
@@ -143,6 +148,8 @@ _INSERT = Statement(
         .returning(executions.c.execution_id)
     )
 )
+INSERT_NEW = Statement(lambda insert: insert(executions).on_conflict_do_nothing())
+"""Leaves out what is there already."""
 _NAMED = Statement(
     lambda _: select(executions.c.execution_id).where(
         executions.c.tenant == bindparam("the_tenant"), executions.c.request_id == bindparam("the_request_id")

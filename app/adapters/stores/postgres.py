@@ -212,6 +212,9 @@ async def _drive(connection: Connection, work: Transaction[T]) -> T:
 
 async def _answer(connection: Connection, asked: Asked) -> Rows:
     compiled = asked.statement.compiled("postgresql")
+    if asked.counted:
+        given = [compiled.values(values) for values in asked.values]
+        return ((len(await connection.fetchmany(f"{compiled.sql} RETURNING 1", given)),),)
     if len(asked.values) == 1:
         return await connection.fetch(compiled.sql, *compiled.values(asked.values[0]))
     given = [compiled.values(values) for values in asked.values]

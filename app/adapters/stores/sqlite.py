@@ -8,20 +8,25 @@ line does, needs no lock. A network file system keeps neither promise.
 import fcntl
 import sqlite3
 from asyncio import get_running_loop
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TextIO, TypeVar
 
 import anyio
 
-from app.adapters.stores.database import Asked, Rows, Transaction
+from app.adapters.stores.database import Asked, Rows, Transaction, Values
 from app.adapters.stores.migrating import CURRENT, upgrade
 from app.domain.failures import Code, ConfigurationFailure, StorageFailure
 
 T = TypeVar("T")
 BUSY_MS = 5_000
+ROWS_AT_ONCE = 32
+"""In one insertion. Row by row the writer's thread would ask for the interpreter's lock several times a row, and
+everybody else would be woken as often: that cost as much as writing them.
+"""
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
@@ -166,11 +171,25 @@ def _drive(connection: sqlite3.Connection, work: Transaction[T]) -> T:
 
 def _answer(connection: sqlite3.Connection, asked: Asked) -> Rows:
     compiled = asked.statement.compiled("sqlite")
-    given = map(compiled.values, asked.values)
-    if not compiled.returns:
-        connection.executemany(compiled.sql, given)
+    if compiled.returns:
+        return [row for values in asked.values for row in connection.execute(compiled.sql, compiled.values(values))]
+    if not compiled.row:
+        connection.executemany(compiled.sql, map(compiled.values, asked.values))
         return ()
-    return [row for values in given for row in connection.execute(compiled.sql, values)]
+    count = 0
+    for rows in _pieces(asked.values):
+        given = tuple(chain.from_iterable(map(compiled.values, rows)))
+        count += connection.execute(compiled.of_rows(len(rows)), given).rowcount
+    return ((count,),) if asked.counted else ()
+
+
+def _pieces(values: Sequence[Values]) -> Iterator[Sequence[Values]]:
+    """The rows in few sizes, so that their statements are prepared once."""
+    taken = 0
+    while taken < len(values):
+        size = min(ROWS_AT_ONCE, 1 << (len(values) - taken).bit_length() - 1)
+        yield values[taken : taken + size]
+        taken += size
 
 
 def _failure(fault: sqlite3.Error) -> StorageFailure:

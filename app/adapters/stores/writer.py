@@ -18,7 +18,7 @@ Theory of operation
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import anyio
 
@@ -73,6 +73,13 @@ class Item:
     events: Sequence[Recorded] = ()
 
 
+class Ended(NamedTuple):
+    """The whole record of an execution that was held in memory until it ended."""
+
+    opening: Opening
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Told:
     """A delta in line."""
@@ -99,7 +106,7 @@ class GroupWriter:
         self._on_dropped = loss.on_dropped
         self._on_bug = loss.on_bug
         self._line: deque[_InLine] = deque()
-        self._behind: deque[Item] = deque()
+        self._behind: deque[Ended] = deque()
         self._line_bytes = 0
         self._behind_bytes = 0
         self._arrived = anyio.Event()
@@ -128,14 +135,14 @@ class GroupWriter:
         elif self._line_bytes + size <= self._bounds.line_bytes:
             self._append(_Told(writing, live, size))
 
-    def keep(self, record: Callable[[], Item]) -> None:
+    def keep(self, record: Callable[[], Ended]) -> None:
         """Queues the whole record of an ended execution, written when there is time; made if there is room."""
         if self._behind_bytes >= self._bounds.behind_bytes:
             self._on_dropped()
             return
-        item = record()
-        self._behind.append(item)
-        self._behind_bytes += item.size
+        ended = record()
+        self._behind.append(ended)
+        self._behind_bytes += ended.size
         self._arrived.set()
         if self._behind_bytes * 4 > self._bounds.behind_bytes or len(self._behind) * 4 > self._bounds.group_items:
             self._enough.set()
@@ -186,8 +193,9 @@ class GroupWriter:
     async def _commit_next(self) -> None:
         group, kept = self._take(), self._take_behind()
         batch = Batch()
-        for item in (*group, *kept):
+        for item in group:
             _add(batch, item)
+        batch.ended = [ended.opening for ended in kept]
         self._committing = True
         try:
             verdict = await self._database.append(lambda: apply(batch))
@@ -213,14 +221,14 @@ class GroupWriter:
                 group.append(item)
         return group
 
-    def _take_behind(self) -> list[Item]:
-        taken: list[Item] = []
+    def _take_behind(self) -> list[Ended]:
+        taken: list[Ended] = []
         while self._behind and len(taken) < self._bounds.group_items:
             taken.append(self._behind.popleft())
             self._behind_bytes -= taken[-1].size
         return taken
 
-    def _settle(self, group: Sequence[_InLine], kept: Sequence[Item], verdict: Verdict) -> None:
+    def _settle(self, group: Sequence[_InLine], kept: Sequence[Ended], verdict: Verdict) -> None:
         for item in group:
             writing = item.writing
             if writing.end is None and writing.execution_id in verdict.refused:
@@ -229,8 +237,8 @@ class GroupWriter:
                 self._lose(writing, _lost())
             if writing.end is None:
                 self._publish(item)
-        for item in kept:
-            if item.writing.execution_id in verdict.refused:
+        for ended in kept:
+            if ended.opening.execution_id in verdict.refused:
                 self._on_dropped()
 
     def _publish(self, item: _InLine) -> None:
@@ -241,7 +249,7 @@ class GroupWriter:
         if item.events:
             self._sink.publish(item.writing.execution_id, item.events)
 
-    def _give_up(self, group: Sequence[_InLine], kept: Sequence[Item], failure: StorageFailure) -> None:
+    def _give_up(self, group: Sequence[_InLine], kept: Sequence[Ended], failure: StorageFailure) -> None:
         for item in group:
             if item.writing.end is None:
                 self._lose(item.writing, failure)

@@ -64,9 +64,13 @@ def is_grammar(text: str) -> bool:
     return "::=" in text
 
 
+_SMALL_CHARACTERS = 4_096
+"""A longer grammar may hold a hundred thousand objects, which the garbage collector looks through."""
+
+
 def known_grammar(text: str) -> Pausing["Grammar"]:
     """The grammar of that text, from the cache if it was made before. Raises: GrammarError."""
-    kept = _kept(text)
+    kept = _small(text) if len(text) <= _SMALL_CHARACTERS else _large(text)
     if kept.grammar is None:
         kept.grammar = yield from Grammar.making(text)
     return kept.grammar
@@ -80,7 +84,12 @@ class _Kept:
 
 
 @lru_cache(maxsize=32)
-def _kept(_text: str) -> _Kept:
+def _small(_text: str) -> _Kept:
+    return _Kept()
+
+
+@lru_cache(maxsize=4)
+def _large(_text: str) -> _Kept:
     return _Kept()
 
 

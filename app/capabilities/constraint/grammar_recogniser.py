@@ -30,7 +30,7 @@ from app.domain.pausing import Pausing
 
 STEPS_OF_A_TEXT = 180_000
 """Steps that a text may take, of a microsecond or less."""
-STEPS_REMEMBERED = 50_000
+STEPS_REMEMBERED = 20_000
 """Once a text is read, all states are forgotten if they took more steps to make."""
 _AT_ONCE = 8
 _KEPT = 2

@@ -21,6 +21,7 @@ from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import State
 from app.entrypoints.http.correlation import Correlation, Header, correlate
 from app.entrypoints.http.errors import JSON, Answer, advice, status_of
+from app.entrypoints.http.limits import wake_of
 from app.entrypoints.http.sse import EventStream
 from app.entrypoints.http.taking import location, refused
 from app.orchestration.executions import ExecutionView
@@ -129,21 +130,35 @@ class Outcome:
         self._leave = leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if await self._client_leaves(receive):
+        if await self._client_leaves(scope, receive):
             self._leave()
             return
         await self._answer(scope)(scope, receive, send)
 
-    async def _client_leaves(self, receive: Receive) -> bool:
+    async def _client_leaves(self, scope: Scope, receive: Receive) -> bool:
         """Listens until the client leaves, which is True, or the execution is done.
 
-        The cancel is handed to the loop because a scope that a task cancels spends 20 µs on writing down who did it.
+        A task that is cancelled costs five times what one costs that is woken, so that is for other servers.
         """
+        wake = wake_of(scope)
+        if wake is not None:
+            return await self._listen(receive, wake)
         with anyio.CancelScope() as listening:
-            self._running.when_done(lambda: _soon(listening.cancel))
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            return self._running.response is None
+            return await self._listen(receive, listening.cancel)
+        return False
+
+    async def _listen(self, receive: Receive, wake: Callable[[], None]) -> bool:
+        done = False
+
+        def end() -> None:
+            nonlocal done
+            done = True
+            wake()
+
+        self._running.when_done(end)
+        while not done:
+            if (await receive())["type"] == "http.disconnect":
+                return self._running.response is None
         return False
 
     def _answer(self, scope: Scope) -> Answer:
@@ -183,10 +198,6 @@ def stream_headers(ids: Correlation, *extra: Header) -> tuple[Header, ...]:
         *ids.headers(),
         *extra,
     )
-
-
-def _soon(callback: Callable[[], None]) -> None:
-    get_running_loop().call_soon(callback)
 
 
 def _wants_events(accepted: bytes) -> bool:

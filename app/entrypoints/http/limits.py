@@ -39,7 +39,12 @@ class BoundedProtocol(HttpToolsProtocol):
         limit, self.limit_concurrency = self.limit_concurrency, None
         surplus = limit is not None and len(self.connections) > limit
         self._connection = {
-            _CONNECTION: {"abort": self.transport.abort, "surplus": surplus, "has_room": self._has_room}
+            _CONNECTION: {
+                "abort": self.transport.abort,
+                "surplus": surplus,
+                "has_room": self._has_room,
+                "wake": self._wake,
+            }
         }
         self._unanswered: list[RequestResponseCycle] = []
         self._receiving = True
@@ -91,6 +96,10 @@ class BoundedProtocol(HttpToolsProtocol):
     def _has_room(self) -> bool:
         return not self.flow.write_paused
 
+    def _wake(self) -> None:
+        for cycle in self._unanswered:
+            cycle.message_event.set()
+
     def _arm(self) -> None:
         self._deadline_timer = self.loop.call_later(RECEIVE_SECONDS, self._expired)
 
@@ -117,6 +126,12 @@ def room_of(scope: Scope) -> Callable[[], bool]:
     """What says whether the request's connection takes more at once; under another server, always that it does not."""
     has_room: Callable[[], bool] = scope.get("extensions", {}).get(_CONNECTION, {}).get("has_room", lambda: False)
     return has_room
+
+
+def wake_of(scope: Scope) -> Callable[[], None] | None:
+    """What makes the request's `receive` return with nothing; under another server there is no such thing."""
+    wake: Callable[[], None] | None = scope.get("extensions", {}).get(_CONNECTION, {}).get("wake")
+    return wake
 
 
 async def cut_off(scope: Scope, receive: Receive) -> None:

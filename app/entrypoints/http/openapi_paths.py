@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
-from app.domain.boundary import Identifier
 from app.domain.failures import TAXONOMY, Code
+from app.domain.fields import Identifier
 from app.entrypoints.http.query import Behind, Listing, ListingMessages, ListingSessions, Query
 
 Parameter: TypeAlias = dict[str, Any]
@@ -103,6 +103,7 @@ def _executions() -> dict[str, Any]:
         f"{one}/trace": _get("trace", "What its events tell of it, summed up", {_JSON: of("AgentTrace")}, _ID),
         f"{one}/resume": _resume(),
         f"{one}/cancel": _cancel(),
+        f"{one}/fork": _fork(),
         f"{one}/replay": _replay(),
         "/v1/suspensions": _get("suspensions", "All open questions", {_JSON: _collection("PendingView")}, ()),
     }
@@ -148,17 +149,31 @@ def _log() -> dict[str, Any]:
 
 
 def _resume() -> dict[str, Any]:
-    body = {"required": True, "content": {_JSON: of("ResumeRequest")}}
-    operation = {
-        "operationId": "resume",
+    once = (
+        "Once. The execution goes on when no question is left open; its answer takes the same three forms as that of "
+    )
+    operation = _following("resume", "ResumeRequest", "The execution completed", "Other questions are open")
+    about = {
         "summary": "Answer one open question",
-        "description": "Once. The execution goes on when no question is left open; its answer takes the same three "
-        "forms as that of execute. A client that leaves stops nothing.",
-        "parameters": [*_ID, _prefer()],
-        "requestBody": body,
-        "responses": _three_forms("The execution completed", "Other questions are open"),
+        "description": f"{once}execute. A client that leaves stops nothing.",
     }
-    return {"post": operation}
+    return {"post": operation | about}
+
+
+def _fork() -> dict[str, Any]:
+    kept = "The first `from_step` top-level steps are kept as they were recorded and not done again; from there on the "
+    told = "overrides hold. The new execution is journaled, and `caused_by` of its events names this one."
+    operation = _following("fork", "ForkRequest", "The new execution completed", "The new execution is suspended")
+    return {"post": operation | {"summary": "Go on from one of its steps anew", "description": f"{kept}{told}"}}
+
+
+def _following(name: str, asked: str, completed: str, waits: str) -> dict[str, Any]:
+    return {
+        "operationId": name,
+        "parameters": [*_ID, _prefer()],
+        "requestBody": {"required": True, "content": {_JSON: of(asked)}},
+        "responses": _three_forms(completed, waits),
+    }
 
 
 def _cancel() -> dict[str, Any]:

@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.types import Scope
 
-from app.domain.boundary import Identifier
 from app.domain.failures import Code, RequestFailure
+from app.domain.fields import Identifier
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.http.body import invalid_fields
 from app.keeping import Selection

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.domain.access import LOCAL
-from app.domain.boundary import Identifier
 from app.domain.failures import Code, Failure, RequestFailure
+from app.domain.fields import Identifier
 from app.entrypoints.http.correlation import correlate
 from app.entrypoints.http.errors import CLOSE, Answer
 from app.entrypoints.http.executions import Asked, Simple

@@ -17,6 +17,7 @@ from app.capabilities.constraint.grammar import (
 from app.domain.failures import Code, ConfigurationFailure, Failure
 from app.domain.pausing import at_once
 from tests.support.grammars import ARITHMETIC, CHESS, GREETING, JSON, LIST, PROGRAM, SAMPLES
+from tests.support.ticking import slowness
 
 
 @pytest.mark.parametrize(("grammar", "text"), SAMPLES)
@@ -140,7 +141,7 @@ def test_json_is_checked_at_more_than_40_kb_a_second_also_the_first_time() -> No
     document = json.dumps([{"id": number, "tags": ["x", "é"], "price": number / 3} for number in range(400)])
     deep = '{"a": [' * 400 + "1" + "]}" * 400
     for text in (document, deep):
-        assert min(_seconds(text) for _ in range(3)) < len(text) / 40_000
+        assert any(_seconds(text) / slowness() < len(text) / 40_000 for _ in range(5))
 
 
 def _seconds(text: str) -> float:
