@@ -30,7 +30,8 @@ from typing import NoReturn, TypeVar
 import anyio
 
 from app.domain.boundary import SystemResponse
-from app.domain.effects import STOP, CutOff, Decided, Header, Outcome, Prepared, Row, Stopped, digest, span_id
+from app.domain.digests import digest, span_id
+from app.domain.effects import STOP, CutOff, Decided, Header, Outcome, Prepared, Row, Stopped
 from app.domain.events import (
     CorrelationContext,
     Event,

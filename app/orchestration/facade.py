@@ -9,7 +9,8 @@ from pydantic import BaseModel, Field, JsonValue
 from app.capabilities.failover import BreakerState
 from app.domain.access import Principal
 from app.domain.boundary import Durability, SystemRequest
-from app.domain.effects import Bounds, Header, digest
+from app.domain.digests import digest
+from app.domain.effects import Bounds, Header
 from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import Mode
 from app.domain.quote import Quote

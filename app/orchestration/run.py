@@ -9,7 +9,8 @@ from pydantic import JsonValue
 
 from app.capabilities.prompting.ask import Output, Prompted
 from app.domain.boundary import ExecutionHints, RedundancyOptions, StepStatus, SuspensionKind, SystemRequest
-from app.domain.effects import PREPARE, Answered, Bounds, Form, Offered, Outcome, Planned, Prepared, Reply, digest
+from app.domain.digests import digest
+from app.domain.effects import PREPARE, Answered, Bounds, Form, Offered, Outcome, Planned, Prepared, Reply
 from app.domain.events import Event, StepStart
 from app.domain.failures import Code, Failure
 from app.domain.lifecycle import State
