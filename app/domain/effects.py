@@ -93,9 +93,13 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Plannable:
-    """Outcome: no plan is there yet, and these tools one may call; each has a name, a description and parameters."""
+    """Outcome: no plan is there yet, and these tools one may call; each has a name, a description and parameters.
+
+    `told` is the conversation where it began before the request.
+    """
 
     tools: tuple[Mapping[str, Any], ...]
+    told: tuple[ModelMessage | Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

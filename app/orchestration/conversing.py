@@ -18,13 +18,15 @@ class Turn:
         self._execution = execution
         self._session_id = execution.header.request.session_id
 
-    async def come(self) -> None:
-        """Returns when it has come, or it was stopped; at once without a session. Until then no running time passes.
+    async def come(self) -> Past:
+        """What was said before, when it has come; at once without a session, or when it was stopped.
+
+        Until then no running time passes.
 
         Raises: RequestFailure (REQUEST_NOT_FOUND) when the session is deleted; StorageFailure.
         """
         if self._session_id is None or self._execution.stopped is not None:
-            return
+            return self.past
         execution, header = self._execution, self._execution.header
         self.past = await execution.world.conversations.turn(
             header.tenant,
@@ -35,6 +37,7 @@ class Turn:
         )
         if execution.deadline is not None:
             execution.deadline.begin_again()
+        return self.past
 
     def over(self) -> None:
         """It has ended, so the next may begin."""

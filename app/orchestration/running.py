@@ -13,7 +13,7 @@ from app.domain.produced import Produced
 from app.orchestration.answering import Ending
 from app.orchestration.conversing import Turn
 from app.orchestration.execution import Execution
-from app.orchestration.pipeline.prepare import Stages, prepare
+from app.orchestration.pipeline.prepare import Stages, prepare, told
 from app.orchestration.run import Run
 from app.orchestration.story import Story, conclude, live, replay
 from app.orchestration.world import World
@@ -183,7 +183,10 @@ class Launcher:
             return prepare(execution.header, self._world, stages, turn.past)
 
         try:
-            await live(execution, replace(self._story(execution, prepared), turn=turn.come))
+            await live(
+                execution,
+                replace(self._story(execution, prepared), turn=partial(told, turn, execution.header, self._world)),
+            )
         finally:
             turn.over()
             del self._running[running.execution_id], self._named[_name(execution.header)]
