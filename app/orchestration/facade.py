@@ -17,6 +17,7 @@ from app.domain.quote import Quote
 from app.domain.tools import SideEffects, ToolDefinition
 from app.keeping import Followers, Store
 from app.orchestration.admission import Admission, ConfiguredLimits, affordable, keepable
+from app.orchestration.conversing import looked_at
 from app.orchestration.execution import Execution
 from app.orchestration.executions import Executions, ExecutionView
 from app.orchestration.forking import ForkRequest, fork_of, forked, kept, overridden, rebased
@@ -240,7 +241,7 @@ class Facade:
         """The request as it would be told now."""
         if request.session_id is None:
             return request
-        past = await self._world.conversations.past(tenant, request.session_id, limit=bounds.messages_looked_at)
+        past = await self._world.conversations.past(tenant, request.session_id, limit=looked_at(bounds))
         told = conversation(request, bounds, world=self._world, past=past, tools=tools)
         return request.model_copy(update={"messages": list(told.messages)})
 

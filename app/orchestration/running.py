@@ -13,7 +13,7 @@ from app.domain.produced import Produced
 from app.orchestration.answering import Ending
 from app.orchestration.conversing import Turn
 from app.orchestration.execution import Execution
-from app.orchestration.pipeline.prepare import Stages, prepare
+from app.orchestration.pipeline.prepare import Stages, prepare, told
 from app.orchestration.run import Run
 from app.orchestration.story import Story, conclude, live
 from app.orchestration.world import World
@@ -205,8 +205,8 @@ class Launcher:
             return prepare(execution.header, self._world, stages, turn.past)
 
         try:
-            told = story_of(execution.header, self.patterns, prepared)
-            await live(execution, replace(told, turn=turn.come))
+            story = story_of(execution.header, self.patterns, prepared)
+            await live(execution, replace(story, turn=partial(told, turn, execution.header, self._world)))
         finally:
             turn.over()
             del self._running[running.execution_id], self._named[_name(execution.header)]
