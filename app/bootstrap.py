@@ -34,6 +34,7 @@ from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.entropy import SystemEntropy
 from app.adapters.event_bus import EventBus
 from app.adapters.grammars import read_grammars
+from app.adapters.stores.beside import open_beside
 from app.adapters.stores.conversations import DatabaseConversations
 from app.adapters.stores.journal import Keeping, open_journal
 from app.adapters.stores.opening import open_database
@@ -57,6 +58,7 @@ from app.orchestration.admission import ConfiguredLimits
 from app.orchestration.facade import Deployment, Facade
 from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
 from app.orchestration.planning.planner import held_against, plan
+from app.orchestration.replaying import Archive
 from app.orchestration.running import Launcher, Pattern
 from app.orchestration.world import World
 from app.ports import Clock, Engine, EngineProfile, Entropy, Journal
@@ -167,6 +169,17 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         yield Service(facade, settings, metrics, runner, health)
         await runner.drain(facade.stop_all)
         group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_archive(settings: Settings) -> AsyncIterator[Archive]:
+    """What is stored, beside the service that owns it. Raises: ConfigurationFailure, StorageFailure."""
+    clock = SystemClock()
+    entropy = SystemEntropy(clock)
+    patterns = _planned(PATTERNS, settings, ToolRegistry(*BUILTIN_TOOLS))
+    async with open_beside(settings.storage.url, clock, entropy) as database:
+        logs = LogSink(open_logger(settings.telemetry.log_level, clock))
+        yield Archive(DatabaseStore(database, clock, entropy.uuid7(), logs), patterns)
 
 
 def _runner(group: TaskGroup, settings: Settings, on_bug: Callable[[str, Exception], None]) -> InlineRunner:

@@ -16,7 +16,7 @@ from app.orchestration.conversing import added
 from app.orchestration.execution import Execution
 from app.orchestration.leaf import Leaf
 from app.orchestration.run import Run
-from app.orchestration.settling import Dropped, Suspended
+from app.orchestration.settling import Dropped, Suspended, has_diverged
 
 INIT = "init"
 END = "end"
@@ -158,6 +158,8 @@ def _end_steps(execution: Execution, ending: Ending) -> None:
 
 async def _retell(execution: Execution, story: Story) -> None:
     ending = await tell(execution, story)
+    if ending.failure is not None and has_diverged(ending.failure):
+        raise ending.failure
     if state_of(ending) is not State.SUSPENDED:
         conclude(execution, ending)
 

@@ -187,8 +187,8 @@ def _of(kinds: Mapping[str, TypeAdapter[Any]], name: str, fields: dict[str, Any]
     return _checked(lambda: kind.validate_python((fields,))[0], what)
 
 
-def _read(kind: TypeAdapter[Any], data: bytes, what: str) -> Any:
-    if len(data) > MOST_BYTES:
+def _read(kind: TypeAdapter[Any], data: object, what: str) -> Any:
+    if not isinstance(data, bytes) or len(data) > MOST_BYTES:
         raise _invalid(what)
     return _checked(lambda: kind.validate_python((orjson.loads(data),))[0], what)
 

@@ -16,9 +16,10 @@ from app.domain import boundary
 from app.domain.events import EVENT_TYPES, InferenceDelta
 from app.domain.quote import Quote
 from app.entrypoints.http.openapi_paths import HEADERS, REF, header, of, paths
-from app.orchestration.executions import ExecutionView, PendingView, Replayed, ResumeRequest
+from app.orchestration.executions import ExecutionView, PendingView, ResumeRequest
 from app.orchestration.facade import EngineView, ToolView
 from app.orchestration.forking import ForkRequest
+from app.orchestration.replaying import Replayed
 from app.orchestration.sessions import SessionChanges, SessionView
 from app.orchestration.tracing import AgentTrace
 
