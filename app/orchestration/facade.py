@@ -1,7 +1,7 @@
 """The facade: what can be asked of the service. It reads like a table of contents."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import partial
 
 from pydantic import BaseModel, Field, JsonValue
@@ -12,6 +12,7 @@ from app.domain.boundary import Durability, SystemRequest
 from app.domain.digests import digest
 from app.domain.effects import Bounds, Header
 from app.domain.failures import Code, RequestFailure
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import Mode
 from app.domain.quote import Quote
 from app.domain.tools import SideEffects, ToolDefinition

@@ -61,7 +61,7 @@ def whole(header: Header, rows: Sequence[Row], events: Sequence[Recorded], after
     if events:
         stored |= log(events)
     row = _execution(header, after, owner, events=len(events))
-    return Opening(row, stored, suspensions=_suspensions(header, events))
+    return Opening(row, stored, suspensions=() if after.ended else _suspensions(header, events))
 
 
 def step(row: Row) -> Values:
