@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.bootstrap import Service
 from app.domain.access import LOCAL
 from app.domain.boundary import SystemResponse
+from app.domain.events import Live, Recorded
 from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import State
 from app.entrypoints.http.correlation import Correlation, Header, correlate
@@ -89,7 +90,10 @@ class Answering:
     async def streamed(self, view: ExecutionView, response: SystemResponse, *extra: Header) -> ASGIApp:
         """All events of one that ended or is suspended."""
         log = await self.service.facade.executions.read(LOCAL.tenant, view.request_id)
-        kept = JoinedReader(log.take(), 0, None)
+        committed: list[Recorded | Live] = []
+        while items := log.take():
+            committed += items
+        kept = JoinedReader(committed, 0, None)
         log.close()
         headers = stream_headers(self._ids(view.request_id, response), *extra)
         return EventStream(kept, headers=headers, stopping=self.stopping)
