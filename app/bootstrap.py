@@ -35,6 +35,7 @@ from app.adapters.entropy import SystemEntropy
 from app.adapters.event_bus import EventBus
 from app.adapters.grammars import read_grammars
 from app.adapters.stores.beside import open_beside
+from app.adapters.stores.conversations import DatabaseConversations
 from app.adapters.stores.journal import Keeping, open_journal
 from app.adapters.stores.opening import open_database
 from app.adapters.stores.store import DatabaseStore
@@ -52,6 +53,7 @@ from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure, Failure
 from app.domain.lifecycle import Mode
+from app.keeping import Conversations
 from app.orchestration.admission import ConfiguredLimits
 from app.orchestration.facade import Deployment, Facade
 from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
@@ -153,7 +155,9 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         metrics.read_in_flight(lambda: runner.in_flight)
         group.start_soon(partial(watch_lag, clock, metrics.lag, logs.lag, threshold=LAG_WARNING_S))
         engines = {name: _engine(name, settings, clock, session, stack) for name in settings.engines}
-        world = _world(settings, Means(clock, entropy, journal, bus), engines, registry)
+        world = _world(
+            settings, Means(clock, entropy, journal, DatabaseConversations(database), bus), engines, registry
+        )
         launcher = Launcher(world, runner, patterns)
         store = DatabaseStore(database, clock, journal.owner, bus)
         facade = Facade(world, store, launcher, _deployment(settings))
@@ -219,6 +223,7 @@ class Means:
     clock: Clock
     entropy: Entropy
     journal: Journal
+    conversations: Conversations
     bus: EventBus
 
 
@@ -238,6 +243,7 @@ def _world(settings: Settings, means: Means, engines: Mapping[str, Engine], regi
         counter=EstimatingCounter(),
         turns=Turns(),
         workers=Threads(),
+        conversations=means.conversations,
     )
 
 
@@ -272,6 +278,8 @@ def _limits(settings: Settings) -> ConfiguredLimits:
         attempts=limits.attempts,
         replicas=limits.replicas,
         plan_steps=limits.plan_steps,
+        history_messages=limits.history_messages,
+        history_tokens=limits.history_tokens,
     )
 
 

@@ -13,7 +13,8 @@ from app.adapters.stores.journal import Keeping, open_journal
 from app.adapters.stores.sqlite import open_sqlite
 from app.adapters.stores.writer import Loss
 from app.domain.boundary import SystemRequest, SystemResponse
-from app.domain.effects import Bounds, Header, span_id
+from app.domain.digests import span_id
+from app.domain.effects import Bounds, Header
 from app.domain.events import (
     Anchored,
     CorrelationContext,

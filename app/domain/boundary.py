@@ -76,9 +76,7 @@ class OutputContract(_Inbound):
     grammar: str | None = Field(None, description="GBNF when it contains `::=`, else a registered name.")
     repair_allowed: bool = Field(True, description="Whether broken JSON may be repaired.")
     strict_validation: bool = Field(False, description="Whether warnings fail too.")
-    rules: list[RuleName | Rule] = Field(
-        default_factory=list, max_length=MOST_RULES, description="Rules by name, or inline."
-    )
+    rules: list[RuleName | Rule] = Field([], max_length=MOST_RULES, description="Rules by name, or inline.")
     semantic: bool | Intent = Field(False, description="Whether a judge reads the answer, or the intent it judges by.")
 
 
@@ -115,7 +113,7 @@ class PlanOptions(_Inbound):
     """How plan mode plans and runs."""
 
     steps: list[PlanStep] | None = Field(
-        None, max_length=MOST_STEPS, description="An authored plan; the planner is skipped."
+        None, max_length=MOST_STEPS, description="An authored plan; skips the planner."
     )
     policy: PlanPolicy | None = Field(None, description="What the plan may look like.")
     passes: int = Field(1, ge=1, description="Most passes; 1 means no multi-pass reasoning.")
@@ -128,9 +126,7 @@ class RedundancyOptions(_Inbound):
     voting: Literal["majority", "unanimity", "field_majority"] = Field("majority", description="How votes count.")
     quorum: int | None = Field(None, ge=1, description="Fewest votes for the winner.")
     min_confidence: Share | None = Field(None, description="Lowest confidence accepted.")
-    models: Annotated[list[Name], Field(max_length=MOST_REPLICAS)] | None = Field(
-        None, description="One model a replica."
-    )
+    models: Names | None = Field(None, max_length=MOST_REPLICAS, description="One model a replica.")
     early_stop: bool = Field(True, description="Whether replicas that cannot matter are cancelled.")
 
 
@@ -161,9 +157,7 @@ class SystemRequest(_Inbound):
     request_id: Identifier | None = Field(None, description="Unique per tenant; generated when absent.")
     session_id: Identifier | None = Field(None, description="Makes the conversation persistent.")
     trace_id: TraceId | None = Field(None, description="32 hex digits; else from `traceparent`, else generated.")
-    messages: list[Message] = Field(
-        min_length=1, max_length=MOST_MESSAGES, description="The conversation so far, oldest first."
-    )
+    messages: list[Message] = Field(min_length=1, max_length=MOST_MESSAGES, description="What was said, oldest first.")
     mode: Mode = Field(Mode.CHAT, description="Which pattern runs.")
     agent: Name | None = Field(None, description="A configured agent.")
     model: Name | None = Field(None, description="A route or engine name from GET /v1/engines, never a URL.")

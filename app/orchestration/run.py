@@ -9,7 +9,8 @@ from pydantic import JsonValue
 
 from app.capabilities.prompting.ask import Output, Prompted
 from app.domain.boundary import ExecutionHints, RedundancyOptions, StepStatus, SuspensionKind, SystemRequest
-from app.domain.effects import PREPARE, Answered, Bounds, Form, Offered, Outcome, Planned, Prepared, Reply, digest
+from app.domain.digests import digest
+from app.domain.effects import PREPARE, Answered, Bounds, Form, Offered, Outcome, Planned, Prepared, Reply
 from app.domain.events import Event, StepStart
 from app.domain.failures import Code, Failure
 from app.domain.lifecycle import State
@@ -314,6 +315,12 @@ class Run:
         if fork.tools is not None:
             self.tools = self.named = fork.tools
         self._unsaid = fork.messages
+
+    @property
+    def said(self) -> list[Message]:
+        """What came of what this conversation began with: the rounds of tools, and the last answer."""
+        rounds = [each for each in self._conversation[self._turn_starts :] if each.role == "tool" or each.tool_calls]
+        return rounds if self._last_reply is None else [*rounds, self._last_reply.message(self._last_provider)]
 
     @property
     def request(self) -> SystemRequest:

@@ -11,6 +11,7 @@ from app.domain.failures import Code, Failure, StorageFailure
 from app.domain.lifecycle import Mode, State
 from app.domain.produced import Produced
 from app.orchestration.answering import Ending
+from app.orchestration.conversing import Turn
 from app.orchestration.execution import Execution
 from app.orchestration.pipeline.prepare import Stages, prepare
 from app.orchestration.run import Run
@@ -40,6 +41,7 @@ class Running:
         self.request_id = execution.header.request_id
         self.trace_id = execution.header.trace_id
         self.root_span_id = execution.root.span_id
+        self.session = execution.header.tenant, execution.header.request.session_id
         self.subscription = subscription
         self._execution = execution
         self._done = False
@@ -141,6 +143,10 @@ class Launcher:
         """The execution of that name, if it runs here."""
         return self._named.get((tenant, request_id))
 
+    def in_session(self, tenant: str, session_id: str) -> list[Running]:
+        """Those of that session that run or wait here."""
+        return [running for running in self._running.values() if running.session == (tenant, session_id)]
+
     def lose(self, execution_id: str, failure: Failure) -> None:
         """What that execution does is not kept any more."""
         if execution_id in self._running:
@@ -161,12 +167,15 @@ class Launcher:
             running.stop()
 
     async def _live(self, execution: Execution, running: Running, stages: Stages) -> None:
+        turn = Turn(execution)
+
         async def prepared() -> Outcome:
-            return prepare(execution.header.request, self._world, stages)
+            return prepare(execution.header, self._world, stages, turn.past)
 
         try:
-            await live(execution, story_of(execution.header, self.patterns, prepared))
+            await live(execution, replace(story_of(execution.header, self.patterns, prepared), turn=turn.come))
         finally:
+            turn.over()
             del self._running[running.execution_id], self._named[_name(execution.header)]
             if not running.is_suspended:
                 self._world.watchers.dismiss(running.execution_id)

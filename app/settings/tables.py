@@ -140,6 +140,8 @@ class LimitSettings(_Table):
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
     replicas: Annotated[int, Field(ge=1, le=MOST_REPLICAS)] = 16
     plan_steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = 50
+    history_messages: Annotated[int, Field(ge=0, le=1000)] = 50
+    history_tokens: Natural = 8_000
     timeout: Seconds = 600
 
 

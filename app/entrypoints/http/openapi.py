@@ -20,6 +20,7 @@ from app.orchestration.executions import ExecutionView, PendingView, ResumeReque
 from app.orchestration.facade import EngineView, ToolView
 from app.orchestration.forking import ForkRequest
 from app.orchestration.replaying import Replayed
+from app.orchestration.sessions import SessionChanges, SessionView
 from app.orchestration.tracing import AgentTrace
 
 CONTRACT_VERSION = "1"
@@ -97,6 +98,8 @@ def _schemas() -> dict[str, Any]:
         *((shown, "serialization") for shown in (boundary.SystemResponse, Quote, Problem)),
         *((asked, "validation") for asked in (ResumeRequest, ForkRequest)),
         *((shown, "serialization") for shown in (ExecutionView, PendingView, Replayed, AgentTrace)),
+        (SessionChanges, "validation"),
+        (SessionView, "serialization"),
         *((shown, "serialization") for shown in (ToolView, EngineView)),
         *((shown, "serialization") for shown in (FailureView, MachineView, Readiness, Alive)),
     )
