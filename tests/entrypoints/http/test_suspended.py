@@ -95,6 +95,32 @@ async def test_b5_93_a_reader_of_what_waits_is_sent_elsewhere_when_the_service_s
         assert (await served.get(f"{LOG}?after={last}")).body == RETRY
 
 
+async def test_b5_93_an_answer_is_not_taken_by_a_service_that_stops(tmp_path: Path) -> None:
+    kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}}
+    async with portico(**kept) as (served, service):
+        await served.post(chat(ASK, request_id="q"))
+        await service.drain()
+        refused = await resume(served)
+        assert (refused.status, refused.json["code"]) == (503, "REQUEST_SHUTTING_DOWN")
+    async with portico(**kept) as (served, _):
+        assert (await resume(served)).json["state"] == "COMPLETE"
+
+
+async def test_b2_53_an_execution_that_finds_no_room_when_it_is_resumed_is_not_lost(tmp_path: Path) -> None:
+    kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"max_in_flight": 1}}
+    async with portico(**kept) as (served, service), served.connect() as client:
+        await served.post(chat(ASK, request_id="q"))
+        await client.send(
+            request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, chat("[[slow:300]] Hello"))
+        )
+        await running(service)
+        refused = await resume(served)
+        assert (refused.status, refused.json["code"]) == (503, "REQUEST_OVERLOADED")
+    async with portico(**kept) as (served, service):
+        await idle(service)
+        assert (await served.get("/v1/executions/q")).json["state"] == "COMPLETE"
+
+
 async def test_b5_93_a_reader_of_what_is_handed_over_is_told_to_come_back(tmp_path: Path) -> None:
     kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
     async with portico(**kept) as (served, service):
