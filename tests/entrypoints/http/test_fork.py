@@ -208,3 +208,20 @@ async def test_a_fork_survives_its_process_with_the_steps_it_keeps(tmp_path: Pat
     assert shown["response"]["tool_calls_made"][0]["result"] == "51"
     assert told(logs[0], "tool.end")[0] == told(logs[1], "tool.end")[0]
     assert numbers(logs[0]) == list(range(1, len(logs[0]) + 1))
+
+
+async def test_a_fork_of_a_turn_keeps_what_was_said_before_it_and_leaves_the_session_alone(tmp_path: Path) -> None:
+    async with portico() as (served, _):
+        await served.post(chat("Hello", session_id="s"))
+        turn = chat("Please calculate 17*3", session_id="s", request_id="q", if_session_busy="enqueue")
+        assert (await served.post(turn)).status == 200
+        before = (await served.get("/v1/sessions/s/messages")).json
+        forked = await fork(served, 2, messages=[{"role": "user", "content": "Please calculate 2+2"}])
+        assert (await served.get("/v1/sessions/s/messages")).json == before
+        starts, origin = [
+            [each["message_count"] for each in await log(served, name) if each["type"] == "inference.start"]
+            for name in (forked.json["request_id"], "q")
+        ]
+    assert (forked.json["state"], forked.json["session_id"]) == ("COMPLETE", None)
+    assert starts[0] == origin[0] == 3
+    assert starts[1] == origin[1] + 1
