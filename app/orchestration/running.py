@@ -181,7 +181,8 @@ class Launcher:
             return prepare(execution.header, self._world, stages, turn.past)
 
         try:
-            await live(execution, replace(story_of(execution.header, self.patterns, prepared), turn=turn.come))
+            told = story_of(execution.header, self.patterns, prepared)
+            await live(execution, replace(told, turn=turn.come))
         finally:
             turn.over()
             del self._running[running.execution_id], self._named[_name(execution.header)]
