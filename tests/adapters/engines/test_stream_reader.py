@@ -94,6 +94,12 @@ AROUND = [
     '{"inner":{"text":"%s"},"text":"b"}',
     '{"text":"%s","text":"twice"}',
     '{"text": "%s" , "model" : "m"}',
+    '{"text":3}%.0s',
+    '{"text":null}%.0s',
+    '{"text":{}}%.0s',
+    '{"text":\n"%s"}',
+    '{"text":"%s"\n}',
+    '{"text": "%s" }',
     '{"text":"%s"',
     '["text":"%s"]',
 ]
@@ -192,6 +198,50 @@ def test_bytes_that_are_no_text_are_malformed_though_all_around_them_was_read_be
             events = [event[6:-1] for event in events]
         assert outcome(events, frames(), PLAIN) == outcome([b"".join(events)], frames(), PLAIN)
         assert outcome(events, frames(), PLAIN)[:2] == (None, "ab")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ['{"text":3}', '{"text":null}', '{"text":{}}', '{"text":}', '{"text":\n"b"}', '{"text":"b"\n}', '{"text": "b" }']
+    + ['{"text":"b","text":"c"}', '{"text":"b"}}', '{"text":"b"', '{"text":"b" "c"}', '{"text":"b", "model":"m"}']
+    + ['{"text":"}', '{"text":""}', '{"text":"b\\"}', '{"TEXT":"b"}', '{"text":["b"]}', '{"text":true}'],
+)
+def test_an_event_that_only_looks_like_those_before_it_is_decoded(odd: str):
+    chunks = ['{"text":"a"}', '{"text":"a"}', odd, '{"text":"a"}']
+    check(chunks, ["\n\n"] * len(chunks), [], PLAIN)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["07", "-1", "1.5", "1e3", "9" * 19, '"3"', "3\n", "\n3", " 3", "", "null", "٣", "1_0"]
+    + ['3,"at":3', '3,"text":"x"', "3}"],
+)
+def test_a_number_that_is_none_is_decoded(odd: str):
+    chunks = [f'{{"at":{at},"text":"a","obfuscation":"x"}}' for at in ("3", "4", odd, "5")]
+    check(chunks, ["\n\n"] * len(chunks), [], PADDED)
+
+
+@pytest.mark.parametrize("odd", ['"2026\\n"', '"2026', "2026", '"20" "26"', '""', '"now"', '"2026"\n', '"2\n6"', '"٣"'])
+def test_a_time_that_is_none_is_decoded(odd: str):
+    chunks = [f'{{"at":{at},"text":"a"}}' for at in ('"2026-01-01T00:00:00Z"', '"2026-01-01T00:00:01Z"', odd)]
+    check(chunks, ["\n\n"] * len(chunks), [], PADDED)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ['{"in":07,"out":3}', '{"in":0,"out":3}', '{"in":5,"out":}', '{"in":5}', '{"on":5,"out":3}', '{"in":5,"in":3}']
+    + [
+        '{"in":5,"out":3},"used":{"in":5,"out":4}',
+        '{"in":123456789,"out":3}',
+        '{"in":5,"out":-3}',
+        '{"in":5,\n"out":3}',
+    ],
+)
+def test_counts_of_another_form_are_decoded(odd: str):
+    chunks = [f'{{"text":"a","used":{used},"model":"m"}}' for used in ('{"in":5,"out":3}', '{"in":5,"out":4}', odd)]
+    check(chunks, ["\n\n"] * len(chunks), [], COUNTED)
+    again = [*chunks[:2], '{"text":"b","used":{"in":9,"out":9},"finish":"on"}', chunks[0], chunks[1].replace("4", "11")]
+    check(again, ["\n\n"] * len(again), [], COUNTED)
 
 
 class Decoding:
