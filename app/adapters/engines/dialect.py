@@ -1,12 +1,8 @@
 """What a dialect is: how a provider is asked, and how what it says is read.
 
 A dialect is pure. Whatever arrives, one JSON body or the pieces of a stream, it turns into `Delta`s, and `Answer` puts
-these together and judges whether they are a whole reply: a JSON body is a stream of one piece. So a new provider is
-one file with `encode`, `decode`, `decode_chunk` and two tables, and what makes a reply whole is decided here, once.
-
-Decoding keeps what the provider said and judges form only: an empty answer is a reply, and whether it will do is the
-failover's question. Arguments of a tool call that are not one JSON object are kept as text, for the tool executor to
-refuse, so that the model hears of its mistake.
+these together: a JSON body is a stream of one piece. So a new provider is one file with `encode`, `decode`,
+`decode_chunk`, two tables, and the name of the member in which its stream has the text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +50,7 @@ class Dialect(Protocol):
 
     @property
     def texts(self) -> TextPlace:
-        """Where most chunks of a stream have a text and nothing else that is new."""
+        """Where most chunks of a stream have a text, and nothing else that is new."""
         ...
 
     def headers(self, key: str | None) -> dict[str, str]:

@@ -22,7 +22,7 @@ MOMENT: Final = b"0123456789-:.TZ+"
 """What a time is written with."""
 ONE: Final = b"1"
 BLANK: Final = b" "
-QUOTE: Final = b'"'
+QUOTE: Final = ord('"')
 MOST_DIGITS: Final = 18
 """Whichever so many digits are, they are a number of 64 bits, unless they begin with a 0."""
 Reading: TypeAlias = Callable[[bytes], str | None]
@@ -117,11 +117,9 @@ def _reading(head: bytes, between: bytes, tail: bytes, within: _Within | None) -
             unread, _, text = text.partition(between)
             if unread.strip(MOMENT) if timed else unread < ONE or len(unread) > MOST_DIGITS or not unread.isdigit():
                 return None
-        if text[:1] != QUOTE or text[-1:] != QUOTE:
-            return None
         try:
-            read: str = orjson.loads(text)
-        except ValueError:
+            read: str | None = orjson.loads(text) if text[0] == QUOTE == text[-1] else None
+        except (IndexError, ValueError):
             return None
         return read
 

@@ -202,9 +202,26 @@ def test_bytes_that_are_no_text_are_malformed_though_all_around_them_was_read_be
 
 @pytest.mark.parametrize(
     "odd",
-    ['{"text":3}', '{"text":null}', '{"text":{}}', '{"text":}', '{"text":\n"b"}', '{"text":"b"\n}', '{"text": "b" }']
-    + ['{"text":"b","text":"c"}', '{"text":"b"}}', '{"text":"b"', '{"text":"b" "c"}', '{"text":"b", "model":"m"}']
-    + ['{"text":"}', '{"text":""}', '{"text":"b\\"}', '{"TEXT":"b"}', '{"text":["b"]}', '{"text":true}'],
+    [
+        '{"text":3}',
+        '{"text":null}',
+        '{"text":{}}',
+        '{"text":}',
+        '{"text":\n"b"}',
+        '{"text":"b"\n}',
+        '{"text": "b" }',
+        '{"text":"b","text":"c"}',
+        '{"text":"b"}}',
+        '{"text":"b"',
+        '{"text":"b" "c"}',
+        '{"text":"b", "model":"m"}',
+        '{"text":"}',
+        '{"text":""}',
+        '{"text":"b\\"}',
+        '{"TEXT":"b"}',
+        '{"text":["b"]}',
+        '{"text":true}',
+    ],
 )
 def test_an_event_that_only_looks_like_those_before_it_is_decoded(odd: str):
     chunks = ['{"text":"a"}', '{"text":"a"}', odd, '{"text":"a"}']
@@ -213,8 +230,24 @@ def test_an_event_that_only_looks_like_those_before_it_is_decoded(odd: str):
 
 @pytest.mark.parametrize(
     "odd",
-    ["07", "-1", "1.5", "1e3", "9" * 19, '"3"', "3\n", "\n3", " 3", "", "null", "٣", "1_0"]
-    + ['3,"at":3', '3,"text":"x"', "3}"],
+    [
+        "07",
+        "-1",
+        "1.5",
+        "1e3",
+        "9" * 19,
+        '"3"',
+        "3\n",
+        "\n3",
+        " 3",
+        "",
+        "null",
+        "٣",
+        "1_0",
+        '3,"at":3',
+        '3,"text":"x"',
+        "3}",
+    ],
 )
 def test_a_number_that_is_none_is_decoded(odd: str):
     chunks = [f'{{"at":{at},"text":"a","obfuscation":"x"}}' for at in ("3", "4", odd, "5")]
@@ -229,8 +262,13 @@ def test_a_time_that_is_none_is_decoded(odd: str):
 
 @pytest.mark.parametrize(
     "odd",
-    ['{"in":07,"out":3}', '{"in":0,"out":3}', '{"in":5,"out":}', '{"in":5}', '{"on":5,"out":3}', '{"in":5,"in":3}']
-    + [
+    [
+        '{"in":07,"out":3}',
+        '{"in":0,"out":3}',
+        '{"in":5,"out":}',
+        '{"in":5}',
+        '{"on":5,"out":3}',
+        '{"in":5,"in":3}',
         '{"in":5,"out":3},"used":{"in":5,"out":4}',
         '{"in":123456789,"out":3}',
         '{"in":5,"out":-3}',
