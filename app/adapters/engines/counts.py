@@ -30,24 +30,28 @@ class ToldAgain:
     may be of no form at all, and so is alone then.
     """
 
-    __slots__ = ("_digits", "_form", "_last", "_read")
+    __slots__ = ("_digits", "_fitting", "_form", "_last", "_read")
 
     def __init__(self, told: bytes, read: Callable[[bytes], Counts]) -> None:
-        self._last = told
+        self._last = self._fitting = told
         self._read = read
         digits = told.translate(ONES)
         form = _shortened(digits)
         self._digits, self._form = (digits, form) if NUMBERS.fullmatch(form) else (b"", b"")
 
-    def add(self, told: bytes) -> bool:
-        """Takes the next if it is of the form, and says whether it is."""
+    def fits(self, told: bytes) -> bool:
+        """Whether the next is of the form, so that it may be taken."""
         digits = told.translate(ONES)
         if digits != self._digits and _shortened(digits) != self._form:
             return False
         if told.find(b'":0') >= 0 or told.find(b'": 0') >= 0:
             return False
-        self._digits, self._last = digits, told
+        self._digits, self._fitting = digits, told
         return True
+
+    def take(self) -> None:
+        """Takes the one that fitted."""
+        self._last = self._fitting
 
     def counts(self) -> Counts:
         """What the last of them tell."""

@@ -40,6 +40,12 @@ class StreamReader:
             return self._half(piece)
         if len(piece) > frames.line_bytes:
             return self._framed(piece)
+        event = piece.removesuffix(frames.end)
+        text = None if event is piece else self._known(event)
+        return self._several(piece) if text is None else (text,)
+
+    def _several(self, piece: bytes) -> Iterable[Delta | str]:
+        frames = self._frames
         events = piece.split(frames.end)
         if len(events) == 1 and frames.ends_otherwise(piece):
             events = piece.split(frames.end)

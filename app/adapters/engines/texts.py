@@ -87,7 +87,7 @@ class TextPlace:
             spoken = orjson.loads(text)
         except (EngineFault, ValueError):
             return None
-        return Delta(spoken, usage=told, model=said.model), _reading(before + head, between, rest, within)
+        return Delta(spoken, usage=told, model=said.model), _reading(Around(before + head, between, rest), within, told)
 
     def _behind(self, tail: bytes) -> tuple[bytes, _Within | None, ToldAgain | None]:
         """What ends every chunk, what takes off the rest behind the text, and what is told there."""
@@ -97,13 +97,21 @@ class TextPlace:
         filling = used if told else padding
         if filling:
             start, stop = filling.span(1)
-            return tail[stop:], _before_filling(tail[:start], told.add if told else bytes.isalnum), told
+            return tail[stop:], _before_filling(tail[:start], told.fits if told else bytes.isalnum), told
         braces = tail[:-1].rstrip(BLANK)
         return (tail[-1:], _before_blanks(braces), None) if braces.endswith(b"}") else (tail, None, None)
 
 
-def _reading(head: bytes, between: bytes, tail: bytes, within: _Within | None) -> Reading:
-    """Reads events of which these are head and tail, and what stands between what is unread and the text."""
+class Around(NamedTuple):
+    """What an event begins with, what stands between what is unread and the text, and what it ends with."""
+
+    head: bytes
+    between: bytes
+    tail: bytes
+
+
+def _reading(around: Around, within: _Within | None, told: ToldAgain | None) -> Reading:
+    head, between, tail = around
     timed = between.startswith(b'"')
 
     def text_of(event: bytes) -> str | None:
@@ -121,6 +129,8 @@ def _reading(head: bytes, between: bytes, tail: bytes, within: _Within | None) -
             read: str | None = orjson.loads(text) if text[0] == QUOTE == text[-1] else None
         except (IndexError, ValueError):
             return None
+        if told is not None and read is not None:
+            told.take()
         return read
 
     return text_of
