@@ -207,13 +207,8 @@ def _usage(holder: Mapping[str, Any]) -> Counts | None:
     cached = _count(usage.get("cache_read_input_tokens"))
     read = _count(usage.get("input_tokens")) + cached + _count(usage.get("cache_creation_input_tokens"))
     written = _count(usage.get("output_tokens"))
-    return Counts(
-        input_tokens=read,
-        output_tokens=written,
-        reasoning_tokens=_count(details.get("thinking_tokens")) if isinstance(details, dict) else 0,
-        cached_tokens=cached,
-        total_tokens=read + written,
-    )
+    thought = _count(details.get("thinking_tokens")) if isinstance(details, dict) else 0
+    return Counts(read, written, thought, cached, read + written)
 
 
 def _count(value: Any) -> int:

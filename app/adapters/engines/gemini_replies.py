@@ -91,13 +91,13 @@ def _delta(reply: Mapping[str, Any], *, unfinished: str | None) -> Delta:
     parts = [mapping_of(part) for part in list_of(content.get("parts"))]
     finish = text_of(candidate.get("finishReason"))
     return Delta(
-        text="".join(text_of(part.get("text")) for part in parts if not part.get("thought")),
-        reasoning="".join(text_of(part.get("text")) for part in parts if part.get("thought")),
-        calls=tuple(_piece(part) for part in parts if "functionCall" in part),
+        text="".join([text_of(part.get("text")) for part in parts if not part.get("thought")]),
+        reasoning="".join([text_of(part.get("text")) for part in parts if part.get("thought")]),
+        calls=tuple([_piece(part) for part in parts if "functionCall" in part]),
         finish=unfinished if finish in UNFINISHED else finish,
         usage=usage,
         model=model,
-        kept=tuple(_kept(part) for part in parts if _is_kept(part)),
+        kept=tuple([_kept(part) for part in parts if _is_kept(part)]),
     )
 
 

@@ -1,12 +1,12 @@
 """Reads a stream as its bytes arrive: cuts it into events, and decodes those that say more than a text."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, cast
+from typing import Final
 
 from app.adapters.engines.event_stream import EventStream
 from app.adapters.engines.json_lines import JsonLines
 from app.adapters.engines.pieces import Delta
-from app.adapters.engines.texts import Reading, TextPlace
+from app.adapters.engines.texts import Cut, Reading, TextPlace, is_plain
 
 MOST_BYTES: Final = 4_096
 """Of the longest event whose surroundings are remembered."""
@@ -44,16 +44,20 @@ class StreamReader:
         text = None if event is piece else self._known(event)
         return self._several(piece) if text is None else (text,)
 
-    def _several(self, piece: bytes) -> Iterable[Delta | str]:
+    def _several(self, piece: bytes) -> Iterator[Delta | str]:
         frames = self._frames
         events = piece.split(frames.end)
         if len(events) == 1 and frames.ends_otherwise(piece):
             events = piece.split(frames.end)
         rest = events.pop()
-        if rest or self._known is _nothing:
-            return self._each(events, rest)
-        said = [*map(self._known, events)]
-        return self._each(events, rest) if None in said else cast("list[str]", said)
+        for event in events:
+            text = self._known(event)
+            if text is None:
+                yield from self._unknown(event)
+            else:
+                yield text
+        if rest:
+            yield from self._framed(rest)
 
     def _half(self, piece: bytes) -> Iterator[Delta | str]:
         """Completes the event that is half there, as far as this piece does, and reads what comes behind it."""
@@ -65,31 +69,25 @@ class StreamReader:
     def _framed(self, piece: bytes) -> Iterator[Delta]:
         return map(self._decoded, self._frames.feed(piece))
 
-    def _each(self, events: Iterable[bytes], rest: bytes) -> Iterator[Delta | str]:
-        for event in events:
-            said = self._known(event)
-            if said is None:
-                yield from self._unknown(event)
-            else:
-                yield said
-        if rest:
-            yield from self._framed(rest)
-
     def _unknown(self, event: bytes) -> Iterable[Delta]:
         data = self._frames.data_of(event)
         if data is None:
             return self._framed(event + self._frames.end)
-        return (self._learned(event, data) or self._decoded(data),)
-
-    def _learned(self, event: bytes, data: bytes) -> Delta | None:
-        """What an event says that says no more than a text; what stands around it is remembered."""
         cut = self._texts.cut(data) if self._lessons and len(event) <= MOST_BYTES else None
-        if cut is None:
-            return None
+        return (self._decoded(data) if cut is None else self._learned(event, data, cut),)
+
+    def _learned(self, event: bytes, data: bytes, cut: Cut) -> Delta:
+        """What an event says that holds a text; what stands around that is remembered if it says no more.
+
+        Where another is remembered it mostly says more, as the last with a text does, and then a lesson would be lost.
+        """
+        said = None if self._known is _nothing else self._decoded(data)
+        if said is not None and not is_plain(said):
+            return said
         self._lessons -= 1
         learned = self._texts.learned(cut, event.removesuffix(data), self._decode)
         if learned is None:
-            return None
+            return said or self._decoded(data)
         said, self._known = learned
         return said
 

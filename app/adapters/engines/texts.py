@@ -82,12 +82,14 @@ class TextPlace:
         rest, within, told = self._behind(tail)
         said = decode(b"".join((head, unread, between, IN_PLACE, tail)))
         try:
-            if said != Delta(PLACEHOLDER, usage=told.counts() if told else None, model=said.model):
+            if said.text != PLACEHOLDER or said.usage != (told and told.counts()) or not is_plain(said):
                 return None
             spoken = orjson.loads(text)
         except (EngineFault, ValueError):
             return None
-        return Delta(spoken, usage=told, model=said.model), _reading(Around(before + head, between, rest), within, told)
+        return Delta(spoken, "", (), None, told, said.model), _reading(
+            Around(before + head, between, rest), within, told
+        )
 
     def _behind(self, tail: bytes) -> tuple[bytes, _Within | None, ToldAgain | None]:
         """What ends every chunk, what takes off the rest behind the text, and what is told there."""
@@ -122,7 +124,7 @@ def _reading(around: Around, within: _Within | None, told: ToldAgain | None) -> 
         if within is not None:
             text = within(text)
         if between:
-            unread, _, text = text.partition(between)
+            unread, _, text = text.rpartition(between)
             if unread.strip(MOMENT) if timed else unread < ONE or len(unread) > MOST_DIGITS or not unread.isdigit():
                 return None
         try:
@@ -151,6 +153,12 @@ def _before_blanks(braces: bytes) -> _Within:
         return b"" if text is stripped else text
 
     return within
+
+
+def is_plain(said: Delta) -> bool:
+    """Whether it says a text and nothing else, but what was used and which model answers."""
+    _, reasoning, calls, finish, _, _, refused, done, kept, _ = said
+    return not (reasoning or calls or refused or done or kept) and finish is None
 
 
 def _member(name: str, value: bytes) -> re.Pattern[bytes]:
