@@ -92,6 +92,8 @@ class Golden:
     """It is a fork of what is asked for."""
     interrupted: bool = False
     """Its service ends before it does."""
+    before: str | None = None
+    """What was said in its session before."""
 
 
 SIZE = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
@@ -116,6 +118,7 @@ KEPT: Mapping[str, Golden] = {
     "chat-suspended-step-by-step": Golden(ASK, {"background": True}),
     "chat-resumed": Golden(ASK, answers=(0,)),
     "chat-forked": Golden("Please calculate 17*3", fork_from=2),
+    "chat-session": Golden("Please calculate 17*3", {"session_id": "s"}, before="Please calculate 2*3"),
     "chat-interrupted": Golden("[[slow:30]] Please calculate 17*3", {"background": True}, interrupted=True),
     "structured": Golden("How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}),
     "structured-garbled": Golden("[[garble]] How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}),
@@ -129,6 +132,7 @@ KEPT: Mapping[str, Golden] = {
     ),
     "plan-authored": Golden("How large is Ulm?", {"mode": "plan", "plan": {"steps": STEPS}}),
     "plan-planned": Golden("Please calculate 17*3", {"mode": "plan"}),
+    "plan-session": Golden("Please calculate 17*3", {"mode": "plan", "session_id": "s"}, before="I like numbers."),
     "plan-suspended": Golden("Ask", {"mode": "plan", "plan": {"steps": [WHO, WHEN]}}),
     "plan-half-answered": Golden("Ask", {"mode": "plan", "plan": {"steps": [WHO, WHEN]}}, answers=(1,)),
 }
@@ -144,6 +148,9 @@ async def service_on(database: Path) -> AsyncIterator[Service]:
 
 async def live(service: Service, name: str, golden: Golden) -> str:
     """Has it lived as far as it goes; its request id."""
+    if golden.before is not None:
+        earlier = {"session_id": golden.fields["session_id"], "messages": [{"role": "user", "content": golden.before}]}
+        await _end(await service.facade.execute(SystemRequest.model_validate(earlier), LOCAL))
     asked = {"request_id": name, "messages": [{"role": "user", "content": golden.text}], **golden.fields}
     running = await service.facade.execute(SystemRequest.model_validate(asked), LOCAL)
     if golden.interrupted:
