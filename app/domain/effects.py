@@ -8,7 +8,7 @@ has passed, under the key of what they belong to.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage
 from app.domain.failures import Code, Failure, failure
 from app.domain.fields import Way
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import Mode
 from app.domain.messages import Message, ModelMessage, ToolCall
 from app.domain.tools import OfferedTool, ToolDefinition

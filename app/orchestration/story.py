@@ -1,7 +1,6 @@
 """The story of one execution from INIT to its end, the same whether it is lived, recovered or replayed."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 import anyio
 
@@ -9,6 +8,7 @@ from app.domain.boundary import StepStatus
 from app.domain.effects import PREPARE, Outcome, Prepared, Refused, StageTrace
 from app.domain.events import LifecycleTransition, StageEnd
 from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
 from app.domain.messages import Message
 from app.domain.produced import Produced

@@ -23,7 +23,7 @@ from app.domain.events import Anchored, Event, ExecutionResumed, ExecutionSuspen
 from app.domain.lifecycle import State
 from app.orchestration.conversing import Turn
 from app.orchestration.execution import Execution
-from app.orchestration.executions import RESUMED
+from app.orchestration.ownership import RESUMED
 from app.orchestration.patterns.agent_loop import VERSION, agent_loop
 from app.orchestration.pipeline.prepare import Stages, prepare, told
 from app.orchestration.resuming import answered
