@@ -37,6 +37,8 @@ from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.entropy import SystemEntropy
 from app.adapters.event_bus import EventBus
 from app.adapters.grammars import read_grammars
+from app.adapters.stores.beside import open_beside
+from app.adapters.stores.conversations import DatabaseConversations
 from app.adapters.stores.journal import Keeping, open_journal
 from app.adapters.stores.opening import open_database
 from app.adapters.stores.store import DatabaseStore
@@ -54,15 +56,17 @@ from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure, Failure
 from app.domain.lifecycle import Mode
+from app.keeping import Conversations
 from app.orchestration.admission import ConfiguredLimits
 from app.orchestration.facade import Deployment, Facade
 from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
 from app.orchestration.planning.planner import held_against, plan
+from app.orchestration.replaying import Archive
 from app.orchestration.running import Launcher, Pattern
 from app.orchestration.world import World
 from app.ports import Clock, Engine, EngineProfile, Entropy, EventSink, Journal
 from app.replication import Tended, limits_of, replica_on
-from app.settings import EngineSettings, Settings, StorageSettings
+from app.settings import EngineSettings, ServerSettings, Settings
 
 READER_CAPACITY = 4_096
 """Events that may wait for one live reader."""
@@ -154,17 +158,17 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         keeping = Keeping(replica.owner, REMEMBERED_IDS)
         async with open_journal(database, bus, clock, keeping, loss) as journal, anyio.create_task_group() as group:
             store = DatabaseStore(database, clock, replica.owner, bus, replica.cancel)
-            slots = _slots(group, settings, partial(_bug, logs, metrics))
+            slots = _slots(group, settings.server, partial(_bug, logs, metrics))
             runner = replica.runner(slots, limits_of(settings.queue), store, on_fault)
             metrics.read_in_flight(lambda: runner.in_flight)
             group.start_soon(partial(watch_lag, clock, metrics.lag, logs.lag, threshold=LAG_WARNING_S))
             engines = {name: _engine(name, settings, clock, session, stack) for name in settings.engines}
-            world = _world(settings, Means(clock, entropy, journal, bus), engines, registry)
+            means = Means(clock, entropy, journal, DatabaseConversations(database), bus)
+            world = _world(settings, means, engines, registry)
             launcher = Launcher(world, runner, patterns)
             following = Following(store, bus)
             facade = Facade(world, store, launcher=launcher, deployment=_deployment(settings), followers=following)
-            forget = partial(_forget, store, clock, settings.storage)
-            tended = Tended(facade.executions.ownership, following, forget, on_fault)
+            tended = Tended(facade.executions.ownership, following, partial(_forget, store, clock, settings), on_fault)
             async with runner.attending(facade.executions.ownership.advance), replica.tending(group, tended):
                 _settle_down()
                 yield Service(facade, settings, metrics, runner, tended.health)
@@ -172,8 +176,18 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             group.cancel_scope.cancel()
 
 
-def _slots(group: TaskGroup, settings: Settings, on_bug: Callable[[str, Exception], None]) -> Slots:
-    server = settings.server
+@asynccontextmanager
+async def open_archive(settings: Settings) -> AsyncIterator[Archive]:
+    """What is stored, beside the service that owns it. Raises: ConfigurationFailure, StorageFailure."""
+    clock = SystemClock()
+    entropy = SystemEntropy(clock)
+    patterns = _planned(PATTERNS, settings, ToolRegistry(*BUILTIN_TOOLS))
+    async with open_beside(settings.storage.url, clock, entropy) as database:
+        logs = LogSink(open_logger(settings.telemetry.log_level, clock))
+        yield Archive(DatabaseStore(database, clock, entropy.uuid7(), logs), patterns)
+
+
+def _slots(group: TaskGroup, server: ServerSettings, on_bug: Callable[[str, Exception], None]) -> Slots:
     return Slots(group, max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=on_bug)
 
 
@@ -184,9 +198,9 @@ def _settle_down() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-async def _forget(store: DatabaseStore, clock: Clock, storage: StorageSettings) -> None:
+async def _forget(store: DatabaseStore, clock: Clock, settings: Settings) -> None:
     """Drops journals and events of what ended long ago, some at a time."""
-    before = clock.now() - storage.event_retention_days * 86_400
+    before = clock.now() - settings.storage.event_retention_days * 86_400
     while await store.forget(ended_before=before, limit=FORGOTTEN_AT_ONCE) == FORGOTTEN_AT_ONCE:
         pass
 
@@ -213,6 +227,7 @@ class Means:
     clock: Clock
     entropy: Entropy
     journal: Journal
+    conversations: Conversations
     bus: EventBus
 
 
@@ -232,6 +247,7 @@ def _world(settings: Settings, means: Means, engines: Mapping[str, Engine], regi
         counter=EstimatingCounter(),
         turns=Turns(),
         workers=Threads(),
+        conversations=means.conversations,
     )
 
 
@@ -266,6 +282,8 @@ def _limits(settings: Settings) -> ConfiguredLimits:
         attempts=limits.attempts,
         replicas=limits.replicas,
         plan_steps=limits.plan_steps,
+        history_messages=limits.history_messages,
+        history_tokens=limits.history_tokens,
     )
 
 

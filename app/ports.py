@@ -229,9 +229,12 @@ class Journal(Protocol):
     committed step by step. What it calls held in memory is published at once, and kept when it ends, if at all.
     """
 
-    async def open(self, header: Header, claim: Claim | None = None, *, waits: bool = False) -> Earlier | None:
+    async def open(
+        self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = (), waits: bool = False
+    ) -> Earlier | None:
         """Begins a record; None when it did. The execution that holds the claimed key already is returned instead.
 
+        With `rows` it begins with these steps, in the commit of its header; it is journaled then, and claims no key.
         Nobody owns one that `waits` for its turn, and it is not open here.
 
         Raises: RequestFailure (REQUEST_ID_CONFLICT, REQUEST_SESSION_BUSY, REQUEST_RESUME_REQUIRED); StorageFailure.

@@ -73,6 +73,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "attempts": 3,
             "replicas": 16,
             "plan_steps": 50,
+            "history_messages": 50,
+            "history_tokens": 8_000,
             "timeout": 600,
         },
         "planner": {"kind": "model", "steps": []},

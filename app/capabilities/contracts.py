@@ -7,17 +7,19 @@ import orjson
 from pydantic import JsonValue
 
 from app.capabilities.constraint.enforce import Enforced, Stage, enforcing, keeping
-from app.capabilities.constraint.grammar import Grammar, is_grammar, known_grammar
+from app.capabilities.constraint.grammar import Grammar, GrammarError, is_grammar, known_grammar
 from app.capabilities.constraint.schema import Schema, compiling
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
 from app.capabilities.validation import Answer, Finding, RuleBook, Rules
-from app.domain.boundary import ConfidenceSource, OutputContract, ValidationResult
+from app.domain.boundary import OutputContract, ValidationResult
 from app.domain.effects import Form
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure, Failure, ValidationFailure
+from app.domain.fields import ConfidenceSource
 from app.domain.pausing import Pausing, at_once
 from app.domain.produced import Produced
 
 _BOOK = RuleBook()
+_GRAMMAR_FIELD = "output.grammar"
 LARGE_CHARACTERS = 2_048
 """From this size on a schema or grammar may take long to be made ready."""
 MOST_CHARACTERS = 262_144
@@ -169,5 +171,10 @@ def _produced(text: str, value: JsonValue, result: ValidationResult) -> Produced
 def _grammar(text: str) -> Pausing[Grammar]:
     """Raises: ConfigurationFailure (CONFIG_GRAMMAR_NOT_FOUND, CONFIG_GRAMMAR_INVALID)."""
     if not is_grammar(text):
-        raise ConfigurationFailure(Code.CONFIG_GRAMMAR_NOT_FOUND, "output.grammar: no grammar has that name")
-    return (yield from known_grammar(text))
+        message = f"{_GRAMMAR_FIELD}: no grammar has that name"
+        raise ConfigurationFailure(Code.CONFIG_GRAMMAR_NOT_FOUND, message, {"field": _GRAMMAR_FIELD})
+    try:
+        return (yield from known_grammar(text))
+    except GrammarError as fault:
+        details = {"field": _GRAMMAR_FIELD, **fault.details}
+        raise ConfigurationFailure(fault.code, f"{_GRAMMAR_FIELD}: {fault.message}", details) from fault

@@ -6,26 +6,30 @@ strictly: unknown fields are refused by name, and nothing is coerced.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from app.domain.failures import Category, Code, Failure
+from app.domain.fields import (
+    MOST_MESSAGES,
+    MOST_REPLICAS,
+    MOST_STEPS,
+    ConfidenceSource,
+    Identifier,
+    Intent,
+    Name,
+    Names,
+    Share,
+    StopText,
+    ToolName,
+    TraceId,
+    Way,
+)
 from app.domain.lifecycle import Mode, State
-from app.domain.messages import TOOL_NAME_PATTERN, Message, conversation_faults
+from app.domain.messages import Message, conversation_faults
 from app.domain.rules import MOST_RULES, Rule, RuleName
 
-MOST_MESSAGES: Final = 10_000
-MOST_STEPS: Final = 1_000
-MOST_REPLICAS: Final = 100
-"""More than these no deployment allows. A list has a bound, or ends at its first fault: telling one takes time."""
-Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
-TraceId = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
-StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
-Intent = Annotated[str, StringConstraints(min_length=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Durability = Literal["memory", "journaled"]
 Json: TypeAlias = Any
 """A JSON value of ours, which was read strictly: to check it once more would take longer than that."""
@@ -72,9 +76,7 @@ class OutputContract(_Inbound):
     grammar: str | None = Field(None, description="GBNF when it contains `::=`, else a registered name.")
     repair_allowed: bool = Field(True, description="Whether broken JSON may be repaired.")
     strict_validation: bool = Field(False, description="Whether warnings fail too.")
-    rules: list[RuleName | Rule] = Field(
-        default_factory=list, max_length=MOST_RULES, description="Rules by name, or inline."
-    )
+    rules: list[RuleName | Rule] = Field([], max_length=MOST_RULES, description="Rules by name, or inline.")
     semantic: bool | Intent = Field(False, description="Whether a judge reads the answer, or the intent it judges by.")
 
 
@@ -84,18 +86,14 @@ class ContextOptions(_Inbound):
     retrieve: bool = Field(False, description="Whether memory is searched.")
     max_chunks: int | None = Field(None, ge=1, le=1000, description="Most chunks to retrieve.")
     min_score: Share | None = Field(None, description="Lowest score of a chunk.")
-    skills: Annotated[list[Name], Field(fail_fast=True)] | Literal["auto"] = Field(
-        default_factory=list, description="Skills by name, or `auto`."
-    )
+    skills: Names | Literal["auto"] = Field(default_factory=list, description="Skills by name, or `auto`.")
 
 
 class PlanPolicy(_Inbound):
     """What a plan may look like."""
 
     max_steps: int | None = Field(None, ge=1, description="Most steps.")
-    allowed_step_types: Annotated[list[Name], Field(fail_fast=True)] | None = Field(
-        None, description="Step types that may occur."
-    )
+    allowed_step_types: Names | None = Field(None, description="Step types that may occur.")
     require_linear: bool = Field(False, description="Whether branches are refused.")
     timeout_per_step: float | None = Field(None, gt=0, description="Seconds a step may take.")
 
@@ -108,16 +106,14 @@ class PlanStep(BaseModel):
     name: Name = Field(description="The step's name, unique in its plan.")
     type: Name = Field(description="The step's type.")
     input: JsonValue = Field(None, description="The step's input; absent means the output before it.")
-    depends_on: Annotated[list[Name], Field(fail_fast=True)] | None = Field(
-        None, description="Steps that must have ended before."
-    )
+    depends_on: Names | None = Field(None, description="Steps that must have ended before.")
 
 
 class PlanOptions(_Inbound):
     """How plan mode plans and runs."""
 
     steps: list[PlanStep] | None = Field(
-        None, max_length=MOST_STEPS, description="An authored plan; the planner is skipped."
+        None, max_length=MOST_STEPS, description="An authored plan; skips the planner."
     )
     policy: PlanPolicy | None = Field(None, description="What the plan may look like.")
     passes: int = Field(1, ge=1, description="Most passes; 1 means no multi-pass reasoning.")
@@ -130,9 +126,7 @@ class RedundancyOptions(_Inbound):
     voting: Literal["majority", "unanimity", "field_majority"] = Field("majority", description="How votes count.")
     quorum: int | None = Field(None, ge=1, description="Fewest votes for the winner.")
     min_confidence: Share | None = Field(None, description="Lowest confidence accepted.")
-    models: Annotated[list[Name], Field(max_length=MOST_REPLICAS)] | None = Field(
-        None, description="One model a replica."
-    )
+    models: Names | None = Field(None, max_length=MOST_REPLICAS, description="One model a replica.")
     early_stop: bool = Field(True, description="Whether replicas that cannot matter are cancelled.")
 
 
@@ -163,9 +157,7 @@ class SystemRequest(_Inbound):
     request_id: Identifier | None = Field(None, description="Unique per tenant; generated when absent.")
     session_id: Identifier | None = Field(None, description="Makes the conversation persistent.")
     trace_id: TraceId | None = Field(None, description="32 hex digits; else from `traceparent`, else generated.")
-    messages: list[Message] = Field(
-        min_length=1, max_length=MOST_MESSAGES, description="The conversation so far, oldest first."
-    )
+    messages: list[Message] = Field(min_length=1, max_length=MOST_MESSAGES, description="What was said, oldest first.")
     mode: Mode = Field(Mode.CHAT, description="Which pattern runs.")
     agent: Name | None = Field(None, description="A configured agent.")
     model: Name | None = Field(None, description="A route or engine name from GET /v1/engines, never a URL.")
@@ -287,14 +279,6 @@ class ValidationResult(_Outbound):
     attempts: int = Field(1, ge=1, description="Attempts made.")
 
 
-class ConfidenceSource(StrEnum):
-    """Where a confidence comes from."""
-
-    VOTING = "voting"
-    VALIDATION = "validation"
-    RETRIEVAL = "retrieval"
-
-
 class StepStatus(StrEnum):
     """How a step of a plan stands.
 
@@ -363,15 +347,6 @@ class Suspension(_Outbound):
     value: JsonValue = Field(description="The question.")
     arguments_digest: str | None = Field(None, description="Digest of the arguments an approval is bound to.")
     expires_at: datetime = Field(description="When it expires.")
-
-
-class Way(StrEnum):
-    """How an answer was kept to its form: by the engine itself, by a `submit` tool, or by the prompt."""
-
-    SCHEMA = "schema"
-    GRAMMAR = "grammar"
-    SUBMIT = "submit"
-    CONTRACT = "contract"
 
 
 class ResponseMetadata(_Outbound):

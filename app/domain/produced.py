@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from app.domain.boundary import ConfidenceSource, PlanReport, ValidationResult, VoteReport
+from app.domain.boundary import PlanReport, ValidationResult, VoteReport
+from app.domain.fields import ConfidenceSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, field_validator
 
-from app.domain.boundary import PlanStep, Share, ToolName
+from app.domain.boundary import PlanStep
+from app.domain.fields import Share, ToolName
 from app.domain.messages import Message, conversation_faults
 from app.domain.rules import MOST_RULES, Rule, RuleName
 

@@ -1,5 +1,6 @@
 """The response of an execution, put together from its tally and how it ended."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -24,6 +25,7 @@ from app.domain.events import (
 )
 from app.domain.failures import Cancellation, Failure
 from app.domain.lifecycle import State
+from app.domain.messages import Message
 from app.domain.produced import Produced
 from app.orchestration.execution import Execution
 
@@ -32,10 +34,14 @@ SUSPENSION_EXPIRES_AFTER = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a story ended: with what it produced, with a failure, or (neither) suspended."""
+    """How a story ended: with what it produced, with a failure, or (neither) suspended.
+
+    `said` is the talk that led to the answer, where it was one.
+    """
 
     produced: Produced | None = None
     failure: Failure | None = None
+    said: Sequence[Message] = ()
 
 
 def respond(execution: Execution, state: State, ending: Ending, suspensions: list[Suspension]) -> SystemResponse:

@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.domain.boundary import Suspension, SystemError, SystemResponse
 from app.domain.effects import Header
 from app.domain.events import Anchored, ExecutionResumed, Recorded
-from app.domain.failures import TAXONOMY, Code, Failure, RequestFailure, failure
+from app.domain.failures import TAXONOMY, Code, RequestFailure, StorageFailure, failure
 from app.domain.lifecycle import Mode, State
 from app.domain.standing import Standing
 from app.keeping import Followers, Selection, Store, Stored
 from app.orchestration.ownership import RESUMED, Ownership, standing_of
 from app.orchestration.reading import JoinedReader
+from app.orchestration.replaying import Replayed, Replayer
 from app.orchestration.resuming import answered, chosen
 from app.orchestration.running import Launcher, Running
 from app.orchestration.tracing import AgentTrace, agent_trace
@@ -57,16 +59,6 @@ class PendingView(BaseModel):
     suspension: Suspension = Field(description="The question.")
 
 
-class Replayed(BaseModel):
-    """What an offline replay found."""
-
-    identical: bool = Field(description="Whether it is the record, step by step.")
-    steps: int | None = Field(None, description="How many steps there are.")
-    step: str | None = Field(None, description="The first that differs.")
-    recorded: str | None = Field(None, description="What the record has there.")
-    replayed: str | None = Field(None, description="What the replay has there.")
-
-
 @dataclass(frozen=True, slots=True)
 class Listed:
     """Some executions, newest first; `next` is what the page after this begins after."""
@@ -85,6 +77,7 @@ class Executions:
         self._world = world
         self._store = store
         self._launcher = launcher
+        self._replayer = Replayer(launcher.patterns)
         self._followers = followers
         self.ownership = Ownership(world, store, launcher)
 
@@ -168,8 +161,8 @@ class Executions:
     ) -> Running | ExecutionView:
         """Answers one open question. It runs again once none is left open, until then it is shown.
 
-        Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_INVALID); nothing is
-        changed then.
+        Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_INVALID); StorageFailure
+        (STORAGE_SNAPSHOT_INVALID) when today's pattern tells something else than the record; nothing is changed then.
         """
         if self._launcher.named(tenant, request_id) is not None:
             raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
@@ -177,7 +170,7 @@ class Executions:
         suspension = chosen(await self._open(stored), answer.tool_id, answer.suspension_id)
         row = answered(suspension, answer.payload, at=self._world.clock.now())
         record = await self._record(tenant, stored.execution_id)
-        self._launcher.refuse_other_versions(record.header)
+        await self._refuse_what_cannot_go_on(record)
         resumed = ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, by)
         told = Anchored(RESUMED, record.events[0].correlation, resumed)
         taken = await self._store.answer(tenant, stored.execution_id, row.key, row, [told])
@@ -187,22 +180,27 @@ class Executions:
         return running or await self.show(tenant, request_id)
 
     async def replay(self, tenant: str, request_id: str) -> Replayed:
-        """Tells its record again, offline.
+        """Tells its record again, offline. Raises: as `at_rest`."""
+        record = await self.at_rest(tenant, request_id)
+        return await self._world.workers.run(partial(self._replayer.replayed, record))
+
+    async def at_rest(self, tenant: str, request_id: str) -> Record:
+        """The record of an execution that ended or waits.
 
         Raises: RequestFailure (REQUEST_IN_PROGRESS) while it runs; StorageFailure (STORAGE_SNAPSHOT_INVALID) when the
         pattern has another version by now.
         """
         stored = await self._stored(tenant, request_id)
-        if not (stored.standing.ended or stored.standing.state is State.SUSPENDED):
+        if stored.owner is not None or not (stored.standing.ended or stored.standing.state is State.SUSPENDED):
             raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution is still running", retry_after=1.0)
         record = await self._record(tenant, stored.execution_id)
-        self._launcher.refuse_other_versions(record.header)
-        try:
-            return Replayed(identical=True, steps=self._launcher.replay(record))
-        except Failure as difference:
-            if difference.code is not Code.ORCHESTRATION_REPLAY_DIVERGED:
-                raise
-            return Replayed(identical=False, **difference.details)
+        self._replayer.refuse_other_versions(record.header)
+        return record
+
+    async def _refuse_what_cannot_go_on(self, record: Record) -> None:
+        """An answer is taken once: it must not be lost to a journal that then diverges."""
+        if not (await self._world.workers.run(partial(self._replayer.replayed, record))).identical:
+            raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "the journal is not what its pattern tells today")
 
     def _watch(self, execution_id: str) -> Subscription:
         return self._world.watchers.watch(execution_id, past_suspension=True)

@@ -7,7 +7,8 @@ from typing import Generic, TypeVar
 from pydantic import JsonValue
 
 from app.domain.boundary import StepStatus, SuspensionKind
-from app.domain.effects import CutOff, Decided, Outcome, Row, digest, question_digest
+from app.domain.digests import digest, question_digest
+from app.domain.effects import CutOff, Decided, Outcome, Row
 from app.domain.events import CorrelationContext, Event, StepEnd
 from app.domain.failures import Code, Failure
 

@@ -11,10 +11,11 @@ from app.domain.failures import Code, Failure, StorageFailure
 from app.domain.lifecycle import Mode, State
 from app.domain.produced import Produced
 from app.orchestration.answering import Ending
+from app.orchestration.conversing import Turn
 from app.orchestration.execution import Execution
 from app.orchestration.pipeline.prepare import Stages, prepare
 from app.orchestration.run import Run
-from app.orchestration.story import Story, conclude, live, replay
+from app.orchestration.story import Story, conclude, live
 from app.orchestration.world import World
 from app.ports import Record, Runner, Subscription, Ticket
 
@@ -40,6 +41,7 @@ class Running:
         self.request_id = execution.header.request_id
         self.trace_id = execution.header.trace_id
         self.root_span_id = execution.root.span_id
+        self.session = execution.header.tenant, execution.header.request.session_id
         self.subscription = subscription
         self._execution = execution
         self._done = False
@@ -166,6 +168,10 @@ class Launcher:
             running.cancel()
         return running is not None
 
+    def in_session(self, tenant: str, session_id: str) -> list[Running]:
+        """Those of that session that run or wait here."""
+        return [running for running in self._running.values() if running.session == (tenant, session_id)]
+
     def lose(self, execution_id: str, failure: Failure) -> None:
         """What that execution does is not kept any more."""
         if execution_id in self._running:
@@ -180,16 +186,6 @@ class Launcher:
         """Sends away whoever reads what does not run here; it may be resumed elsewhere."""
         self._world.watchers.dismiss_all_but(self._running.keys())
 
-    def refuse_other_versions(self, header: Header) -> None:
-        """Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) for a journal that today's pattern cannot go on with."""
-        if header.pattern_version != self.patterns[header.mode].version:
-            raise _outdated()
-
-    def replay(self, record: Record) -> int:
-        """How many steps an offline replay finds identical. Raises: OrchestrationFailure at the first that is not."""
-        execution = Execution(record.header, world=None, journal=None, record=record)
-        return replay(execution, self._story(execution, _never))
-
     def stop_all(self) -> None:
         """Stops everything that runs here: what is journaled is left to its next owner, all else is cancelled."""
         for running in list(self._running.values()):
@@ -203,12 +199,16 @@ class Launcher:
         return Stages(self._world.clock, [StageTrace("AuthResolve", 0.0, "ok")])
 
     async def _live(self, execution: Execution, running: Running, stages: Stages) -> None:
+        turn = Turn(execution)
+
         async def prepared() -> Outcome:
-            return prepare(execution.header.request, self._world, stages)
+            return prepare(execution.header, self._world, stages, turn.past)
 
         try:
-            await live(execution, self._story(execution, prepared))
+            told = story_of(execution.header, self.patterns, prepared)
+            await live(execution, replace(told, turn=turn.come))
         finally:
+            turn.over()
             del self._running[running.execution_id], self._named[_name(execution.header)]
             if not running.is_suspended:
                 self._world.watchers.dismiss(running.execution_id)
@@ -217,22 +217,21 @@ class Launcher:
             finally:
                 running.done()
 
-    def _story(self, execution: Execution, prepare: Callable[[], Awaitable[Outcome]]) -> Story:
-        pattern = self.patterns[execution.header.mode]
-        known = pattern.version == execution.header.pattern_version
-        return Story(prepare, pattern.run if known else _refuse, pattern.planning)
+
+def story_of(header: Header, patterns: Mapping[Mode, Pattern], prepare: Callable[[], Awaitable[Outcome]]) -> Story:
+    """How an execution is told today; one whose journal belongs to another version of its pattern fails."""
+    pattern = patterns[header.mode]
+    known = pattern.version == header.pattern_version
+    return Story(prepare, pattern.run if known else _refuse, pattern.planning)
+
+
+def outdated() -> StorageFailure:
+    """The failure of a journal that today's pattern cannot go on with."""
+    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "the journal is of another version of its pattern")
 
 
 async def _refuse(_: Run) -> str:
-    raise _outdated()
-
-
-async def _never() -> Outcome:
-    raise RuntimeError("an offline replay prepares nothing")
-
-
-def _outdated() -> StorageFailure:
-    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "the journal is of another version of its pattern")
+    raise outdated()
 
 
 def _name(header: Header) -> tuple[str, str]:

@@ -12,10 +12,11 @@ from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailur
 from app.domain.lifecycle import State
 from app.domain.produced import Produced
 from app.orchestration.answering import Ending, bare_failure, last_event, respond, state_of
+from app.orchestration.conversing import added
 from app.orchestration.execution import Execution
 from app.orchestration.leaf import Leaf
 from app.orchestration.run import Run
-from app.orchestration.settling import Dropped, Suspended
+from app.orchestration.settling import Dropped, Suspended, has_diverged
 
 INIT = "init"
 END = "end"
@@ -26,12 +27,13 @@ END = "end"
 class Story:
     """What there is to run: how it is prepared, and its pattern, which may produce text alone.
 
-    Where there is a `planning`, it comes first.
+    Where there is a `planning`, it comes first. Nothing is done before its `turn` has come.
     """
 
     prepare: Callable[[], Awaitable[Outcome]]
     pattern: Callable[[Run], Awaitable[Produced | str]]
     planning: Callable[[Run], Awaitable[None]] | None = None
+    turn: Callable[[], Awaitable[None]] | None = None
 
 
 async def live(execution: Execution, story: Story) -> None:
@@ -85,6 +87,8 @@ async def tell(execution: Execution, story: Story) -> Ending:
     try:
         accepted = LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted")
         execution.tell(INIT, execution.root, accepted)
+        if story.turn is not None:
+            await story.turn()
         run = Run(execution, now=execution.header.created_at, anchor=INIT)
         if story.planning is not None:
             run.enter(State.PLAN, "accepted")
@@ -103,7 +107,7 @@ async def tell(execution: Execution, story: Story) -> Ending:
         return Ending()
     except Dropped:
         return _cut_short(execution)
-    return Ending(produced if isinstance(produced, Produced) else Produced(produced))
+    return Ending(produced if isinstance(produced, Produced) else Produced(produced), said=run.said)
 
 
 def conclude(execution: Execution, ending: Ending) -> None:
@@ -124,7 +128,9 @@ def conclude(execution: Execution, ending: Ending) -> None:
     after = execution.lifecycle.after(state)
     moved = LifecycleTransition(execution.lifecycle.state, state, after.attempt, _reason(ending))
     last = last_event(execution, state, ending)
-    execution.conclude(END, *stages, moved, last)
+    turn = added(execution, ending.said, ending.produced) if ending.produced is not None else ()
+    execution.tell(END, execution.root, *stages, moved, last)
+    execution.put(turn)
     execution.lifecycle, execution.response = after, last.response
 
 
@@ -135,7 +141,9 @@ def _conclude_anyhow(execution: Execution, ending: Ending) -> None:
     except BaseException as bug:
         failed = bare_failure(execution.header, bug if isinstance(bug, Failure) else _broken_rule())
         place = execution.lifecycle
-        execution.conclude(END, LifecycleTransition(place.state, State.ERROR, place.attempt, "bug"), failed)
+        moved = LifecycleTransition(place.state, State.ERROR, place.attempt, "bug")
+        execution.tell(END, execution.root, moved, failed)
+        execution.put()
         execution.response = failed.response
         raise
 
@@ -150,6 +158,8 @@ def _end_steps(execution: Execution, ending: Ending) -> None:
 
 async def _retell(execution: Execution, story: Story) -> None:
     ending = await tell(execution, story)
+    if ending.failure is not None and has_diverged(ending.failure):
+        raise ending.failure
     if state_of(ending) is not State.SUSPENDED:
         conclude(execution, ending)
 

@@ -10,6 +10,7 @@ from app.capabilities.context import tokens_of
 from app.capabilities.forming import handed_in, sent
 from app.capabilities.replies import usable
 from app.domain.boundary import ExecutionHints, TokenUsage
+from app.domain.digests import span_id
 from app.domain.effects import (
     NO_FORM,
     NO_USAGE,
@@ -21,7 +22,6 @@ from app.domain.effects import (
     Reason,
     Replied,
     Reply,
-    span_id,
 )
 from app.domain.events import CorrelationContext, InferenceDelta, Live
 from app.domain.failures import OrchestrationFailure

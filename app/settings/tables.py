@@ -20,8 +20,9 @@ from pydantic import (
 )
 
 from app.capabilities.inference import DEFAULT_ROUTE
-from app.domain.boundary import MOST_MESSAGES, MOST_REPLICAS, MOST_STEPS, PlanStep
+from app.domain.boundary import PlanStep
 from app.domain.failures import Code, ConfigurationFailure
+from app.domain.fields import MOST_MESSAGES, MOST_REPLICAS, MOST_STEPS
 from app.domain.plan import Policy, objection
 from app.domain.steps import ROWS
 from app.ports import EngineCapabilities
@@ -156,6 +157,8 @@ class LimitSettings(_Table):
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
     replicas: Annotated[int, Field(ge=1, le=MOST_REPLICAS)] = 16
     plan_steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = 50
+    history_messages: Annotated[int, Field(ge=0, le=1000)] = 50
+    history_tokens: Natural = 8_000
     timeout: Seconds = 600
 
 

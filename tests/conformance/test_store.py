@@ -16,7 +16,7 @@ from app.domain.events import Event, ExecutionResumed, ExecutionSuspended, Lifec
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.lifecycle import Mode, State
 from app.domain.messages import Message, ModelMessage
-from app.keeping import Selection
+from app.keeping import Past, Selection
 from app.ports import Claim, Clock
 from tests.support.examples import (
     COMPLETED,
@@ -50,11 +50,15 @@ async def there(here: Replica, clock: Clock) -> AsyncIterator[Replica]:
 
 
 def journaled(
-    execution_id: str, request_id: str = "r-1", tenant: str = "local", session_id: str | None = None
+    execution_id: str,
+    request_id: str = "r-1",
+    tenant: str = "local",
+    session_id: str | None = None,
+    busy: str = "reject",
 ) -> Header:
     """A header of an execution that is committed step by step."""
     plain = header(execution_id, request_id, tenant)
-    request = plain.request.model_copy(update={"session_id": session_id})
+    request = plain.request.model_copy(update={"session_id": session_id, "if_session_busy": busy})
     return replace(plain, durability="journaled", request=request)
 
 
@@ -458,11 +462,13 @@ async def test_a_turn_is_appended_with_the_end_of_its_execution(here: Replica, c
         await here.journal.durable(f"{number}")
     assert list(await here.conversations.messages("local", "s", limit=EVER)) == said * 2
     assert list(await here.conversations.messages("local", "s", after=1, limit=2)) == [said[1], said[0]]
-    assert list(await here.conversations.last_messages("local", "s", 3)) == [said[1], *said]
+    past = await here.conversations.past("local", "s", limit=3)
+    assert (past.count, list(past.last), past.prompt) == (4, [said[1], *said], ())
+    assert await here.conversations.past("other", "s", limit=3) == Past(0, [], ())
     assert await here.conversations.messages("other", "s", limit=EVER) == []
     session = await here.conversations.session("local", "s")
     assert session is not None
-    assert (session.messages, session.busy, session.details) == (4, False, None)
+    assert (session.messages, session.busy, session.details) == (4, False, {})
 
 
 async def test_sessions_are_listed_as_they_were_spoken_in_and_hold_what_the_client_keeps(
@@ -477,9 +483,11 @@ async def test_sessions_are_listed_as_they_were_spoken_in_and_hold_what_the_clie
     assert [each.session_id for each in first.items] == ["s-4", "s-3", "s-2"]
     second = await here.conversations.sessions("local", after=first.next, limit=3)
     assert ([each.session_id for each in second.items], second.next) == (["s-1", "s-0"], None)
-    described = await here.conversations.describe("local", "s-1", {"model": "m"})
+    await here.conversations.describe("local", "s-1", {"model": "m", "state": {"step": 1}})
+    described = await here.conversations.describe("local", "s-1", {"model": None, "preferences": [True]})
     assert described is not None
-    assert (described.details, described.busy) == ({"model": "m"}, True)
+    assert (described.details, described.busy) == ({"state": {"step": 1}, "preferences": [True]}, True)
+    assert await here.conversations.session("local", "s-1") == described
     assert await here.conversations.describe("other", "s-1", {}) is None
     assert await here.conversations.sessions("other", limit=3) == await here.conversations.sessions("nobody", limit=3)
     with pytest.raises(RequestFailure):

@@ -20,7 +20,6 @@ _REFERENCE_S = 0.009
 """What the work of `slowness` takes where the product's own figures were measured."""
 _PEAK_RESET = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
-CAN_MEASURE_MEMORY = _PEAK_RESET.exists()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +64,12 @@ async def _tick(rounds: list[float]) -> None:
 
 def _start_anew() -> int:
     """Lets the kernel forget the peak of memory so far; what is taken now, in bytes."""
-    if CAN_MEASURE_MEMORY:
-        _PEAK_RESET.write_text("5")
+    _PEAK_RESET.write_text("5")
     return _resident("VmRSS")
 
 
 def _resident(name: str) -> int:
-    """Bytes of memory by the kernel's name for them; 0 where it cannot be told."""
-    if not CAN_MEASURE_MEMORY:
-        return 0
+    """Bytes of memory by the kernel's name for them."""
     (line,) = (line for line in _STATUS.read_text().splitlines() if line.startswith(name))
     return int(line.split()[1]) * 1024
 

@@ -10,6 +10,8 @@ Theory of operation
    request_id in use. What one had been granted until then is given back.
 4. Whole records of executions that have ended are many and nearly always new, so they are inserted together, and looked
    at one by one only when some were there already.
+5. A session's turn belongs to one execution from its opening to its end, suspended or not, whoever owns it. What it
+   says is appended when it is still its turn, and the turn is handed on in that same commit.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -128,6 +130,7 @@ def _end_turn(execution_id: str, turn: Turn) -> Generator[Asked, Rows, None]:
     grown = yield from ask(_END_TURN, session | {"grown_by": len(turn.messages), "updated_at": turn.at})
     if not grown:
         return
+    yield from ask(opening.HAND_ON, session)
     first = grown[0][0] - len(turn.messages) + 1
     common = {"tenant": turn.tenant, "session_id": turn.session_id, "execution_id": execution_id, "at": turn.at}
     rows = [common | {"number": number, "message": said} for number, said in enumerate(turn.messages, first)]

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError
 
 from app.domain.boundary import Suspension, SystemResponse
 from app.domain.effects import Header, Outcome, Row
@@ -39,7 +39,11 @@ def _exact(kind: Any) -> TypeAdapter[Any]:
 
 _OPENING = _exact(tuple[_Version, Header, list[_Step]])
 _RESPONSE = _exact(tuple[_Version, SystemResponse])
-_MESSAGE = _exact(tuple[_Version, ModelMessage | Message])
+_Said: TypeAlias = Annotated[
+    Annotated[ModelMessage, Tag("model")] | Annotated[Message, Tag("plain")],
+    Discriminator(lambda told: "model" if isinstance(told, dict) and "provider" in told else "plain"),
+]
+_MESSAGES = _exact(list[tuple[_Version, _Said]])
 _SUSPENSION = _exact(tuple[_Version, Suspension])
 _VALUE = _exact(tuple[_Version, JsonValue])
 _NAMED = _exact(tuple[_Version, str, dict[str, Any]])
@@ -88,9 +92,15 @@ def encode_message(message: Message) -> bytes:
     return _dump([FORMAT, message])
 
 
-def decode_message(data: bytes) -> Message:
-    message: Message = _read(_MESSAGE, data, "message")[1]
-    return message
+def decode_messages(each: Sequence[bytes]) -> list[Message]:
+    """A history is read before every turn, so all of it at once."""
+    whole = b"".join((b"[", b",".join(each), b"]"))
+    if max(map(len, each), default=0) > MOST_BYTES:
+        raise _invalid("message")
+    found = _checked(lambda: _MESSAGES.validate_python((orjson.loads(whole),))[0], "message")
+    if len(found) != len(each):
+        raise _invalid("message")
+    return [message for _, message in found]
 
 
 def encode_suspension(suspension: Suspension) -> bytes:
@@ -177,8 +187,8 @@ def _of(kinds: Mapping[str, TypeAdapter[Any]], name: str, fields: dict[str, Any]
     return _checked(lambda: kind.validate_python((fields,))[0], what)
 
 
-def _read(kind: TypeAdapter[Any], data: bytes, what: str) -> Any:
-    if len(data) > MOST_BYTES:
+def _read(kind: TypeAdapter[Any], data: object, what: str) -> Any:
+    if not isinstance(data, bytes) or len(data) > MOST_BYTES:
         raise _invalid(what)
     return _checked(lambda: kind.validate_python((orjson.loads(data),))[0], what)
 

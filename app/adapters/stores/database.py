@@ -23,7 +23,7 @@ Values: TypeAlias = Mapping[str, Any]
 Insertion: TypeAlias = "Callable[..., postgresql.Insert] | Callable[..., sqlite.Insert]"
 """The `insert` of either dialect; both know ON CONFLICT."""
 _INSERTIONS: Mapping[Backend, Insertion] = MappingProxyType({"sqlite": sqlite.insert, "postgresql": postgresql.insert})
-_DIALECTS: Mapping[Backend, Dialect] = MappingProxyType(
+DIALECTS: Mapping[Backend, Dialect] = MappingProxyType(
     {
         "sqlite": make_url("sqlite+pysqlite://").get_dialect()(),
         "postgresql": make_url("postgresql+asyncpg://").get_dialect()(),
@@ -121,7 +121,7 @@ class Database(Protocol):
 @cache
 def _compile(statement: Statement, backend: Backend) -> Compiled:
     core = statement.make(_INSERTIONS[backend])
-    compiled = core.compile(dialect=_DIALECTS[backend])
+    compiled = core.compile(dialect=DIALECTS[backend])
     names = tuple(compiled.positiontup or ())
     fixed = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
     sql, row = str(compiled), f"({', '.join('?' * len(names))})"

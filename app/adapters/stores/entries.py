@@ -33,7 +33,8 @@ def opening(header: Header, owner: str | None, claim: Claim | None = None) -> Op
     row = _execution(header, Standing(header.created_at), owner, events=0)
     stored = empty_commit(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_opening(header)}
     session = None if session_id is None else _session(header, session_id)
-    return Opening(row, stored, None if claim is None else _key(header, claim), session)
+    key = None if claim is None else _key(header, claim)
+    return Opening(row, stored, key, session, may_wait=header.request.if_session_busy == "enqueue")
 
 
 def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, owner: str) -> Advance:
@@ -53,7 +54,9 @@ def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, o
     )
 
 
-def whole(header: Header, rows: Sequence[Row], events: Sequence[Recorded], after: Standing, *, owner: str) -> Opening:
+def whole(
+    header: Header, rows: Sequence[Row], events: Sequence[Recorded], after: Standing, *, owner: str | None
+) -> Opening:
     """An execution that was held in memory, with all that was put so far; it has neither session nor key."""
     stored = empty_commit(header.execution_id, number=0, epoch=1)
     stored["outcome"] = codec.encode_opening(header, rows)
@@ -78,7 +81,8 @@ def log(events: Sequence[Recorded]) -> Values:
 def size(work: Opening | Advance) -> int:
     """About how many bytes it holds."""
     row, stored = (work.row, work.commit) if isinstance(work, Opening) else (work.after, work.commit)
-    return 1_024 + sum(len(each) for each in (stored["outcome"], stored["events"], row["response"]) if each)
+    said = work.turn.messages if isinstance(work, Advance) and work.turn else ()
+    return 1_024 + sum(len(each) for each in (stored["outcome"], stored["events"], row["response"], *said) if each)
 
 
 def empty_commit(execution_id: str, *, number: int, epoch: int) -> Values:

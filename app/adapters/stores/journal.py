@@ -87,6 +87,12 @@ class _Open:
         self.standing = standing
         return Item(self.writing, work, size(work), commit.events)
 
+    def begun(self, rows: Sequence[Row], owner: str | None) -> Opening:
+        """The opening with steps that were recorded elsewhere."""
+        self.standing = self.standing.after(rows, ())
+        self.keys.update(row.key for row in rows)
+        return whole(self.header, rows, (), self.standing, owner=owner)
+
     def whole(self, owner: str) -> Opening:
         """The opening and all that is held, as one commit; its events are published already."""
         held = self.held or ()
@@ -126,13 +132,19 @@ class StoredJournal:
         self._opened: dict[str, _Open] = {}
         self._names = Names(keeping.keep_ended)
 
-    async def open(self, header: Header, claim: Claim | None = None, *, waits: bool = False) -> Earlier | None:
+    async def open(
+        self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = (), waits: bool = False
+    ) -> Earlier | None:
         if header.durability == "memory":
+            if rows:
+                raise RuntimeError("what begins with steps is journaled")
             self._begin(header, self._names.take).held = []
             return None
         opened = self._begin(header, self._names.share)
         try:
-            self._writer.put(self._opening(opened, None if waits else self.owner, claim))
+            owner = None if waits else self.owner
+            work = opened.begun(rows, owner) if rows else opening(header, owner, claim)
+            self._writer.put(Item(opened.writing, work, size(work)))
             await self._writer.settled(opened.writing)
         except BaseException:
             opened.writing.end = _given_up()
@@ -227,10 +239,6 @@ class StoredJournal:
     def _ended(self, opened: _Open) -> Ended:
         record = opened.whole(self.owner)
         return Ended(record, size(record))
-
-    def _opening(self, opened: _Open, owner: str | None, claim: Claim | None) -> Item:
-        work = opening(opened.header, owner, claim)
-        return Item(opened.writing, work, size(work))
 
 
 def _has_ended(held: Sequence[Commit]) -> bool:

@@ -149,9 +149,11 @@ class _Tried:
 
 @asynccontextmanager
 async def open_postgres(
-    url: str, clock: Clock, entropy: Entropy, *, patience: Patience = _PATIENCE, width: int = 8
+    url: str, clock: Clock, entropy: Entropy, *, patience: Patience = _PATIENCE, width: int = 8, beside: bool = False
 ) -> AsyncIterator[PostgresDatabase]:
     """The database at that URL, brought up to date. `width` is how many connections there may be beside the writer's.
+
+    Who looks at it `beside` others leaves it as it is, and can write nothing.
 
     Raises: StorageFailure (STORAGE_UNAVAILABLE).
     """
@@ -159,7 +161,7 @@ async def open_postgres(
         "application_name": "portico",
         "statement_timeout": str(round(patience.transaction * 1000)),
         "idle_in_transaction_session_timeout": str(round(patience.transaction * 2000)),
-    }
+    } | ({"default_transaction_read_only": "on"} if beside else {})
 
     async def connect() -> Connection:
         return await _within(
@@ -168,7 +170,8 @@ async def open_postgres(
 
     database = PostgresDatabase(connect, clock, entropy, patience, width)
     try:
-        await database.bring_up_to_date()
+        if not beside:
+            await database.bring_up_to_date()
         yield database
     finally:
         database.close()

@@ -74,6 +74,8 @@ def _commits() -> Select[Any]:
             commits.c.events,
             commits.c.first_event,
             executions.c.epoch,
+            executions.c.commits,
+            executions.c.events,
         )
         .join(executions, executions.c.execution_id == commits.c.execution_id)
         .order_by(commits.c.number)

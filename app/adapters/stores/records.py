@@ -34,7 +34,7 @@ async def decoded(work: Callable[[], T], size: int) -> T:
 
 def weight(rows: Rows) -> int:
     """How many bytes there are to decode."""
-    return sum(len(row[4] or b"") + len(row[5] or b"") for row in rows)
+    return sum(len(cell) for row in rows for cell in (row[4], row[5]) if isinstance(cell, bytes))
 
 
 def record(rows: Rows) -> Record | None:
@@ -50,13 +50,19 @@ def record(rows: Rows) -> Record | None:
             steps[row[1]] = Row(row[1], row[2], codec.decode_outcome(row[4]), row[3])
         if row[5] is not None:
             events += codec.decode_events(row[5])
+    if (len(rows) - 1, len(events)) != (rows[0][8], rows[0][9]):
+        raise _not_whole()
     return Record(header, MappingProxyType(steps), tuple(events), len(rows) - 1, rows[0][7])
 
 
 def _continues(number: int, row: Cells, events: int) -> None:
     """Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when something before it is missing."""
     if row[0] != number or (row[6] is not None and row[6] != events + 1):
-        raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored record is not whole")
+        raise _not_whole()
+
+
+def _not_whole() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored record is not whole")
 
 
 def _select(tenant: str, execution_id: str) -> Transaction[Rows]:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -151,7 +152,7 @@ class _Edge:
 
 
 def outline(schema: Any) -> Outline:
-    """The schema's outline. Raises: OutlineError for references that lead out of it or nowhere."""
+    """The schema's outline. Raises: OutlineError for references that lead out of it, nowhere, or round in a circle."""
     subschemas, places = _subschemas(schema)
     anchors = {
         subschema[keyword]: pointer
@@ -165,6 +166,8 @@ def outline(schema: Any) -> Outline:
         if found:
             references[pointer] = found
     edges, recursive = _post_order(subschemas, references)
+    if recursive:
+        _refuse_circles(edges)
     return Outline(subschemas, references, edges, frozenset(recursive))
 
 
@@ -301,6 +304,17 @@ def _post_order(
             finished[pointer] = tuple(edges)
             waiting.pop()
     return finished, recursive
+
+
+def _refuse_circles(edges: Mapping[Pointer, tuple[_Edge, ...]]) -> None:
+    """Raises: OutlineError for what applies itself to the same value again, which ends nowhere [JSON Schema 9.4.1]."""
+    here = {
+        pointer: [edge.target for edge in there if edge.applies is Applies.HERE] for pointer, there in edges.items()
+    }
+    try:
+        TopologicalSorter(here).prepare()
+    except CycleError as circle:
+        raise OutlineError(circle.args[1][0], "it applies itself to the same value without end") from None
 
 
 def _patterns(subschema: Any) -> Iterator[tuple[str, str]]:

@@ -20,8 +20,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.types import Receive
 
-from app.domain.boundary import Identifier
 from app.domain.failures import Code, RequestFailure
+from app.domain.fields import Identifier
 
 M = TypeVar("M", bound=BaseModel)
 OFF_LOOP_BYTES = 65_536

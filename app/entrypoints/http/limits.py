@@ -9,9 +9,9 @@ of a body is bounded, and a proxy in front must do the rest.
 """
 
 import socket
-from asyncio import BaseTransport, TimerHandle
+from asyncio import BaseTransport, BufferedProtocol, TimerHandle
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from starlette.types import Receive, Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -29,10 +29,22 @@ _KERNEL_LIMITS = (
 )
 
 
-class BoundedProtocol(HttpToolsProtocol):
+_ARRIVED: Final = memoryview(bytearray(HEAD_BYTES))
+"""Where every connection's reads go, since they are parsed at once. A buffer for each, as asyncio makes them for other
+protocols, costs several times the read.
+"""
+
+
+class BoundedProtocol(HttpToolsProtocol, BufferedProtocol):
     """uvicorn's protocol, with a deadline and a byte limit for whatever is not a body, and a mark on each surplus
     connection. The application finds the connection in the scope's extensions.
     """
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _ARRIVED
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(_ARRIVED[:nbytes]))
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(cast(Any, transport))

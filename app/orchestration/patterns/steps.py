@@ -111,7 +111,7 @@ def _ask(run: Run, step: PlanStep, work: Work) -> None:
     system = takewhile(lambda message: message.role == "system", run.messages)
     run.messages, run.output = (*system, *asked.messages), contract(step, work) or OutputContract()
     named = keys(step).tools if asked.tools is None else asked.tools
-    run.tools = [name for name in (run.request.tools if named is None else named) or () if run.may_call(name)]
+    run.tools = [name for name in (run.named if named is None else named) or () if run.may_call(name)]
     choice = run.hints.tool_choice
     if not run.tools or (isinstance(choice, NamedTool) and choice.name not in run.tools):
         run.hints = run.hints.model_copy(update={"tool_choice": None})

@@ -35,7 +35,7 @@ READERS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "outcome": (codec.encode_outcome(PREPARED), codec.decode_outcome),
     "events": (codec.encode_events(recorded(MOVED)), codec.decode_events),
     "response": (codec.encode_response(response()), codec.decode_response),
-    "message": (codec.encode_message(SAID), codec.decode_message),
+    "messages": (codec.encode_message(SAID), lambda data: codec.decode_messages([data])),
     "suspension": (codec.encode_suspension(SUSPENSION), codec.decode_suspension),
     "value": (codec.encode_value({"a": 1}), codec.decode_value),
 }
@@ -93,10 +93,11 @@ def test_everything_else_is_read_as_it_was_written() -> None:
     assert codec.decode_opening(codec.encode_opening(header("a"))) == (header("a"), [])
     assert codec.decode_response(codec.encode_response(response())) == response()
     assert codec.decode_suspension(codec.encode_suspension(SUSPENSION)) == SUSPENSION
-    said = codec.decode_message(codec.encode_message(SAID))
+    said = codec.decode_messages([codec.encode_message(SAID)])[0]
     assert (type(said), said) == (ModelMessage, SAID)
     plain = Message(role="user", content="hello")
-    assert type(codec.decode_message(codec.encode_message(plain))) is Message
+    assert [type(each) for each in codec.decode_messages([codec.encode_message(plain)] * 2)] == [Message] * 2
+    assert codec.decode_messages([]) == []
 
 
 def test_what_only_a_provider_can_read_is_kept_in_a_prepared_conversation() -> None:
@@ -190,6 +191,11 @@ def test_b4_89_what_somebody_else_wrote_is_refused_and_not_quoted(what: str) -> 
 
 def test_a_record_longer_than_any_of_ours_is_refused_unread() -> None:
     refused(codec.decode_value, b" " * (codec.MOST_BYTES + 1))
+
+
+def test_a_message_that_holds_another_is_refused() -> None:
+    said = codec.encode_message(SAID)
+    refused(lambda data: codec.decode_messages([data]), said + b"," + said)
 
 
 def test_an_event_that_names_no_correlation_of_its_commit_is_refused() -> None:

@@ -178,6 +178,26 @@ def test_an_answer_that_is_too_large_for_its_schema_fails_as_one_that_does_not_f
     assert [violation["path"] for violation in caught.value.details["violations"]] == ["$"]
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"$ref": "#"},
+        {"not": {"$ref": "#"}},
+        {"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/properties/a"}]}}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"if": {"$ref": "#/$defs/a"}}}},
+        {"$ref": "#x", "$defs": {"x": {"$anchor": "x", "dependentSchemas": {"a": {"$ref": "#x"}}}}},
+    ],
+)
+def test_what_applies_itself_to_the_same_value_is_refused(document: dict[str, Any]) -> None:
+    assert "without end" in refused(document).message
+
+
+def test_what_applies_itself_to_what_is_within_a_value_is_a_schema() -> None:
+    schema = compile_schema({"allOf": [{"properties": {"next": {"$ref": "#"}}}, {"type": "object"}]})
+    assert schema.fits({"next": {"next": {}}})
+    assert not schema.fits({"next": {"next": 1}})
+
+
 TEXTS = st.sampled_from(["", "(", "a{3}", "#/x"])
 NAMES = st.sampled_from(["a", "type", "$ref"])
 JUNK = st.recursive(

@@ -19,6 +19,7 @@ ROUTES = [
     ("POST", "/resume"),
     ("POST", "/cancel"),
     ("POST", "/replay"),
+    ("POST", "/fork"),
 ]
 
 

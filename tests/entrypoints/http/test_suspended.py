@@ -1,7 +1,8 @@
 """Executions that wait, and whoever reads them meanwhile: over a resume, a shutdown, and an end that nobody planned."""
 
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from app.entrypoints.http.app import create_app
 from app.orchestration.run import Run
 from app.orchestration.running import Pattern
 from app.settings import Settings
-from tests.entrypoints.http.test_executions import ASK, numbers, resume
+from tests.entrypoints.http.test_executions import ASK, numbers, order, resume
 from tests.entrypoints.http.test_forms import ASYNC
 from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
 from tests.entrypoints.http.waiting import idle, running
@@ -190,3 +191,31 @@ async def test_an_answer_that_leaves_others_open_says_where_it_stands(tmp_path: 
         first, second = (await served.get("/v1/executions/q")).json["suspensions"]
         half = await resume(served, form, suspension_id=first["suspension_id"])
     assert (half.status, half.json["suspensions"]) == (202, [second])
+
+
+async def test_a_replay_leaves_out_what_was_answered_and_not_gone_on_with(tmp_path: Path) -> None:
+    async with with_two_questions(tmp_path) as served:
+        before = (await order(served, "replay")).json
+        (first, _) = (await served.get("/v1/executions/q")).json["suspensions"]
+        await resume(served, suspension_id=first["suspension_id"])
+        assert (await order(served, "replay")).json == before
+    assert before["identical"] is True
+
+
+@pytest.mark.parametrize("forged", [b"[2,{}]", b"\x80\x04\x95", None], ids=["format", "bytes", "meaning"])
+async def test_b4_89_an_answer_is_not_taken_by_a_journal_that_today_s_pattern_does_not_tell(
+    tmp_path: Path, forged: bytes | None
+) -> None:
+    """One whose steps say something else than its pattern asks for is as useless as one that cannot be read."""
+    async with portico(storage={"url": f"sqlite:///{tmp_path}/portico.db"}) as (served, _):
+        await served.post(chat(ASK, request_id="q"))
+        with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
+            (genuine,) = database.execute("SELECT outcome FROM commits WHERE number = 0").fetchone()
+            other = genuine.replace(b"May I?", b"May U?") if forged is None else forged
+            database.execute("UPDATE commits SET outcome = ? WHERE number = 0", [other])
+            refused = await resume(served)
+            assert (await served.get("/v1/executions/q")).json["state"] == "SUSPENDED"
+            database.execute("UPDATE commits SET outcome = ? WHERE number = 0", [genuine])
+        taken = await resume(served)
+    assert (refused.status, refused.json["code"]) == (409, "STORAGE_SNAPSHOT_INVALID")
+    assert (taken.status, taken.json["state"]) == (200, "COMPLETE")
