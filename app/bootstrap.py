@@ -135,11 +135,9 @@ class Service:
 async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PATTERNS) -> AsyncIterator[Service]:
     """One service, open until the context ends. Raises: ConfigurationFailure."""
     clock = SystemClock()
-    logger = open_logger(settings.telemetry.log_level, clock)
-    route_stdlib(logger, settings.telemetry.log_level)
+    logs = _logs(settings, clock)
     registry = ToolRegistry(*BUILTIN_TOOLS)
     patterns = _planned(patterns, settings, registry)
-    logs = LogSink(logger)
     metrics = MetricsSink(providers=settings.engines, tools=registry.names())
     entropy = SystemEntropy(clock)
 
@@ -185,6 +183,13 @@ async def open_archive(settings: Settings) -> AsyncIterator[Archive]:
     async with open_beside(settings.storage.url, clock, entropy) as database:
         logs = LogSink(open_logger(settings.telemetry.log_level, clock))
         yield Archive(DatabaseStore(database, clock, entropy.uuid7(), logs), patterns)
+
+
+def _logs(settings: Settings, clock: Clock) -> LogSink:
+    """Where everything is told, what libraries say included."""
+    logger = open_logger(settings.telemetry.log_level, clock)
+    route_stdlib(logger, settings.telemetry.log_level)
+    return LogSink(logger)
 
 
 def _slots(group: TaskGroup, server: ServerSettings, on_bug: Callable[[str, Exception], None]) -> Slots:

@@ -148,6 +148,18 @@ class Session:
     busy: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was said in a session: how many messages, the last of them, and the system messages that it begins with.
+
+    All are in the order in which they were said; what a session begins with may be among the last too.
+    """
+
+    count: int = 0
+    last: Sequence[Message] = ()
+    prompt: Sequence[Message] = ()
+
+
 class Followers(Protocol):
     """Live readers of executions that run elsewhere, or nowhere yet."""
 
@@ -166,18 +178,6 @@ class Replicas(Protocol):
     async def leave(self) -> None:
         """Says that it does not live any more. Raises: StorageFailure."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """What was said in a session: how many messages, the last of them, and the system messages that it begins with.
-
-    All are in the order in which they were said; what a session begins with may be among the last too.
-    """
-
-    count: int = 0
-    last: Sequence[Message] = ()
-    prompt: Sequence[Message] = ()
 
 
 class Conversations(Protocol):

@@ -31,7 +31,7 @@ class EstimatingCounter:
 
     def messages(self, messages: Sequence[Message]) -> int:
         """Tokens of whole messages, their roles, calls and images included."""
-        return sum(self._message(message) for message in messages)
+        return sum(map(self._message, messages))
 
     def tools(self, tools: Sequence[ToolDefinition]) -> int:
         """Tokens of tool definitions as a provider is sent them."""

@@ -8,7 +8,7 @@ has passed, under the key of what they belong to.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage
 from app.domain.failures import Code, Failure, failure
 from app.domain.fields import Way
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import Mode
 from app.domain.messages import Message, ModelMessage, ToolCall
 from app.domain.tools import OfferedTool, ToolDefinition
@@ -76,11 +77,6 @@ class Bounds:
     history_messages: int = 50
     history_tokens: int = 8_000
 
-    @property
-    def messages_looked_at(self) -> int:
-        """The last ones of a session's, with the one before those that may be kept: it says whether a turn begins."""
-        return self.history_messages + 1
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -98,9 +94,13 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Plannable:
-    """Outcome: no plan is there yet, and these tools one may call; each has a name, a description and parameters."""
+    """Outcome: no plan is there yet, and these tools one may call; each has a name, a description and parameters.
+
+    `told` is the conversation where it began before the request.
+    """
 
     tools: tuple[Mapping[str, Any], ...]
+    told: tuple[ModelMessage | Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

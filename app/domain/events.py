@@ -6,7 +6,7 @@ named tuples, since one or two are made for every event and a frozen dataclass t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from app.domain.boundary import StepStatus, Suspension, SuspensionKind, SystemRe
 from app.domain.failures import Code
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
 
 FinishReason = Literal["stop", "tool", "length", "content_filter", "cancelled", "error"]

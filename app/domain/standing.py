@@ -1,7 +1,6 @@
 """Where an execution stands, as its record tells it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from app.domain.boundary import SystemResponse
 from app.domain.effects import Row
@@ -18,6 +17,7 @@ from app.domain.events import (
     VoteDecided,
 )
 from app.domain.failures import Code
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import TERMINAL, State
 
 

@@ -1,7 +1,6 @@
 """The response of an execution, put together from its tally and how it ended."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from app.domain.boundary import (
@@ -24,6 +23,7 @@ from app.domain.events import (
     Terminal,
 )
 from app.domain.failures import Cancellation, Failure
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
 from app.domain.messages import Message
 from app.domain.produced import Produced

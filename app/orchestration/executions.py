@@ -161,11 +161,13 @@ class Executions:
     ) -> Running | ExecutionView:
         """Answers one open question. It runs again once none is left open, until then it is shown.
 
-        Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_INVALID); StorageFailure
-        (STORAGE_SNAPSHOT_INVALID) when today's pattern tells something else than the record; nothing is changed then.
+        Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_INVALID,
+        REQUEST_SHUTTING_DOWN); StorageFailure (STORAGE_SNAPSHOT_INVALID) when today's pattern tells something else than
+        the record; nothing is changed then.
         """
         if self._launcher.named(tenant, request_id) is not None:
             raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
+        self._launcher.refuse_while_draining()
         stored = await self._stored(tenant, request_id)
         suspension = chosen(await self._open(stored), answer.tool_id, answer.suspension_id)
         row = answered(suspension, answer.payload, at=self._world.clock.now())

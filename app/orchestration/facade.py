@@ -1,7 +1,7 @@
 """The facade: what can be asked of the service. It reads like a table of contents."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import partial
 
 from pydantic import BaseModel, Field, JsonValue
@@ -12,11 +12,13 @@ from app.domain.boundary import Durability, SystemRequest
 from app.domain.digests import digest
 from app.domain.effects import Bounds, Header
 from app.domain.failures import Code, RequestFailure
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import Mode
 from app.domain.quote import Quote
 from app.domain.tools import SideEffects, ToolDefinition
 from app.keeping import Followers, Store
 from app.orchestration.admission import Admission, ConfiguredLimits, affordable, keepable
+from app.orchestration.conversing import looked_at
 from app.orchestration.execution import Execution
 from app.orchestration.executions import Executions, ExecutionView
 from app.orchestration.forking import ForkRequest, fork_of, forked, kept, overridden, rebased
@@ -227,14 +229,6 @@ class Facade:
             affordable(await self._with_history(request, bounds, tools, tenant), bounds, self._world, tools)
         return request, bounds
 
-    async def _queue(self, header: Header, claim: Claim | None) -> Queued | ExecutionView:
-        await self._launcher.admit()
-        earlier = await self._world.journal.open(header, claim, waits=True)
-        if earlier is not None:
-            return await self._earlier(header.tenant, earlier)
-        await self._launcher.queue(Ticket(header.tenant, header.execution_id, epoch=1))
-        return Queued(await self.executions.show(header.tenant, header.request_id))
-
     async def _with_model(self, request: SystemRequest, tenant: str) -> SystemRequest:
         if request.session_id is None or request.model is not None:
             return request
@@ -248,9 +242,17 @@ class Facade:
         """The request as it would be told now."""
         if request.session_id is None:
             return request
-        past = await self._world.conversations.past(tenant, request.session_id, limit=bounds.messages_looked_at)
+        past = await self._world.conversations.past(tenant, request.session_id, limit=looked_at(bounds))
         told = conversation(request, bounds, world=self._world, past=past, tools=tools)
         return request.model_copy(update={"messages": list(told.messages)})
+
+    async def _queue(self, header: Header, claim: Claim | None) -> Queued | ExecutionView:
+        await self._launcher.admit()
+        earlier = await self._world.journal.open(header, claim, waits=True)
+        if earlier is not None:
+            return await self._earlier(header.tenant, earlier)
+        await self._launcher.queue(Ticket(header.tenant, header.execution_id, epoch=1))
+        return Queued(await self.executions.show(header.tenant, header.request_id))
 
     async def _earlier(self, tenant: str, earlier: Earlier) -> ExecutionView:
         """Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS)."""

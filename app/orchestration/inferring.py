@@ -1,7 +1,6 @@
 """One inference: what it offers, its attempts under the fallback machine."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from app.capabilities.context import cut_to_fit, exceeded, measure, room, with_cut
@@ -32,6 +31,7 @@ from app.domain.events import (
 )
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import FallbackFsm
+from app.domain.frozen import dataclass
 from app.domain.tools import ToolDefinition
 from app.orchestration.execution import Execution
 from app.orchestration.leaf import Leaf

@@ -48,7 +48,7 @@ class Ownership:
     async def go_on(self, stored: Stored, epoch: int, *, watch: bool = False) -> Running | None:
         """Runs it from its record, at once; None when somebody else does."""
         execution = await self._claimed(stored.execution_id, epoch)
-        return None if execution is None else self._launcher.start(execution, watch=watch)
+        return None if execution is None else self._launcher.start(execution, watch=watch, claimed=True)
 
     async def end(self, stored: Stored, code: Code, why: str) -> Running | None:
         """Ends what waits; None when somebody else has it."""

@@ -7,13 +7,13 @@ from functools import partial
 from app.domain.boundary import PlanStep, SystemResponse
 from app.domain.effects import Header, Outcome, StageTrace
 from app.domain.events import Live
-from app.domain.failures import Code, Failure, StorageFailure
+from app.domain.failures import Code, Failure, RequestFailure, StorageFailure
 from app.domain.lifecycle import Mode, State
 from app.domain.produced import Produced
 from app.orchestration.answering import Ending
 from app.orchestration.conversing import Turn
 from app.orchestration.execution import Execution
-from app.orchestration.pipeline.prepare import Stages, prepare
+from app.orchestration.pipeline.prepare import Stages, prepare, told
 from app.orchestration.run import Run
 from app.orchestration.story import Story, conclude, live
 from app.orchestration.world import World
@@ -113,10 +113,13 @@ class Launcher:
         self._running: dict[str, Running] = {}
         self._named: dict[tuple[str, str], Running] = {}
 
-    def start(self, execution: Execution, *, watch: bool, stages: Stages | None = None) -> Running:
+    def start(
+        self, execution: Execution, *, watch: bool, stages: Stages | None = None, claimed: bool = False
+    ) -> Running:
         """Runs it in a task of its own. Its journal is open. With `watch` its events can be read from now on.
 
-        Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN); the journal is closed then.
+        Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN); the journal is closed then, and ends with
+        that, unless the execution was `claimed` to go on: then it is left to its next owner.
         """
         execution_id = execution.header.execution_id
         running = Running(execution, self._world.watchers.watch(execution_id) if watch else None)
@@ -126,7 +129,7 @@ class Launcher:
         except Failure as refusal:
             if running.subscription is not None:
                 running.subscription.close()
-            if execution.header.durability == "journaled":
+            if execution.header.durability == "journaled" and not claimed:
                 conclude(execution, Ending(failure=refusal))
             self._world.journal.close(execution_id)
             raise
@@ -157,6 +160,10 @@ class Launcher:
         """The execution of that name, if it runs here."""
         return self._named.get((tenant, request_id))
 
+    def in_session(self, tenant: str, session_id: str) -> list[Running]:
+        """Those of that session that run or wait here."""
+        return [running for running in self._running.values() if running.session == (tenant, session_id)]
+
     def runs(self, execution_id: str) -> bool:
         """Whether it runs here."""
         return execution_id in self._running
@@ -168,10 +175,6 @@ class Launcher:
             running.cancel()
         return running is not None
 
-    def in_session(self, tenant: str, session_id: str) -> list[Running]:
-        """Those of that session that run or wait here."""
-        return [running for running in self._running.values() if running.session == (tenant, session_id)]
-
     def lose(self, execution_id: str, failure: Failure) -> None:
         """What that execution does is not kept any more."""
         if execution_id in self._running:
@@ -181,6 +184,11 @@ class Launcher:
     def draining(self) -> bool:
         """Whether nothing is begun here any more."""
         return self._runner.draining
+
+    def refuse_while_draining(self) -> None:
+        """Raises: RequestFailure (REQUEST_SHUTTING_DOWN) for what could only be begun here, and would be lost."""
+        if self.draining:
+            raise RequestFailure(Code.REQUEST_SHUTTING_DOWN, "this replica is stopping", retry_after=1.0)
 
     def dismiss_waiting(self) -> None:
         """Sends away whoever reads what does not run here; it may be resumed elsewhere."""
@@ -205,8 +213,8 @@ class Launcher:
             return prepare(execution.header, self._world, stages, turn.past)
 
         try:
-            told = story_of(execution.header, self.patterns, prepared)
-            await live(execution, replace(told, turn=turn.come))
+            story = story_of(execution.header, self.patterns, prepared)
+            await live(execution, replace(story, turn=partial(told, turn, execution.header, self._world)))
         finally:
             turn.over()
             del self._running[running.execution_id], self._named[_name(execution.header)]

@@ -1,6 +1,5 @@
 """What an execution has used and done so far, counted from recorded outcomes alone."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import fsum
 
@@ -19,6 +18,7 @@ from app.domain.effects import (
     usage_of,
 )
 from app.domain.failures import Code
+from app.domain.frozen import dataclass
 from app.domain.messages import ToolCall
 from app.orchestration.budget import Budget, cost_of
 

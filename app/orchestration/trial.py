@@ -1,7 +1,7 @@
 """One attempt on one provider: what it is asked, what arrives of the answer, and what it comes to."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 
@@ -25,6 +25,7 @@ from app.domain.effects import (
 )
 from app.domain.events import CorrelationContext, InferenceDelta, Live
 from app.domain.failures import OrchestrationFailure
+from app.domain.frozen import dataclass
 from app.domain.messages import Message
 from app.domain.tools import ToolDefinition
 from app.orchestration.execution import Execution

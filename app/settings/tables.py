@@ -279,6 +279,7 @@ class Settings(_Table):
             timeout_per_step=None,
             attempts=self.limits.attempts,
             replicas=self.limits.replicas,
+            timeout=self.limits.timeout,
             tools=None if tools is None else frozenset(tools),
         )
 

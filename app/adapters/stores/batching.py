@@ -15,7 +15,7 @@ Theory of operation
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from sqlalchemy import bindparam, select, update
@@ -24,6 +24,7 @@ from app.adapters.stores import openings as opening
 from app.adapters.stores.database import Asked, Rows, Statement, Transaction, ask, ask_each, count_new
 from app.adapters.stores.openings import Opening, Refusal
 from app.adapters.stores.schema import commits, executions, messages, sessions, suspensions
+from app.domain.frozen import dataclass
 
 Values: TypeAlias = dict[str, Any]
 

@@ -63,7 +63,7 @@ def whole(
     if events:
         stored |= log(events)
     row = _execution(header, after, owner, events=len(events))
-    return Opening(row, stored, suspensions=_suspensions(header, events))
+    return Opening(row, stored, suspensions=() if after.ended else _suspensions(header, events))
 
 
 def step(row: Row) -> Values:

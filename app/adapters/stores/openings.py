@@ -6,7 +6,7 @@ of the ids, which is that of time; the turn is handed on to the first of them in
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from sqlalchemy import and_, bindparam, delete, func, or_, select, text, update
@@ -14,6 +14,7 @@ from sqlalchemy import and_, bindparam, delete, func, or_, select, text, update
 from app.adapters.stores.database import Asked, Rows, Statement, ask, ask_each
 from app.adapters.stores.schema import LIVE, executions, idempotency_keys, sessions
 from app.domain.failures import Code, Failure, RequestFailure
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
 from app.ports import Earlier
 

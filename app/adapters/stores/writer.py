@@ -17,7 +17,6 @@ Theory of operation
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import anyio
@@ -27,6 +26,7 @@ from app.adapters.stores.database import Database
 from app.adapters.stores.openings import Opening, Refusal
 from app.domain.events import Live, Recorded
 from app.domain.failures import Code, Failure, StorageFailure
+from app.domain.frozen import dataclass
 from app.ports import EventSink
 
 _RETRY_AFTER = 1.0

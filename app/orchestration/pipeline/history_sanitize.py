@@ -7,9 +7,9 @@ request brings, else what the session began with.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, takewhile
 
+from app.domain.frozen import dataclass
 from app.domain.messages import Message
 from app.keeping import Past
 from app.ports import TokenCounter
