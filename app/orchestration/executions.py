@@ -161,6 +161,8 @@ class Executions:
     ) -> Running | ExecutionView:
         """Answers one open question. It runs again once none is left open, until then it is shown.
 
+        Where a cancel comes between the answer and that, it is the cancelled execution that is returned.
+
         Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_INVALID,
         REQUEST_SHUTTING_DOWN); StorageFailure (STORAGE_SNAPSHOT_INVALID) when today's pattern tells something else than
         the record; nothing is changed then.
@@ -179,6 +181,7 @@ class Executions:
         if taken.open:
             return await self.show(tenant, request_id)
         running = await self.ownership.go_on(stored, taken.epoch, watch=watch)
+        running = running or self._launcher.named(tenant, request_id)
         return running or await self.show(tenant, request_id)
 
     async def replay(self, tenant: str, request_id: str) -> Replayed:

@@ -308,6 +308,22 @@ async def test_b6_105_b6_108_a_claimed_execution_takes_no_answer_and_is_claimed_
     assert await here.store.suspensions("local") == []
 
 
+async def test_b6_105_what_is_being_ended_takes_no_answer_although_it_is_suspended_still(here: Replica) -> None:
+    await suspended(here, "a")
+    record = await here.store.claim("a", 1)
+    assert record is not None
+    here.journal.adopt(record)
+    here.journal.put("a", row("stop"), [])
+    await here.journal.durable("a")
+    found = await here.store.find("local", "r-a")
+    assert found is not None
+    assert (found.standing.state, found.owner) == (State.SUSPENDED, here.name)
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", "1", answered()))
+    here.journal.put("a", None, anchored(moved(State.CANCELLED), COMPLETED))
+    await here.journal.durable("a")
+    assert here.losses.lost == {}
+
+
 async def test_an_expired_question_takes_no_answer(here: Replica, clock: Clock) -> None:
     past = SUSPENSION.model_copy(update={"expires_at": SUSPENSION.expires_at.replace(year=2020)})
     await begun(here, "a", "r-a", moved(State.SUSPENDED), ExecutionSuspended((past,), response(State.SUSPENDED)))

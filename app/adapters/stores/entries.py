@@ -8,7 +8,6 @@ from app.adapters.stores.batching import Advance, Turn
 from app.adapters.stores.openings import Opening
 from app.domain.effects import Header, Row
 from app.domain.events import ExecutionSuspended, Recorded
-from app.domain.lifecycle import State
 from app.domain.messages import Message
 from app.domain.standing import Standing
 from app.ports import Claim
@@ -48,7 +47,7 @@ def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, o
     return Advance(
         execution_id,
         stored,
-        _standing(standing, owner, commits=commit.number, events=commit.last_event),
+        _standing(standing, _left_to(owner, standing, commit.events), commits=commit.number, events=commit.last_event),
         _suspensions(header, commit.events),
         _turn(header, commit) if standing.ended else None,
     )
@@ -62,7 +61,7 @@ def whole(
     stored["outcome"] = codec.encode_opening(header, rows)
     if events:
         stored |= log(events)
-    row = _execution(header, after, owner, events=len(events))
+    row = _execution(header, after, _left_to(owner, after, events), events=len(events))
     return Opening(row, stored, suspensions=() if after.ended else _suspensions(header, events))
 
 
@@ -113,8 +112,16 @@ def _execution(header: Header, standing: Standing, owner: str | None, *, events:
     return row
 
 
+def _left_to(owner: str, standing: Standing, told: Sequence[Recorded]) -> str | None:
+    """Who owns it after these events: nobody once it ended, or was suspended by them.
+
+    One that was suspended before is being taken over, and takes no answer any more.
+    """
+    at_rest = standing.ended or (bool(told) and isinstance(told[-1].event, ExecutionSuspended))
+    return None if at_rest else owner
+
+
 def _standing(standing: Standing, owner: str | None, *, commits: int, events: int) -> Values:
-    at_rest = standing.ended or standing.state is State.SUSPENDED
     return {
         "state": standing.state,
         "entered_at": standing.entered_at,
@@ -125,7 +132,7 @@ def _standing(standing: Standing, owner: str | None, *, commits: int, events: in
         "response": None if standing.response is None else codec.encode_response(standing.response),
         "commits": commits,
         "events": events,
-        "owner": None if at_rest else owner,
+        "owner": owner,
     }
 
 
