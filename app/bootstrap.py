@@ -74,7 +74,7 @@ REMEMBERED_IDS = 10_000
 """Ended executions whose request_id is still refused."""
 FORGOTTEN_AT_ONCE = 500
 LAG_WARNING_S = 0.5
-_GC_THRESHOLDS = (10_000, 3, 2_000)
+_GC_THRESHOLDS = (10_000, 3, 100)
 """Measured: after freezing what start-up made, 1.37 times the requests and a quarter of the p99.
 
 All but the rarest passes look through 40,000 objects at most, since everybody waits for the end of one.
