@@ -2,7 +2,9 @@
 
 Each counts its beats in a row of its own. Whoever watches goes by its own clock: a replica lives while its count has
 changed within `patience` seconds, so that no two clocks have to agree. One that was just found counts as alive, and a
-row that has stood still for much longer is dropped.
+row that has stood still for much longer is dropped. Whoever could not look for a while, because it was paused or the
+database did not answer, has seen nobody be silent, and begins to count anew: else an outage would end in everybody
+taking everybody else for dead.
 """
 
 from sqlalchemy import bindparam, delete, select
@@ -23,6 +25,7 @@ class DatabaseReplicas:
         self._clock = clock
         self._owner = owner
         self._patience = patience
+        self._looked_at = clock.monotonic()
         self._beaten: dict[str, tuple[int, float]] = {}
         """The count of each replica, and when it was seen to change."""
 
@@ -30,7 +33,8 @@ class DatabaseReplicas:
         lost = [name for name in self._beaten if self._silent(name) > _FORGOTTEN_AFTER * self._patience]
         rows = await self._database.write(lambda: _beat(self._owner, lost), recognisable=True)
         now = self._clock.monotonic()
-        known = self._beaten
+        known = {} if now - self._looked_at > self._patience / 2 else self._beaten
+        self._looked_at = now
         self._beaten = {
             name: known[name] if name in known and known[name][0] == beats else (beats, now) for name, beats in rows
         }
