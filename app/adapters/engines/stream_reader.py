@@ -52,11 +52,13 @@ class StreamReader:
             events = piece.split(frames.end)
         rest = events.pop()
         said: list[Delta | str] = []
+        known = self._known
         try:
             for event in events:
-                text = self._known(event)
+                text = known(event)
                 if text is None:
                     said += self._unknown(event)
+                    known = self._known
                 else:
                     said.append(text)
             if rest:
