@@ -1,7 +1,7 @@
 # The same commands for people, CI and README. `make` alone prints them.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-llamacpp check format bench openapi readme lock image clean
+.PHONY: help setup run test test-llamacpp torture check format bench openapi readme lock image clean
 
 BIN := .venv/bin
 LLAMACPP := .venv-llamacpp
@@ -33,6 +33,9 @@ test: check ## Check, then run all tests
 
 test-llamacpp: $(LLAMACPP)/.ready ## Build llama.cpp once, which takes minutes, then test the engine on it
 	$(LLAMACPP)/bin/pytest tests/llamacpp
+
+torture: setup ## Kill a replica around everything it commits and does, on both databases
+	$(BIN)/pytest -m torture tests/torture
 
 $(LLAMACPP)/.ready: $(READY) requirements-llamacpp.lock
 	$(BIN)/python -m venv $(LLAMACPP)

@@ -1,6 +1,6 @@
 """What is kept beyond an execution's run, and what we need of whoever keeps it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -12,7 +12,7 @@ from app.domain.events import Anchored, Recorded
 from app.domain.lifecycle import Mode, State
 from app.domain.messages import Message
 from app.domain.standing import Standing
-from app.ports import Record
+from app.ports import Record, Subscription
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ class Store(Protocol):
     async def answer(
         self, tenant: str, execution_id: str, suspension_id: str, row: Row, events: Sequence[Anchored] = ()
     ) -> Answer:
-        """Records the answer to one question as its step, once.
+        """Records the answer to one question as its step, once; its events are published then.
 
         Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED when it is not suspended, REQUEST_RESUME_MISMATCH when that
         question is not open); nothing is changed then.
@@ -113,6 +113,14 @@ class Store(Protocol):
 
         Whatever an earlier owner still writes is refused from now on.
         """
+        ...
+
+    async def ask_to_cancel(self, tenant: str, execution_id: str) -> None:
+        """Writes down that it is to be cancelled, for whoever owns it; its owner is told where that can be done."""
+        ...
+
+    async def to_cancel(self) -> Sequence[Stored]:
+        """Live executions that somebody asked to cancel, of this replica or of nobody."""
         ...
 
     async def unattended(self, alive: Collection[str]) -> Sequence[Stored]:
@@ -136,12 +144,48 @@ class Session:
     created_at: float
     updated_at: float
     messages: int
-    details: JsonValue
+    details: Mapping[str, JsonValue]
     busy: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was said in a session: how many messages, the last of them, and the system messages that it begins with.
+
+    All are in the order in which they were said; what a session begins with may be among the last too.
+    """
+
+    count: int = 0
+    last: Sequence[Message] = ()
+    prompt: Sequence[Message] = ()
+
+
+class Followers(Protocol):
+    """Live readers of executions that run elsewhere, or nowhere yet."""
+
+    def follow(self, stored: Stored, after: int) -> Subscription:
+        """A reader of all events behind that number to the terminal event, over suspensions too."""
+        ...
+
+
+class Replicas(Protocol):
+    """Who shares this database."""
+
+    async def beat(self) -> frozenset[str]:
+        """Says that this replica lives, and returns who does, this one included. Raises: StorageFailure."""
+        ...
+
+    async def leave(self) -> None:
+        """Says that it does not live any more. Raises: StorageFailure."""
+        ...
+
+
 class Conversations(Protocol):
-    """What sessions hold. Turns are appended by the journal. Another tenant's do not exist. Raises: StorageFailure."""
+    """What sessions hold. Another tenant's do not exist. Raises: StorageFailure, in everything that waits.
+
+    The journal gives a session's turn to one execution when it opens, and on to the next that waits when it ends,
+    in the commit that appends what was said.
+    """
 
     async def session(self, tenant: str, session_id: str) -> Session | None: ...
 
@@ -149,16 +193,29 @@ class Conversations(Protocol):
         """The one spoken in last first."""
         ...
 
-    async def describe(self, tenant: str, session_id: str, details: JsonValue) -> Session | None:
-        """Replaces the details."""
+    async def describe(self, tenant: str, session_id: str, changes: Mapping[str, JsonValue]) -> Session | None:
+        """Replaces those details, and drops those that are None."""
         ...
 
     async def messages(self, tenant: str, session_id: str, *, after: int = 0, limit: int) -> Sequence[Message]:
         """At most `limit` messages behind that number, the oldest first; they are numbered from 1."""
         ...
 
-    async def last_messages(self, tenant: str, session_id: str, limit: int) -> Sequence[Message]:
-        """The last ones, the oldest of them first."""
+    async def past(self, tenant: str, session_id: str, *, limit: int) -> Past:
+        """What was said so far, with at most so many of the last messages."""
+        ...
+
+    async def turn(
+        self, tenant: str, session_id: str, execution_id: str, *, limit: int, waits: Callable[[], None]
+    ) -> Past:
+        """What was said before, when it is that execution's turn. `waits` is called once where it is not so yet.
+
+        Raises: RequestFailure (REQUEST_NOT_FOUND) when there is no such session any more.
+        """
+        ...
+
+    def turn_over(self, tenant: str, session_id: str) -> None:
+        """A turn has ended here: who waits for the next looks at once."""
         ...
 
     async def delete(self, tenant: str, session_id: str) -> bool:

@@ -1,6 +1,7 @@
 """Randomness and ids from the operating system."""
 
 import secrets
+from os import urandom
 
 from app.ports import Clock
 
@@ -28,7 +29,7 @@ class SystemEntropy:
         return uuid7_text(self._last)
 
     def token(self, size: int) -> str:
-        return secrets.token_hex(size)
+        return urandom(size).hex()
 
     def below(self, bound: int) -> int:
         return secrets.randbelow(bound)

@@ -2,14 +2,15 @@
 
 A sink is other people's code: what one raises is told to `on_fault` and reaches neither the core nor the next
 sink. A reader that falls behind is dropped and told so; the execution never waits for it. After the terminal
-event, or `execution.suspended`, a subscription ends by itself.
+event a subscription ends by itself, and after `execution.suspended` unless its reader waits for the resume.
 """
 
 from asyncio import Future, get_running_loop
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import Any
 
-from app.domain.events import LAST, Live, Recorded
+from app.domain.events import LAST, TERMINAL_EVENTS, Live, Recorded
 from app.ports import EventSink
 
 
@@ -44,13 +45,22 @@ class EventBus:
             if reader.overflowed:
                 self._on_drop()
 
-    def watch(self, execution_id: str) -> "LiveReader":
-        reader = LiveReader(execution_id, self._capacity, self._leave)
+    def watch(self, execution_id: str, *, past_suspension: bool = False) -> "LiveReader":
+        last = TERMINAL_EVENTS if past_suspension else LAST
+        reader = LiveReader(execution_id, self._capacity, self._leave, last=last)
         self._readers[execution_id] = (*self._readers.get(execution_id, ()), reader)
         return reader
 
     def watched(self, execution_id: str) -> bool:
         return execution_id in self._readers
+
+    def dismiss(self, execution_id: str) -> None:
+        for reader in self._readers.get(execution_id, ()):
+            reader.dismiss()
+
+    def dismiss_all_but(self, running: Collection[str]) -> None:
+        for execution_id in [each for each in self._readers if each not in running]:
+            self.dismiss(execution_id)
 
     def _leave(self, reader: "LiveReader") -> None:
         """Forgets the reader; its execution is no longer watched when it was the last."""
@@ -62,10 +72,14 @@ class EventBus:
 class LiveReader:
     """Implements `ports.Subscription`."""
 
-    __slots__ = ("_capacity", "_leave", "_notify", "_waiting", "ended", "execution_id", "overflowed")
+    __slots__ = ("_capacity", "_last", "_leave", "_notify", "_waiting", "ended", "execution_id", "overflowed")
 
-    def __init__(self, execution_id: str, capacity: int, leave: Callable[["LiveReader"], None]) -> None:
+    def __init__(
+        self, execution_id: str, capacity: int, leave: Callable[["LiveReader"], None], *, last: Collection[type[Any]]
+    ) -> None:
+        """After one of the events that are `last` it has ended."""
         self.execution_id = execution_id
+        self._last = last
         self.overflowed = False
         self.ended = False
         self._capacity = capacity
@@ -80,7 +94,7 @@ class LiveReader:
             self.close()
             return
         self._waiting.extend(items)
-        if type(items[-1].event) in LAST:
+        if type(items[-1].event) in self._last:
             self._end()
         self._notify()
 
@@ -98,10 +112,14 @@ class LiveReader:
             await arrived
         return self.take()
 
-    def close(self) -> None:
-        self._waiting = []
+    def dismiss(self) -> None:
+        """Nothing more comes than what waits."""
         self._end()
         self._notify()
+
+    def close(self) -> None:
+        self._waiting = []
+        self.dismiss()
 
     def _end(self) -> None:
         if not self.ended:

@@ -6,10 +6,11 @@ Exactly the limit fits. PREPARE checks it for what the request brings, the execu
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from app.domain.effects import EngineCall
 from app.domain.failures import Code, InferenceFailure
+from app.domain.frozen import dataclass
 from app.domain.messages import Message
 from app.ports import Engine, TokenCounter
 

@@ -6,22 +6,27 @@ from dataclasses import asdict, dataclass, replace
 import orjson
 from pydantic import JsonValue
 
-from app.capabilities.constraint.enforce import Enforced, enforcing, keeping
-from app.capabilities.constraint.grammar import Grammar, is_grammar, known_grammar
+from app.capabilities.constraint.enforce import Enforced, Stage, enforcing, keeping
+from app.capabilities.constraint.grammar import Grammar, GrammarError, is_grammar, known_grammar
 from app.capabilities.constraint.schema import Schema, compiling
+from app.capabilities.custom_rules import CUSTOM_RULES
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
 from app.capabilities.validation import Answer, Finding, RuleBook, Rules
-from app.domain.boundary import ConfidenceSource, OutputContract, ValidationResult
+from app.domain.boundary import OutputContract, ValidationResult
 from app.domain.effects import Form
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure, Failure, ValidationFailure
+from app.domain.fields import ConfidenceSource
 from app.domain.pausing import Pausing, at_once
 from app.domain.produced import Produced
 
-_BOOK = RuleBook()
+_BOOK = RuleBook(CUSTOM_RULES)
+_GRAMMAR_FIELD = "output.grammar"
 LARGE_CHARACTERS = 2_048
 """From this size on a schema or grammar may take long to be made ready."""
 MOST_CHARACTERS = 262_144
 """Of an answer that is judged; a longer one is not looked at."""
+MOST_PLACES = 65_536
+"""Of an answer that has a value: its brackets and commas, each of which may begin another one within."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ class Contract:
         """Raises: ConstraintFailure. A text of which no form was asked has none to keep."""
         if self._schema is None and self._grammar is None:
             return Enforced(None, (), ())
-        _refuse_length(text)
+        _refuse_size(text, has_value=self._schema is not None)
         return (
             yield from enforcing(
                 text, schema=self._schema, grammar=self._grammar, repair_allowed=self._output.repair_allowed
@@ -129,7 +134,7 @@ class Contract:
 
     def _kept(self, answer: Answer) -> Pausing[Enforced]:
         """Raises: ConstraintFailure."""
-        _refuse_length(answer.text)
+        _refuse_size(answer.text, has_value=self._schema is not None)
         return (yield from keeping(answer.value, answer.text, schema=self._schema, grammar=self._grammar))
 
 
@@ -143,13 +148,20 @@ def _by_judge(issue: str) -> Finding:
     return Finding("semantic", "$", issue)
 
 
-def _refuse_length(text: str) -> None:
+def _refuse_size(text: str, *, has_value: bool) -> None:
     if len(text) > MOST_CHARACTERS:
-        message = f"is longer than {MOST_CHARACTERS} characters"
-        violations = [{"path": "$", "message": message}]
-        raise ConstraintFailure(
-            Code.CONSTRAINT_JSON_INVALID, f"the answer {message}", {"stage": "extract", "violations": violations}
-        )
+        raise _too_large(f"it is longer than {MOST_CHARACTERS} characters", has_value=has_value)
+    if has_value and len(text) > MOST_PLACES and sum(map(text.count, "[{,")) > MOST_PLACES:
+        raise _too_large(f"it has more than {MOST_PLACES} brackets and commas", has_value=has_value)
+
+
+def _too_large(why: str, *, has_value: bool) -> ConstraintFailure:
+    message = f"is too large to be judged: {why}"
+    code, stage = Code.CONSTRAINT_GRAMMAR_REJECTED, Stage.GRAMMAR
+    if has_value:
+        code, stage = Code.CONSTRAINT_JSON_INVALID, Stage.EXTRACT
+    violations = [{"path": "$", "message": message}]
+    return ConstraintFailure(code, f"the answer {message}", {"stage": stage.value, "violations": violations})
 
 
 def _produced(text: str, value: JsonValue, result: ValidationResult) -> Produced:
@@ -160,5 +172,10 @@ def _produced(text: str, value: JsonValue, result: ValidationResult) -> Produced
 def _grammar(text: str) -> Pausing[Grammar]:
     """Raises: ConfigurationFailure (CONFIG_GRAMMAR_NOT_FOUND, CONFIG_GRAMMAR_INVALID)."""
     if not is_grammar(text):
-        raise ConfigurationFailure(Code.CONFIG_GRAMMAR_NOT_FOUND, "output.grammar: no grammar has that name")
-    return (yield from known_grammar(text))
+        message = f"{_GRAMMAR_FIELD}: no grammar has that name"
+        raise ConfigurationFailure(Code.CONFIG_GRAMMAR_NOT_FOUND, message, {"field": _GRAMMAR_FIELD})
+    try:
+        return (yield from known_grammar(text))
+    except GrammarError as fault:
+        details = {"field": _GRAMMAR_FIELD, **fault.details}
+        raise ConfigurationFailure(fault.code, f"{_GRAMMAR_FIELD}: {fault.message}", details) from fault

@@ -21,8 +21,9 @@ from app.capabilities.prompting.prompts.constraint import (
     SubmitToolInput,
 )
 from app.capabilities.prompting.registry import default_registry
-from app.domain.boundary import NamedTool, Way
+from app.domain.boundary import NamedTool
 from app.domain.effects import EngineCall, Reply
+from app.domain.fields import Way
 from app.domain.messages import UNREADABLE_ARGUMENTS, Message, ToolCall
 from app.domain.tools import ToolDefinition
 from app.ports import EngineProfile

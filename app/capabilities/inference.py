@@ -5,9 +5,10 @@ from itertools import chain
 from types import MappingProxyType
 
 from app.capabilities.adapting import left_out
-from app.domain.boundary import SystemRequest, Way
+from app.domain.boundary import SystemRequest
 from app.domain.effects import Candidate, EngineCall
 from app.domain.failures import Code, RequestFailure
+from app.domain.fields import Way
 from app.ports import Engine, EngineCapabilities
 
 DEFAULT_ROUTE = "default"

@@ -3,7 +3,7 @@
 Patterns are searched for by the engine of JSON Schema's `pattern`, in linear time; Python's own can take forever.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import ge, gt, le, lt
 from types import MappingProxyType
@@ -24,8 +24,8 @@ MOST_AT_ONCE: Final = 2_000_000
 _OFTEN: Final = 100_000
 _STEPS_OF_A_MICROSECOND: Final = 100
 _PLACE_COSTS, _COMPARING_COSTS = 60, 30
-_BYTE_COSTS, _FRACTION_COSTS = 1, 15
-"""What a place takes, comparing it once, and each byte of a list or object that is brought into one form."""
+_FORM_COSTS, _BYTE_COSTS, _FRACTION_COSTS = 200, 1, 15
+"""What a place takes, comparing it once, bringing it into one form, and each byte of a list or object for that."""
 _ORDERS = MappingProxyType({"lt": lt, "le": le, "gt": gt, "ge": ge})
 _IS = MappingProxyType({"eq": "", "ne": "not ", "lt": "below ", "le": "at most ", "gt": "above ", "ge": "at least "})
 
@@ -56,22 +56,34 @@ class Effort:
             yield (self._spent - self._paused_at) // _STEPS_OF_A_MICROSECOND
             self._paused_at = self._spent
 
-    def at(self, value: Any, path: tuple[json_path.Step, ...]) -> list[tuple[tuple[json_path.Step, ...], Any]]:
+    def at(self, value: Any, path: tuple[json_path.Step, ...]) -> Pausing[json_path.Found]:
         """Everything that stands at the path, each with its own place. Raises: TooMuchError."""
+        found: json_path.Found = [((), value)]
         self.take(0)
-        found = list(json_path.at(value, path))
-        self.take(_PLACE_COSTS * len(found) * len(path))
+        for step in path:
+            found = json_path.below(found, step)
+            self.take(_PLACE_COSTS * len(found))
+            yield from self.pause()
         return found
 
     def canonical(self, value: Any) -> bytes:
         """The value in the form that all equal ones have. Raises: TooMuchError."""
+        self.take(_FORM_COSTS)
         if isinstance(value, dict | list):
             data = orjson.dumps(value)
             self.take(len(data) * (_FRACTION_COSTS if b".0" in data or b"e+" in data else _BYTE_COSTS))
         return canonical(value)
 
+    def all_canonical(self, values: Iterable[Any]) -> Pausing[frozenset[bytes]]:
+        """All values in that form. Raises: TooMuchError."""
+        known = set()
+        for value in values:
+            known.add(self.canonical(value))
+            yield from self.pause()
+        return frozenset(known)
 
-def check_of(rule: NotEmpty | Length | Regex | Compare | OneOf, whole: Any, effort: Effort) -> Check:
+
+def check_of(rule: NotEmpty | Length | Regex | Compare | OneOf, whole: Any, effort: Effort) -> Pausing[Check]:
     """What the rule asks of each value that it speaks of, in an answer that has this value as a whole.
 
     Both raise: TooMuchError.
@@ -84,9 +96,9 @@ def check_of(rule: NotEmpty | Length | Regex | Compare | OneOf, whole: Any, effo
         case Regex():
             return partial(_regex_fault, rule.pattern, effort)
         case Compare():
-            return _comparison(rule, whole, effort)
+            return (yield from _comparison(rule, whole, effort))
         case OneOf():
-            allowed = frozenset(map(effort.canonical, rule.values))
+            allowed = yield from effort.all_canonical(rule.values)
             return partial(_option_fault, allowed, effort, stripped=rule.path is None)
         case _:
             assert_never(rule)
@@ -123,15 +135,15 @@ def _option_fault(allowed: frozenset[bytes], effort: Effort, value: Any, *, stri
     return None if known in allowed else "is none of the values allowed"
 
 
-def _comparison(rule: Compare, whole: Any, effort: Effort) -> Check:
+def _comparison(rule: Compare, whole: Any, effort: Effort) -> Pausing[Check]:
     others = [rule.value]
     if rule.other is not None:
-        others = [found for _, found in effort.at(whole, json_path.read(rule.other))]
+        others = [found for _, found in (yield from effort.at(whole, json_path.read(rule.other)))]
         if not others:
             return lambda _: f"cannot be compared: {rule.other} is missing"
     if rule.operator in _ORDERS:
         return partial(_order_fault, rule, others, effort)
-    return partial(_equality_fault, rule, frozenset(map(effort.canonical, others)), effort)
+    return partial(_equality_fault, rule, (yield from effort.all_canonical(others)), effort)
 
 
 def _order_fault(rule: Compare, others: Sequence[Any], effort: Effort, value: Any) -> str | None:

@@ -15,8 +15,8 @@ _PER_IMAGE = 768
 _WORD_CHARACTERS_PER_TOKEN = 4
 _DIGITS_PER_TOKEN = 2
 _MARKS_PER_TOKEN = 2
-_WITHOUT_DIGITS = str.maketrans("", "", string.digits)
-_WITHOUT_MARKS = str.maketrans("", "", string.punctuation)
+_DIGITS = string.digits.encode()
+_MARKS = string.punctuation.encode()
 
 
 class EstimatingCounter:
@@ -31,7 +31,7 @@ class EstimatingCounter:
 
     def messages(self, messages: Sequence[Message]) -> int:
         """Tokens of whole messages, their roles, calls and images included."""
-        return sum(self._message(message) for message in messages)
+        return sum(map(self._message, messages))
 
     def tools(self, tools: Sequence[ToolDefinition]) -> int:
         """Tokens of tool definitions as a provider is sent them."""
@@ -52,11 +52,13 @@ def _definition(tool: ToolDefinition) -> int:
 
 
 def _text(text: str) -> int:
-    foreign = 0 if text.isascii() else len(text) - len(text.encode("ascii", "ignore"))
-    words = text.translate(_WITHOUT_DIGITS)
-    digits = len(text) - len(words)
-    marks = len(words) - len(words.translate(_WITHOUT_MARKS))
-    plain = len(words) - marks - foreign
+    ascii_text = text.encode("ascii", "ignore")
+    words = ascii_text.translate(None, _DIGITS)
+    letters = len(words.translate(None, _MARKS))
+    foreign, digits, marks = len(text) - len(ascii_text), len(ascii_text) - len(words), len(words) - letters
     return (
-        foreign - (-plain // _WORD_CHARACTERS_PER_TOKEN) - (-digits // _DIGITS_PER_TOKEN) - (-marks // _MARKS_PER_TOKEN)
+        foreign
+        - (-letters // _WORD_CHARACTERS_PER_TOKEN)
+        - (-digits // _DIGITS_PER_TOKEN)
+        - (-marks // _MARKS_PER_TOKEN)
     )

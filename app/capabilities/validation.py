@@ -7,17 +7,18 @@ of them take together is bounded: a rule that there is too much for is broken.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from app.capabilities.constraint.schema import MOST_PATTERNS_BYTES
-from app.capabilities.constraint.validators import pattern_size
+from app.capabilities.constraint.validators import MOST_PATTERN_BYTES, pattern_size
 from app.capabilities.rule_checks import Effort, TooMuchError, check_of
 from app.domain import json_path
 from app.domain.failures import Code, RequestFailure, ValidationFailure
 from app.domain.pausing import Pausing, at_once
-from app.domain.rules import Custom, NotEmpty, Regex, Rule
+from app.domain.rules import Compare, Custom, NotEmpty, Regex, Rule
 
-MOST_RULES: Final = 64
+MOST_FAULTS: Final = 8
+"""What is told of rules that cannot be used, since a pattern that is too large takes long to be found so."""
 MOST_FINDINGS: Final = 20
 """Places that are told of one rule."""
 _PATTERN_READ_AT_ONCE: Final = 256
@@ -84,17 +85,12 @@ class _Named:
 
 
 class RuleBook:
-    """The rules of a deployment: some with names of their own, some written in Python.
+    """The rules that have names: `not_empty`, and those written in Python, named without their options."""
 
-    A name stands for a rule of that name, else for the custom rule of that name without options. `not_empty` has its
-    name from the start.
-    """
-
-    def __init__(self, named: Mapping[str, Rule] | None = None, checks: Mapping[str, Check] | None = None) -> None:
-        self._checks = dict(checks or {})
-        self._named: dict[str, Rule] = {"not_empty": NotEmpty(type="not_empty")}
-        self._named |= {name: Custom(type="custom", name=name) for name in self._checks}
-        self._named |= named or {}
+    def __init__(self, checks: Mapping[str, Check]) -> None:
+        self._checks = checks
+        self._named: dict[str, Rule] = {name: Custom(type="custom", name=name) for name in checks}
+        self._named["not_empty"] = NotEmpty(type="not_empty")
 
     def names(self) -> tuple[str, ...]:
         """Every name that a request can use."""
@@ -103,22 +99,23 @@ class RuleBook:
     def rules(self, asked: Sequence[str | Rule]) -> "Rules":
         """The rules asked for, by name or inline.
 
-        Raises: RequestFailure (REQUEST_INVALID) for unknown names and patterns that cannot be used, all at once.
+        Raises: RequestFailure (REQUEST_INVALID) for unknown names and patterns that cannot be used, some at once.
         """
         return at_once(self.making(asked))
 
     def making(self, asked: Sequence[str | Rule]) -> Pausing["Rules"]:
         """The same as `rules`, with pauses."""
         faults: list[tuple[int, str]] = []
-        if len(asked) > MOST_RULES:
-            faults.append((MOST_RULES, f"there are more than {MOST_RULES} rules"))
-        patterns_bytes = 0
-        for index, rule in enumerate(asked[:MOST_RULES]):
+        sizes: dict[str, int] = {}
+        for index, rule in enumerate(asked):
             size = pattern_size(rule.pattern) if isinstance(rule, Regex) else 0
-            patterns_bytes += size or 0
-            if (fault := self._fault(rule, size, patterns_bytes)) is not None:
+            if isinstance(rule, Regex):
+                sizes[rule.pattern] = size or 0
+            if (fault := self._fault(rule, size, sum(sizes.values()))) is not None:
                 faults.append((index, fault))
-            yield 1 + (size or 0) // _PATTERN_READ_AT_ONCE
+            if len(faults) == MOST_FAULTS:
+                break
+            yield 1 + (MOST_PATTERN_BYTES if size is None else size) // _PATTERN_READ_AT_ONCE
         if faults:
             told = [{"field": f"output.rules.{index}", "message": fault} for index, fault in faults]
             first = f"{told[0]['field']}: {told[0]['message']}"
@@ -135,6 +132,8 @@ class RuleBook:
             return None if asked in self._named else "there is no rule of that name"
         if isinstance(asked, Custom) and asked.name not in self._checks:
             return "there is no custom rule of that name"
+        if isinstance(asked, Compare) and ("value" in asked.model_fields_set) is (asked.other is not None):
+            return "must have value or other, and not both"
         if pattern_bytes is None:
             return "the pattern cannot be searched for in linear time, or is too large"
         return "the patterns up to here are too large together" if patterns_bytes > MOST_PATTERNS_BYTES else None
@@ -169,8 +168,8 @@ class Rules:
             return [] if message is None else [(rule.path or "$", message)]
         broken: list[tuple[str, str]] = []
         try:
-            check = check_of(rule, answer.value, effort)
-            for place, value in _spoken_of(rule, answer, effort):
+            check = yield from check_of(rule, answer.value, effort)
+            for place, value in (yield from _spoken_of(rule, answer, effort)):
                 message = "is missing" if value is _MISSING else check(value)
                 if message is not None:
                     broken.append((json_path.written(place), message))
@@ -183,14 +182,13 @@ class Rules:
 
 
 _MISSING: Final = object()
-_Place: TypeAlias = tuple[json_path.Step, ...]
 
 
-def _spoken_of(rule: Rule, answer: Answer, effort: Effort) -> Iterable[tuple[_Place, Any]]:
+def _spoken_of(rule: Rule, answer: Answer, effort: Effort) -> Pausing[json_path.Found]:
     if rule.path is None:
         return [((), answer.text)]
     steps = json_path.read(rule.path)
-    found = effort.at(answer.value, steps)
+    found = yield from effort.at(answer.value, steps)
     return found if found or None in steps else [(steps, _MISSING)]
 
 

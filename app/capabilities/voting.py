@@ -42,9 +42,11 @@ MOST_BYTES: Final = 1_048_576
 
 _NOTHING: Final[Any] = object()
 """What an answer has at a path that it does not have."""
-_MOST_TO_DECIDE: Final = 10_000
+_MOST_TO_DECIDE: Final = 1_000
 _PATH_TAKES: Final = 4
-"""What is spent on finding out whether a vote is decided, and what showing a path takes, in about microseconds."""
+"""What is spent on finding out whether a vote is decided, and what a path takes, in about microseconds."""
+_BYTES_AT_ONCE: Final = 128
+"""Bytes of ballots that are brought into one form in about a microsecond."""
 _UNCUT: Final = 1 << 31
 """Characters of a name in a path: two that were cut could look alike."""
 
@@ -149,7 +151,7 @@ def _count(options: RedundancyOptions, votes: Mapping[int, JsonValue], late: Seq
 
 def _by_field(votes: Mapping[int, Any], late: Sequence[int]) -> Pausing[_Count]:
     """The race at one path between those who got there, and the races within."""
-    yield len(votes)
+    yield _PATH_TAKES + 2 * len(votes)
     contenders = _contenders({replica: _outline(value) for replica, value in votes.items()}, late)
     leader, *rivals = [{replica: votes[replica] for replica in each} for each in contenders]
     reach = 0
@@ -171,7 +173,9 @@ def _outline(value: JsonValue) -> Hashable:
 def _agreed(votes: Mapping[int, Any], late: Sequence[int], *, reach: int = 0, safe: bool = True) -> Pausing[_Count]:
     """The count of those whose values have one outline: their number, or fewer votes where they differ within."""
     value, *others = votes.values()
-    if not (others and isinstance(value, dict | list) and len(set(map(canonical, votes.values()))) > 1):
+    texts = [canonical(each) for each in votes.values()] if others and isinstance(value, dict | list) else []
+    yield sum(map(len, texts)) // _BYTES_AT_ONCE
+    if len(set(texts)) <= 1:
         return _Count(value, len(votes), len(votes) + len(late), safe)
     inner: dict[Step, _Count] = {}
     for step, there in _steps(votes, value):

@@ -6,23 +6,33 @@ strictly: unknown fields are refused by name, and nothing is coerced.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from app.domain.failures import Category, Code, Failure
+from app.domain.fields import (
+    MOST_MESSAGES,
+    MOST_REPLICAS,
+    MOST_STEPS,
+    ConfidenceSource,
+    Identifier,
+    Intent,
+    Name,
+    Names,
+    Share,
+    StopText,
+    ToolName,
+    TraceId,
+    Way,
+)
 from app.domain.lifecycle import Mode, State
-from app.domain.messages import TOOL_NAME_PATTERN, Message, conversation_faults
-from app.domain.rules import Rule, RuleName
+from app.domain.messages import Message, conversation_faults
+from app.domain.rules import MOST_RULES, Rule, RuleName
 
-Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
-TraceId = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
-StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
-Intent = Annotated[str, StringConstraints(min_length=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Durability = Literal["memory", "journaled"]
+Json: TypeAlias = Any
+"""A JSON value of ours, which was read strictly: to check it once more would take longer than that."""
 
 
 class _Inbound(BaseModel):
@@ -66,7 +76,7 @@ class OutputContract(_Inbound):
     grammar: str | None = Field(None, description="GBNF when it contains `::=`, else a registered name.")
     repair_allowed: bool = Field(True, description="Whether broken JSON may be repaired.")
     strict_validation: bool = Field(False, description="Whether warnings fail too.")
-    rules: list[RuleName | Rule] = Field(default_factory=list, description="Rules by name, or inline.")
+    rules: list[RuleName | Rule] = Field([], max_length=MOST_RULES, description="Rules by name, or inline.")
     semantic: bool | Intent = Field(False, description="Whether a judge reads the answer, or the intent it judges by.")
 
 
@@ -76,14 +86,14 @@ class ContextOptions(_Inbound):
     retrieve: bool = Field(False, description="Whether memory is searched.")
     max_chunks: int | None = Field(None, ge=1, le=1000, description="Most chunks to retrieve.")
     min_score: Share | None = Field(None, description="Lowest score of a chunk.")
-    skills: list[Name] | Literal["auto"] = Field(default_factory=list, description="Skills by name, or `auto`.")
+    skills: Names | Literal["auto"] = Field(default_factory=list, description="Skills by name, or `auto`.")
 
 
 class PlanPolicy(_Inbound):
     """What a plan may look like."""
 
     max_steps: int | None = Field(None, ge=1, description="Most steps.")
-    allowed_step_types: list[Name] | None = Field(None, description="Step types that may occur.")
+    allowed_step_types: Names | None = Field(None, description="Step types that may occur.")
     require_linear: bool = Field(False, description="Whether branches are refused.")
     timeout_per_step: float | None = Field(None, gt=0, description="Seconds a step may take.")
 
@@ -96,13 +106,15 @@ class PlanStep(BaseModel):
     name: Name = Field(description="The step's name, unique in its plan.")
     type: Name = Field(description="The step's type.")
     input: JsonValue = Field(None, description="The step's input; absent means the output before it.")
-    depends_on: list[Name] | None = Field(None, description="Steps that must have ended before.")
+    depends_on: Names | None = Field(None, description="Steps that must have ended before.")
 
 
 class PlanOptions(_Inbound):
     """How plan mode plans and runs."""
 
-    steps: list[PlanStep] | None = Field(None, description="An authored plan; the planner is skipped.")
+    steps: list[PlanStep] | None = Field(
+        None, max_length=MOST_STEPS, description="An authored plan; skips the planner."
+    )
     policy: PlanPolicy | None = Field(None, description="What the plan may look like.")
     passes: int = Field(1, ge=1, description="Most passes; 1 means no multi-pass reasoning.")
 
@@ -114,7 +126,7 @@ class RedundancyOptions(_Inbound):
     voting: Literal["majority", "unanimity", "field_majority"] = Field("majority", description="How votes count.")
     quorum: int | None = Field(None, ge=1, description="Fewest votes for the winner.")
     min_confidence: Share | None = Field(None, description="Lowest confidence accepted.")
-    models: list[Name] | None = Field(None, description="One model a replica.")
+    models: Names | None = Field(None, max_length=MOST_REPLICAS, description="One model a replica.")
     early_stop: bool = Field(True, description="Whether replicas that cannot matter are cancelled.")
 
 
@@ -145,7 +157,7 @@ class SystemRequest(_Inbound):
     request_id: Identifier | None = Field(None, description="Unique per tenant; generated when absent.")
     session_id: Identifier | None = Field(None, description="Makes the conversation persistent.")
     trace_id: TraceId | None = Field(None, description="32 hex digits; else from `traceparent`, else generated.")
-    messages: list[Message] = Field(min_length=1, description="The conversation so far, oldest first.")
+    messages: list[Message] = Field(min_length=1, max_length=MOST_MESSAGES, description="What was said, oldest first.")
     mode: Mode = Field(Mode.CHAT, description="Which pattern runs.")
     agent: Name | None = Field(None, description="A configured agent.")
     model: Name | None = Field(None, description="A route or engine name from GET /v1/engines, never a URL.")
@@ -267,14 +279,6 @@ class ValidationResult(_Outbound):
     attempts: int = Field(1, ge=1, description="Attempts made.")
 
 
-class ConfidenceSource(StrEnum):
-    """Where a confidence comes from."""
-
-    VOTING = "voting"
-    VALIDATION = "validation"
-    RETRIEVAL = "retrieval"
-
-
 class StepStatus(StrEnum):
     """How a step of a plan stands.
 
@@ -295,7 +299,7 @@ class StepReport(_Outbound):
     name: str = Field(description="The step's name.")
     type: str = Field(description="The step's type.")
     status: StepStatus = Field(description="How it ended.")
-    output: JsonValue = Field(None, description="Its output.")
+    output: Json = Field(None, description="Its output.")
     error: SystemError | None = Field(None, description="Its failure.")
 
 
@@ -318,9 +322,9 @@ class PlanReport(_Outbound):
 class VoteReport(_Outbound):
     """The vote that was held."""
 
-    candidates: list[JsonValue] = Field(description="The replicas' values.")
-    tally: list[JsonValue] = Field(description="Votes by value.")
-    fields: dict[str, JsonValue] | None = Field(None, description="Votes by JSON path.")
+    candidates: list[Json] = Field(description="The replicas' values.")
+    tally: list[Json] = Field(description="Votes by value.")
+    fields: dict[str, Json] | None = Field(None, description="Votes by JSON path.")
     stopped_early: bool = Field(description="Whether replicas were cancelled.")
 
 
@@ -343,15 +347,6 @@ class Suspension(_Outbound):
     value: JsonValue = Field(description="The question.")
     arguments_digest: str | None = Field(None, description="Digest of the arguments an approval is bound to.")
     expires_at: datetime = Field(description="When it expires.")
-
-
-class Way(StrEnum):
-    """How an answer was kept to its form: by the engine itself, by a `submit` tool, or by the prompt."""
-
-    SCHEMA = "schema"
-    GRAMMAR = "grammar"
-    SUBMIT = "submit"
-    CONTRACT = "contract"
 
 
 class ResponseMetadata(_Outbound):
@@ -378,7 +373,7 @@ class SystemResponse(_Outbound):
     mode: Mode = Field(description="Which pattern ran.")
     state: State = Field(description="Where the execution stands.")
     content: str | None = Field(None, description="The answer's text; partial beside an error.")
-    structured_output: JsonValue = Field(None, description="The answer's value where a form was asked for.")
+    structured_output: Json = Field(None, description="The answer's value where a form was asked for.")
     tool_calls_made: list[ToolCallMade] = Field(default_factory=list, description="Every call, in order.")
     confidence: Share | None = Field(None, description="How sure the answer is.")
     confidence_source: ConfidenceSource | None = Field(None, description="Where the confidence comes from.")

@@ -8,16 +8,16 @@ has passed, under the key of what they belong to.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
-from hashlib import blake2b
 from typing import Any, TypeAlias
 
-import orjson
-from pydantic import BaseModel, JsonValue
+from pydantic import JsonValue
 
-from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage, Way
+from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage
 from app.domain.failures import Code, Failure, failure
+from app.domain.fields import Way
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import Mode
 from app.domain.messages import Message, ModelMessage, ToolCall
 from app.domain.tools import OfferedTool, ToolDefinition
@@ -74,23 +74,33 @@ class Bounds:
     plan_steps: int = 50
     tokens: int | None = None
     cost: float | None = None
+    history_messages: int = 50
+    history_tokens: int = 8_000
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What PREPARE found: the conversation to begin with, and the tools that may be offered."""
+    """What PREPARE found: the conversation to begin with, and the tools that may be offered.
+
+    `said_before` counts the messages of the session, whether they are part of it or not.
+    """
 
     messages: tuple[ModelMessage | Message, ...]
     tools: tuple[str, ...]
     truncated_history: bool
     stages: tuple[StageTrace, ...]
+    said_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plannable:
-    """Outcome: no plan is there yet, and these tools one may call; each has a name, a description and parameters."""
+    """Outcome: no plan is there yet, and these tools one may call; each has a name, a description and parameters.
+
+    `told` is the conversation where it began before the request.
+    """
 
     tools: tuple[Mapping[str, Any], ...]
+    told: tuple[ModelMessage | Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +118,9 @@ class Form:
 
     schema: Mapping[str, Any] | None = None
     grammar: str | None = None
+
+
+NO_FORM = Form()
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +326,21 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """What an execution begins with: the top-level steps of its `origin`, a request id, before `from_step`.
+
+    From there on what is not None holds, and the messages are said before the next inference.
+    """
+
+    origin: str
+    from_step: int
+    model: str | None = None
+    hints: ExecutionHints | None = None
+    tools: tuple[str, ...] | None = None
+    messages: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Header:
     """What an execution is, written before its first step.
 
@@ -333,6 +361,7 @@ class Header:
     args_key: str
     created_at: float
     durability: Durability = "memory"
+    fork: Fork | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,30 +376,3 @@ class EngineCall:
     hints: ExecutionHints
     schema: Mapping[str, Any] | None = None
     grammar: str | None = None
-
-
-def digest(*parts: object) -> str:
-    """32 hex digits over the canonical JSON of the parts."""
-    return blake2b(orjson.dumps(parts, default=_plain, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
-
-
-def question_digest(key: str, kind: str, tool_id: str, value: JsonValue) -> str:
-    """What a journal knows a question, and so the answer to it, again by."""
-    return digest("question", key, kind, tool_id, value)
-
-
-def args_hash(key: str, arguments: Mapping[str, Any]) -> str:
-    """A keyed hash of canonical arguments: equal arguments are seen as equal, and none can be guessed from it."""
-    text = orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
-    return blake2b(text, key=bytes.fromhex(key), digest_size=16).hexdigest()
-
-
-def span_id(execution_id: str, anchor: str) -> str:
-    """The 16 hex digits of the span at that step."""
-    return blake2b(f"{execution_id}:{anchor}".encode(), digest_size=8).hexdigest()
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, BaseModel):
-        return value.model_dump(exclude_none=True, by_alias=True)
-    raise TypeError(f"{type(value).__name__} has no canonical form")

@@ -6,7 +6,7 @@ named tuples, since one or two are made for every event and a frozen dataclass t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from app.domain.boundary import StepStatus, Suspension, SuspensionKind, SystemRe
 from app.domain.failures import Code
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
 
 FinishReason = Literal["stop", "tool", "length", "content_filter", "cancelled", "error"]
@@ -39,7 +40,9 @@ class CorrelationContext:
 
     def below(self, span_id: str, caused_by: str | None = None) -> "CorrelationContext":
         """That of a span of its own within this one."""
-        return replace(self, span_id=span_id, parent_span_id=self.span_id, caused_by=caused_by)
+        return CorrelationContext(
+            self.request_id, self.session_id, self.trace_id, span_id, self.span_id, caused_by, self.step_name
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +283,10 @@ class ExecutionCancelled:
 
 
 Terminal: TypeAlias = ExecutionCompleted | ExecutionFailed | ExecutionCancelled
-LAST = frozenset({ExecutionCompleted, ExecutionFailed, ExecutionCancelled, ExecutionSuspended})
-"""After one of these a live reader has nothing more to wait for here."""
+TERMINAL_EVENTS: frozenset[type[Any]] = frozenset({ExecutionCompleted, ExecutionFailed, ExecutionCancelled})
+"""After one of these there is nothing more."""
+LAST = TERMINAL_EVENTS | {ExecutionSuspended}
+"""After one of these nothing more happens by itself."""
 Event: TypeAlias = (
     LifecycleTransition
     | FallbackTransition

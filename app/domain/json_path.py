@@ -4,7 +4,7 @@ The part of JSONPath [RFC 9535] that names members, elements, and all of them by
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 Step = str | int | None
@@ -60,12 +60,13 @@ def _read(found: re.Match[str]) -> Step:
     return _ESCAPE.sub(r"\1", found["single"] if found["single"] is not None else found["double"])
 
 
-def at(value: Any, steps: tuple[Step, ...]) -> Iterator[tuple[tuple[Step, ...], Any]]:
-    """Everything that stands at the path, each with its own place; nothing where the path leads nowhere."""
-    found: list[tuple[tuple[Step, ...], Any]] = [((), value)]
-    for step in steps:
-        found = [((*place, key), inner) for place, outer in found for key, inner in _children(outer, step)]
-    return iter(found)
+Found = list[tuple[tuple[Step, ...], Any]]
+"""Values, each with its place."""
+
+
+def below(found: Found, step: Step) -> Found:
+    """Everything that stands one step below these places; nothing where the step leads nowhere."""
+    return [((*place, key), inner) for place, outer in found for key, inner in _children(outer, step)]
 
 
 def _children(outer: Any, step: Step) -> Iterable[tuple[Step, Any]]:

@@ -60,8 +60,12 @@ class Message(_Value):
     """One message of a conversation, in no provider's dialect."""
 
     role: Role = Field(description="Who says it.")
-    content: str | list[Part] = Field(description="Text, or a list of text and image parts.")
-    tool_calls: list[ToolCall] | None = Field(None, description="The calls an assistant message asks for.")
+    content: str | Annotated[list[Part], Field(fail_fast=True)] = Field(
+        description="Text, or a list of text and image parts."
+    )
+    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = Field(
+        None, description="The calls an assistant message asks for."
+    )
     tool_call_id: str | None = Field(None, max_length=256, description="The call a tool message answers.")
     name: str | None = Field(None, max_length=64, description="The author's or tool's name.")
 

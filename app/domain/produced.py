@@ -1,10 +1,10 @@
 """What a pattern produces: the answer's text, and what its mode adds to it."""
 
-from dataclasses import dataclass
-
 from pydantic import JsonValue
 
-from app.domain.boundary import ConfidenceSource, PlanReport, ValidationResult, VoteReport
+from app.domain.boundary import PlanReport, ValidationResult, VoteReport
+from app.domain.fields import ConfidenceSource
+from app.domain.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Rules that an answer must keep beyond its form, as data: what `output.rules` holds inline or by name."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
@@ -14,6 +14,8 @@ def _path(text: str) -> str:
 
 Path = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_path)]
 """A place in the structured output, such as `$.items[*].price`."""
+MOST_RULES: Final = 64
+"""Rules of one contract."""
 RuleName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 Operator = Literal["eq", "ne", "lt", "le", "gt", "ge"]
 

@@ -1,7 +1,6 @@
 """Where an execution stands, as its record tells it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from app.domain.boundary import SystemResponse
 from app.domain.effects import Row
@@ -18,6 +17,7 @@ from app.domain.events import (
     VoteDecided,
 )
 from app.domain.failures import Code
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import TERMINAL, State
 
 
@@ -46,6 +46,8 @@ class Standing:
         last_error, response = self.last_error, self.response
         for told in events:
             event = told.event
+            if type(event) not in _TELLING:
+                continue
             if isinstance(event, LifecycleTransition):
                 state, attempt, entered_at, response = event.to_state, event.attempt, told.at, None
             elif isinstance(event, _MAY_FAIL):
@@ -60,3 +62,5 @@ class Standing:
 
 _MAY_FAIL = (ToolEnd, StepEnd, VoteCast, VoteDecided)
 _LAST = (ExecutionSuspended, ExecutionCompleted, ExecutionFailed, ExecutionCancelled)
+_TELLING = frozenset({LifecycleTransition, *_MAY_FAIL, *_LAST})
+"""Most events say nothing about it, and are not looked at twice."""

@@ -8,9 +8,10 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, field_validator
 
-from app.domain.boundary import PlanStep, Share, ToolName
+from app.domain.boundary import PlanStep
+from app.domain.fields import Share, ToolName
 from app.domain.messages import Message, conversation_faults
-from app.domain.rules import Rule, RuleName
+from app.domain.rules import MOST_RULES, Rule, RuleName
 
 
 class StepType(StrEnum):
@@ -36,10 +37,14 @@ class StepKeys(_Read):
     """What a step may say beside its name, type, input and `depends_on`; each description is what the value must be."""
 
     schema_: dict[str, JsonValue] | None = Field(None, alias="schema", description="a JSON Schema, which is an object")
-    rules: list[RuleName | Rule] = Field(default_factory=list, description="a list of rules, by name or inline")
+    rules: list[RuleName | Rule] = Field(
+        default_factory=list,
+        max_length=MOST_RULES,
+        description=f"a list of at most {MOST_RULES} rules, by name or inline",
+    )
     attempts: Count | None = Field(None, description="an integer from 1")
     timeout: Annotated[float, Field(gt=0)] | None = Field(None, description="seconds above 0")
-    tools: list[ToolName] | None = Field(None, description="a list of names of tools")
+    tools: Annotated[list[ToolName], Field(fail_fast=True)] | None = Field(None, description="a list of names of tools")
     n: Count | None = Field(None, description="an integer from 1")
     voting: Voting | None = Field(None, description="majority, unanimity or field_majority")
     quorum: Count | None = Field(None, description="an integer from 1")
@@ -51,9 +56,9 @@ class StepKeys(_Read):
 class Conversation(_Read):
     """What an `infer` step asks where that is more than one message."""
 
-    messages: list[Message] = Field(min_length=1)
+    messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1)
     schema_: dict[str, JsonValue] | None = Field(None, alias="schema")
-    tools: list[ToolName] | None = None
+    tools: Annotated[list[ToolName], Field(fail_fast=True)] | None = None
 
     @field_validator("messages")
     @classmethod
@@ -91,7 +96,7 @@ class Ranking(_Read):
     """What a `rerank` step puts in order: texts, or objects that have a `content`."""
 
     query: str
-    candidates: list[str | Chunk]
+    candidates: Annotated[list[str | Chunk], Field(fail_fast=True)]
     top_k: Count | None = None
     min_score: Share | None = None
 

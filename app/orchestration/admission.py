@@ -39,18 +39,19 @@ class ConfiguredLimits:
     attempts: int
     replicas: int
     plan_steps: int
+    history_messages: int
+    history_tokens: int
 
 
+_NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
 _NOT_YET = "is not in this version"
 _FORM_OPTIONAL = frozenset({Mode.CHAT, Mode.PLAN})
 """Modes whose answer may be a text without a form."""
 _LATER_FIELDS = frozenset(
     {
-        "session_id",
         "agent",
         "context",
         "flow",
-        "if_session_busy",
         "on_limit",
     }
 )
@@ -74,7 +75,13 @@ class Admission:
         """
         faults = [] if request.mode in self._modes else [("mode", f"{request.mode} {_NOT_YET}")]
         faults += [*_of_later_versions(request), *self._above_caps(request), *self._redundancy(request)]
-        faults += [*_without_form(request), *_plan(request), *self._options(request), *self._unpriced(request)]
+        faults += [
+            *_session(request),
+            *_without_form(request),
+            *_plan(request),
+            *self._options(request),
+            *self._unpriced(request),
+        ]
         if faults:
             raise _invalid(faults)
         self._known_tools(request)
@@ -89,11 +96,13 @@ class Admission:
             plan_steps=caps.plan_steps,
             tokens=limits.tokens,
             cost=limits.cost,
+            history_messages=caps.history_messages,
+            history_tokens=caps.history_tokens,
         )
 
     def _above_caps(self, request: SystemRequest) -> Iterator[Fault]:
-        caps, plan = self._limits, request.plan or PlanOptions()
-        policy = plan.policy or PlanPolicy()
+        caps, plan = self._limits, request.plan or _NO_PLAN
+        policy = plan.policy or _NO_POLICY
         asked = (
             ("messages", len(request.messages), caps.messages),
             ("tools", len(request.tools or ()), caps.tools),
@@ -159,6 +168,11 @@ class Admission:
             raise _invalid([("hints.tool_choice", "must name one of the request's tools")])
 
 
+def _session(request: SystemRequest) -> Iterator[Fault]:
+    if request.if_session_busy == "enqueue" and request.session_id is None:
+        yield "if_session_busy", "is of no use without a session_id"
+
+
 def _plan(request: SystemRequest) -> Iterator[Fault]:
     asked = request.plan
     if asked is None:
@@ -208,9 +222,9 @@ def keepable(request: SystemRequest) -> Pausing[None]:
     """
     output = request.output
     if request.mode is Mode.REDUNDANT and output.schema_ is None:
-        raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output.schema: redundant needs a schema")
+        raise _formless("output.schema", "redundant needs a schema")
     if request.mode not in _FORM_OPTIONAL and output.schema_ is None and output.grammar is None:
-        raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "output: structured needs a schema or a grammar")
+        raise _formless("output", "structured needs a schema or a grammar")
     yield from Contract.making(output)
 
 
@@ -235,6 +249,10 @@ def affordable(request: SystemRequest, bounds: Bounds, world: World, tools: Sequ
         else:
             return
     raise refused[0]
+
+
+def _formless(field: str, why: str) -> ConfigurationFailure:
+    return ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, f"{field}: {why}", {"field": field})
 
 
 def _invalid(faults: Sequence[Fault]) -> RequestFailure:

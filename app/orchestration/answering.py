@@ -1,6 +1,6 @@
 """The response of an execution, put together from its tally and how it ended."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from app.domain.boundary import (
@@ -14,6 +14,7 @@ from app.domain.boundary import (
     SystemRequest,
     SystemResponse,
 )
+from app.domain.effects import Candidate, Header, Reply
 from app.domain.events import (
     ExecutionCancelled,
     ExecutionCompleted,
@@ -22,7 +23,9 @@ from app.domain.events import (
     Terminal,
 )
 from app.domain.failures import Cancellation, Failure
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
+from app.domain.messages import Message
 from app.domain.produced import Produced
 from app.orchestration.execution import Execution
 
@@ -31,10 +34,14 @@ SUSPENSION_EXPIRES_AFTER = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a story ended: with what it produced, with a failure, or (neither) suspended."""
+    """How a story ended: with what it produced, with a failure, or (neither) suspended.
+
+    `said` is the talk that led to the answer, where it was one.
+    """
 
     produced: Produced | None = None
     failure: Failure | None = None
+    said: Sequence[Message] = ()
 
 
 def respond(execution: Execution, state: State, ending: Ending, suspensions: list[Suspension]) -> SystemResponse:
@@ -61,6 +68,19 @@ def respond(execution: Execution, state: State, ending: Ending, suspensions: lis
         metadata=_metadata(execution, state),
         error=None if ending.failure is None else SystemError.of(ending.failure),
     )
+
+
+def bare_failure(header: Header, failure: Failure) -> ExecutionFailed:
+    """The event of an execution that failed, with nothing of what was done until then."""
+    response = SystemResponse(
+        request_id=header.request_id,
+        session_id=header.request.session_id,
+        trace_id=header.trace_id,
+        mode=header.mode,
+        state=State.ERROR,
+        error=SystemError.of(failure),
+    )
+    return ExecutionFailed(response)
 
 
 def last_event(execution: Execution, state: State, ending: Ending) -> Terminal | ExecutionSuspended:
@@ -100,26 +120,29 @@ def _standing(plan: PlanReport, state: State) -> PlanReport:
 
 def _metadata(execution: Execution, state: State) -> ResponseMetadata:
     header, tally, prepared = execution.header, execution.tally, execution.prepared
-    metadata = ResponseMetadata(
+    provider, model = tally.spoke or (None, None)
+    answered = tally.answered
+    return ResponseMetadata(
+        provider=provider,
+        model=model,
+        finish_reason="cancelled" if state is State.CANCELLED else _ending(answered),
         tool_rounds=tally.tool_rounds,
         fallback_attempts=tally.fallback_attempts,
         truncated_history=prepared is not None and prepared.truncated_history,
+        left_out=[] if answered is None else _left_out(header.request, *answered),
+        kept_by=None if answered is None else answered[1].way,
         durability=_durability(execution, state),
         client=header.request.metadata,
     )
-    spoke, answered = tally.spoke, tally.answered
-    if spoke is not None:
-        metadata.provider, metadata.model = spoke
-    if answered is not None:
-        reply, candidate = answered
-        metadata.finish_reason = reply.raw_finish or reply.finish_reason
-        metadata.left_out = sorted(
-            name for name in (*candidate.withheld, *reply.withheld) if _is_asked(header.request, name)
-        )
-        metadata.kept_by = candidate.way
-    if state is State.CANCELLED:
-        metadata.finish_reason = "cancelled"
-    return metadata
+
+
+def _ending(answered: tuple[Reply, Candidate] | None) -> str | None:
+    """Why the answer ended, in our word unless the provider has one that is none of ours."""
+    return None if answered is None else answered[0].raw_finish or answered[0].finish_reason
+
+
+def _left_out(request: SystemRequest, reply: Reply, candidate: Candidate) -> list[str]:
+    return sorted(name for name in (*candidate.withheld, *reply.withheld) if _is_asked(request, name))
 
 
 def _is_asked(request: SystemRequest, name: str) -> bool:

@@ -7,7 +7,8 @@ import orjson
 from pydantic import JsonValue
 
 from app.domain.boundary import SuspensionKind
-from app.domain.effects import Answered, CutOff, Outcome, Row, ToolAsked, ToolEnded, args_hash, digest, span_id
+from app.domain.digests import args_hash, digest, span_id
+from app.domain.effects import Answered, CutOff, Outcome, Row, ToolAsked, ToolEnded
 from app.domain.events import CorrelationContext, Event, ToolEnd, ToolStart
 from app.domain.failures import Code
 from app.domain.messages import ToolCall, ToolResult

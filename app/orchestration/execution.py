@@ -30,7 +30,8 @@ from typing import NoReturn, TypeVar
 import anyio
 
 from app.domain.boundary import SystemResponse
-from app.domain.effects import STOP, CutOff, Decided, Header, Outcome, Prepared, Row, Stopped, digest, span_id
+from app.domain.digests import digest, span_id
+from app.domain.effects import STOP, CutOff, Decided, Header, Outcome, Prepared, Row, Stopped
 from app.domain.events import (
     CorrelationContext,
     Event,
@@ -39,9 +40,11 @@ from app.domain.events import (
 )
 from app.domain.failures import Cancellation, Code, Failure
 from app.domain.lifecycle import Lifecycle, State
+from app.domain.messages import Message
 from app.domain.pausing import Pausing, at_once
 from app.domain.produced import Produced
 from app.orchestration.budget import budget_of
+from app.orchestration.deadline import Deadline
 from app.orchestration.doubting import doubt_about
 from app.orchestration.leaf import Leaf, OpenStep, Question, Race, TimeLimit, UnsafeCall
 from app.orchestration.record import Recollection, diverged
@@ -79,13 +82,14 @@ class Execution:
         self.lost: Failure | None = None
         self.handed_over = False
         self.speaking: dict[str, Callable[[], list[Live]]] = {}
-        self.deadline = 0.0
+        self.deadline: Deadline | None = None
         self.root = CorrelationContext(
             request_id=header.request_id,
             session_id=header.request.session_id,
             trace_id=header.trace_id,
             span_id=span_id(header.execution_id, ""),
             parent_span_id=header.parent_span_id,
+            caused_by=None if header.fork is None else header.fork.origin,
         )
         self._world = world
         self._told = Telling(header, journal, record)
@@ -113,7 +117,7 @@ class Execution:
     @property
     def seconds_left(self) -> float:
         """Running time until the deadline."""
-        return max(0.0, self.deadline - self.world.clock.monotonic())
+        return self.deadline.seconds_left if self.deadline else 0.0
 
     async def perform(self, leaf: Leaf) -> Row:
         """The leaf's recorded step; acted first when there is none.
@@ -160,13 +164,12 @@ class Execution:
         self._told.hold(anchor, context, fresh)
 
     def tell(self, anchor: str, context: CorrelationContext, *events: Event) -> None:
-        """Puts events that hang behind that step, stopped or not."""
+        """Says events that hang behind that step, stopped or not; they are put with what comes next."""
         self._told.say(anchor, context, events)
 
-    def conclude(self, anchor: str, *events: Event) -> None:
-        """Puts the last events of all."""
-        self.tell(anchor, self.root, *events)
-        self._told.put()
+    def put(self, turn: Sequence[Message] = ()) -> None:
+        """Puts what was told, and with the last events what the session's conversation grows by."""
+        self._told.put(turn=turn)
 
     def advance(self, anchor: str, to: State, reason: str) -> None:
         """Moves the lifecycle. Raises: Dropped once the execution was stopped; nothing is moved then."""
@@ -257,14 +260,11 @@ class Execution:
 
     async def within_deadline(self, story: Callable[[], Awaitable[T]]) -> T | None:
         """The story's result, or None when it was stopped: by `stop`, or by the deadline that passed."""
-        clock, seconds = self.world.clock, self._told.before.seconds_left(self.header.bounds.timeout)
-        self.deadline = clock.monotonic() + seconds
-        with anyio.CancelScope() as self._scope:
-            call_off = clock.call_later(seconds, partial(self.stop, Code.CANCELLED_TIMEOUT, "the deadline passed"))
-            try:
-                return await story()
-            finally:
-                call_off()
+        seconds = self._told.before.seconds_left(self.header.bounds.timeout)
+        passed = partial(self.stop, Code.CANCELLED_TIMEOUT, "the deadline passed")
+        self.deadline = Deadline(self.world.clock, seconds, passed)
+        with anyio.CancelScope() as self._scope, self.deadline:
+            return await story()
         return None
 
     async def work(self, work: Pausing[T]) -> T:

@@ -1,29 +1,34 @@
 """The facade: what can be asked of the service. It reads like a table of contents."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, field
 from functools import partial
 
 from pydantic import BaseModel, Field, JsonValue
 
 from app.capabilities.failover import BreakerState
 from app.domain.access import Principal
-from app.domain.boundary import SystemRequest
-from app.domain.effects import Bounds, Header, digest
+from app.domain.boundary import Durability, SystemRequest
+from app.domain.digests import digest
+from app.domain.effects import Bounds, Header
 from app.domain.failures import Code, RequestFailure
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import Mode
 from app.domain.quote import Quote
-from app.domain.tools import SideEffects
-from app.keeping import Store
+from app.domain.tools import SideEffects, ToolDefinition
+from app.keeping import Followers, Store
 from app.orchestration.admission import Admission, ConfiguredLimits, affordable, keepable
+from app.orchestration.conversing import looked_at
 from app.orchestration.execution import Execution
 from app.orchestration.executions import Executions, ExecutionView
+from app.orchestration.forking import ForkRequest, begun, overridden
 from app.orchestration.pipeline.auth_resolve import auth_resolve
-from app.orchestration.pipeline.prepare import Stages, offerable
+from app.orchestration.pipeline.prepare import Stages, conversation, offerable
 from app.orchestration.quoting import Quoting
 from app.orchestration.running import Launcher, Running
+from app.orchestration.sessions import Sessions, model_of
 from app.orchestration.world import World
-from app.ports import Claim, Earlier, EngineFault
+from app.ports import Claim, Earlier, EngineFault, Record, Ticket
 
 
 class EngineView(BaseModel):
@@ -89,11 +94,21 @@ class Deployment:
     grammars: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """An execution that is kept, and runs here or elsewhere when its turn comes."""
+
+    view: ExecutionView
+
+
 class Facade:
     """Everything entry points may ask for."""
 
-    def __init__(self, world: World, store: Store, launcher: Launcher, deployment: Deployment) -> None:
-        self.executions = Executions(world, store, launcher)
+    def __init__(
+        self, world: World, store: Store, *, launcher: Launcher, deployment: Deployment, followers: Followers
+    ) -> None:
+        self.executions = Executions(world, store, launcher, followers)
+        self.sessions = Sessions(world, launcher)
         self._world = world
         self._launcher = launcher
         self._deployment = deployment
@@ -104,29 +119,50 @@ class Facade:
 
     async def execute(
         self, request: SystemRequest, principal: Principal, calling: Calling = PLAIN
-    ) -> Running | ExecutionView:
-        """Starts an execution in a task of its own and returns at once.
+    ) -> Running | Queued | ExecutionView:
+        """Starts an execution in a task of its own and returns at once; one in the background waits for its turn.
 
-        With an Idempotency-Key that was used before with the same body it is the execution of that time that is
-        returned. Raises: Failure for what is refused before there is an execution.
+        One that is watched begins at once all the same. With an Idempotency-Key that was used before with the same
+        body it is the execution of that time that is returned. Raises: Failure for what is refused before there is an
+        execution.
         """
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
         claim = None if calling.key is None else Claim(calling.key, digest(request))
         if calling.background:
             request = request.model_copy(update={"background": True})
-        request, bounds = await self._admit(request)
+        request, bounds = await self._admit(request, principal.tenant)
         header = self._header(request, principal, bounds, calling)
+        if request.background and not calling.watch:
+            return await self._queue(header, claim)
         earlier = await self._world.journal.open(header, claim)
         if earlier is not None:
             return await self._earlier(header.tenant, earlier)
         execution = Execution(header, world=self._world, journal=self._world.journal)
         return self._launcher.start(execution, watch=calling.watch, stages=stages)
 
+    async def fork(
+        self, request_id: str, asked: ForkRequest, principal: Principal, calling: Calling = PLAIN
+    ) -> Running:
+        """Starts a new execution that begins with the first steps of one that ended or waits, and returns at once.
+
+        Raises: Failure for an unknown or running one, and for what `execute` would refuse before there is an execution.
+        """
+        stages = Stages(self._world.clock)
+        principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
+        origin = await self.executions.at_rest(principal.tenant, request_id)
+        request, bounds = await self._admit(overridden(origin.header.request, asked.overrides), principal.tenant)
+        named = None if asked.overrides.tools is None else offerable(request, self._world.registry)
+        header, rows = begun(self._header(request, principal, bounds, calling), origin, asked, tools=named)
+        await self._world.journal.open(header, rows=rows)
+        record = Record(header, {row.key: row for row in rows}, ())
+        execution = Execution(header, world=self._world, journal=self._world.journal, record=record)
+        return self._launcher.start(execution, watch=calling.watch, stages=stages)
+
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """The most that the request can come to. Raises: Failure for what `execute` would refuse before it starts."""
         auth_resolve(principal)
-        request, bounds = await self._admit(request)
+        request, bounds = await self._admit(request, principal.tenant)
         if request.mode is Mode.PLAN:
             return await self._world.workers.run(partial(self._quoting.quote, request, bounds))
         return self._quoting.quote(request, bounds)
@@ -134,6 +170,10 @@ class Facade:
     def stop_all(self) -> None:
         """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
         self._launcher.stop_all()
+
+    def dismiss_waiting(self) -> None:
+        """Sends away whoever reads what does not run here, as a shutdown does first."""
+        self._launcher.dismiss_waiting()
 
     def engines(self) -> list[EngineView]:
         """Every configured engine, in the order of the configuration."""
@@ -165,19 +205,45 @@ class Facade:
         """A UUIDv7, for whatever has no id yet."""
         return self._world.entropy.uuid7()
 
-    async def _admit(self, request: SystemRequest) -> tuple[SystemRequest, Bounds]:
-        """The request, with the text of a grammar that it names, and the limits in force.
+    async def _admit(self, request: SystemRequest, tenant: str) -> tuple[SystemRequest, Bounds]:
+        """The request, with its session's model and the text of a grammar that it names, and the limits in force.
 
         Raises: Failure for what is refused before there is an execution.
         """
+        request = await self._with_model(request, tenant)
         bounds = self._admission.admit(request)
         request = _with_grammar(request, self._deployment.grammars)
         if request.mode is not Mode.CHAT or request.output.rules:
             await self._world.turns.do(keepable(request))
         if bounds.tokens is not None or bounds.cost is not None:
             tools = self._world.registry.definitions(offerable(request, self._world.registry))
-            affordable(request, bounds, self._world, tools)
+            affordable(await self._with_history(request, bounds, tools, tenant), bounds, self._world, tools)
         return request, bounds
+
+    async def _with_model(self, request: SystemRequest, tenant: str) -> SystemRequest:
+        if request.session_id is None or request.model is not None:
+            return request
+        session = await self._world.conversations.session(tenant, request.session_id)
+        model = None if session is None else model_of(session)
+        return request if model is None else request.model_copy(update={"model": model})
+
+    async def _with_history(
+        self, request: SystemRequest, bounds: Bounds, tools: Sequence[ToolDefinition], tenant: str
+    ) -> SystemRequest:
+        """The request as it would be told now."""
+        if request.session_id is None:
+            return request
+        past = await self._world.conversations.past(tenant, request.session_id, limit=looked_at(bounds))
+        told = conversation(request, bounds, world=self._world, past=past, tools=tools)
+        return request.model_copy(update={"messages": list(told.messages)})
+
+    async def _queue(self, header: Header, claim: Claim | None) -> Queued | ExecutionView:
+        await self._launcher.admit()
+        earlier = await self._world.journal.open(header, claim, waits=True)
+        if earlier is not None:
+            return await self._earlier(header.tenant, earlier)
+        await self._launcher.queue(Ticket(header.tenant, header.execution_id, epoch=1))
+        return Queued(await self.executions.show(header.tenant, header.request_id))
 
     async def _earlier(self, tenant: str, earlier: Earlier) -> ExecutionView:
         """Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS)."""
@@ -211,7 +277,7 @@ class Facade:
             currency=self._deployment.currency,
             args_key=self._world.entropy.token(16),
             created_at=self._world.clock.now(),
-            durability="journaled" if request.background or calling.key is not None else "memory",
+            durability=_durability(request, calling),
         )
 
     def _engine_view(self, name: str) -> EngineView:
@@ -235,6 +301,11 @@ class Facade:
             return EngineReach(name=name, ok=True, detail=await self._world.catalogue.engines[name].reach())
         except EngineFault as fault:
             return EngineReach(name=name, ok=False, detail=f"{fault.reason}: {fault.message}")
+
+
+def _durability(request: SystemRequest, calling: Calling) -> Durability:
+    kept = request.background or request.session_id is not None or calling.key is not None
+    return "journaled" if kept else "memory"
 
 
 def _with_grammar(request: SystemRequest, grammars: Mapping[str, str]) -> SystemRequest:

@@ -1,7 +1,6 @@
 """One inference: what it offers, its attempts under the fallback machine."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from app.capabilities.context import cut_to_fit, exceeded, measure, room, with_cut
@@ -9,10 +8,10 @@ from app.capabilities.failover import decide, transition
 from app.capabilities.forming import way_of
 from app.capabilities.inference import candidate
 from app.domain.effects import (
+    NO_FORM,
     AttemptFailed,
     Candidate,
     CutOff,
-    Form,
     Offered,
     Outcome,
     Reason,
@@ -32,6 +31,7 @@ from app.domain.events import (
 )
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import FallbackFsm
+from app.domain.frozen import dataclass
 from app.domain.tools import ToolDefinition
 from app.orchestration.execution import Execution
 from app.orchestration.leaf import Leaf
@@ -138,7 +138,7 @@ class Inference:
         return self._definitions
 
     def _start(self, candidate: Candidate, key: str) -> InferenceStart:
-        form = self._asked.form or Form()
+        form = self._asked.form or NO_FORM
         return InferenceStart(
             segment=key,
             message_count=len(self._asked.conversation),

@@ -1,15 +1,16 @@
 """What an execution is asked to do: leaves, the questions they may come to, races between branches, steps of a plan."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pydantic import JsonValue
 
 from app.domain.boundary import StepStatus, SuspensionKind
-from app.domain.effects import CutOff, Decided, Outcome, Row, digest, question_digest
+from app.domain.digests import digest, question_digest
+from app.domain.effects import CutOff, Decided, Outcome, Row
 from app.domain.events import CorrelationContext, Event, StepEnd
 from app.domain.failures import Code, Failure
+from app.domain.frozen import dataclass
 
 T = TypeVar("T")
 

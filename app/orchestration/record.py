@@ -18,6 +18,7 @@ from app.domain.lifecycle import State
 from app.ports import Record
 
 _STARTS = (InferenceStart, ToolStart)
+_AT_REST = frozenset({State.INIT, State.SUSPENDED})
 LEAST_SECONDS = 30.0
 """Of running time, for an execution that goes on."""
 
@@ -135,10 +136,13 @@ def _belongs_to_waiting(event: Event) -> bool:
 
 
 def _ran_for(events: Sequence[Recorded]) -> float:
-    """Seconds of running time: from each beginning to the suspension, or the last event, that follows."""
+    """Seconds of running time: from each beginning to the suspension, or the last event, that follows.
+
+    In INIT it waits for its turn.
+    """
     total, began, last = 0.0, None, 0.0
     for item in events:
-        if began is None and isinstance(item.event, LifecycleTransition) and item.event.to_state is not State.SUSPENDED:
+        if began is None and isinstance(item.event, LifecycleTransition) and item.event.to_state not in _AT_REST:
             began = item.at
         if began is not None and isinstance(item.event, ExecutionSuspended):
             total, began = total + item.at - began, None

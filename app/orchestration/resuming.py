@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from app.domain.boundary import Suspension
-from app.domain.effects import Answered, Row, question_digest
+from app.domain.digests import question_digest
+from app.domain.effects import Answered, Row
 from app.domain.failures import Code, RequestFailure
 from app.domain.suspensions import payload_faults
 

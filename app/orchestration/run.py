@@ -9,7 +9,8 @@ from pydantic import JsonValue
 
 from app.capabilities.prompting.ask import Output, Prompted
 from app.domain.boundary import ExecutionHints, RedundancyOptions, StepStatus, SuspensionKind, SystemRequest
-from app.domain.effects import PREPARE, Answered, Bounds, Form, Offered, Outcome, Planned, Prepared, Reply, digest
+from app.domain.digests import digest
+from app.domain.effects import PREPARE, Answered, Bounds, Form, Offered, Outcome, Planned, Prepared, Reply
 from app.domain.events import Event, StepStart
 from app.domain.failures import Code, Failure
 from app.domain.lifecycle import State
@@ -26,6 +27,7 @@ from app.orchestration.world import World
 
 T = TypeVar("T")
 _GREEDY = ExecutionHints(temperature=0)
+_USUAL_REDUNDANCY = RedundancyOptions()
 
 
 class PatternMisuse(RuntimeError):  # noqa: N818 - names whose fault it is
@@ -45,9 +47,11 @@ class Run:
         """What the branch's conversation begins with. A pattern may change this, and what follows, for its branches."""
         self.tools: Sequence[str] = ()
         """The names of the tools that may be offered."""
+        self.named: Sequence[str] | None = request.tools
+        """The names of the tools that the request allows, all when it is None."""
         self.output = request.output
         """The form and the rules of the branch's answer."""
-        self.redundancy = request.redundancy or RedundancyOptions()
+        self.redundancy = request.redundancy or _USUAL_REDUNDANCY
         self.hints = request.hints
         self.model = request.model
         """The route or engine that is asked."""
@@ -59,6 +63,8 @@ class Run:
         """When it was, in Unix seconds."""
         self.context = execution.root
         """What is told with everything that happens here."""
+        self._fork = execution.header.fork
+        self._unsaid: Sequence[Message] = ()
         self._aside = False
         self._step: OpenStep | None = None
         self._execution = execution
@@ -76,8 +82,10 @@ class Run:
 
     def begin(self, prepared: Prepared, *, now: float) -> None:
         """What PREPARE found is there from now on."""
-        self.messages, self.tools = prepared.messages, prepared.tools
+        self.messages = prepared.messages
+        self.tools = prepared.tools if self.named is self.request.tools else self.named or ()
         self.now, self._anchor = now, PREPARE
+        self._leave_the_record()
 
     async def infer(self, added: Sequence[Message], form: Form | None = None, *, tools: bool = True) -> Reply:
         """Asks a model about the branch's conversation with these messages added; without `tools` it is offered none.
@@ -86,7 +94,9 @@ class Run:
         """
         key = self._take()
         first = not self._conversation
-        new = list(added) if self._last_reply is None else [self._last_reply.message(self._last_provider), *added]
+        answer = [] if self._last_reply is None else [self._last_reply.message(self._last_provider)]
+        new = [*answer, *added, *self._unsaid]
+        self._unsaid = ()
         self._conversation += new
         if first:
             self._turn_starts = len(self._conversation)
@@ -290,9 +300,27 @@ class Run:
     def _take(self) -> str:
         if self._shut:
             raise PatternMisuse("use the run you were given; the parent's is shut meanwhile")
+        self._leave_the_record()
         key = f"{self._prefix}{self._ordinal}"
         self._ordinal += 1
         return key
+
+    def _leave_the_record(self) -> None:
+        """Puts in force what holds from here on, where the execution that this one was forked from ends."""
+        fork = self._fork
+        if fork is None or self._prefix or self._ordinal < fork.from_step:
+            return
+        self._fork = None
+        self.model, self.hints = fork.model or self.model, merged(self.hints, fork.hints)
+        if fork.tools is not None:
+            self.tools = self.named = fork.tools
+        self._unsaid = fork.messages
+
+    @property
+    def said(self) -> list[Message]:
+        """What came of what this conversation began with: the rounds of tools, and the last answer."""
+        rounds = [each for each in self._conversation[self._turn_starts :] if each.role == "tool" or each.tool_calls]
+        return rounds if self._last_reply is None else [*rounds, self._last_reply.message(self._last_provider)]
 
     @property
     def request(self) -> SystemRequest:
@@ -301,7 +329,7 @@ class Run:
 
     def may_call(self, name: str) -> bool:
         """Whether the request lets a tool of that name be called, wherever that is."""
-        return self.request.tools is None or name in self.request.tools
+        return self.named is None or name in self.named
 
     @property
     def bounds(self) -> Bounds:
@@ -321,6 +349,11 @@ class Run:
         """The request's hints; a call that was demanded is demanded of the first answer only, or no text would come."""
         hints = self.hints
         return hints.model_copy(update={"tool_choice": None}) if hints.demands_call and not first else hints
+
+
+def merged(hints: ExecutionHints, others: ExecutionHints | None) -> ExecutionHints:
+    """The hints with those of the others that are not absent."""
+    return hints.model_copy(update={name: value for name, value in others or () if value is not None and value != {}})
 
 
 async def _begin(branch: Callable[[Run], Awaitable[T]], door: Run, earlier: Sequence[Run]) -> T:

@@ -1,7 +1,6 @@
 """The story of one execution from INIT to its end, the same whether it is lived, recovered or replayed."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 import anyio
 
@@ -9,13 +8,16 @@ from app.domain.boundary import StepStatus
 from app.domain.effects import PREPARE, Outcome, Prepared, Refused, StageTrace
 from app.domain.events import LifecycleTransition, StageEnd
 from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
+from app.domain.messages import Message
 from app.domain.produced import Produced
-from app.orchestration.answering import Ending, last_event, respond, state_of
+from app.orchestration.answering import Ending, bare_failure, last_event, respond, state_of
+from app.orchestration.conversing import added
 from app.orchestration.execution import Execution
 from app.orchestration.leaf import Leaf
 from app.orchestration.run import Run
-from app.orchestration.settling import Dropped, Suspended
+from app.orchestration.settling import Dropped, Suspended, has_diverged
 
 INIT = "init"
 END = "end"
@@ -26,12 +28,13 @@ END = "end"
 class Story:
     """What there is to run: how it is prepared, and its pattern, which may produce text alone.
 
-    Where there is a `planning`, it comes first.
+    Where there is a `planning`, it comes first. Nothing is done before its `turn` has come, which brings what was said.
     """
 
     prepare: Callable[[], Awaitable[Outcome]]
     pattern: Callable[[Run], Awaitable[Produced | str]]
     planning: Callable[[Run], Awaitable[None]] | None = None
+    turn: Callable[[], Awaitable[Sequence[Message]]] | None = None
 
 
 async def live(execution: Execution, story: Story) -> None:
@@ -39,6 +42,14 @@ async def live(execution: Execution, story: Story) -> None:
 
     A cancellation that nobody decided is a hand-over: nothing is recorded, and the next owner continues.
     """
+    try:
+        await _live(execution, story)
+    finally:
+        if execution.response is not None:
+            await _keep(execution)
+
+
+async def _live(execution: Execution, story: Story) -> None:
     ending: Ending | None = None
     try:
         ending = await execution.within_deadline(lambda: tell(execution, story))
@@ -47,9 +58,11 @@ async def live(execution: Execution, story: Story) -> None:
         raise
     finally:
         if ending is not None or not execution.handed_over:
-            conclude(execution, ending or _cut_short(execution))
-    if execution.response is None:
-        return
+            _conclude_anyhow(execution, ending or _cut_short(execution))
+
+
+async def _keep(execution: Execution) -> None:
+    """Returns when the end is durable; the response says so when it will not be."""
     try:
         await execution.world.journal.durable(execution.header.execution_id)
     except Failure as lost:
@@ -75,7 +88,9 @@ async def tell(execution: Execution, story: Story) -> Ending:
     try:
         accepted = LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted")
         execution.tell(INIT, execution.root, accepted)
+        told = () if story.turn is None else await story.turn()
         run = Run(execution, now=execution.header.created_at, anchor=INIT)
+        run.messages = told
         if story.planning is not None:
             run.enter(State.PLAN, "accepted")
             await story.planning(run)
@@ -93,7 +108,7 @@ async def tell(execution: Execution, story: Story) -> Ending:
         return Ending()
     except Dropped:
         return _cut_short(execution)
-    return Ending(produced if isinstance(produced, Produced) else Produced(produced))
+    return Ending(produced if isinstance(produced, Produced) else Produced(produced), said=run.said)
 
 
 def conclude(execution: Execution, ending: Ending) -> None:
@@ -113,10 +128,25 @@ def conclude(execution: Execution, ending: Ending) -> None:
         stages = _summed_stages(execution, ending)
     after = execution.lifecycle.after(state)
     moved = LifecycleTransition(execution.lifecycle.state, state, after.attempt, _reason(ending))
-    execution.lifecycle = after
     last = last_event(execution, state, ending)
-    execution.response = last.response
-    execution.conclude(END, *stages, moved, last)
+    turn = added(execution, ending.said, ending.produced) if ending.produced is not None else ()
+    execution.tell(END, execution.root, *stages, moved, last)
+    execution.put(turn)
+    execution.lifecycle, execution.response = after, last.response
+
+
+def _conclude_anyhow(execution: Execution, ending: Ending) -> None:
+    """Records the end; where a bug of ours keeps us from telling how it ended, the least that there is to say."""
+    try:
+        conclude(execution, ending)
+    except BaseException as bug:
+        failed = bare_failure(execution.header, bug if isinstance(bug, Failure) else _broken_rule())
+        place = execution.lifecycle
+        moved = LifecycleTransition(place.state, State.ERROR, place.attempt, "bug")
+        execution.tell(END, execution.root, moved, failed)
+        execution.put()
+        execution.response = failed.response
+        raise
 
 
 def _end_steps(execution: Execution, ending: Ending) -> None:
@@ -129,6 +159,8 @@ def _end_steps(execution: Execution, ending: Ending) -> None:
 
 async def _retell(execution: Execution, story: Story) -> None:
     ending = await tell(execution, story)
+    if ending.failure is not None and has_diverged(ending.failure):
+        raise ending.failure
     if state_of(ending) is not State.SUSPENDED:
         conclude(execution, ending)
 
@@ -149,8 +181,12 @@ def _cut_short(execution: Execution) -> Ending:
         return Ending(failure=execution.lost)
     if execution.stopped is not None:
         return Ending(failure=Cancellation(execution.stopped.code, execution.stopped.message))
+    return Ending(failure=_broken_rule())
+
+
+def _broken_rule() -> Failure:
     rule = "the service broke a rule of its own"
-    return Ending(failure=OrchestrationFailure(Code.ORCHESTRATION_INVALID_TRANSITION, rule))
+    return OrchestrationFailure(Code.ORCHESTRATION_INVALID_TRANSITION, rule)
 
 
 def _summed_stages(execution: Execution, ending: Ending) -> list[StageEnd]:

@@ -1,6 +1,6 @@
 """What an execution has used and done so far, counted from recorded outcomes alone."""
 
-from dataclasses import dataclass
+from functools import lru_cache
 from math import fsum
 
 from app.domain.boundary import TokenUsage, ToolCallMade
@@ -18,6 +18,7 @@ from app.domain.effects import (
     usage_of,
 )
 from app.domain.failures import Code
+from app.domain.frozen import dataclass
 from app.domain.messages import ToolCall
 from app.orchestration.budget import Budget, cost_of
 
@@ -222,5 +223,6 @@ def _leads_to(earlier: tuple[int, ...], later: tuple[int, ...]) -> bool:
     return differing is not None and differing % 2 == 0 and earlier[differing] < later[differing]
 
 
+@lru_cache(maxsize=1024)
 def _path(key: str) -> tuple[int, ...]:
     return tuple(map(int, key.split("/")))

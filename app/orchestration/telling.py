@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from app.domain.effects import Header, Row
 from app.domain.events import Anchored, CorrelationContext, Event, InferenceRetracted, InferenceStart
+from app.domain.messages import Message
 from app.orchestration.leaf import Leaf
 from app.orchestration.record import Recollection, diverged
 from app.ports import Journal, Record
@@ -64,8 +65,8 @@ class Telling:
         if isinstance(leaf.start, InferenceStart):
             self.hold(leaf.key, leaf.correlation, (InferenceRetracted(leaf.start.segment), leaf.start))
 
-    def put(self, row: Row | None = None) -> None:
-        """One commit: the step, and all events held so far."""
+    def put(self, row: Row | None = None, turn: Sequence[Message] = ()) -> None:
+        """One commit: the step, all events held so far, and with the last ones the turn."""
         if self._journal is not None and (self._held or row is not None):
             held, self._held = self._held, []
-            self._journal.put(self._execution_id, row, held)
+            self._journal.put(self._execution_id, row, held, turn)

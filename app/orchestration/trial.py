@@ -1,7 +1,7 @@
 """One attempt on one provider: what it is asked, what arrives of the answer, and what it comes to."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 
@@ -10,7 +10,9 @@ from app.capabilities.context import tokens_of
 from app.capabilities.forming import handed_in, sent
 from app.capabilities.replies import usable
 from app.domain.boundary import ExecutionHints, TokenUsage
+from app.domain.digests import span_id
 from app.domain.effects import (
+    NO_FORM,
     NO_USAGE,
     AttemptFailed,
     Candidate,
@@ -20,10 +22,10 @@ from app.domain.effects import (
     Reason,
     Replied,
     Reply,
-    span_id,
 )
 from app.domain.events import CorrelationContext, InferenceDelta, Live
 from app.domain.failures import OrchestrationFailure
+from app.domain.frozen import dataclass
 from app.domain.messages import Message
 from app.domain.tools import ToolDefinition
 from app.orchestration.execution import Execution
@@ -58,7 +60,7 @@ class Asked:
 
     def call(self, tools: Sequence[ToolDefinition]) -> EngineCall:
         """What is asked, with these tools."""
-        form = self.form or Form()
+        form = self.form or NO_FORM
         return EngineCall(self.conversation, tools, self.hints, form.schema, form.grammar)
 
 
@@ -156,7 +158,8 @@ class Trial:
             reply = usable(handed_in(reply, self._candidate.way), self._asked.conversation, self._key)
         except EngineFault as fault:
             return fault
-        return replace(reply, usage=self._estimate(self._written(reply))) if reply.usage == NO_USAGE else reply
+        uncounted = not reply.usage.total_tokens and reply.usage == NO_USAGE
+        return replace(reply, usage=self._estimate(self._written(reply))) if uncounted else reply
 
     def _written(self, reply: Reply) -> int:
         counter = self._execution.world.counter

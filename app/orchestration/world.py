@@ -6,6 +6,7 @@ from app.capabilities.failover import ProviderHealth
 from app.capabilities.inference import Catalogue
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
+from app.keeping import Conversations
 from app.ports import Clock, Entropy, Journal, TokenCounter, Turns, Watchers, Workers
 
 
@@ -24,3 +25,4 @@ class World:
     counter: TokenCounter
     turns: Turns
     workers: Workers
+    conversations: Conversations

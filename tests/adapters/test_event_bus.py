@@ -192,3 +192,27 @@ def test_i10_nothing_is_held_for_readers_that_left() -> None:
         bus.publish(str(number), recorded(MOVED, *([COMPLETED] if number % 2 else [])))
         reader.close()
         assert not bus.watched(str(number))
+
+
+async def test_a_reader_that_waits_for_a_resume_goes_on_over_a_suspension() -> None:
+    bus = Bench().bus
+    short, long = bus.watch("a"), bus.watch("a", past_suspension=True)
+    bus.publish("a", recorded(SUSPENDED))
+    assert (short.ended, long.ended) == (True, False)
+    bus.publish("a", recorded(MOVED, COMPLETED))
+    assert [item.event for item in await long.next()] == [SUSPENDED, MOVED, COMPLETED]
+    assert long.ended
+
+
+async def test_a_reader_that_is_dismissed_gets_what_waits_and_nothing_more() -> None:
+    bus = Bench().bus
+    dismissed, other = bus.watch("a", past_suspension=True), bus.watch("b")
+    bus.publish("a", recorded(MOVED))
+    bus.dismiss_all_but({"b"})
+    bus.dismiss("nobody's")
+    bus.publish("a", recorded(MOVED))
+    assert dismissed.ended
+    assert [item.event for item in await dismissed.next()] == [MOVED]
+    assert await dismissed.next() == []
+    assert not other.ended
+    assert not bus.watched("a")

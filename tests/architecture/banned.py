@@ -23,11 +23,14 @@ BROAD = frozenset({"Exception", "BaseException"})
 RUNS_OTHERS_CODE = (
     "app/adapters/durable/",
     "app/adapters/event_bus.py",
+    "app/adapters/stores/writer.py",
     "app/capabilities/tools/",
     "app/capabilities/validation.py",
     "app/entrypoints/",
 )
-"""Entry points, the event bus, what runs tools and custom rules, and what runs whole executions as tasks."""
+"""Entry points, the event bus, the one writer of all executions, what runs tools and custom rules, and what runs whole
+executions as tasks.
+"""
 
 
 def time_and_chance(source: Source) -> Iterator[Finding]:

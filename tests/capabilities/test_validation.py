@@ -1,15 +1,17 @@
 """All rules run, all that are broken are told, and nothing a rule does gets out."""
 
 from collections.abc import Mapping
+from functools import reduce
 from time import process_time
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
-from app.capabilities.validation import MOST_RULES, Answer, Finding, RuleBook, Verdict
+from app.capabilities.validation import MOST_FINDINGS, Answer, Finding, RuleBook, Verdict
 from app.domain.failures import Code, RequestFailure, ValidationFailure
-from app.domain.rules import NotEmpty, Rule
+from app.domain.pausing import at_once
+from app.domain.rules import Rule
 
 RULE: TypeAdapter[Rule] = TypeAdapter(Rule)
 ORDER = {"lines": [{"n": 1, "sku": "a-1"}, {"n": 5, "sku": "b"}], "total": 6, "limit": 10, "note": " ", "paid": True}
@@ -24,7 +26,8 @@ def broken(answer: Answer, options: Mapping[str, Any]) -> str | None:
     raise KeyError(f"{answer.text} {options}")
 
 
-BOOK = RuleBook({"short": RULE.validate_python({"type": "length", "max": 5})}, {"polite": polite, "broken": broken})
+BOOK = RuleBook({"polite": polite, "broken": broken})
+SHORT = {"type": "length", "max": 5}
 
 
 def judged(*rules: str | dict[str, Any], text: str = "", value: Any = None, strict: bool = False) -> Verdict:
@@ -40,7 +43,7 @@ def told(verdict: Verdict) -> list[tuple[str, str]]:
     ("rule", "text"),
     [
         ("not_empty", "yes"),
-        ("short", "yes"),
+        (SHORT, "yes"),
         ("polite", "yes please"),
         ({"type": "custom", "name": "polite", "options": {"word": "yes"}}, "yes"),
         ({"type": "length", "min": 2, "max": 3}, "日本語"),
@@ -113,16 +116,16 @@ def test_a_rule_with_a_path_speaks_of_each_place_it_means(
 
 
 def test_all_rules_run_and_each_broken_one_is_told_by_its_name() -> None:
-    verdict = judged("not_empty", "polite", {"type": "regex", "pattern": "^a"}, "short", text="bananas")
+    verdict = judged("not_empty", "polite", {"type": "regex", "pattern": "^a"}, SHORT, text="bananas")
     assert verdict.errors == (
         Finding("polite", "$", "does not say please"),
         Finding("regex", "$", "does not match the pattern"),
-        Finding("short", "$", "has more than 5 characters"),
+        Finding("length", "$", "has more than 5 characters"),
     )
     failure = verdict.failure()
     assert isinstance(failure, ValidationFailure)
     assert failure.code is Code.VALIDATION_RULE_FAILED
-    assert failure.message == "the answer breaks polite, regex, short"
+    assert failure.message == "the answer breaks polite, regex, length"
     assert failure.details["violations"] == [finding.told() for finding in verdict.errors]
     assert "bananas" not in f"{failure.message} {failure.details}"
 
@@ -153,13 +156,20 @@ def test_unknown_names_and_patterns_that_cannot_be_used_are_refused_all_at_once(
     assert [error["field"] for error in caught.value.details["errors"]] == [
         f"output.rules.{index}" for index in (1, 2, 3, 4)
     ]
-    with pytest.raises(RequestFailure, match=f"more than {MOST_RULES}"):
-        BOOK.rules(["not_empty"] * (MOST_RULES + 1))
+
+
+def test_a_comparison_is_with_a_value_or_with_a_place() -> None:
+    comparison = {"type": "compare", "path": "$.a", "operator": "eq"}
+    BOOK.rules(
+        [RULE.validate_python(comparison | {"value": None}), RULE.validate_python(comparison | {"other": "$.b"})]
+    )
+    for against in ({}, {"value": 1, "other": "$.b"}):
+        with pytest.raises(RequestFailure, match=r"output\.rules\.0: must have value or other"):
+            BOOK.rules([RULE.validate_python(comparison | against)])
 
 
 def test_a_book_names_its_rules() -> None:
-    assert BOOK.names() == ("broken", "not_empty", "polite", "short")
-    assert RuleBook({"not_empty": NotEmpty(type="not_empty", path="$.a")}).names() == ("not_empty",)
+    assert BOOK.names() == ("broken", "not_empty", "polite")
 
 
 def test_a_pattern_takes_linear_time_whatever_it_is() -> None:
@@ -173,3 +183,51 @@ def test_a_pattern_takes_linear_time_whatever_it_is() -> None:
 def test_a_text_that_is_too_long_for_its_pattern_breaks_the_rule() -> None:
     verdict = judged({"type": "regex", "pattern": r"a.{200}b"}, text="x" * 500_000)
     assert told(verdict) == [("$", "is too long to be searched for the pattern")]
+
+
+def test_only_the_first_places_of_a_rule_are_told() -> None:
+    verdict = judged({"type": "not_empty", "path": "$[*]"}, value=[""] * 1_000)
+    assert told(verdict) == [(f"$[{index}]", "is empty") for index in range(MOST_FINDINGS)]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"type": "compare", "path": "$[*]", "operator": "le", "other": "$[*]"},
+        {"type": "one_of", "path": "$[*]", "values": [[1.5]]},
+        {"type": "regex", "path": "$[*]", "pattern": "a.{50}"},
+        {"type": "not_empty", "path": "$" + "[*]" * 60},
+    ],
+)
+def test_rules_that_there_is_too_much_for_are_broken_and_take_no_longer(rule: dict[str, Any]) -> None:
+    deep: Any = reduce(lambda inner, _: [inner], range(59), 1)
+    value = {"compare": [1] * 20_000, "one_of": [[1.5]] * 2_000, "regex": ["a" * 60] * 1_000}.get(
+        rule["type"], [deep] * 1_000
+    )
+    began = process_time()
+    verdict = judged(*[rule] * 64, value=value)
+    assert process_time() - began < 2
+    assert verdict.errors[-1].message == "cannot be judged: there is too much of it"
+    assert len(verdict.errors) >= 32
+
+
+def test_judging_pauses_and_comes_to_the_same() -> None:
+    rules = BOOK.rules([RULE.validate_python({"type": "compare", "path": "$[*]", "operator": "ge", "value": 5})])
+    answer = Answer("", list(range(20_000)))
+    judging = rules.judging(answer)
+    assert sum(1 for _ in judging) > 3
+    assert at_once(rules.judging(answer)) == rules.judge(answer)
+
+
+def test_no_more_rules_that_cannot_be_used_are_looked_for_than_are_told() -> None:
+    rules = [RULE.validate_python({"type": "regex", "pattern": rf"\p{{L}}{{500}}{number}"}) for number in range(64)]
+    with pytest.raises(RequestFailure) as caught:
+        BOOK.rules(rules)
+    assert [error["field"] for error in caught.value.details["errors"]] == [f"output.rules.{n}" for n in range(8)]
+
+
+def test_patterns_that_are_too_large_together_are_refused_by_field() -> None:
+    rules = [RULE.validate_python({"type": "regex", "pattern": f"\\p{{L}}{{9}}{number}"}) for number in range(30)]
+    with pytest.raises(RequestFailure, match="too large together") as caught:
+        BOOK.rules(rules)
+    assert caught.value.details["errors"][0]["field"].startswith("output.rules.")

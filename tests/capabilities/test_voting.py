@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from app.capabilities.constraint.canonical import canonical
-from app.capabilities.voting import Ballots, Elected, decided, electing, reporting, votes_needed
+from app.capabilities.voting import Ballots, Elected, decided, electing, refuse_size, reporting, votes_needed
 from app.domain.boundary import RedundancyOptions, VoteReport
 from app.domain.failures import Code, ConstraintFailure, Failure, InferenceFailure
 from app.domain.pausing import Pausing, at_once
@@ -92,7 +92,7 @@ def same(one: JsonValue, other: JsonValue) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
-# Canonical JSON
+# What is one vote
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,6 @@ def same(one: JsonValue, other: JsonValue) -> bool:
 def test_the_order_of_keys_and_the_spelling_of_a_number_do_not_make_another_vote(
     one: JsonValue, other: JsonValue
 ) -> None:
-    assert canonical(one) == canonical(other)
     assert won(options(n=2, quorum=2), one, other).votes == 2
 
 
@@ -132,29 +131,7 @@ def test_the_order_of_keys_and_the_spelling_of_a_number_do_not_make_another_vote
     ],
 )
 def test_what_differs_is_another_vote(one: JsonValue, other: JsonValue) -> None:
-    assert canonical(one) != canonical(other)
     assert won(options(n=2), one, other).votes == 1
-
-
-@BOUNDED
-@given(VALUES, VALUES)
-def test_two_values_are_one_vote_exactly_when_json_schema_calls_them_equal(one: JsonValue, other: JsonValue) -> None:
-    assert (canonical(one) == canonical(other)) is same(one, other)
-    assert (canonical(one) == canonical(other)) is jsonschema_rs.is_valid({"const": one}, other)
-
-
-@BOUNDED
-@given(st.integers(-(2**63), 2**64 - 1), st.integers(0, 63))
-def test_whole_floats_of_any_size_are_the_integers_they_are(number: int, shift: int) -> None:
-    whole = float(number >> shift)
-    if whole < 2**64:
-        assert canonical([whole]) == canonical([int(whole)])
-
-
-@BOUNDED
-@given(VALUES)
-def test_canonical_text_is_json_of_the_same_value(value: JsonValue) -> None:
-    assert same(orjson.loads(canonical(value)), value)
 
 
 # Majority and unanimity
@@ -547,3 +524,35 @@ def test_the_weakest_field_of_a_report_is_the_confidence(ballots: list[Ballot]) 
     assert fields is None or isinstance(ended, Elected)
     assert fields is None or min(each["votes"] for each in fields.values()) == ended.votes
     assert orjson.loads(shown.model_dump_json()) == shown.model_dump()
+
+
+# What is too large
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "fits"), [(3, 8_000, True), (3, 8_300, False), (16, 1_500, True), (16, 1_600, False)]
+)
+def test_the_more_replicas_the_smaller_is_what_they_can_vote_for(n: int, size: int, fits: bool) -> None:
+    if fits:
+        refuse_size(options(n=n), [1] * size)
+        return
+    with pytest.raises(ConstraintFailure, match=f"too large for a vote among {n} replicas") as caught:
+        refuse_size(options(n=n), [1] * size)
+    assert caught.value.code is Code.CONSTRAINT_SCHEMA_INVALID
+    assert [violation["path"] for violation in caught.value.details["violations"]] == ["$"]
+
+
+def test_long_texts_are_too_large_as_many_values_are() -> None:
+    refuse_size(options(n=3), "x" * 300_000)
+    with pytest.raises(ConstraintFailure):
+        refuse_size(options(n=16), "x" * 100_000)
+
+
+def test_a_vote_on_fields_that_takes_long_to_count_is_not_decided_early_and_counted_all_the_same() -> None:
+    few, many = ({f"field {number}": number for number in range(size)} for size in (20, 2_000))
+    rules = options("field_majority", 5)
+    for value, is_early in ((few, True), (many, False)):
+        ballots: Ballots = {0: value, 1: value, 2: value, 3: {**value, "field 0": -1}}
+        assert decided(rules, ballots) is is_early
+        assert decided(rules, {**ballots, 4: FAILED})
+        assert won(rules, *({**ballots, 4: FAILED}).values()).value == value

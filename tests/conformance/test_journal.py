@@ -220,3 +220,19 @@ def test_what_is_recorded_survives_json(value: object) -> None:
 def test_a_header_survives_json() -> None:
     adapter = TypeAdapter(Header)
     assert adapter.validate_json(adapter.dump_json(header("a"), by_alias=True)) == header("a")
+
+
+async def test_what_begins_with_steps_has_them_beside_its_header(journal: Journal, listener: Listener) -> None:
+    await journal.open(journaled("a"), rows=[row("prepare"), row("0")])
+    record = await journal.load("a")
+    assert record is not None
+    assert (list(record.rows), record.events, record.commits) == (["prepare", "0"], (), 0)
+    assert listener.numbers("a") == []
+    with pytest.raises(RuntimeError, match="recorded already"):
+        journal.put("a", row("0"), [])
+    journal.put("a", row("1"), anchored(STARTED))
+    await journal.durable("a")
+    after = await journal.load("a")
+    assert after is not None
+    assert (list(after.rows), after.commits) == (["prepare", "0", "1"], 1)
+    assert listener.numbers("a") == [1]

@@ -12,11 +12,11 @@ from app.adapters.stores import conversations, queries
 from app.adapters.stores.database import Statement, ask
 from app.adapters.stores.schema import commits
 from app.domain.effects import Answered, Header, Row
-from app.domain.events import Event, ExecutionSuspended, LifecycleTransition, ToolEnd
+from app.domain.events import Event, ExecutionResumed, ExecutionSuspended, LifecycleTransition, ToolEnd
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.lifecycle import Mode, State
 from app.domain.messages import Message, ModelMessage
-from app.keeping import Selection
+from app.keeping import Past, Selection
 from app.ports import Claim, Clock
 from tests.support.examples import (
     COMPLETED,
@@ -50,11 +50,15 @@ async def there(here: Replica, clock: Clock) -> AsyncIterator[Replica]:
 
 
 def journaled(
-    execution_id: str, request_id: str = "r-1", tenant: str = "local", session_id: str | None = None
+    execution_id: str,
+    request_id: str = "r-1",
+    tenant: str = "local",
+    session_id: str | None = None,
+    busy: str = "reject",
 ) -> Header:
     """A header of an execution that is committed step by step."""
     plain = header(execution_id, request_id, tenant)
-    request = plain.request.model_copy(update={"session_id": session_id})
+    request = plain.request.model_copy(update={"session_id": session_id, "if_session_busy": busy})
     return replace(plain, durability="journaled", request=request)
 
 
@@ -129,6 +133,9 @@ def test_b6_109_every_query_carries_the_tenant() -> None:
         "CLAIM",
         "CLAIMED",
         "UNATTENDED",
+        "TO_CANCEL",
+        "WAITING",
+        "FORGET_CANCELS",
         "EXPIRED",
         "ENDED",
         "FORGET_COMMITS",
@@ -217,6 +224,34 @@ async def test_open_questions_are_those_of_suspended_executions(here: Replica) -
     assert (found.standing.state, found.owner) == (State.SUSPENDED, None)
 
 
+async def test_what_suspends_while_it_is_held_in_memory_is_found_and_answered_like_the_others(here: Replica) -> None:
+    await here.journal.open(header("a", "r-a"))
+    here.journal.put("a", row("0"), anchored(MOVED))
+    asked = tuple(SUSPENSION.model_copy(update={"suspension_id": each}) for each in ("1", "2"))
+    last = ExecutionSuspended(asked, response(State.SUSPENDED))
+    here.journal.put("a", None, anchored(moved(State.SUSPENDED), last))
+    await here.journal.durable("a")
+    here.journal.close("a")
+    assert [each.suspension for each in await here.store.suspensions("local", "a")] == list(asked)
+    found = await here.store.find("local", "r-a")
+    assert found is not None
+    assert (found.standing.state, found.owner) == (State.SUSPENDED, None)
+    assert [(await here.store.answer("local", "a", each, answered(each))).open for each in "21"] == [1, 0]
+    record = await here.store.load("local", "a")
+    assert record is not None
+    assert list(record.rows) == ["0", "2", "1"]
+
+
+async def test_the_events_of_an_answer_are_published_once_it_is_taken(here: Replica) -> None:
+    await suspended(here, "a", "1", "2")
+    resumed = ExecutionResumed("1", SUSPENSION.kind, SUSPENSION.tool_id, "somebody")
+    await here.store.answer("local", "a", "1", answered("1"), anchored(resumed))
+    with pytest.raises(RequestFailure):
+        await here.store.answer("local", "a", "1", answered("1"), anchored(resumed))
+    assert [item for _, item in here.listener.heard] == list(await here.store.events("local", "a", limit=EVER))
+    assert here.listener.numbers("a") == [1, 2, 3]
+
+
 async def test_answers_are_steps_and_are_taken_once_in_any_order(here: Replica) -> None:
     await suspended(here, "a", "1", "2")
     first = await here.store.answer("local", "a", "2", answered("2"))
@@ -262,7 +297,9 @@ async def test_b6_104_what_is_not_suspended_takes_no_answer(here: Replica) -> No
     assert record.commits == 1
 
 
-async def test_b6_105_a_claimed_execution_takes_no_answer_and_is_claimed_once(here: Replica, there: Replica) -> None:
+async def test_b6_105_b6_108_a_claimed_execution_takes_no_answer_and_is_claimed_once(
+    here: Replica, there: Replica
+) -> None:
     await suspended(here, "a")
     claims = [await each.store.claim("a", 1) for each in (here, there)]
     assert claims[0] is not None
@@ -285,7 +322,7 @@ async def test_an_ended_execution_is_not_claimed(here: Replica) -> None:
     assert await here.store.claim("nobody", 1) is None
 
 
-async def test_what_was_claimed_goes_on_where_it_was(here: Replica, there: Replica) -> None:
+async def test_b5_94_what_was_claimed_goes_on_where_it_was(here: Replica, there: Replica) -> None:
     await begun(here, "a", "r-a", MOVED)
     record = await there.store.claim("a", 1)
     assert record is not None
@@ -352,7 +389,7 @@ async def test_the_journals_of_what_ended_long_ago_are_forgotten_and_the_answer_
     assert await here.store.load("local", "live") is not None
 
 
-async def test_an_idempotency_key_belongs_to_the_first_that_used_it(here: Replica, there: Replica) -> None:
+async def test_b2_49_an_idempotency_key_belongs_to_the_first_that_used_it(here: Replica, there: Replica) -> None:
     claim = Claim("key", "digest")
     assert await here.journal.open(journaled("a", "r-a"), claim) is None
     earlier = await there.journal.open(journaled("b", "r-b"), claim)
@@ -425,11 +462,13 @@ async def test_a_turn_is_appended_with_the_end_of_its_execution(here: Replica, c
         await here.journal.durable(f"{number}")
     assert list(await here.conversations.messages("local", "s", limit=EVER)) == said * 2
     assert list(await here.conversations.messages("local", "s", after=1, limit=2)) == [said[1], said[0]]
-    assert list(await here.conversations.last_messages("local", "s", 3)) == [said[1], *said]
+    past = await here.conversations.past("local", "s", limit=3)
+    assert (past.count, list(past.last), past.prompt) == (4, [said[1], *said], ())
+    assert await here.conversations.past("other", "s", limit=3) == Past(0, [], ())
     assert await here.conversations.messages("other", "s", limit=EVER) == []
     session = await here.conversations.session("local", "s")
     assert session is not None
-    assert (session.messages, session.busy, session.details) == (4, False, None)
+    assert (session.messages, session.busy, session.details) == (4, False, {})
 
 
 async def test_sessions_are_listed_as_they_were_spoken_in_and_hold_what_the_client_keeps(
@@ -444,9 +483,11 @@ async def test_sessions_are_listed_as_they_were_spoken_in_and_hold_what_the_clie
     assert [each.session_id for each in first.items] == ["s-4", "s-3", "s-2"]
     second = await here.conversations.sessions("local", after=first.next, limit=3)
     assert ([each.session_id for each in second.items], second.next) == (["s-1", "s-0"], None)
-    described = await here.conversations.describe("local", "s-1", {"model": "m"})
+    await here.conversations.describe("local", "s-1", {"model": "m", "state": {"step": 1}})
+    described = await here.conversations.describe("local", "s-1", {"model": None, "preferences": [True]})
     assert described is not None
-    assert (described.details, described.busy) == ({"model": "m"}, True)
+    assert (described.details, described.busy) == ({"state": {"step": 1}, "preferences": [True]}, True)
+    assert await here.conversations.session("local", "s-1") == described
     assert await here.conversations.describe("other", "s-1", {}) is None
     assert await here.conversations.sessions("other", limit=3) == await here.conversations.sessions("nobody", limit=3)
     with pytest.raises(RequestFailure):

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.boundary import ExecutionHints, TokenUsage
-from app.domain.effects import Refused, Reply, args_hash, digest, span_id
+from app.domain.digests import args_hash, digest, span_id
+from app.domain.effects import Refused, Reply
 from app.domain.failures import Code, failure
 from app.domain.messages import Message, ToolCall
 

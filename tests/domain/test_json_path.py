@@ -1,12 +1,13 @@
 """Paths are read as they are written, and lead where they say."""
 
+from functools import reduce
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.json_path import Step, at, read, written
+from app.domain.json_path import Found, Step, below, read, written
 
 steps = st.lists(st.text(max_size=12) | st.integers(-999, 999) | st.none(), max_size=8).map(tuple)
 
@@ -61,7 +62,8 @@ VALUE = {"items": [{"n": 1}, {"n": 2}, {}], "a": {"b": None}}
     ],
 )
 def test_a_path_leads_to_what_stands_there_with_its_own_place(text: str, found: list[tuple[str, Any]]) -> None:
-    assert [(written(place), value) for place, value in at(VALUE, read(text))] == found
+    reached: Found = reduce(below, read(text), [((), VALUE)])
+    assert [(written(place), value) for place, value in reached] == found
 
 
 def test_a_long_name_is_cut_where_it_is_shown() -> None:

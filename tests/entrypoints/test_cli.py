@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.bootstrap import open_archive
 from app.domain import events
 from app.domain.access import Principal
 from app.domain.boundary import ResponseMetadata, SystemError, SystemRequest, SystemResponse
@@ -127,7 +128,10 @@ class StagedService:
     def run(self, *arguments: str) -> Result:
         """Runs `portico` with these arguments against this service."""
         wiring = Wiring(
-            create_app=lambda _: FastAPI(title="Staged"), protocol=HttpToolsProtocol, open_service=self.open
+            create_app=lambda _: FastAPI(title="Staged"),
+            protocol=HttpToolsProtocol,
+            open_service=self.open,
+            open_archive=open_archive,
         )
         return CliRunner().invoke(command_line(), list(arguments), obj=wiring, prog_name="portico")
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -47,6 +48,11 @@ class Process:
         """Returns once a line with that was written to standard error."""
         assert self._process.stderr is not None
         assert any(what in line for line in self._process.stderr)
+
+    def may_open(self, descriptors: int) -> None:
+        """Limits the files and sockets that it may have open from now on."""
+        _, most = resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (descriptors, most))
 
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
@@ -184,6 +190,23 @@ def test_b5_93_a_second_signal_ends_it_at_once(start: Callable[..., Process]) ->
         running.result()
 
 
+def test_b5_97_without_a_descriptor_left_whoever_comes_waits_and_is_served_when_there_is_room(
+    start: Callable[..., Process],
+) -> None:
+    with serving(start) as portico, ExitStack() as idle:
+        assert portico.execute("hello")[0] == 200
+        portico.may_open(40)
+        for _ in range(60):
+            idle.enter_context(socket.create_connection(("127.0.0.1", portico.port)))
+        with asking(lambda: portico.execute("hello")) as waiting:
+            portico.tells("out of system resource")
+            assert not waiting.done()
+            idle.close()
+            assert waiting.result()[0] == 200
+        portico.signal(signal.SIGTERM)
+        assert portico.ended()[0] == 0
+
+
 def test_b5_101_what_the_service_refuses_while_it_opens_is_one_line(
     start: Callable[..., Process], tmp_path: Path
 ) -> None:
@@ -192,6 +215,16 @@ def test_b5_101_what_the_service_refuses_while_it_opens_is_one_line(
     assert code == 15
     assert len(stderr.splitlines()) == 1
     assert stderr.startswith("CONFIG_INVALID: ")
+
+
+def test_replay_reads_the_store_of_a_server_that_runs(start: Callable[..., Process]) -> None:
+    with serving(start) as portico:
+        status, body = portico.execute("Please calculate 17*3", **{"Idempotency-Key": "k"})
+        assert status == 200
+        replay = start("replay", json.loads(body)["request_id"], "--json", "--fail-on-difference")
+        assert json.loads(replay.line())["identical"] is True
+        assert replay.ended() == (0, "")
+        assert portico.execute("Please calculate 17*3", **{"Idempotency-Key": "k"}) == (status, body)
 
 
 def test_execute_runs_a_request_without_a_server(start: Callable[..., Process]) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.boundary import SystemRequest, SystemResponse, Way
+from app.domain.boundary import SystemRequest, SystemResponse
 from app.domain.effects import Replied
 from app.domain.events import ConstraintRepaired, Event, InferenceStart, LifecycleTransition, ValidationEnd
 from app.domain.failures import Code
+from app.domain.fields import Way
 from app.domain.lifecycle import Mode, State
 from app.orchestration.patterns.specialized_loop import specialized_loop
 from app.ports import EngineCapabilities, Record

@@ -11,10 +11,10 @@ import pytest
 
 from app.adapters.stores.conversations import DatabaseConversations
 from app.adapters.stores.database import Database
-from app.adapters.stores.journal import Keeping, Loss, StoredJournal, open_journal
+from app.adapters.stores.journal import Keeping, StoredJournal, open_journal
 from app.adapters.stores.sqlite import open_sqlite
 from app.adapters.stores.store import DatabaseStore
-from app.adapters.stores.writer import Bounds
+from app.adapters.stores.writer import Bounds, Loss
 from app.domain.events import Live, Recorded
 from app.domain.failures import Failure
 from app.ports import Clock
@@ -52,9 +52,10 @@ class Losses:
 
     lost: dict[str, Failure] = field(default_factory=dict)
     dropped: int = 0
+    bugs: list[Exception] = field(default_factory=list)
 
     def loss(self) -> Loss:
-        return Loss(on_lost=self.lost.__setitem__, on_dropped=self._drop)
+        return Loss(on_lost=self.lost.__setitem__, on_dropped=self._drop, on_bug=self.bugs.append)
 
     def _drop(self) -> None:
         self.dropped += 1
@@ -86,7 +87,7 @@ async def replica(
     listener, losses = Listener(), Losses()
     keeping = Keeping(name, 3, bounds or Bounds(), closing_seconds)
     async with open_journal(database, listener, clock, keeping, losses.loss()) as journal:
-        store = DatabaseStore(database, clock, name)
+        store = DatabaseStore(database, clock, name, listener)
         yield Replica(name, database, journal, store, DatabaseConversations(database), listener, losses)
 
 

@@ -21,14 +21,16 @@ from app.domain.boundary import Suspension, SystemRequest, SystemResponse
 from app.domain.effects import Bounds, Header, Outcome
 from app.domain.events import Anchored, Event, ExecutionResumed, ExecutionSuspended, LifecycleTransition, Live, Recorded
 from app.domain.lifecycle import State
+from app.orchestration.conversing import Turn
 from app.orchestration.execution import Execution
-from app.orchestration.executions import RESUMED
+from app.orchestration.ownership import RESUMED
 from app.orchestration.patterns.agent_loop import VERSION, agent_loop
-from app.orchestration.pipeline.prepare import Stages, prepare
+from app.orchestration.pipeline.prepare import Stages, prepare, told
 from app.orchestration.resuming import answered
 from app.orchestration.story import Story, live, replay
 from app.orchestration.world import World
 from app.ports import Clock, Engine, EngineProfile, Record, Tool
+from tests.support.conversations import Said
 from tests.support.entropy import SeededEntropy
 
 POLICY = FailoverPolicy(
@@ -88,7 +90,13 @@ class Stage:
 
     def story(self, execution: Execution, pattern: Any = agent_loop, planning: Any = None) -> Story:
         """The story of that execution, chat's unless another pattern is told."""
-        return Story(partial(_prepare, execution, self), pattern, planning)
+        turn = Turn(execution)
+        return Story(
+            partial(_prepare, execution, self, turn),
+            pattern,
+            planning,
+            partial(told, turn, execution.header, self.world),
+        )
 
     def execution(self, request: SystemRequest, **header: Any) -> Execution:
         """A fresh execution with an open journal."""
@@ -155,6 +163,7 @@ def stage(
         counter=EstimatingCounter(),
         turns=Turns(),
         workers=Threads(),
+        conversations=Said(),
     )
     values = {name: getattr(BOUNDS, name) for name in BOUNDS.__slots__} | {"max_retries": policy.max_retries} | bounds
     return Stage(world, bus, log, journal, Bounds(**values))
@@ -223,5 +232,5 @@ def _header(request: SystemRequest, world: World, bounds: Bounds, **changes: Any
     return Header(**(values | changes))
 
 
-async def _prepare(execution: Execution, stage: Stage) -> Outcome:
-    return prepare(execution.header.request, stage.world, Stages(stage.world.clock))
+async def _prepare(execution: Execution, stage: Stage, turn: Turn) -> Outcome:
+    return prepare(execution.header, stage.world, Stages(stage.world.clock), turn.past)

@@ -25,7 +25,8 @@ DEEPEST: Final = 32
 UNROLLED: Final = 3
 JOINED: Final = 64
 """Most nodes that are read together as one: a node, what it refers to, and the members of its `allOf`."""
-NODE_BYTES: Final = 16
+NODE_BYTES: Final = 64
+"""What a node counts for beside its words, since it takes as long as so many of them."""
 WORD_BITS: Final = 64
 
 TYPES: Final[Mapping[type, str]] = {

@@ -25,9 +25,10 @@ from app.adapters.engines.rehearsal_patterns import UnmakeableError, texts
 from app.adapters.engines.rehearsal_place import MOST_HEIGHT, Choice, Place, Pointers, heights
 from app.adapters.engines.rehearsal_reading import Meant, Parameter, Reading, likeliest, members, stems
 from app.adapters.engines.rehearsal_values import numbers, strings
+from app.capabilities.constraint.exact_keywords import Effort, spare
 from app.capabilities.constraint.schema import compile_schema
 from app.capabilities.constraint.schema_outline import Pointer, outline
-from app.capabilities.constraint.validators import Pattern, pattern_size
+from app.capabilities.constraint.validators import Pattern
 from app.capabilities.constraint.violations import Explainer
 from app.domain.failures import ConfigurationFailure
 from app.domain.tools import ToolDefinition
@@ -37,7 +38,6 @@ _STEPS: Final = 12_000_000
 _VISIT_COSTS: Final = 6_000
 _CHECK_COSTS: Final = 500
 _PARAMETER_COSTS: Final = 20_000
-_PATTERN_BYTES_PER_STEP: Final = 1_024
 _MOST_PARAMETERS: Final = 150
 _MOST_ELEMENTS: Final = 2_000
 _MOST_REENTRIES: Final = 3
@@ -74,13 +74,20 @@ class _Filling:
         self._words = stems(text)
         self._reading = Reading(text)
         self._evaluations = self._outline.evaluations()
-        self._matches = self._outline.matches(lambda pattern: (pattern_size(pattern) or 0) // _PATTERN_BYTES_PER_STEP)
-        known = {name: inner for name, inner in document.items() if name not in {"$id", "$schema"}}
-        self._checker = Explainer(known, self._outline, self._cost)
+        self._matches = self._outline.matches()
+        self._effort = Effort()
+        self._checker = self._checking({name: document[name] for name in document if name not in {"$id", "$schema"}})
         self._left = _STEPS
         self._open: Counter[Pointer] = Counter()
         self._levels = 0
         self._turn = 0
+
+    def _checking(self, document: Mapping[str, Any]) -> Explainer:
+        """What checks values by the same schema, of which a copy is made ready for that."""
+        copied = orjson.loads(orjson.dumps(document))
+        parts = outline(copied)
+        spare(parts.subschemas)
+        return Explainer(copied, parts, self._cost, self._effort)
 
     def whole(self) -> Any:
         """The value of the whole schema."""
@@ -108,7 +115,10 @@ class _Filling:
 
     def _fits(self, pointers: Pointers, value: Any) -> bool:
         self._left -= _CHECK_COSTS * len(pointers) + self._cost(value)
-        return self._left >= 0 and all(self._checker.fits(pointer, value) for pointer in pointers)
+        self._effort.left = self._left
+        fits = self._left >= 0 and all(self._checker.fits(pointer, value) for pointer in pointers)
+        self._left = self._effort.left
+        return fits
 
     def _candidates(self, place: Place, said: Any) -> Iterator[Any]:
         if not self._turn:
@@ -123,7 +133,7 @@ class _Filling:
             return
         options = place.options()
         if options is not None:
-            yield from self._of_options(options)
+            yield from self._of_options(options) if options else ()
         elif choice is not None:
             for option in self._ordered(place, choice):
                 yield from self._candidates(place.taking(choice, option), said)

@@ -8,18 +8,23 @@ Theory of operation
    to another owner: then the execution is lost to us and left out, and the others are none the worse.
 3. Openings are refused one by one: by an earlier use of their Idempotency-Key, by a session that is busy, by a
    request_id in use. What one had been granted until then is given back.
+4. Whole records of executions that have ended are many and nearly always new, so they are inserted together, and looked
+   at one by one only when some were there already.
+5. A session's turn belongs to one execution from its opening to its end, suspended or not, whoever owns it. What it
+   says is appended when it is still its turn, and the turn is handed on in that same commit.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from sqlalchemy import bindparam, select, update
 
 from app.adapters.stores import openings as opening
-from app.adapters.stores.database import Asked, Rows, Statement, Transaction, ask, ask_each
+from app.adapters.stores.database import Asked, Rows, Statement, Transaction, ask, ask_each, count_new
 from app.adapters.stores.openings import Opening, Refusal
 from app.adapters.stores.schema import commits, executions, messages, sessions, suspensions
+from app.domain.frozen import dataclass
 
 Values: TypeAlias = dict[str, Any]
 
@@ -47,10 +52,11 @@ class Advance:
 
 @dataclass(slots=True)
 class Batch:
-    """What is committed together; of each execution the advances follow one another."""
+    """What is committed together; of each execution the advances follow one another. `ended` are whole records."""
 
     openings: dict[str, Opening] = field(default_factory=dict)
     advances: dict[str, list[Advance]] = field(default_factory=dict)
+    ended: list[Opening] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +72,28 @@ def apply(batch: Batch) -> Transaction[Verdict]:
     opened, refused = yield from opening.apply(_folded(batch))
     moving = {each: advances for each, advances in batch.advances.items() if each not in batch.openings}
     moved, lost = yield from _move_on(moving)
-    fresh = [each for new in (*opened, *moved) for each in batch.advances.get(new, ())]
-    yield from ask_each(COMMIT, [*(batch.openings[each].commit for each in opened), *(each.commit for each in fresh)])
-    yield from ask_each(_SUSPEND, [row for each in fresh for row in each.suspensions])
+    fresh = [each for execution_id in (*opened, *moved) for each in batch.advances.get(execution_id, ())]
+    new: list[Opening | Advance] = [*(batch.openings[each] for each in opened), *fresh]
+    yield from ask_each(COMMIT, [each.commit for each in new])
+    yield from ask_each(_SUSPEND, [row for each in new for row in each.suspensions])
     for each in fresh:
         if each.turn is not None:
             yield from _end_turn(each.execution_id, each.turn)
+    if batch.ended:
+        refused |= yield from _keep(batch.ended)
     return Verdict(lost, refused)
+
+
+def _keep(ended: Sequence[Opening]) -> Generator[Asked, Rows, dict[str, Refusal]]:
+    """Which records are refused; one that was kept before is not kept twice."""
+    refused: dict[str, Refusal] = {}
+    if (yield from count_new(opening.INSERT_NEW, [each.row for each in ended])) < len(ended):
+        for each in ended:
+            refusal = yield from opening.named(each)
+            if refusal is not None:
+                refused[each.execution_id] = refusal
+    yield from ask_each(_COMMIT_NEW, [each.commit for each in ended if each.execution_id not in refused])
+    return refused
 
 
 def _folded(batch: Batch) -> Iterable[Opening]:
@@ -110,6 +131,7 @@ def _end_turn(execution_id: str, turn: Turn) -> Generator[Asked, Rows, None]:
     grown = yield from ask(_END_TURN, session | {"grown_by": len(turn.messages), "updated_at": turn.at})
     if not grown:
         return
+    yield from ask(opening.HAND_ON, session)
     first = grown[0][0] - len(turn.messages) + 1
     common = {"tenant": turn.tenant, "session_id": turn.session_id, "execution_id": execution_id, "at": turn.at}
     rows = [common | {"number": number, "message": said} for number, said in enumerate(turn.messages, first)]
@@ -147,6 +169,9 @@ _COMMITTED = Statement(
     )
 )
 COMMIT = Statement(lambda insert: insert(commits))
+_COMMIT_NEW = Statement(
+    lambda insert: insert(commits).on_conflict_do_nothing(index_elements=["execution_id", "number"])
+)
 _SUSPEND = Statement(
     lambda insert: (
         insert(suspensions)

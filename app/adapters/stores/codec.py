@@ -8,13 +8,12 @@ outcome or event needs nothing here. Events name their few correlations once.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import count, groupby
-from operator import attrgetter
+from itertools import count
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError
 
 from app.domain.boundary import Suspension, SystemResponse
 from app.domain.effects import Header, Outcome, Row
@@ -27,8 +26,9 @@ FORMAT = 1
 MOST_BYTES = 128 * 2**20
 """No limit of the service lets a record grow near this; a longer one is not ours."""
 
-_Ids: TypeAlias = tuple[str, str | None, str, str, str | None, str | None]
+_Ids: TypeAlias = tuple[str, str | None, str, str, str | None, str | None, str | None]
 _Told: TypeAlias = tuple[str, Annotated[int, Field(ge=0)], str, dict[str, Any]]
+_Step: TypeAlias = tuple[str, str, float, str, dict[str, Any]]
 _Version: TypeAlias = Literal[1]
 
 
@@ -37,13 +37,16 @@ def _exact(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid"))
 
 
-_HEADER = _exact(tuple[_Version, Header])
+_OPENING = _exact(tuple[_Version, Header, list[_Step]])
 _RESPONSE = _exact(tuple[_Version, SystemResponse])
-_MESSAGE = _exact(tuple[_Version, ModelMessage | Message])
+_Said: TypeAlias = Annotated[
+    Annotated[ModelMessage, Tag("model")] | Annotated[Message, Tag("plain")],
+    Discriminator(lambda told: "model" if isinstance(told, dict) and "provider" in told else "plain"),
+]
+_MESSAGES = _exact(list[tuple[_Version, _Said]])
 _SUSPENSION = _exact(tuple[_Version, Suspension])
 _VALUE = _exact(tuple[_Version, JsonValue])
 _NAMED = _exact(tuple[_Version, str, dict[str, Any]])
-_STEPS = _exact(tuple[_Version, list[tuple[str, str, float, str, dict[str, Any]]]])
 _TOLD = _exact(tuple[_Version, int, list[_Ids], list[tuple[float, list[_Told]]]])
 _OUTCOMES: Mapping[str, TypeAdapter[Any]] = MappingProxyType(
     {kind.__name__: _exact(kind) for kind in get_args(Outcome)}
@@ -51,14 +54,19 @@ _OUTCOMES: Mapping[str, TypeAdapter[Any]] = MappingProxyType(
 _EVENTS: Mapping[str, TypeAdapter[Any]] = MappingProxyType({kind.type: _exact(kind) for kind in get_args(Event)})
 
 
-def encode_header(header: Header) -> bytes:
-    return _dump([FORMAT, header])
+def encode_opening(header: Header, rows: Sequence[Row] = ()) -> bytes:
+    """The header, with the steps that were recorded before anything was stored."""
+    steps = [(row.key, row.fingerprint, row.at, type(row.outcome).__name__, row.outcome) for row in rows]
+    return _dump([FORMAT, header, steps])
 
 
-def decode_header(data: bytes) -> Header:
+def decode_opening(data: bytes) -> tuple[Header, list[Row]]:
     """Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID), as everything here that decodes."""
-    header: Header = _read(_HEADER, data, "header")[1]
-    return header
+    _, header, steps = _read(_OPENING, data, "opening")
+    return header, [
+        Row(key, fingerprint, _of(_OUTCOMES, name, fields, "outcome"), at)
+        for key, fingerprint, at, name, fields in steps
+    ]
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
@@ -84,9 +92,15 @@ def encode_message(message: Message) -> bytes:
     return _dump([FORMAT, message])
 
 
-def decode_message(data: bytes) -> Message:
-    message: Message = _read(_MESSAGE, data, "message")[1]
-    return message
+def decode_messages(each: Sequence[bytes]) -> list[Message]:
+    """A history is read before every turn, so all of it at once."""
+    whole = b"".join((b"[", b",".join(each), b"]"))
+    if max(map(len, each), default=0) > MOST_BYTES:
+        raise _invalid("message")
+    found = _checked(lambda: _MESSAGES.validate_python((orjson.loads(whole),))[0], "message")
+    if len(found) != len(each):
+        raise _invalid("message")
+    return [message for _, message in found]
 
 
 def encode_suspension(suspension: Suspension) -> bytes:
@@ -107,29 +121,20 @@ def decode_value(data: bytes) -> JsonValue:
     return value
 
 
-def encode_steps(rows: Sequence[Row]) -> bytes:
-    """Several steps in one record."""
-    return _dump(
-        [FORMAT, [(row.key, row.fingerprint, row.at, type(row.outcome).__name__, row.outcome) for row in rows]]
-    )
-
-
-def decode_steps(data: bytes) -> list[Row]:
-    _, steps = _read(_STEPS, data, "steps")
-    return [
-        Row(key, fingerprint, _of(_OUTCOMES, name, fields, "outcome"), at)
-        for key, fingerprint, at, name, fields in steps
-    ]
-
-
 def encode_events(events: Sequence[Recorded]) -> bytes:
     """Events that are numbered without gaps, at least one. Those that follow each other at one time share it."""
-    correlations = _Correlations()
-    told = [
-        (at, [(each.anchor, correlations.number(each.correlation), each.event.type, each.event) for each in together])
-        for at, together in groupby(events, attrgetter("at"))
-    ]
-    return _dump([FORMAT, events[0].sequence_number, correlations.ids, told])
+    numbers: dict[CorrelationContext, int] = {}
+    told: list[tuple[float, list[tuple[str, int, str, Event]]]] = []
+    since, met, index = None, None, 0
+    for _, at, anchor, correlation, event in events:
+        if at != since:
+            since = at
+            told.append((at, []))
+        if correlation is not met:
+            met = correlation
+            index = numbers.setdefault(correlation, len(numbers))
+        told[-1][1].append((anchor, index, event.type, event))
+    return _dump([FORMAT, events[0].sequence_number, [_ids(each) for each in numbers], told])
 
 
 def decode_events(data: bytes) -> list[Recorded]:
@@ -153,25 +158,7 @@ def _correlation(ids: _Ids) -> CorrelationContext:
     return CorrelationContext(*ids)
 
 
-class _Correlations:
-    """Numbers correlations as they are met. Most are the same object as the one before, which spares hashing them."""
-
-    def __init__(self) -> None:
-        self.ids: list[tuple[str | None, ...]] = []
-        self._numbers: dict[CorrelationContext, int] = {}
-        self._last: CorrelationContext | None = None
-        self._number = 0
-
-    def number(self, correlation: CorrelationContext) -> int:
-        if correlation is not self._last:
-            self._last = correlation
-            self._number = self._numbers.setdefault(correlation, len(self.ids))
-            if self._number == len(self.ids):
-                self.ids.append(_ids(correlation))
-        return self._number
-
-
-def _ids(correlation: CorrelationContext) -> tuple[str | None, ...]:
+def _ids(correlation: CorrelationContext) -> _Ids:
     return (
         correlation.request_id,
         correlation.session_id,
@@ -179,6 +166,7 @@ def _ids(correlation: CorrelationContext) -> tuple[str | None, ...]:
         correlation.span_id,
         correlation.parent_span_id,
         correlation.caused_by,
+        correlation.step_name,
     )
 
 
@@ -199,8 +187,8 @@ def _of(kinds: Mapping[str, TypeAdapter[Any]], name: str, fields: dict[str, Any]
     return _checked(lambda: kind.validate_python((fields,))[0], what)
 
 
-def _read(kind: TypeAdapter[Any], data: bytes, what: str) -> Any:
-    if len(data) > MOST_BYTES:
+def _read(kind: TypeAdapter[Any], data: object, what: str) -> Any:
+    if not isinstance(data, bytes) or len(data) > MOST_BYTES:
         raise _invalid(what)
     return _checked(lambda: kind.validate_python((orjson.loads(data),))[0], what)
 

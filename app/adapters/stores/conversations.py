@@ -1,23 +1,35 @@
-"""Sessions as the store keeps them: their messages, what the client keeps with them, their end."""
+"""Sessions as the store keeps them: their messages, whose turn it is, what the client keeps with them, their end."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple
 
+import anyio
 from pydantic import JsonValue
 from sqlalchemy import BigInteger, BindParameter, Select, and_, bindparam, delete, or_, select, update
 
 from app.adapters.stores import codec
 from app.adapters.stores.database import Cells, Database, Rows, Statement, Transaction, ask, ask_each
-from app.adapters.stores.queries import FORGET_COMMITS, FORGET_SUSPENSIONS
+from app.adapters.stores.queries import FORGET_CANCELS, FORGET_COMMITS, FORGET_SUSPENSIONS
 from app.adapters.stores.records import decoded
 from app.adapters.stores.schema import executions, idempotency_keys, messages, sessions
-from app.domain.failures import Code, RequestFailure
+from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.messages import Message
-from app.keeping import Page, Session
+from app.keeping import Page, Past, Session
 
+LOOK_AGAIN_S = 1.0
+"""How often who waits for a turn looks whether one that runs elsewhere has ended."""
 _AT_MOST: BindParameter[int] = bindparam("at_most", type_=BigInteger)
 _THIS = and_(sessions.c.tenant == bindparam("the_tenant"), sessions.c.session_id == bindparam("the_session_id"))
 _ITS_MESSAGES = and_(messages.c.tenant == bindparam("the_tenant"), messages.c.session_id == bindparam("the_session_id"))
+
+
+class _Said(NamedTuple):
+    """How many messages there are in all, the rows of the last of them, and what comes before these and is known."""
+
+    number: int
+    last: Rows
+    prompt: Sequence[Message]
 
 
 class DatabaseConversations:
@@ -25,6 +37,7 @@ class DatabaseConversations:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._over: dict[tuple[str, str], anyio.Event] = {}
 
     async def session(self, tenant: str, session_id: str) -> Session | None:
         found = await self._read(_FOUND, _named(tenant, session_id))
@@ -37,21 +50,48 @@ class DatabaseConversations:
         items = [_session(row) for row in rows[:limit]]
         return Page(items, f"{items[-1].updated_at!r}/{items[-1].session_id}" if len(rows) > limit else None)
 
-    async def describe(self, tenant: str, session_id: str, details: JsonValue) -> Session | None:
-        values = _named(tenant, session_id) | {"details": codec.encode_value(details)}
-        found = await self._database.write(lambda: ask(_DESCRIBE, values), recognisable=True)
+    async def describe(self, tenant: str, session_id: str, changes: Mapping[str, JsonValue]) -> Session | None:
+        named = _named(tenant, session_id)
+        found = await self._database.write(lambda: _describe(named, changes), recognisable=True)
         return _session(found[0]) if found else None
 
     async def messages(self, tenant: str, session_id: str, *, after: int = 0, limit: int) -> Sequence[Message]:
         rows = await self._read(_MESSAGES, _named(tenant, session_id) | {"after": after, "at_most": limit})
         return await _messages(rows)
 
-    async def last_messages(self, tenant: str, session_id: str, limit: int) -> Sequence[Message]:
-        rows = await self._read(_LAST_MESSAGES, _named(tenant, session_id) | {"at_most": limit})
-        return await _messages(rows[::-1])
+    async def past(self, tenant: str, session_id: str, *, limit: int) -> Past:
+        return await _past(await self._database.read(lambda: _said(_named(tenant, session_id), limit)))
+
+    async def turn(
+        self, tenant: str, session_id: str, execution_id: str, *, limit: int, waits: Callable[[], None]
+    ) -> Past:
+        named = _named(tenant, session_id)
+        said = await self._at_turn(named, execution_id, limit)
+        if said is None:
+            waits()
+        while said is None:
+            over = self._over.setdefault((tenant, session_id), anyio.Event())
+            said = await self._at_turn(named, execution_id, limit)
+            if said is None:
+                with anyio.move_on_after(LOOK_AGAIN_S):
+                    await over.wait()
+        return await _past(said)
+
+    def turn_over(self, tenant: str, session_id: str) -> None:
+        over = self._over.pop((tenant, session_id), None)
+        if over is not None:
+            over.set()
 
     async def delete(self, tenant: str, session_id: str) -> bool:
         return await self._database.write(lambda: _delete(tenant, session_id), recognisable=True)
+
+    async def _at_turn(self, named: Mapping[str, Any], execution_id: str, limit: int) -> _Said | None:
+        """None while it is another's turn. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
+        holder, said = await self._database.read(lambda: _when_holding(named, execution_id, limit))
+        if holder is None:
+            await self._database.write(lambda: ask(_TAKE, {**named, "holder": execution_id}), recognisable=True)
+            _, said = await self._database.read(lambda: _when_holding(named, execution_id, limit))
+        return said
 
     async def _read(self, statement: Statement, values: Mapping[str, Any]) -> Rows:
         return await self._database.read(lambda: ask(statement, values))
@@ -71,21 +111,80 @@ def _place(after: str | None) -> tuple[float, str]:
 
 
 async def _messages(rows: Rows) -> Sequence[Message]:
-    return await decoded(lambda: [codec.decode_message(row[0]) for row in rows], sum(len(row[0]) for row in rows))
+    return await decoded(lambda: codec.decode_messages([row[0] for row in rows]), sum(len(row[0]) for row in rows))
+
+
+async def _past(said: _Said) -> Past:
+    last = await _messages(said.last)
+    if said.number > len(last):
+        return Past(said.number, last, said.prompt)
+    return Past(said.number, last, tuple(takewhile(lambda message: message.role == "system", last)))
 
 
 def _session(row: Cells) -> Session:
     session_id, created_at, updated_at, count, details, holder = row
-    kept = None if details is None else codec.decode_value(details)
-    return Session(session_id, created_at, updated_at, count, kept, busy=holder is not None)
+    return Session(session_id, created_at, updated_at, count, _details(details), busy=holder is not None)
+
+
+def _details(stored: bytes | None) -> dict[str, JsonValue]:
+    """Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) where they are none."""
+    kept = {} if stored is None else codec.decode_value(stored)
+    if not isinstance(kept, dict):
+        raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored session cannot be read by this version")
+    return kept
+
+
+def _describe(named: Mapping[str, Any], changes: Mapping[str, JsonValue]) -> Transaction[Rows]:
+    found = yield from ask(_LOCK, named)
+    if not found:
+        return found
+    changed = {**_details(found[0][0]), **changes}
+    details: JsonValue = {key: value for key, value in changed.items() if value is not None}
+    return (yield from ask(_DESCRIBE, {**named, "details": codec.encode_value(details)}))
+
+
+def _said(named: Mapping[str, Any], limit: int) -> Transaction[_Said]:
+    """What was said in a session; nothing in one that is not there."""
+    found = yield from ask(_FOUND, named)
+    if not found:
+        return _Said(0, (), ())
+    number = found[0][3]
+    last = yield from ask(_LAST_MESSAGES, {**named, "at_most": limit})
+    return _Said(number, last[::-1], () if number == len(last) else (yield from _prompt(named)))
+
+
+def _prompt(named: Mapping[str, Any]) -> Transaction[tuple[Message, ...]]:
+    """The system messages that it begins with; most have one, or none."""
+    prompt: tuple[Message, ...] = ()
+    while True:
+        rows = yield from ask(_MESSAGES, {**named, "after": len(prompt), "at_most": 1})
+        read = codec.decode_messages([row[0] for row in rows])
+        if not read or read[0].role != "system":
+            return prompt
+        prompt += tuple(read)
+
+
+def _when_holding(
+    named: Mapping[str, Any], execution_id: str, limit: int
+) -> Transaction[tuple[str | None, _Said | None]]:
+    """Whose turn it is, and what was said when it is that execution's. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
+    found = yield from ask(_HOLDER, named)
+    if not found:
+        raise RequestFailure(Code.REQUEST_NOT_FOUND, "the session was deleted", condition="path")
+    holder: str | None = found[0][0]
+    if holder != execution_id:
+        return holder, None
+    return holder, (yield from _said(named, limit))
 
 
 def _delete(tenant: str, session_id: str) -> Transaction[bool]:
     named = _named(tenant, session_id)
+    yield from ask(_LOCK, named)
     found = yield from ask(_EXECUTIONS, named)
     its = [{"the_tenant": tenant, "the_execution_id": execution_id} for (execution_id,) in found]
     yield from ask_each(FORGET_COMMITS, its)
     yield from ask_each(FORGET_SUSPENSIONS, its)
+    yield from ask_each(FORGET_CANCELS, its)
     yield from ask(_FORGET_KEYS, named)
     yield from ask_each(_FORGET_EXECUTIONS, its)
     yield from ask(_FORGET_MESSAGES, named)
@@ -104,6 +203,13 @@ def _columns() -> Select[Any]:
 
 
 _FOUND = Statement(lambda _: _columns().where(_THIS))
+_LOCK = Statement(lambda _: select(sessions.c.details).where(_THIS).with_for_update())
+"""So that no turn begins or ends meanwhile; SQLite has one writer anyway."""
+_HOLDER = Statement(lambda _: select(sessions.c.holder).where(_THIS))
+_TAKE = Statement(
+    lambda _: update(sessions).where(_THIS, sessions.c.holder.is_(None)).values(holder=bindparam("holder"))
+)
+"""A turn that was handed on to nobody: by the clock of another replica who waits came before whoever had it."""
 _LISTED = Statement(
     lambda _: (
         _columns()

@@ -23,7 +23,7 @@ Values: TypeAlias = Mapping[str, Any]
 Insertion: TypeAlias = "Callable[..., postgresql.Insert] | Callable[..., sqlite.Insert]"
 """The `insert` of either dialect; both know ON CONFLICT."""
 _INSERTIONS: Mapping[Backend, Insertion] = MappingProxyType({"sqlite": sqlite.insert, "postgresql": postgresql.insert})
-_DIALECTS: Mapping[Backend, Dialect] = MappingProxyType(
+DIALECTS: Mapping[Backend, Dialect] = MappingProxyType(
     {
         "sqlite": make_url("sqlite+pysqlite://").get_dialect()(),
         "postgresql": make_url("postgresql+asyncpg://").get_dialect()(),
@@ -41,11 +41,19 @@ class Cells(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A statement as one database reads it. `values` are its parameters in order, from those given by name."""
+    """A statement as one database reads it. `values` are its parameters in order, from those given by name.
+
+    `row` is the part of an insertion that holds all of them, so that it may be repeated; empty in anything else.
+    """
 
     sql: str
     values: Callable[[Values], Sequence[Any]]
     returns: bool
+    row: str
+
+    def of_rows(self, count: int) -> str:
+        """The insertion of so many rows at once."""
+        return self.sql.replace(self.row, ", ".join([self.row] * count), 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,10 +68,14 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One statement, run with each of these values in turn; what it returns for all of them is the answer."""
+    """One statement, run with each of these values in turn; what it returns for all of them is the answer.
+
+    Of an insertion that is `counted` the answer is one row: how many rows are new.
+    """
 
     statement: Statement
     values: Sequence[Values]
+    counted: bool = False
 
 
 Transaction: TypeAlias = Generator[Asked, Rows, T]
@@ -77,6 +89,13 @@ def ask(statement: Statement, values: Values) -> Generator[Asked, Rows, Rows]:
 def ask_each(statement: Statement, values: Sequence[Values]) -> Generator[Asked, Rows, Rows]:
     """The rows of one statement run with each of the values; the database is not bothered for none."""
     return (yield Asked(statement, values)) if values else ()
+
+
+def count_new(statement: Statement, values: Sequence[Values]) -> Generator[Asked, Rows, int]:
+    """How many rows an insertion adds that leaves out what is there already."""
+    rows = yield Asked(statement, values, counted=True)
+    count: int = rows[0][0]
+    return count
 
 
 class Database(Protocol):
@@ -102,10 +121,12 @@ class Database(Protocol):
 @cache
 def _compile(statement: Statement, backend: Backend) -> Compiled:
     core = statement.make(_INSERTIONS[backend])
-    compiled = core.compile(dialect=_DIALECTS[backend])
+    compiled = core.compile(dialect=DIALECTS[backend])
     names = tuple(compiled.positiontup or ())
     fixed = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
-    return Compiled(str(compiled), _in_order(names, fixed), bool(compiled.effective_returning) or core.is_select)
+    sql, row = str(compiled), f"({', '.join('?' * len(names))})"
+    returns = bool(compiled.effective_returning) or core.is_select
+    return Compiled(sql, _in_order(names, fixed), returns, row if f"VALUES {row}" in sql else "")
 
 
 def _in_order(names: Sequence[str], fixed: Mapping[str, Any]) -> Callable[[Values], Sequence[Any]]:

@@ -27,23 +27,14 @@ class Commit(NamedTuple):
     at: float
 
 
-def opening(header: Header, owner: str, claim: Claim | None = None) -> Opening:
+def opening(header: Header, owner: str | None, claim: Claim | None = None) -> Opening:
     """The rows of a new execution, and what it asks to be granted."""
-    standing = Standing(header.created_at)
     session_id = header.request.session_id
-    row = {
-        "execution_id": header.execution_id,
-        "tenant": header.tenant,
-        "request_id": header.request_id,
-        "session_id": session_id,
-        "mode": header.mode,
-        "created_at": header.created_at,
-        "epoch": 1,
-        **_standing(standing, owner, commits=0, events=0),
-    }
-    stored = empty_commit(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_header(header)}
+    row = _execution(header, Standing(header.created_at), owner, events=0)
+    stored = empty_commit(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_opening(header)}
     session = None if session_id is None else _session(header, session_id)
-    return Opening(row, stored, None if claim is None else _key(header, claim), session)
+    key = None if claim is None else _key(header, claim)
+    return Opening(row, stored, key, session, may_wait=header.request.if_session_busy == "enqueue")
 
 
 def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, owner: str) -> Advance:
@@ -63,17 +54,16 @@ def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, o
     )
 
 
-def together(
-    header: Header, rows: Sequence[Row], events: Sequence[Recorded], after: Standing, *, owner: str
-) -> Advance:
-    """All that was put of an execution so far, as its first commit; it has no session, and so no turn."""
-    stored = empty_commit(header.execution_id, number=1, epoch=1)
-    if rows:
-        stored["outcome"] = codec.encode_steps(rows)
+def whole(
+    header: Header, rows: Sequence[Row], events: Sequence[Recorded], after: Standing, *, owner: str | None
+) -> Opening:
+    """An execution that was held in memory, with all that was put so far; it has neither session nor key."""
+    stored = empty_commit(header.execution_id, number=0, epoch=1)
+    stored["outcome"] = codec.encode_opening(header, rows)
     if events:
         stored |= log(events)
-    standing = _standing(after, owner, commits=1, events=len(events))
-    return Advance(header.execution_id, stored, standing, _suspensions(header, events))
+    row = _execution(header, after, owner, events=len(events))
+    return Opening(row, stored, suspensions=() if after.ended else _suspensions(header, events))
 
 
 def step(row: Row) -> Values:
@@ -91,7 +81,8 @@ def log(events: Sequence[Recorded]) -> Values:
 def size(work: Opening | Advance) -> int:
     """About how many bytes it holds."""
     row, stored = (work.row, work.commit) if isinstance(work, Opening) else (work.after, work.commit)
-    return 1_024 + sum(len(each) for each in (stored["outcome"], stored["events"], row["response"]) if each)
+    said = work.turn.messages if isinstance(work, Advance) and work.turn else ()
+    return 1_024 + sum(len(each) for each in (stored["outcome"], stored["events"], row["response"], *said) if each)
 
 
 def empty_commit(execution_id: str, *, number: int, epoch: int) -> Values:
@@ -110,7 +101,19 @@ def empty_commit(execution_id: str, *, number: int, epoch: int) -> Values:
     }
 
 
-def _standing(standing: Standing, owner: str, *, commits: int, events: int) -> Values:
+def _execution(header: Header, standing: Standing, owner: str | None, *, events: int) -> Values:
+    row = _standing(standing, owner, commits=0, events=events)
+    row["execution_id"] = header.execution_id
+    row["tenant"] = header.tenant
+    row["request_id"] = header.request_id
+    row["session_id"] = header.request.session_id
+    row["mode"] = header.mode
+    row["created_at"] = header.created_at
+    row["epoch"] = 1
+    return row
+
+
+def _standing(standing: Standing, owner: str | None, *, commits: int, events: int) -> Values:
     at_rest = standing.ended or standing.state is State.SUSPENDED
     return {
         "state": standing.state,

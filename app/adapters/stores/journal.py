@@ -2,26 +2,27 @@
 
 An execution that begins in memory costs no transaction while it runs. When it must survive its process, before an
 unsafe call or at a suspension, all of it so far is put into the writer's line at once; its events were published
-already. When it ends without that, its whole record is written behind, if there is room.
+already, all but the suspension itself, which may be answered as soon as it is heard of. When it ends without that,
+its whole record is written behind, if there is room.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 import anyio
 
-from app.adapters.stores.batching import Advance
 from app.adapters.stores.database import Database
-from app.adapters.stores.entries import Commit, advance, opening, size, together
+from app.adapters.stores.entries import Commit, advance, opening, size, whole
 from app.adapters.stores.names import Names
 from app.adapters.stores.openings import Opening
 from app.adapters.stores.records import load
-from app.adapters.stores.writer import Bounds, GroupWriter, Item, Writing
+from app.adapters.stores.writer import Bounds, Ended, GroupWriter, Item, Loss, Writing
 from app.domain.effects import Header, Row
 from app.domain.events import (
-    LAST,
+    TERMINAL_EVENTS,
     Anchored,
     CorrelationContext,
     ExecutionSuspended,
@@ -48,14 +49,6 @@ class Keeping:
     keep_ended: int
     bounds: Bounds = field(default_factory=Bounds)
     closing_seconds: float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Who is told of what is not kept: `on_lost` of a running execution, `on_dropped` of an ended one in memory."""
-
-    on_lost: Callable[[str, Failure], None]
-    on_dropped: Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -94,16 +87,19 @@ class _Open:
         self.standing = standing
         return Item(self.writing, work, size(work), commit.events)
 
-    def whole(self, owner: str) -> list[Item]:
-        """The opening and all that is held, as one commit, for the writer; its events are published already."""
-        work: list[Opening | Advance] = [opening(self.header, owner)]
-        if self.held:
-            rows = [each.row for each in self.held if each.row]
-            events = [event for each in self.held for event in each.events]
-            self.standing = self.standing.after(rows, events)
-            work.append(together(self.header, rows, events, self.standing, owner=owner))
-            self.commits = 1
-        return [Item(self.writing, each, size(each)) for each in work]
+    def begun(self, rows: Sequence[Row], owner: str | None) -> Opening:
+        """The opening with steps that were recorded elsewhere."""
+        self.standing = self.standing.after(rows, ())
+        self.keys.update(row.key for row in rows)
+        return whole(self.header, rows, (), self.standing, owner=owner)
+
+    def whole(self, owner: str) -> Opening:
+        """The opening and all that is held, as one commit; its events are published already."""
+        held = self.held or ()
+        rows = [each.row for each in held if each.row]
+        events = [event for each in held for event in each.events]
+        self.standing, self.commits = self.standing.after(rows, events), 0
+        return whole(self.header, rows, events, self.standing, owner=owner)
 
 
 @asynccontextmanager
@@ -111,7 +107,7 @@ async def open_journal(
     database: Database, sink: EventSink, clock: Clock, keeping: Keeping, loss: Loss
 ) -> AsyncIterator["StoredJournal"]:
     """The journal with its writer, which has written what it can when the context ends."""
-    writer = GroupWriter(database, sink, bounds=keeping.bounds, on_lost=loss.on_lost, on_dropped=loss.on_dropped)
+    writer = GroupWriter(database, sink, bounds=keeping.bounds, loss=loss)
     async with anyio.create_task_group() as group:
         group.start_soon(writer.run)
         try:
@@ -136,20 +132,26 @@ class StoredJournal:
         self._opened: dict[str, _Open] = {}
         self._names = Names(keeping.keep_ended)
 
-    async def open(self, header: Header, claim: Claim | None = None) -> Earlier | None:
+    async def open(
+        self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = (), waits: bool = False
+    ) -> Earlier | None:
         if header.durability == "memory":
+            if rows:
+                raise RuntimeError("what begins with steps is journaled")
             self._begin(header, self._names.take).held = []
             return None
         opened = self._begin(header, self._names.share)
         try:
-            self._writer.put(self._opening(opened, claim))
+            owner = None if waits else self.owner
+            work = opened.begun(rows, owner) if rows else opening(header, owner, claim)
+            self._writer.put(Item(opened.writing, work, size(work)))
             await self._writer.settled(opened.writing)
         except BaseException:
             opened.writing.end = _given_up()
             self.close(header.execution_id)
             raise
         refusal = opened.writing.end
-        if refusal is None:
+        if refusal is None and not waits:
             return None
         self.close(header.execution_id)
         if isinstance(refusal, Failure):
@@ -165,6 +167,8 @@ class StoredJournal:
 
     def put(self, execution_id: str, row: Row | None, events: Sequence[Anchored], turn: Sequence[Message] = ()) -> None:
         opened = self._of(execution_id)
+        if opened.held is not None and events and isinstance(events[-1].event, ExecutionSuspended):
+            self._promote(opened)
         commit = opened.next(row, events, turn, self._clock.now())
         if opened.held is None:
             self._writer.put(opened.encoded(commit, self.owner))
@@ -210,7 +214,7 @@ class StoredJournal:
             return
         self._names.release(opened.header)
         if opened.held is not None and _has_ended(opened.held):
-            self._writer.keep(lambda: opened.whole(self.owner))
+            self._writer.keep(partial(self._ended, opened))
 
     def _begin(self, header: Header, take: Callable[[Header], None]) -> _Open:
         if header.execution_id in self._opened:
@@ -227,20 +231,19 @@ class StoredJournal:
         return opened
 
     def _promote(self, opened: _Open) -> None:
-        items = opened.whole(self.owner)
+        work = opened.whole(self.owner)
         opened.held = None
         self._names.promote(opened.header)
-        for item in items:
-            self._writer.put(item)
+        self._writer.put(Item(opened.writing, work, size(work)))
 
-    def _opening(self, opened: _Open, claim: Claim | None = None) -> Item:
-        work = opening(opened.header, self.owner, claim)
-        return Item(opened.writing, work, size(work))
+    def _ended(self, opened: _Open) -> Ended:
+        record = opened.whole(self.owner)
+        return Ended(record, size(record))
 
 
 def _has_ended(held: Sequence[Commit]) -> bool:
     last = held[-1].events[-1].event if held and held[-1].events else None
-    return type(last) in LAST and not isinstance(last, ExecutionSuspended)
+    return type(last) in TERMINAL_EVENTS
 
 
 def _given_up() -> StorageFailure:

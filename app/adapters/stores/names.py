@@ -1,6 +1,6 @@
 """Which request_ids are in use in this process."""
 
-from collections import Counter
+from collections import Counter, deque
 
 from app.domain.effects import Header
 from app.domain.failures import Code, RequestFailure
@@ -16,7 +16,8 @@ class Names:
         self._keep_ended = keep_ended
         self._alone: set[tuple[str, str]] = set()
         self._shared: Counter[tuple[str, str]] = Counter()
-        self._ended: dict[tuple[str, str], None] = {}
+        self._ended: set[tuple[str, str]] = set()
+        self._oldest_first: deque[tuple[str, str]] = deque()
 
     def take(self, header: Header) -> None:
         """Raises: RequestFailure (REQUEST_ID_CONFLICT), as `share`."""
@@ -44,9 +45,10 @@ class Names:
             self._release_shared(name)
             return
         self._alone.discard(name)
-        self._ended[name] = None
+        self._ended.add(name)
+        self._oldest_first.append(name)
         if len(self._ended) > self._keep_ended:
-            del self._ended[next(iter(self._ended))]
+            self._ended.discard(self._oldest_first.popleft())
 
     def _release_shared(self, name: tuple[str, str]) -> None:
         self._shared[name] -= 1

@@ -1,31 +1,44 @@
-"""How executions begin in the store: what each has to be granted, and why it is refused."""
+"""How executions begin in the store: what each has to be granted, and why it is refused.
 
+One whose session is busy is refused, or begins without its turn where it asked to wait. Who waits stands in the order
+of the ids, which is that of time; the turn is handed on to the first of them in the commit that ends the one before.
+"""
+
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
-from sqlalchemy import bindparam, delete, or_, select, update
+from sqlalchemy import and_, bindparam, delete, func, or_, select, text, update
 
 from app.adapters.stores.database import Asked, Rows, Statement, ask, ask_each
-from app.adapters.stores.schema import executions, idempotency_keys, sessions
+from app.adapters.stores.schema import LIVE, executions, idempotency_keys, sessions
 from app.domain.failures import Code, Failure, RequestFailure
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
 from app.ports import Earlier
 
 Values: TypeAlias = dict[str, Any]
 Refusal: TypeAlias = Failure | Earlier
 KEY_KEPT_S = 24 * 3600.0
+MOST_WAITING = 16
+"""Executions that may wait for their turn in one session."""
 _RETRY_AFTER = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A new execution's row, its commit 0, and what it has to be granted first: a key, a session's turn."""
+    """A new execution's row, its commit 0, and what it has to be granted first: a key, a session's turn.
+
+    The turn is granted later where it `may_wait`. `suspensions` are the questions that are open in it already.
+    """
 
     row: Values
     commit: Values
     key: Values | None = None
     session: Values | None = None
+    may_wait: bool = False
+    suspensions: Sequence[Values] = ()
 
     def standing(self, after: Mapping[str, Any]) -> "Opening":
         """The same with its row as it stands after its first commits."""
@@ -41,6 +54,7 @@ def apply(openings: Iterable[Opening]) -> Generator[Asked, Rows, tuple[set[str],
     """Which were opened now, and why which were not; one that had been opened before is neither."""
     asked = {each.execution_id: each for each in openings}
     busy = yield from _take_turns([each for each in asked.values() if each.session])
+    busy -= yield from _stand_in_line([each for each in asked.values() if each.may_wait and each.execution_id in busy])
     held = yield from _take_keys([each for each in asked.values() if each.key and each.execution_id not in busy])
     granted = [each for each in asked.values() if each.execution_id not in busy | held]
     inserted = yield from ask_each(_INSERT, [each.row for each in granted])
@@ -58,6 +72,21 @@ def apply(openings: Iterable[Opening]) -> Generator[Asked, Rows, tuple[set[str],
 def _take_turns(openings: Sequence[Opening]) -> Generator[Asked, Rows, set[str]]:
     rows = yield from ask_each(_TAKE_TURN, [each.session for each in openings if each.session])
     return {each.execution_id for each in openings} - {holder for (holder,) in rows}
+
+
+def _stand_in_line(openings: Sequence[Opening]) -> Generator[Asked, Rows, set[str]]:
+    """Those that may wait for their turn: not behind an execution that is suspended, and not too many."""
+    waiting: set[str] = set()
+    joined: Counter[tuple[str, str]] = Counter()
+    for each in openings:
+        session = each.row["tenant"], each.row["session_id"]
+        rows = yield from ask(_LINE, {"the_tenant": session[0], "the_session_id": session[1]})
+        line: dict[str, str] = {row[0]: row[1] for row in rows}
+        has_room = max(len(line), 1) + joined[session] <= MOST_WAITING
+        if each.execution_id in line or (has_room and State.SUSPENDED not in line.values()):
+            waiting.add(each.execution_id)
+            joined[session] += 1
+    return waiting
 
 
 def _take_keys(openings: Sequence[Opening]) -> Generator[Asked, Rows, set[str]]:
@@ -80,6 +109,11 @@ def _why(new: Opening, *, busy: bool, held: bool) -> Generator[Asked, Rows, Refu
         return _busy(State(states[0][0]) if states else State.INIT)
     if held:
         return _refusal(Code.REQUEST_IN_PROGRESS, "the first request with this Idempotency-Key is still running")
+    return (yield from named(new))
+
+
+def named(new: Opening) -> Generator[Asked, Rows, RequestFailure | None]:
+    """Why the execution of that name is not the one that was to be opened; None when it is."""
     name = {"the_tenant": new.row["tenant"], "the_request_id": new.row["request_id"]}
     found = yield from ask(_NAMED, name)
     if found and found[0][0] == new.execution_id:
@@ -100,7 +134,9 @@ def _refusal(code: Code, message: str) -> RequestFailure:
 def _give_back(new: Opening) -> Generator[Asked, Rows, None]:
     holder = {"the_tenant": new.row["tenant"], "the_holder": new.execution_id}
     if new.session is not None:
-        yield from ask(_GIVE_BACK_TURN, holder | {"the_session_id": new.row["session_id"]})
+        session = holder | {"the_session_id": new.row["session_id"]}
+        if (yield from ask(_GIVE_BACK_TURN, session)):
+            yield from ask(HAND_ON, session)
         yield from ask(_FORGET_UNUSED, new.session)
     if new.key is not None:
         yield from ask(_GIVE_BACK_KEY, holder | {"the_key": new.key["key"]})
@@ -113,6 +149,8 @@ _INSERT = Statement(
         .returning(executions.c.execution_id)
     )
 )
+INSERT_NEW = Statement(lambda insert: insert(executions).on_conflict_do_nothing())
+"""Leaves out what is there already."""
 _NAMED = Statement(
     lambda _: select(executions.c.execution_id).where(
         executions.c.tenant == bindparam("the_tenant"), executions.c.request_id == bindparam("the_request_id")
@@ -131,6 +169,25 @@ _TAKE_TURN = Statement(
         .returning(sessions.c.holder)
     )
 )
+_LINE = Statement(
+    lambda _: (
+        select(executions.c.execution_id, executions.c.state)
+        .join(
+            sessions,
+            and_(
+                sessions.c.tenant == executions.c.tenant,
+                sessions.c.session_id == executions.c.session_id,
+                sessions.c.holder <= executions.c.execution_id,
+            ),
+        )
+        .where(
+            executions.c.tenant == bindparam("the_tenant"),
+            executions.c.session_id == bindparam("the_session_id"),
+            text(f"executions.{LIVE}"),
+        )
+    )
+)
+"""Whose turn it is, and who waits."""
 _STATE_OF_HOLDER = Statement(
     lambda _: (
         select(executions.c.state)
@@ -151,8 +208,27 @@ _GIVE_BACK_TURN = Statement(
             sessions.c.holder == bindparam("the_holder"),
         )
         .values(holder=None)
+        .returning(sessions.c.session_id)
     )
 )
+HAND_ON = Statement(
+    lambda _: (
+        update(sessions)
+        .where(sessions.c.tenant == bindparam("the_tenant"), sessions.c.session_id == bindparam("the_session_id"))
+        .values(
+            holder=select(func.min(executions.c.execution_id))
+            .where(
+                executions.c.tenant == bindparam("the_tenant"),
+                executions.c.session_id == bindparam("the_session_id"),
+                executions.c.execution_id > bindparam("the_holder"),
+                text(f"executions.{LIVE}"),
+            )
+            .scalar_subquery()
+        )
+    )
+)
+"""Gives a turn that is over to the first that waits. It comes after the statement that ended it and so, on PostgreSQL,
+waited for whoever was just standing in line: that statement would not have seen them."""
 _FORGET_UNUSED = Statement(
     lambda _: delete(sessions).where(
         sessions.c.tenant == bindparam("tenant"),

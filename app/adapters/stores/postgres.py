@@ -25,7 +25,7 @@ Connect: TypeAlias = "Callable[[], Awaitable[Connection]]"
 _RETRY_AFTER = 1.0
 _MIGRATING = 5_206_161_072_301_846
 """Names the advisory lock under which one replica brings the schema up to date; any number that nobody else uses."""
-_LOST = (
+LOST = (
     OSError,
     asyncpg.InterfaceError,
     asyncpg.PostgresConnectionError,
@@ -96,6 +96,7 @@ class PostgresDatabase:
     """Implements `Database` on one server."""
 
     def __init__(self, connect: Connect, clock: Clock, entropy: Entropy, patience: Patience, width: int) -> None:
+        self.connect = connect
         self._ordered = _Lane(connect, 1, patience)
         self._shared = _Lane(connect, width, patience)
         self._clock = clock
@@ -125,9 +126,9 @@ class PostgresDatabase:
             tried = _Tried()
             try:
                 return await _within(self._patience.transaction, attempt(tried))
-            except (*_LOST, *_REFUSED, asyncpg.PostgresError) as fault:
+            except (*LOST, *_REFUSED, asyncpg.PostgresError) as fault:
                 in_doubt = tried.committing and not isinstance(fault, _REFUSED)
-                again = isinstance(fault, (*_LOST, *_REFUSED)) and (recognisable or not in_doubt)
+                again = isinstance(fault, (*LOST, *_REFUSED)) and (recognisable or not in_doubt)
                 if not again or number + 1 == self._patience.tries:
                     raise _failure(fault) from fault
             await self._clock.sleep(self._wait(number))
@@ -148,9 +149,11 @@ class _Tried:
 
 @asynccontextmanager
 async def open_postgres(
-    url: str, clock: Clock, entropy: Entropy, *, patience: Patience = _PATIENCE, width: int = 8
+    url: str, clock: Clock, entropy: Entropy, *, patience: Patience = _PATIENCE, width: int = 8, beside: bool = False
 ) -> AsyncIterator[PostgresDatabase]:
     """The database at that URL, brought up to date. `width` is how many connections there may be beside the writer's.
+
+    Who looks at it `beside` others leaves it as it is, and can write nothing.
 
     Raises: StorageFailure (STORAGE_UNAVAILABLE).
     """
@@ -158,7 +161,7 @@ async def open_postgres(
         "application_name": "portico",
         "statement_timeout": str(round(patience.transaction * 1000)),
         "idle_in_transaction_session_timeout": str(round(patience.transaction * 2000)),
-    }
+    } | ({"default_transaction_read_only": "on"} if beside else {})
 
     async def connect() -> Connection:
         return await _within(
@@ -167,7 +170,8 @@ async def open_postgres(
 
     database = PostgresDatabase(connect, clock, entropy, patience, width)
     try:
-        await database.bring_up_to_date()
+        if not beside:
+            await database.bring_up_to_date()
         yield database
     finally:
         database.close()
@@ -212,6 +216,9 @@ async def _drive(connection: Connection, work: Transaction[T]) -> T:
 
 async def _answer(connection: Connection, asked: Asked) -> Rows:
     compiled = asked.statement.compiled("postgresql")
+    if asked.counted:
+        given = [compiled.values(values) for values in asked.values]
+        return ((len(await connection.fetchmany(f"{compiled.sql} RETURNING 1", given)),),)
     if len(asked.values) == 1:
         return await connection.fetch(compiled.sql, *compiled.values(asked.values[0]))
     given = [compiled.values(values) for values in asked.values]

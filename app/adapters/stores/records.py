@@ -34,36 +34,35 @@ async def decoded(work: Callable[[], T], size: int) -> T:
 
 def weight(rows: Rows) -> int:
     """How many bytes there are to decode."""
-    return sum(len(row[4] or b"") + len(row[5] or b"") for row in rows)
+    return sum(len(cell) for row in rows for cell in (row[4], row[5]) if isinstance(cell, bytes))
 
 
 def record(rows: Rows) -> Record | None:
-    """The record of these commits in order; the first holds the header."""
+    """The record of these commits in order; the first holds the header, and what had been held in memory."""
     if not rows:
         return None
-    steps: dict[str, Row] = {}
+    header, held = codec.decode_opening(rows[0][4])
+    steps = {step.key: step for step in held}
     events: list[Recorded] = []
     for number, row in enumerate(rows):
         _continues(number, row, len(events))
-        if number > 0 and row[4] is not None:
-            steps |= {step.key: step for step in _steps(row)}
+        if row[1] is not None:
+            steps[row[1]] = Row(row[1], row[2], codec.decode_outcome(row[4]), row[3])
         if row[5] is not None:
             events += codec.decode_events(row[5])
-    header = codec.decode_header(rows[0][4])
+    if (len(rows) - 1, len(events)) != (rows[0][8], rows[0][9]):
+        raise _not_whole()
     return Record(header, MappingProxyType(steps), tuple(events), len(rows) - 1, rows[0][7])
-
-
-def _steps(row: Cells) -> list[Row]:
-    """The commit's step, or its steps when it has no key of its own."""
-    if row[1] is None:
-        return codec.decode_steps(row[4])
-    return [Row(row[1], row[2], codec.decode_outcome(row[4]), row[3])]
 
 
 def _continues(number: int, row: Cells, events: int) -> None:
     """Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when something before it is missing."""
     if row[0] != number or (row[6] is not None and row[6] != events + 1):
-        raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored record is not whole")
+        raise _not_whole()
+
+
+def _not_whole() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored record is not whole")
 
 
 def _select(tenant: str, execution_id: str) -> Transaction[Rows]:

@@ -2,8 +2,8 @@
 
 Times are Unix seconds. Text sorts bytewise on both, and only ids, names and codes of ours are text: whatever others
 wrote is bytes of the codec, since PostgreSQL takes no NUL. A table belongs to a tenant by its own column, `commits` by
-the execution it belongs to. A commit's step stands beside its events; commit 0 holds the header as its outcome, and
-one without a key several steps, which were held in memory until then.
+the execution it belongs to. A commit's step stands beside its events; commit 0 holds the header as its outcome, with
+the steps that were held in memory until then.
 `epoch` counts an execution's owners: what an earlier one writes is refused.
 """
 
@@ -131,6 +131,21 @@ messages: Final = Table(
     Column("at", Double, nullable=False),
     Column("message", LargeBinary, nullable=False),
     PrimaryKeyConstraint("tenant", "session_id", "number"),
+)
+
+cancels: Final = Table(
+    "cancels",
+    metadata,
+    Column("execution_id", TEXT, primary_key=True),
+    Column("tenant", TEXT, nullable=False),
+    Column("asked_at", Double, nullable=False),
+)
+
+replicas: Final = Table(
+    "replicas",
+    metadata,
+    Column("replica", TEXT, primary_key=True),
+    Column("beats", BigInteger, nullable=False),
 )
 
 idempotency_keys: Final = Table(

@@ -8,20 +8,25 @@ line does, needs no lock. A network file system keeps neither promise.
 import fcntl
 import sqlite3
 from asyncio import get_running_loop
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TextIO, TypeVar
 
 import anyio
 
-from app.adapters.stores.database import Asked, Rows, Transaction
+from app.adapters.stores.database import Asked, Rows, Transaction, Values
 from app.adapters.stores.migrating import CURRENT, upgrade
 from app.domain.failures import Code, ConfigurationFailure, StorageFailure
 
 T = TypeVar("T")
 BUSY_MS = 5_000
+ROWS_AT_ONCE = 32
+"""In one insertion. Row by row the writer's thread would ask for the interpreter's lock several times a row, and
+everybody else would be woken as often: that cost as much as writing them.
+"""
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
@@ -55,11 +60,18 @@ async def open_sqlite(path: Path) -> AsyncIterator[SqliteDatabase]:
     """
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(_owned(path))
-        writer = await stack.enter_async_context(_thread(path, "portico-writes"))
+        writer = await stack.enter_async_context(_thread(path, "portico-writes", connect=_owning))
         await writer.run_alone(_bring_up_to_date)
-        reader = await stack.enter_async_context(_thread(path, "portico-reads"))
+        reader = await stack.enter_async_context(_thread(path, "portico-reads", connect=_owning))
         await reader.run_alone(_only_read)
         yield SqliteDatabase(writer, reader)
+
+
+@asynccontextmanager
+async def look_into_sqlite(path: Path) -> AsyncIterator[SqliteDatabase]:
+    """The database in that file as it is, beside whoever owns it; writing to it fails. Raises: StorageFailure."""
+    async with _thread(path, "portico-looks", connect=_beside) as looker:
+        yield SqliteDatabase(looker, looker)
 
 
 class _Thread:
@@ -79,10 +91,8 @@ class _Thread:
     async def run(self, work: Callable[[], Transaction[T]], begin: str) -> T:
         return await self.run_alone(lambda connection: _transact(connection, work(), begin))
 
-    def connect(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
-        for pragma in _PRAGMAS:
-            self._connection.execute(pragma)
+    def connect(self, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:
+        self._connection = connect(path)
 
     def _translated(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -93,10 +103,10 @@ class _Thread:
 
 
 @asynccontextmanager
-async def _thread(path: Path, name: str) -> AsyncIterator[_Thread]:
+async def _thread(path: Path, name: str, *, connect: Callable[[Path], sqlite3.Connection]) -> AsyncIterator[_Thread]:
     with ThreadPoolExecutor(1, thread_name_prefix=name) as executor:
         thread = _Thread(executor)
-        await get_running_loop().run_in_executor(executor, _connect, thread, path)
+        await get_running_loop().run_in_executor(executor, _connect, thread, path, connect)
         try:
             yield thread
         finally:
@@ -123,9 +133,22 @@ def _lock_beside(path: Path) -> TextIO:
         raise ConfigurationFailure(Code.CONFIG_INVALID, message) from fault
 
 
-def _connect(thread: _Thread, path: Path) -> None:
+def _owning(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
+    for pragma in _PRAGMAS:
+        connection.execute(pragma)
+    return connection
+
+
+def _beside(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", isolation_level=None, uri=True)
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+    return connection
+
+
+def _connect(thread: _Thread, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:
     try:
-        thread.connect(path)
+        thread.connect(path, connect)
     except sqlite3.Error as fault:
         raise _failure(fault) from fault
 
@@ -166,11 +189,25 @@ def _drive(connection: sqlite3.Connection, work: Transaction[T]) -> T:
 
 def _answer(connection: sqlite3.Connection, asked: Asked) -> Rows:
     compiled = asked.statement.compiled("sqlite")
-    given = map(compiled.values, asked.values)
-    if not compiled.returns:
-        connection.executemany(compiled.sql, given)
+    if compiled.returns:
+        return [row for values in asked.values for row in connection.execute(compiled.sql, compiled.values(values))]
+    if not compiled.row:
+        connection.executemany(compiled.sql, map(compiled.values, asked.values))
         return ()
-    return [row for values in given for row in connection.execute(compiled.sql, values)]
+    count = 0
+    for rows in _pieces(asked.values):
+        given = tuple(chain.from_iterable(map(compiled.values, rows)))
+        count += connection.execute(compiled.of_rows(len(rows)), given).rowcount
+    return ((count,),) if asked.counted else ()
+
+
+def _pieces(values: Sequence[Values]) -> Iterator[Sequence[Values]]:
+    """The rows in few sizes, so that their statements are prepared once."""
+    taken = 0
+    while taken < len(values):
+        size = min(ROWS_AT_ONCE, 1 << (len(values) - taken).bit_length() - 1)
+        yield values[taken : taken + size]
+        taken += size
 
 
 def _failure(fault: sqlite3.Error) -> StorageFailure:

@@ -1,6 +1,6 @@
 """Executions as the store keeps them: found, listed, read, answered, taken over and forgotten."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from app.adapters.stores import codec, queries
@@ -15,19 +15,31 @@ from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.lifecycle import Mode, State
 from app.domain.standing import Standing
 from app.keeping import Answer, Page, Pending, Selection, Stored
-from app.ports import Clock, Record
+from app.ports import Clock, EventSink, Record
 
 _BEHIND_ALL = "\U0010ffff"
 """Sorts behind every id."""
 
 
 class DatabaseStore:
-    """Implements `keeping.Store`. `owner` names this replica."""
+    """Implements `keeping.Store`. `owner` names this replica; `sink` hears the events that it commits.
 
-    def __init__(self, database: Database, clock: Clock, owner: str) -> None:
+    `on_cancel` is told of what others are to cancel.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        owner: str,
+        sink: EventSink,
+        on_cancel: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._database = database
         self._clock = clock
         self._owner = owner
+        self._sink = sink
+        self._on_cancel = on_cancel
 
     async def find(self, tenant: str, request_id: str) -> Stored | None:
         found = await self._read(queries.NAMED, {"the_tenant": tenant, "the_request_id": request_id})
@@ -59,11 +71,27 @@ class DatabaseStore:
     ) -> Answer:
         which = {"the_tenant": tenant, "the_execution_id": execution_id, "the_suspension_id": suspension_id}
         now = self._clock.now()
-        return await self._database.write(lambda: _answer(which, row, events, now))
+        taken, told = await self._database.write(lambda: _answer(which, row, events, now))
+        if told:
+            self._sink.publish(execution_id, told)
+        return taken
 
     async def claim(self, execution_id: str, epoch: int) -> Record | None:
         rows = await self._database.write(lambda: _claim(execution_id, epoch, self._owner))
         return await decoded(lambda: record(rows), weight(rows))
+
+    async def ask_to_cancel(self, tenant: str, execution_id: str) -> None:
+        asked = {"the_tenant": tenant, "the_execution_id": execution_id, "asked_at": self._clock.now()}
+        await self._database.write(lambda: ask(queries.ASK_TO_CANCEL, asked), recognisable=True)
+        self._on_cancel(execution_id)
+
+    async def to_cancel(self) -> Sequence[Stored]:
+        return [_stored(row) for row in await self._read(queries.TO_CANCEL, {"the_owner": self._owner})]
+
+    async def waiting(self) -> int:
+        """How many executions wait for their turn."""
+        found: int = (await self._read(queries.WAITING, {}))[0][0]
+        return found
 
     async def unattended(self, alive: Collection[str]) -> Sequence[Stored]:
         found = [_stored(row) for row in await self._read(queries.UNATTENDED, {})]
@@ -109,7 +137,10 @@ def _claim(execution_id: str, epoch: int, owner: str) -> Transaction[Rows]:
     return (yield from ask(queries.CLAIMED, {"the_execution_id": execution_id}))
 
 
-def _answer(which: Mapping[str, Any], row: Row, events: Sequence[Anchored], now: float) -> Transaction[Answer]:
+def _answer(
+    which: Mapping[str, Any], row: Row, events: Sequence[Anchored], now: float
+) -> Transaction[tuple[Answer, Sequence[Recorded]]]:
+    """What becomes of the answer, and the events as they were numbered."""
     grown = {"grown_by": len(events), "key": row.key}
     moved = yield from ask(queries.MOVE_ON_SUSPENDED, {**which, **grown})
     if not moved:
@@ -119,12 +150,13 @@ def _answer(which: Mapping[str, Any], row: Row, events: Sequence[Anchored], now:
         raise RequestFailure(Code.REQUEST_RESUME_MISMATCH, "no such question is open")
     epoch, number, last_event = moved[0]
     stored = empty_commit(which["the_execution_id"], number=number, epoch=epoch) | step(row)
-    if events:
-        told = enumerate(events, last_event - len(events) + 1)
-        stored |= log([Recorded(first, now, each.anchor, each.correlation, each.event) for first, each in told])
+    numbered = enumerate(events, last_event - len(events) + 1)
+    told = [Recorded(number, now, each.anchor, each.correlation, each.event) for number, each in numbered]
+    if told:
+        stored |= log(told)
     yield from ask_each(COMMIT, [stored])
     left = yield from ask(queries.OPEN_LEFT, which)
-    return Answer(left[0][0], epoch)
+    return Answer(left[0][0], epoch), told
 
 
 def _forget(ended_before: float, limit: int, forgotten: float) -> Transaction[int]:
@@ -132,5 +164,6 @@ def _forget(ended_before: float, limit: int, forgotten: float) -> Transaction[in
     these = [{"the_execution_id": execution_id} for (execution_id,) in ended]
     yield from ask_each(queries.FORGET_COMMITS, these)
     yield from ask_each(queries.FORGET_SUSPENSIONS, these)
+    yield from ask_each(queries.FORGET_CANCELS, these)
     yield from ask(queries.FORGET_KEYS, {"before": forgotten})
     return len(these)

@@ -8,6 +8,7 @@ Theory of operation
    commits what they stand behind.
 3. A group that cannot be committed loses its executions: nothing of them that is in line is written any more, and
    whoever runs them is told. So is the execution that another owner holds, alone. What is stored stays a prefix.
+   A bug of ours does no more harm than that, for everybody's commits go through this one task.
 4. Records of executions that were held in memory and have ended stand in a line of their own, which is written when
    enough has gathered or some time has passed. When it is full a record is dropped, and counted.
 5. The line is bounded in bytes: an execution that puts more when it is full is lost. That happens when the database
@@ -16,8 +17,7 @@ Theory of operation
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import anyio
 
@@ -26,6 +26,7 @@ from app.adapters.stores.database import Database
 from app.adapters.stores.openings import Opening, Refusal
 from app.domain.events import Live, Recorded
 from app.domain.failures import Code, Failure, StorageFailure
+from app.domain.frozen import dataclass
 from app.ports import EventSink
 
 _RETRY_AFTER = 1.0
@@ -40,6 +41,17 @@ class Bounds:
     line_bytes: int = 64 * 2**20
     behind_bytes: int = 16 * 2**20
     gather_seconds: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Who is told of what is not kept: `on_lost` of a running execution with the reason, `on_dropped` of an ended one
+    that was held in memory, `on_bug` of what of ours broke a group.
+    """
+
+    on_lost: Callable[[str, Failure], None]
+    on_dropped: Callable[[], None]
+    on_bug: Callable[[Exception], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +73,13 @@ class Item:
     events: Sequence[Recorded] = ()
 
 
+class Ended(NamedTuple):
+    """The whole record of an execution that was held in memory until it ended."""
+
+    opening: Opening
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Told:
     """A delta in line."""
@@ -76,26 +95,18 @@ _InLine: TypeAlias = Item | _Told
 class GroupWriter:
     """Commits and publishes what is put. `run` is its only task.
 
-    `on_lost` is told of every execution that the writer gives up, with the reason, `on_dropped` of every record of an
-    ended one that is not kept.
+    What it does not keep it tells its `loss`.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        sink: EventSink,
-        *,
-        bounds: Bounds,
-        on_lost: Callable[[str, Failure], None],
-        on_dropped: Callable[[], None],
-    ) -> None:
+    def __init__(self, database: Database, sink: EventSink, *, bounds: Bounds, loss: Loss) -> None:
         self._database = database
         self._sink = sink
         self._bounds = bounds
-        self._on_lost = on_lost
-        self._on_dropped = on_dropped
+        self._on_lost = loss.on_lost
+        self._on_dropped = loss.on_dropped
+        self._on_bug = loss.on_bug
         self._line: deque[_InLine] = deque()
-        self._behind: deque[Sequence[Item]] = deque()
+        self._behind: deque[Ended] = deque()
         self._line_bytes = 0
         self._behind_bytes = 0
         self._arrived = anyio.Event()
@@ -124,14 +135,14 @@ class GroupWriter:
         elif self._line_bytes + size <= self._bounds.line_bytes:
             self._append(_Told(writing, live, size))
 
-    def keep(self, record: Callable[[], Sequence[Item]]) -> None:
+    def keep(self, record: Callable[[], Ended]) -> None:
         """Queues the whole record of an ended execution, written when there is time; made if there is room."""
         if self._behind_bytes >= self._bounds.behind_bytes:
             self._on_dropped()
             return
-        items = record()
-        self._behind.append(items)
-        self._behind_bytes += sum(item.size for item in items)
+        ended = record()
+        self._behind.append(ended)
+        self._behind_bytes += ended.size
         self._arrived.set()
         if self._behind_bytes * 4 > self._bounds.behind_bytes or len(self._behind) * 4 > self._bounds.group_items:
             self._enough.set()
@@ -182,13 +193,17 @@ class GroupWriter:
     async def _commit_next(self) -> None:
         group, kept = self._take(), self._take_behind()
         batch = Batch()
-        for item in (*group, *(item for record in kept for item in record)):
+        for item in group:
             _add(batch, item)
+        batch.ended = [ended.opening for ended in kept]
         self._committing = True
         try:
             verdict = await self._database.append(lambda: apply(batch))
         except StorageFailure as failure:
             self._give_up(group, kept, failure)
+        except Exception as bug:  # noqa: BLE001 - what breaks one group must not end the commits of everybody else
+            self._on_bug(bug)
+            self._give_up(group, kept, _broken())
         else:
             self._settle(group, kept, verdict)
         self._committing = False
@@ -206,17 +221,14 @@ class GroupWriter:
                 group.append(item)
         return group
 
-    def _take_behind(self) -> list[Sequence[Item]]:
-        taken: list[Sequence[Item]] = []
-        items = 0
-        while self._behind and items < self._bounds.group_items:
-            record = self._behind.popleft()
-            self._behind_bytes -= sum(item.size for item in record)
-            items += len(record)
-            taken.append(record)
+    def _take_behind(self) -> list[Ended]:
+        taken: list[Ended] = []
+        while self._behind and len(taken) < self._bounds.group_items:
+            taken.append(self._behind.popleft())
+            self._behind_bytes -= taken[-1].size
         return taken
 
-    def _settle(self, group: Sequence[_InLine], kept: Sequence[Sequence[Item]], verdict: Verdict) -> None:
+    def _settle(self, group: Sequence[_InLine], kept: Sequence[Ended], verdict: Verdict) -> None:
         for item in group:
             writing = item.writing
             if writing.end is None and writing.execution_id in verdict.refused:
@@ -225,8 +237,8 @@ class GroupWriter:
                 self._lose(writing, _lost())
             if writing.end is None:
                 self._publish(item)
-        for record in kept:
-            if record[0].writing.execution_id in verdict.refused:
+        for ended in kept:
+            if ended.opening.execution_id in verdict.refused:
                 self._on_dropped()
 
     def _publish(self, item: _InLine) -> None:
@@ -237,7 +249,7 @@ class GroupWriter:
         if item.events:
             self._sink.publish(item.writing.execution_id, item.events)
 
-    def _give_up(self, group: Sequence[_InLine], kept: Sequence[Sequence[Item]], failure: StorageFailure) -> None:
+    def _give_up(self, group: Sequence[_InLine], kept: Sequence[Ended], failure: StorageFailure) -> None:
         for item in group:
             if item.writing.end is None:
                 self._lose(item.writing, failure)
@@ -259,6 +271,10 @@ def _add(batch: Batch, item: _InLine) -> None:
 
 def _unavailable() -> StorageFailure:
     return StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not keep up", retry_after=_RETRY_AFTER)
+
+
+def _broken() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_UNAVAILABLE, "what was to be kept could not be written")
 
 
 def _lost() -> StorageFailure:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 import structlog
@@ -24,6 +24,7 @@ from structlog.typing import FilteringBoundLogger
 from app.domain import events
 from app.domain.boundary import SystemResponse
 from app.domain.events import FIELDS, Live, Recorded, timestamp
+from app.domain.lifecycle import State
 from app.ports import Clock
 
 STANDARD_ERROR = 2
@@ -35,6 +36,8 @@ _CONTENT = frozenset({"response", "suspensions", "text", "reasoning", "value", "
 _TOLD: Mapping[type[Any], tuple[str, ...]] = MappingProxyType(
     {kind: tuple(name for name in names if name not in _CONTENT) for kind, names in FIELDS.items()}
 )
+_BEGINNINGS = frozenset({None, State.SUSPENDED})
+"""What an execution leaves when it begins, or goes on."""
 _STDLIB_LEVELS: Mapping[str, int | None] = MappingProxyType(
     {"": logging.WARNING, "uvicorn": None, "uvicorn.access": logging.WARNING}
 )
@@ -91,9 +94,9 @@ class LogSink:
         """An execution raised what nobody expected."""
         self._logger.error("execution.bug", execution_id=execution_id, exc_info=bug)
 
-    def fault(self, fault: Exception) -> None:
-        """A sink raised."""
-        self._logger.error("sink.fault", exc_info=fault)
+    def fault(self, fault: Exception, place: Literal["sink", "writer", "storage"]) -> None:
+        """A sink raised, what was to be committed could not be, or the database did not answer."""
+        self._logger.error(f"{place}.fault", exc_info=fault)
 
     def lag(self, seconds: float) -> None:
         """The event loop was late."""
@@ -120,7 +123,7 @@ class LogSink:
         return tally
 
     def _moved(self, execution_id: str, at: float, event: events.LifecycleTransition) -> None:
-        if event.from_state is None:
+        if event.from_state in _BEGINNINGS:
             self._tally(execution_id).began = at
 
     def _inference_began(self, execution_id: str, _at: float, _event: events.InferenceStart) -> None:

@@ -107,7 +107,7 @@ def closed_sets(providers: Collection[str], tools: Collection[str]) -> Mapping[s
         "step_type": frozenset(StepType),
         "status": frozenset(StepStatus),
         "direction": frozenset({"in", "out"}),
-        "place": frozenset({"execution", "sink"}),
+        "place": frozenset({"execution", "sink", "writer"}),
     }
 
 
@@ -283,7 +283,7 @@ class MetricsSink:
         """A live reader fell behind."""
         self._readers_dropped.inc()
 
-    def bug(self, place: Literal["execution", "sink"]) -> None:
+    def bug(self, place: Literal["execution", "sink", "writer"]) -> None:
         """Something raised that nobody expected."""
         self._bugs.of(place).inc()
 

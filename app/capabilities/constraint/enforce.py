@@ -54,6 +54,14 @@ class StageReport:
     detail: str = ""
 
 
+_REPAIR_SKIPPED = StageReport(Stage.REPAIR, Outcome.SKIPPED)
+_REPAIRED = (StageReport(Stage.EXTRACT, Outcome.FAILED), StageReport(Stage.REPAIR, Outcome.CHANGED))
+_FITTED = (StageReport(Stage.ENUM, Outcome.PASSED), StageReport(Stage.SCHEMA, Outcome.PASSED))
+_RESPELLED = (StageReport(Stage.ENUM, Outcome.CHANGED), StageReport(Stage.SCHEMA, Outcome.PASSED))
+_NO_GRAMMAR = StageReport(Stage.GRAMMAR, Outcome.SKIPPED)
+_FOLLOWED = StageReport(Stage.GRAMMAR, Outcome.PASSED)
+
+
 @dataclass(frozen=True, slots=True)
 class Enforced:
     """An answer of the promised form: its value, None where only a grammar was asked for and the text is no JSON."""
@@ -77,10 +85,10 @@ def enforcing(text: str, *, schema: Schema | None, grammar: Grammar | None, repa
     value, repairs = yield from _find(text, reports, repair_allowed=repair_allowed)
     value, respelled = yield from _fit(value, schema, reports)
     if grammar is None:
-        reports.append(StageReport(Stage.GRAMMAR, Outcome.SKIPPED))
+        reports.append(_NO_GRAMMAR)
     else:
         yield from _follow(text, grammar)
-        reports.append(StageReport(Stage.GRAMMAR, Outcome.PASSED))
+        reports.append(_FOLLOWED)
     return Enforced(value, repairs + respelled, tuple(reports))
 
 
@@ -104,9 +112,9 @@ def _find(text: str, reports: list[StageReport], *, repair_allowed: bool) -> Pau
         if not repair_allowed:
             raise
         repaired = yield from _repaired(text, failure)
-        reports += (StageReport(Stage.EXTRACT, Outcome.FAILED), StageReport(Stage.REPAIR, Outcome.CHANGED))
+        reports += _REPAIRED
         return repaired.value, repaired.repairs
-    reports += (StageReport(Stage.EXTRACT, Outcome.PASSED, found.method), StageReport(Stage.REPAIR, Outcome.SKIPPED))
+    reports += (StageReport(Stage.EXTRACT, Outcome.PASSED, found.method), _REPAIR_SKIPPED)
     return found.value, ()
 
 
@@ -131,10 +139,7 @@ def _fit(value: Any, schema: Schema, reports: list[StageReport]) -> Pausing[tupl
         fits = bool(respelled) and (yield from schema.fitting(value))
     if not fits:
         raise _unfit((yield from schema.explaining(value)))
-    reports += (
-        StageReport(Stage.ENUM, Outcome.CHANGED if respelled else Outcome.PASSED),
-        StageReport(Stage.SCHEMA, Outcome.PASSED),
-    )
+    reports += _RESPELLED if respelled else _FITTED
     return value, respelled
 
 
@@ -177,5 +182,4 @@ def _follow_alone(text: str, grammar: Grammar) -> Pausing[Enforced]:
     yield from _follow(text, grammar)
     found = read_whole(text)
     skipped = tuple(StageReport(stage, Outcome.SKIPPED) for stage in Stage if stage is not Stage.GRAMMAR)
-    reports = (*skipped, StageReport(Stage.GRAMMAR, Outcome.PASSED))
-    return Enforced(None if found is None else found.value, (), reports)
+    return Enforced(None if found is None else found.value, (), (*skipped, _FOLLOWED))

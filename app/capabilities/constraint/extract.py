@@ -114,7 +114,7 @@ _FENCE_END = re.compile(r"\s*+(?:`{3}|~{3}|\Z)")
 
 def fence_end(text: str) -> int | None:
     """Where what the first fence opens begins; None without a fence."""
-    if "```" not in text and "~~~" not in text:
+    if ("`" not in text or "```" not in text) and ("~" not in text or "~~~" not in text):
         return None
     fence = _FENCE.search(text)
     return None if fence is None else fence.end()

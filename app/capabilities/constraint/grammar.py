@@ -9,6 +9,7 @@ of it. A grammar that no text follows is refused too, since nobody could ever an
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
@@ -64,9 +65,13 @@ def is_grammar(text: str) -> bool:
     return "::=" in text
 
 
+_SMALL_CHARACTERS = 4_096
+"""A longer grammar may hold a hundred thousand objects, which the garbage collector looks through."""
+
+
 def known_grammar(text: str) -> Pausing["Grammar"]:
     """The grammar of that text, from the cache if it was made before. Raises: GrammarError."""
-    kept = _kept(text)
+    kept = _small(text) if len(text) <= _SMALL_CHARACTERS else _large(text)
     if kept.grammar is None:
         kept.grammar = yield from Grammar.making(text)
     return kept.grammar
@@ -80,7 +85,12 @@ class _Kept:
 
 
 @lru_cache(maxsize=32)
-def _kept(_text: str) -> _Kept:
+def _small(_text: str) -> _Kept:
+    return _Kept()
+
+
+@lru_cache(maxsize=4)
+def _large(_text: str) -> _Kept:
     return _Kept()
 
 
@@ -113,6 +123,11 @@ class Grammar:
         if self._lengths[self._rules.root] is None:
             raise self._error("no text can follow this rule: none of its ways comes to an end")
         self._recogniser = Recogniser(self._rules, self._lengths, order)
+
+    def __del__(self) -> None:
+        """Ends what nobody can use any more; where it was never made there is nothing to end."""
+        with suppress(AttributeError):
+            self._recogniser.end()
 
     def check(self, text: str) -> Verdict:
         """Whether the text, from its first character to its last, follows the grammar.

@@ -14,9 +14,11 @@ from app.capabilities.constraint.strict_json import as_json
 from app.domain.pausing import at_once
 
 MOST_CHARACTERS: Final = 65_536
-"""Of an answer whose value is shown; a longer one's is not shown any more."""
+MOST_PLACES: Final = 8_192
+"""Characters, and brackets and commas, of an answer whose value is shown; a larger one's is not shown any more."""
 _FEWEST_NEW: Final = 16
 _NEW_SHARE: Final = 8
+_IN_VAIN: Final = 1
 
 
 def partial(text: str) -> Any | None:
@@ -25,7 +27,7 @@ def partial(text: str) -> Any | None:
     while regions.start is not None:
         try:
             value = from_json(text[regions.start :], allow_partial="trailing-strings", allow_inf_nan=False)
-            as_json(value, nulls=text.count("null"))
+            as_json(value, text)
         except (ValueError, TypeError):
             at_once(regions.advance())
         else:
@@ -34,7 +36,7 @@ def partial(text: str) -> Any | None:
 
 
 class PartialAnswer:
-    """An answer that arrives in pieces. It is read anew only when it has grown by an eighth.
+    """An answer that arrives in pieces. It is read anew only when it has grown by an eighth, or doubled in vain.
 
     So all readings together cost as much as nine of the whole answer, however small the pieces are.
     """
@@ -51,9 +53,11 @@ class PartialAnswer:
         self._characters += len(piece)
         if not self._due <= self._characters <= MOST_CHARACTERS:
             return None
-        self._due = self._characters + max(_FEWEST_NEW, self._characters // _NEW_SHARE)
-        self._pieces = ["".join(self._pieces)]
-        value = partial(self._pieces[0])
+        text = "".join(self._pieces)
+        self._pieces = [text]
+        value = partial(text) if sum(map(text.count, "[{,")) <= MOST_PLACES else None
+        share = _IN_VAIN if value is None else _NEW_SHARE
+        self._due = self._characters + max(_FEWEST_NEW, self._characters // share)
         if value == self._last:
             return None
         self._last = value

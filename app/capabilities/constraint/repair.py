@@ -103,7 +103,7 @@ class _Reader:
             raise UnacceptableError("there is nothing to repair")
         if Action.BRACKETS_CLOSED in self._done and _GOES_ON.match(self._text, self._at):
             raise UnacceptableError("its brackets do not match")
-        as_json(value, nulls=self._text.count("null"))
+        as_json(value, self._text)
         return Repaired(value, tuple(Repair(action, *done) for action, done in self._done.items()))
 
     def _value(self) -> Pausing[Any]:

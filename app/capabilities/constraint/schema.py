@@ -21,8 +21,7 @@ from typing import Any, Final
 import jsonschema_rs
 import orjson
 
-from app.capabilities.constraint.exact_keywords import spare
-from app.capabilities.constraint.pattern_effort import pattern_cost
+from app.capabilities.constraint.exact_keywords import Effort, judges, spare
 from app.capabilities.constraint.schema_outline import Outline, OutlineError, outline
 from app.capabilities.constraint.validators import pattern_size, validator
 from app.capabilities.constraint.violations import EVALUATIONS_AT_ONCE, Explainer, Violation
@@ -40,7 +39,7 @@ MOST_PATTERNS: Final = 100
 MOST_PATTERNS_BYTES: Final = 2_097_152
 """Memory of all compiled patterns together."""
 MOST_PATTERN_CHARACTERS: Final = 4_096
-MOST_CHECK_COST: Final = 2_000_000
+MOST_CHECK_COST: Final = 1_500_000
 """Evaluations that one check may come to, `EVALUATIONS_AT_ONCE` of them in about a microsecond."""
 _SUBSCHEMA_TAKES: Final = 10
 _PATTERN_TAKES: Final = 500
@@ -77,13 +76,14 @@ class _Loads:
 
 
 class Schema:
-    """A schema that answers can be checked against. Threads may share it."""
+    """A schema that answers can be checked against, one after the other."""
 
     def __init__(self, document: Mapping[str, Any], parts: Outline, loads: _Loads) -> None:
         self.outline = parts
         self._document = {name: inner for name, inner in document.items() if name not in {"$id", "$schema"}}
         self._loads = loads
-        self._validator = _compiled(self._document)
+        self._effort = Effort()
+        self._validator = _compiled(self._document, judges(self._effort))
 
     @classmethod
     def making(cls, document: Mapping[str, Any], parts: Outline) -> Pausing["Schema"]:
@@ -91,7 +91,7 @@ class Schema:
         took = len(parts.subschemas) * _SUBSCHEMA_TAKES
         evaluations = parts.evaluations()
         yield took
-        loads = _Loads(evaluations, parts.matches(pattern_cost), parts.comparisons())
+        loads = _Loads(evaluations, parts.matches(), parts.comparisons())
         yield took
         if evaluations > MOST_EVALUATIONS:
             raise _invalid("$", f"one place of an answer would take more than {MOST_EVALUATIONS:,} evaluations")
@@ -109,13 +109,13 @@ class Schema:
 
         Raises: ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) for one that is too large to be checked.
         """
-        cost = self._loads.cost(value)
-        if cost > MOST_CHECK_COST:
+        self._effort.left = MOST_CHECK_COST - self._loads.cost(value)
+        fits = self._effort.left >= 0 and self._validator.is_valid(value)
+        if self._effort.left < 0:
             message = "the answer is too large to be checked against its schema"
             details = {"violations": [Violation("$", message).told()]}
             raise ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, message, details)
-        fits = self._validator.is_valid(value)
-        yield cost // EVALUATIONS_AT_ONCE
+        yield (MOST_CHECK_COST - self._effort.left) // EVALUATIONS_AT_ONCE
         return fits
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
@@ -130,7 +130,7 @@ class Schema:
 
     @cached_property
     def _explainer(self) -> Explainer:
-        return Explainer(self._document, self.outline, self._loads.cost)
+        return Explainer(self._document, self.outline, self._loads.cost, self._effort)
 
 
 def compile_schema(document: Mapping[str, Any]) -> Schema:
@@ -230,9 +230,9 @@ def _refuse_patterns(parts: Outline) -> Pausing[None]:
         yield _PATTERN_TAKES + size // _PATTERN_READ_AT_ONCE
 
 
-def _compiled(document: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
+def _compiled(document: Mapping[str, Any], keywords: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
     try:
-        return validator(document)
+        return validator(document, keywords=keywords)
     except jsonschema_rs.ValidationError as fault:
         raise _invalid(written(fault.instance_path), fault.message) from None
     except ValueError as fault:

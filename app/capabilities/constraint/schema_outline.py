@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -92,13 +93,9 @@ class Outline:
         """How many evaluations, at most, one place of an answer takes the time of."""
         return self._load(effort)
 
-    def matches(self, pattern_cost: Callable[[str], int]) -> int:
-        """The same for one character of an answer, given what matching it with a pattern takes."""
-        return self._load(
-            lambda subschema: (
-                character_effort(subschema) + sum(pattern_cost(pattern) for _, pattern in _patterns(subschema))
-            )
-        )
+    def matches(self) -> int:
+        """The same for one character of an answer."""
+        return self._load(character_effort)
 
     def comparisons(self) -> int:
         """The same for one number of an answer."""
@@ -128,15 +125,17 @@ class _Load:
     @classmethod
     def of(cls, own: int, factor: int, applied: list[tuple[Applies, "_Load"]]) -> "_Load":
         """The load of a subschema that takes so much itself and applies these others."""
-        here = own + sum(load.here for applies, load in applied if applies is Applies.HERE)
-        below = sum(load.below for applies, load in applied if applies is Applies.HERE)
-        all_below = sum(load.all_below for applies, load in applied if applies is Applies.HERE)
-        beneath = [load for applies, load in applied if applies is Applies.BELOW]
-        sharing = [load for applies, load in applied if applies is Applies.BELOW_EXCLUSIVELY]
-        below += sum(max(load.here, load.below) for load in beneath)
-        below += max((max(load.here, load.below) for load in sharing), default=0)
-        all_below += sum(load.here + load.all_below for load in beneath)
-        all_below += max((load.here + load.all_below for load in sharing), default=0)
+        here, below, all_below = own, 0, 0
+        shared = all_shared = 0
+        for applies, load in applied:
+            there, all_there = max(load.here, load.below), load.here + load.all_below
+            if applies is Applies.HERE:
+                here, below, all_below = here + load.here, below + load.below, all_below + load.all_below
+            elif applies is Applies.BELOW:
+                below, all_below = below + there, all_below + all_there
+            else:
+                shared, all_shared = max(shared, there), max(all_shared, all_there)
+        below, all_below = below + shared, all_below + all_shared
         return cls(factor * here, factor * below, factor * all_below)
 
 
@@ -153,8 +152,8 @@ class _Edge:
 
 
 def outline(schema: Any) -> Outline:
-    """The schema's outline. Raises: OutlineError for references that lead out of it or nowhere."""
-    subschemas = _subschemas(schema)
+    """The schema's outline. Raises: OutlineError for references that lead out of it, nowhere, or round in a circle."""
+    subschemas, places = _subschemas(schema)
     anchors = {
         subschema[keyword]: pointer
         for pointer, subschema in subschemas.items()
@@ -163,15 +162,19 @@ def outline(schema: Any) -> Outline:
     }
     references: dict[Pointer, tuple[Pointer, ...]] = {}
     for pointer, subschema in subschemas.items():
-        found = tuple(_target(schema, anchors, (*pointer, name), text) for name, text in _references(subschema))
+        found = tuple(_target(places, anchors, (*pointer, name), text) for name, text in _references(subschema))
         if found:
             references[pointer] = found
     edges, recursive = _post_order(subschemas, references)
+    if recursive:
+        _refuse_circles(edges)
     return Outline(subschemas, references, edges, frozenset(recursive))
 
 
-def _subschemas(schema: Any) -> dict[Pointer, Any]:
+def _subschemas(schema: Any) -> tuple[dict[Pointer, Any], dict[str, Pointer]]:
+    """All subschemas, and where references lead that name a place."""
     found: dict[Pointer, Any] = {}
+    places: dict[str, Pointer] = {}
     waiting: list[tuple[Pointer, Any]] = [((), schema)]
     while waiting:
         pointer, subschema = waiting.pop()
@@ -182,9 +185,11 @@ def _subschemas(schema: Any) -> dict[Pointer, Any]:
             raise OutlineError((*pointer, "$id"), "only the whole schema can have an $id")
         waiting += [((*pointer, *steps), child) for _, steps, child in children(subschema)]
         for name, text in _references(subschema):
-            if text == "#" or text.startswith("#/"):
-                waiting.append(_found(schema, text, (*pointer, name)))
-    return found
+            if text not in places and (text == "#" or text.startswith("#/")):
+                target = _found(schema, text, (*pointer, name))
+                places[text] = target[0]
+                waiting.append(target)
+    return found, places
 
 
 def children(subschema: Any) -> Iterator[tuple[Applies, Pointer, Any]]:
@@ -239,11 +244,11 @@ def _references(subschema: Any) -> Iterator[tuple[str, str]]:
                 yield keyword, subschema[keyword]
 
 
-def _target(schema: Any, anchors: Mapping[str, Pointer], place: Pointer, text: str) -> Pointer:
+def _target(places: Mapping[str, Pointer], anchors: Mapping[str, Pointer], place: Pointer, text: str) -> Pointer:
     if not text.startswith("#"):
         raise OutlineError(place, "a reference must lead to a place in this schema and begin with #")
-    if text == "#" or text.startswith("#/"):
-        return _found(schema, text, place)[0]
+    if text in places:
+        return places[text]
     if text[1:] not in anchors:
         raise OutlineError(place, "the schema has no such anchor")
     return anchors[text[1:]]
@@ -299,6 +304,17 @@ def _post_order(
             finished[pointer] = tuple(edges)
             waiting.pop()
     return finished, recursive
+
+
+def _refuse_circles(edges: Mapping[Pointer, tuple[_Edge, ...]]) -> None:
+    """Raises: OutlineError for what applies itself to the same value again, which ends nowhere [JSON Schema 9.4.1]."""
+    here = {
+        pointer: [edge.target for edge in there if edge.applies is Applies.HERE] for pointer, there in edges.items()
+    }
+    try:
+        TopologicalSorter(here).prepare()
+    except CycleError as circle:
+        raise OutlineError(circle.args[1][0], "it applies itself to the same value without end") from None
 
 
 def _patterns(subschema: Any) -> Iterator[tuple[str, str]]:

@@ -10,17 +10,15 @@ Refused: orjson's reader, which rounds long integers.
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
 import orjson
 from pydantic_core import from_json
 
 MOST_LEVELS: Final = 64
-_FEW_LEVELS: Final = 8
-"""Levels that are counted in the text, each of which takes the longer the larger it is."""
 _UNPROVEN: Final = object()
-_BRACKETS = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_CONTAINERS = (dict, list)
 
 
 class UnacceptableError(ValueError):
@@ -45,7 +43,7 @@ def read(text: str, at: int = 0) -> tuple[Any, int]:
         raise
     except ValueError:
         raise _too_long() from None
-    as_json(value, nulls=text.count("null", at, end))
+    as_json(value, text[at:end])
     return value, end
 
 
@@ -55,18 +53,18 @@ def _proven(text: str) -> Any:
     Every colon follows a key or stands in a string, and only as a code point could one be written otherwise. So there
     are as many when the value is written again, unless a key, and what it led to, was lost.
     """
-    if "\\u" in text:
+    if "\\" in text and "\\u" in text:
         return _UNPROVEN
     try:
-        value = from_json(text, allow_inf_nan=False)
-        data = as_json(value, nulls=text.count("null"))
+        value = from_json(text, allow_inf_nan=False, cache_strings="keys")
+        data = as_json(value, text)
     except (ValueError, TypeError):
         return _UNPROVEN
     return value if data.count(b":") == text.count(":") else _UNPROVEN
 
 
-def as_json(value: Any, nulls: int) -> bytes:
-    """The value as JSON. `nulls` is how often the text it was read from holds `null`, in strings or out of them.
+def as_json(value: Any, text: str) -> bytes:
+    """The value as JSON, which was read from that text.
 
     Raises: UnacceptableError for an integer beyond 64 bits, an infinity, a lone surrogate, and too many levels.
     """
@@ -74,9 +72,10 @@ def as_json(value: Any, nulls: int) -> bytes:
         data = orjson.dumps(value)
     except orjson.JSONEncodeError as fault:
         raise _unwritable(str(fault)) from None
-    if not _is_flat(data) and is_deeper(value, MOST_LEVELS):
+    if data.count(b"[") + data.count(b"{") > MOST_LEVELS and is_deeper(value, MOST_LEVELS):
         raise _too_deep()
-    if data.count(b"null") > nulls:
+    nulls = data.count(b"null")
+    if nulls and nulls > text.count("null"):
         _refuse_infinity(value)
     return data
 
@@ -95,29 +94,18 @@ def _refuse_infinity(value: Any) -> None:
         raise _too_long() from None
 
 
-def _is_flat(data: bytes) -> bool:
-    """Whether JSON has a few levels only; False as well where brackets in strings leave that open."""
-    brackets = data.translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(_FEW_LEVELS):
-        brackets = brackets.replace(b"[]", b"")
-        if not brackets:
-            return True
-    return False
-
-
 def is_deeper(value: Any, levels: int) -> bool:
     """Whether objects and lists are nested in each other more often than that."""
-    level = _containers([value])
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
         if not level:
             return False
-        level = [child for parent in level for child in _containers(parent)]
+        level = [child for parent in level for child in _children(parent) if isinstance(child, _CONTAINERS)]
     return bool(level)
 
 
-def _containers(parent: Any) -> list[Any]:
-    children = parent.values() if isinstance(parent, dict) else parent
-    return [child for child in children if isinstance(child, dict | list)]
+def _children(parent: Any) -> Iterable[Any]:
+    return parent.values() if isinstance(parent, dict) else parent
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

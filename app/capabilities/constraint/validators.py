@@ -1,6 +1,6 @@
 """The one way in which jsonschema-rs is asked: 2020-12, formats asserted, nothing retrieved, linear-time patterns.
 
-Its messages never hold the value that was checked. A few keywords are judged by us, under names of their own.
+Its messages never hold the value that was checked.
 """
 
 from collections.abc import Mapping
@@ -8,8 +8,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 import jsonschema_rs
-
-from app.capabilities.constraint.exact_keywords import KEYWORDS
 
 MOST_PATTERN_BYTES: Final = 1_048_576
 """Memory that one compiled pattern may take: as many states as `^.{1,500}$` has."""
@@ -24,8 +22,9 @@ def validator(
     *,
     pattern_bytes: int = MOST_PATTERN_BYTES,
     resources: Mapping[str, Any] | None = None,
+    keywords: Mapping[str, Any] | None = None,
 ) -> jsonschema_rs.Draft202012Validator:
-    """A compiled schema; `resources` are other schemas it may refer to, by their addresses.
+    """A compiled schema; `resources` are other schemas it may refer to, by their addresses, `keywords` judge their own.
 
     Raises: ValueError, most often jsonschema_rs.ValidationError with the place in the schema as its instance path.
     """
@@ -37,7 +36,7 @@ def validator(
         mask=_MASK,
         pattern_options=jsonschema_rs.RegexOptions(pattern_bytes, _AUTOMATON_BYTES),
         registry=None if resources is None else jsonschema_rs.Registry(list(resources.items())),
-        keywords=dict(KEYWORDS),
+        keywords=None if keywords is None else dict(keywords),
     )
 
 

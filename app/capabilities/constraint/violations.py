@@ -18,7 +18,7 @@ from typing import Any, Final
 import jsonschema_rs
 import orjson
 
-from app.capabilities.constraint.exact_keywords import KEYWORDS
+from app.capabilities.constraint.exact_keywords import NAMES, Effort, judges
 from app.capabilities.constraint.schema_outline import Outline, Pointer, below
 from app.capabilities.constraint.validators import pattern, validator
 from app.domain.json_path import written
@@ -27,7 +27,7 @@ from app.domain.pausing import Pausing
 MOST_VIOLATIONS: Final = 20
 MOST_MESSAGE_CHARACTERS: Final = 240
 MOST_LOOKS: Final = 200
-_STEPS: Final = 2_000_000
+_STEPS: Final = 10_000_000
 """Evaluations that finding the reasons may take, beside what checking the whole value once does."""
 _ASKING_COSTS, _MATCHING_COSTS, _MAKING_COSTS = 300, 100, 2
 """The same for asking once, for matching a name, and for each byte of demands that are made ready."""
@@ -41,7 +41,7 @@ _DEMANDS: Final = frozenset(
     {"type", "enum", "const", "format", "pattern", "minLength", "maxLength", "multipleOf"}
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "uniqueItems", "minItems", "maxItems"}
     | {"required", "dependentRequired", "minProperties", "maxProperties"}
-    | KEYWORDS.keys()
+    | NAMES
 )
 _SAID = MappingProxyType(
     {
@@ -80,19 +80,23 @@ class Violation:
 class Explainer:
     """Explains what does not fit one schema. It asks about every subschema by its number, of one compiled schema.
 
-    `cost` says how many evaluations checking a value can take.
+    `cost` says how many evaluations checking a value can take, keywords aside that take from the `effort`.
     """
 
-    def __init__(self, document: Mapping[str, Any], outline: Outline, cost: Callable[[Any], int]) -> None:
+    def __init__(
+        self, document: Mapping[str, Any], outline: Outline, cost: Callable[[Any], int], effort: Effort
+    ) -> None:
         self.outline = outline
         self.cost = cost
+        self.effort = effort
         self._names = {pointer: str(number) for number, pointer in enumerate(outline.subschemas)}
         self._asked = {name: {"$ref": f"{_ADDRESS}#{_fragment(pointer)}"} for pointer, name in self._names.items()}
         self._document = document
 
     @cached_property
     def _validator(self) -> jsonschema_rs.Draft202012Validator:
-        return validator({"properties": self._asked}, resources={_ADDRESS: self._document})
+        resources = {_ADDRESS: self._document}
+        return validator({"properties": self._asked}, resources=resources, keywords=judges(self.effort))
 
     def fits(self, pointer: Pointer, value: Any) -> bool:
         """Whether the value fits that subschema."""
@@ -170,8 +174,18 @@ class _Explanation:
 
     def _fits(self, pointer: Pointer, value: Any) -> bool:
         """Whether it fits; True as well when no more can be spent on finding out."""
-        self._steps -= _ASKING_COSTS + self._explainer.cost(value)
-        return self._steps < 0 or self._explainer.fits(pointer, value)
+        self._take(_ASKING_COSTS + self._explainer.cost(value))
+        fits = self._steps < 0 or self._explainer.fits(pointer, value)
+        self._take_judged()
+        return fits or self._steps < 0
+
+    def _take(self, steps: int) -> None:
+        """Counts what is about to be done; keywords of ours may take what is left then."""
+        self._steps -= steps
+        self._explainer.effort.left = self._steps
+
+    def _take_judged(self) -> None:
+        self._steps = self._explainer.effort.left
 
     def _occurs(self, text: str, name: str) -> bool:
         self._steps -= _MATCHING_COSTS
@@ -184,8 +198,10 @@ class _Explanation:
 
     def _look_at_demands(self, pointer: Pointer, subschema: Mapping[str, Any], value: Any, place: Pointer) -> None:
         demands = self._demands.get(pointer) or self._made(pointer, subschema)
-        self._steps -= _ASKING_COSTS + demands.size + self._explainer.cost(value)
-        for error in demands.validator.iter_errors(value) if self._steps > 0 else ():
+        self._take(_ASKING_COSTS + demands.size + self._explainer.cost(value))
+        errors = list(demands.validator.iter_errors(value)) if self._steps > 0 else []
+        self._take_judged()
+        for error in errors if self._steps > 0 else ():
             self._add(place, error.message, error.kind.name)
             if self._enough:
                 return
@@ -194,7 +210,7 @@ class _Explanation:
         own = {keyword: inner for keyword, inner in subschema.items() if keyword in _DEMANDS}
         size = len(orjson.dumps(own))
         self._steps -= _MAKING_COSTS * size
-        self._demands[pointer] = _Demands(validator(own), size)
+        self._demands[pointer] = _Demands(validator(own, keywords=judges(self._explainer.effort)), size)
         return self._demands[pointer]
 
     def _applied(self, pointer: Pointer, subschema: Mapping[str, Any], value: Any) -> Iterable[Pointer]:

@@ -18,6 +18,7 @@ from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
 from app.ports import ToolContext, ToolError
 
 ToolFunction = Callable[..., str | Awaitable[str]]
+_ALWAYS = Availability(available=True)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -66,7 +67,7 @@ class FunctionTool:
         return self._definition
 
     def available(self) -> Availability:
-        return Availability(available=True)
+        return _ALWAYS
 
     async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """Calls the function with typed values. Raises: ArgumentError, and the ToolError of the function itself."""

@@ -34,6 +34,7 @@ class ToolRegistry:
                 raise ConfigurationFailure(Code.CONFIG_INVALID, f"two tools are named {name}")
             by_name[name] = tool
         self._tools = dict(sorted(by_name.items()))
+        self._offers = {name: _offered(tool.info()) for name, tool in self._tools.items()}
 
     def names(self) -> list[str]:
         """The names of all tools."""
@@ -57,13 +58,13 @@ class ToolRegistry:
 
     def offer(self, names: Iterable[str]) -> tuple[tuple[OfferedTool, ...], list[ToolDefinition]]:
         """Those of the tools that are available now, as an inference offers them and as the model is told of them."""
-        tools = self._available(names)
-        return tuple(_offered(tool.info()) for tool in tools), [tool.definition() for tool in tools]
+        definitions = self.definitions(names)
+        return tuple(self._offers[each.name] for each in definitions), definitions
 
     def registered(self, name: str) -> tuple[OfferedTool, ...]:
         """The tool of that name, available or not, as it is called without an inference that offered it."""
-        tool = self._tools.get(name)
-        return () if tool is None else (_offered(tool.info()),)
+        offer = self._offers.get(name)
+        return () if offer is None else (offer,)
 
     def check_availability(self) -> list[ToolStatus]:
         """How every tool stands."""

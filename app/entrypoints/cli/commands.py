@@ -1,4 +1,4 @@
-"""What `portico` can be told to do: serve, check, execute, openapi."""
+"""What `portico` can be told to do: serve, check, execute, replay, openapi."""
 
 import asyncio
 import json
@@ -17,10 +17,12 @@ from rich.console import Console
 from rich.text import Text
 
 from app.bootstrap import Service
+from app.domain.access import LOCAL
 from app.domain.failures import Category
 from app.domain.lifecycle import Mode
 from app.entrypoints.cli.executing import Output, Question, beside, run_once
 from app.entrypoints.cli.exits import EPILOG, EXIT_CODES, failures_as_exits, printable, tell
+from app.entrypoints.cli.replaying import Chosen, OpenArchive, Report, exit_code, replay_stored
 from app.entrypoints.cli.serving import listen, serve
 from app.settings import Settings, load_settings
 
@@ -34,6 +36,7 @@ class Wiring:
     create_app: Callable[[Settings], FastAPI]
     protocol: type[asyncio.Protocol]
     open_service: OpenService
+    open_archive: OpenArchive
 
 
 ConfigOption = Annotated[
@@ -58,6 +61,7 @@ def command_line() -> typer.Typer:
     portico.command("serve", epilog=EPILOG)(_serve)
     portico.command("check", epilog=EPILOG)(_check)
     portico.command("execute", epilog=EPILOG)(_execute)
+    portico.command("replay", epilog=EPILOG)(_replay)
     portico.command("openapi")(_openapi)
     return portico
 
@@ -134,6 +138,31 @@ def _execute(  # noqa: PLR0913 - one parameter an option, as Typer reads them
     if response.error is not None:
         tell(Console(stderr=True), response.error.code, response.error.message)
         raise typer.Exit(EXIT_CODES[response.error.category])
+
+
+def _replay(
+    context: typer.Context,
+    ids: Annotated[list[str] | None, typer.Argument(help="Request ids.", metavar="[ID]...", show_default=False)] = None,
+    *,
+    last: Annotated[int | None, typer.Option(min=1, help="The newest ones instead, so many.")] = None,
+    fail_on_difference: Annotated[
+        bool, typer.Option("--fail-on-difference", help="Exit with 14 when one differs, for use in CI.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    tenant: Annotated[str, typer.Option(help="Whose executions.")] = LOCAL.tenant,
+    config: ConfigOption = None,
+) -> None:
+    """Run stored executions again, offline and beside a running server: is every step what it was?"""
+    wiring: Wiring = context.obj
+    if bool(ids) == (last is not None):
+        raise typer.BadParameter("name executions, or say --last how many", param_hint="ID or --last")
+    with failures_as_exits():
+        settings = load_settings(path=config)
+        chosen = Chosen(tenant, ids or [], last)
+        told = anyio.run(replay_stored, wiring.open_archive, settings, chosen, Report(as_json=as_json))
+    code = exit_code(told, chosen, fail_on_difference=fail_on_difference)
+    if code:
+        raise typer.Exit(code)
 
 
 def _openapi(context: typer.Context) -> None:

@@ -19,10 +19,11 @@ from app.entrypoints.http.catalogue import PAGES, Page
 from app.entrypoints.http.correlation import correlate
 from app.entrypoints.http.errors import problem
 from app.entrypoints.http.execute import Execute
-from app.entrypoints.http.executions import ORDERS, READS, RESUME, Resume, Simple
+from app.entrypoints.http.executions import FOLLOWING, ORDERS, READS, Simple
 from app.entrypoints.http.middleware import EveryAnswer, Gate
 from app.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
 from app.entrypoints.http.quote import Quote
+from app.entrypoints.http.sessions import ROUTES as SESSION_ROUTES
 from app.settings import Settings
 
 EXECUTE, QUOTE = "/v1/execute", "/v1/quote"
@@ -88,8 +89,9 @@ def _routes() -> list[BaseRoute]:
     pages = [Route(path, Page(show), methods=["GET"]) for path, show in PAGES.items()]
     reads = [Route(path, Simple(answer), methods=["GET"]) for path, answer in READS.items()]
     orders = {path: Simple(answer) for path, answer in ORDERS.items()}
-    posts: dict[str, ASGIApp] = {EXECUTE: Execute(), QUOTE: Quote(), RESUME: Resume(), **orders}
-    return [*(Route(path, route, methods=["POST"]) for path, route in posts.items()), *reads, *pages]
+    posts: dict[str, ASGIApp] = {EXECUTE: Execute(), QUOTE: Quote(), **FOLLOWING, **orders}
+    sessions = [Route(path, each, methods=[*each.applications]) for path, each in SESSION_ROUTES.items()]
+    return [*(Route(path, route, methods=["POST"]) for path, route in posts.items()), *reads, *sessions, *pages]
 
 
 def _lifespan(settings: Settings, opener: Opener) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:

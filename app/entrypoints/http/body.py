@@ -8,7 +8,9 @@ thread; because pydantic holds the interpreter lock for microseconds a fault, `M
 """
 
 import json
+import re
 from collections.abc import Mapping
+from itertools import islice
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
@@ -18,8 +20,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.types import Receive
 
-from app.domain.boundary import Identifier
 from app.domain.failures import Code, RequestFailure
+from app.domain.fields import Identifier
 
 M = TypeVar("M", bound=BaseModel)
 OFF_LOOP_BYTES = 65_536
@@ -76,6 +78,7 @@ async def parse(body: bytes, max_depth: int, model: type[M]) -> M:
 
 def parse_here(body: bytes, max_depth: int, model: type[M]) -> M:
     """As `parse`, on the calling thread."""
+    _refuse_many(body)
     try:
         value = strict_json(body)
         _refuse_shape(body, value, max_depth)
@@ -93,7 +96,12 @@ def parse_here(body: bytes, max_depth: int, model: type[M]) -> M:
 
 
 def claimed_id(body: bytes) -> str | None:
-    """The request_id of a body that is no request, if it is acceptable JSON and the id could be one."""
+    """The request_id of a body that is no request, if it is acceptable JSON and the id could be one.
+
+    None as well where there may be too many values to look for it.
+    """
+    if body.count(b",") >= MAX_VALUES:
+        return None
     try:
         return _CLAIM.validate_json(body).request_id
     except ValidationError:
@@ -135,6 +143,23 @@ def _constant(name: str) -> NoReturn:
 _READER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_constant)
 
 
+_STRINGS_AND_COMMAS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|,', re.DOTALL)
+
+
+def _refuse_many(body: bytes) -> None:
+    """Counts the commas that are not in strings, where there are many: the reader would hold the interpreter's lock
+    from the first value to the last.
+    """
+    if body.count(b",") >= MAX_VALUES:
+        commas = (found for found in _STRINGS_AND_COMMAS.finditer(body) if found[0] == b",")
+        if next(islice(commas, MAX_VALUES - 1, None), None) is not None:
+            raise _too_many()
+
+
+def _too_many() -> RequestFailure:
+    return RequestFailure(Code.REQUEST_INVALID, f"the body holds more than {MAX_VALUES} values")
+
+
 def _refuse_shape(body: bytes, value: Any, max_depth: int) -> None:
     """Walks the value level by level, unless the text alone tells that it is flat and small enough."""
     if body.count(b"{") + body.count(b"[") <= max_depth and body.count(b",") < MAX_VALUES:
@@ -146,7 +171,7 @@ def _refuse_shape(body: bytes, value: Any, max_depth: int) -> None:
         if depth > max_depth:
             raise _UnacceptableError(f"the body is nested deeper than {max_depth}")
         if values > MAX_VALUES:
-            raise RequestFailure(Code.REQUEST_INVALID, f"the body holds more than {MAX_VALUES} values")
+            raise _too_many()
         level = [child for parent in level for child in _containers(parent)]
 
 

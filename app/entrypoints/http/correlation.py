@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from starlette.types import Scope
+
+from app.domain.frozen import dataclass
 
 Header = tuple[bytes, bytes]
 

@@ -1,4 +1,4 @@
-"""The routes of executions that exist: to list, show, read, resume, cancel and replay them.
+"""The routes of executions that exist: to list, show, read, resume, cancel, replay and fork them.
 
 An id that nobody could have given is unknown, as one is that nobody gave; unknown ids win over whatever else is wrong.
 """
@@ -7,7 +7,7 @@ from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -15,16 +15,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.bootstrap import Service
 from app.domain.access import LOCAL
-from app.domain.boundary import Identifier
 from app.domain.failures import Code, Failure, RequestFailure
-from app.entrypoints.http.correlation import correlate
+from app.domain.fields import Identifier
+from app.entrypoints.http.correlation import correlate, parent_of
 from app.entrypoints.http.errors import CLOSE, JSON, Answer
 from app.entrypoints.http.forms import Answering, Form, form_of, stream_headers
 from app.entrypoints.http.query import Listing, first_event, read_query
 from app.entrypoints.http.sse import EventStream, nothing_follows
 from app.entrypoints.http.taking import refused, taken
 from app.orchestration.executions import Executions, ExecutionView, ResumeRequest
+from app.orchestration.facade import Calling
+from app.orchestration.forking import ForkRequest
 
+M = TypeVar("M", bound=BaseModel)
 EXECUTIONS, SUSPENSIONS = "/v1/executions", "/v1/suspensions"
 _ID = TypeAdapter[str](Identifier)
 
@@ -105,7 +108,10 @@ async def shown(asked: Asked) -> Answer:
 
 
 async def events(asked: Asked) -> ASGIApp:
-    """Its events, from the place that the client asks for; 204 when there are none left and there will be none."""
+    """Its events, from the place that the client asks for; 204 when there are none left and there will be none.
+
+    A service that is stopping sends everybody elsewhere instead, where what waits may go on.
+    """
     request_id = asked.named()
     try:
         after = first_event(asked.scope)
@@ -114,11 +120,11 @@ async def events(asked: Asked) -> ASGIApp:
         raise
     subscription = await asked.executions.read(LOCAL.tenant, request_id, after=after)
     ids = correlate(asked.scope, asked.service.facade.new_id, request_id)
-    if subscription.ended:
+    readiness = asked.service.readiness
+    if subscription.ended and readiness().ready:
         subscription.close()
         return Answer(204, b"", ids.headers())
-    stopping = asked.service.readiness
-    return EventStream(subscription, headers=stream_headers(ids), stopping=lambda: not stopping().ready)
+    return EventStream(subscription, headers=stream_headers(ids), stopping=lambda: not readiness().ready)
 
 
 async def trace(asked: Asked) -> Answer:
@@ -151,20 +157,25 @@ ORDERS: Mapping[str, Reading] = MappingProxyType(
     {f"{EXECUTIONS}/{{request_id}}/cancel": cancel, f"{EXECUTIONS}/{{request_id}}/replay": replay}
 )
 RESUME = f"{EXECUTIONS}/{{request_id}}/resume"
+FORK = f"{EXECUTIONS}/{{request_id}}/fork"
 
 
-class Resume:
-    """The route that answers an open question, as an ASGI application.
+@dataclass(frozen=True, slots=True)
+class Following(Generic[M]):
+    """A route that is sent a body about an execution that exists, as an ASGI application; what follows runs.
 
-    An answer is taken once and for all, so whoever leaves before the execution has gone on stops nothing.
+    What is asked for is done once and for all, so whoever leaves before it has come to its end stops nothing.
     """
+
+    model: type[M]
+    follow: Callable[[Answering, str, M], Awaitable[ASGIApp]]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = Asked(scope, scope["app"].state.service)
         began = get_running_loop().time()
 
-        async def resumed(answer: ResumeRequest) -> ASGIApp:
-            return await _resumed(Answering(asked.service, scope, form_of(scope), began), asked.named(), answer)
+        async def followed(body: M) -> ASGIApp:
+            return await self.follow(Answering(asked.service, scope, form_of(scope), began), asked.named(), body)
 
         reply: ASGIApp | None
         try:
@@ -172,7 +183,7 @@ class Resume:
         except Failure as failure:
             reply = refused(scope, failure, asked.request_id, CLOSE)
         else:
-            reply = await taken(scope, receive, model=ResumeRequest, answer=resumed, request_id=asked.request_id)
+            reply = await taken(scope, receive, model=self.model, answer=followed, request_id=asked.request_id)
         if reply is not None:
             await reply(scope, receive, send)
 
@@ -184,3 +195,15 @@ async def _resumed(answering: Answering, request_id: str, answer: ResumeRequest)
     if isinstance(found, ExecutionView):
         return await answering.found(found)
     return await answering.started(found, nothing_follows)
+
+
+async def _forked(answering: Answering, request_id: str, asked: ForkRequest) -> ASGIApp:
+    trace_id, parent_span_id = parent_of(answering.scope)
+    calling = Calling(trace_id, parent_span_id, watch=answering.form is Form.EVENTS)
+    running = await answering.service.facade.fork(request_id, asked, LOCAL, calling)
+    return await answering.started(running, nothing_follows)
+
+
+FOLLOWING: Mapping[str, ASGIApp] = MappingProxyType(
+    {RESUME: Following(ResumeRequest, _resumed), FORK: Following(ForkRequest, _forked)}
+)

@@ -7,7 +7,6 @@ unheeded [RFC 7240]. The execution is one in the background all the same, so tha
 import re
 from asyncio import get_running_loop
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 
 import anyio
@@ -18,9 +17,11 @@ from app.bootstrap import Service
 from app.domain.access import LOCAL
 from app.domain.boundary import SystemResponse
 from app.domain.failures import Code, RequestFailure
+from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
 from app.entrypoints.http.correlation import Correlation, Header, correlate
 from app.entrypoints.http.errors import JSON, Answer, advice, status_of
+from app.entrypoints.http.limits import wake_of
 from app.entrypoints.http.sse import EventStream
 from app.entrypoints.http.taking import location, refused
 from app.orchestration.executions import ExecutionView
@@ -72,7 +73,7 @@ class Answering:
     async def started(self, running: Running, leave: Callable[[], None]) -> ASGIApp:
         """The answer of an execution that runs; a client that leaves before its end does `leave`."""
         if self.form is Form.LOCATION:
-            return self._located(await self.service.facade.executions.show(LOCAL.tenant, running.request_id))
+            return self.located(await self.service.facade.executions.show(LOCAL.tenant, running.request_id))
         if running.subscription is None:
             return Outcome(self, running, leave)
         return self._followed(running, running.subscription, leave)
@@ -80,16 +81,15 @@ class Answering:
     async def found(self, view: ExecutionView, *extra: Header) -> ASGIApp:
         """The answer of one that this request did not start: the response that it has."""
         if self.form is Form.LOCATION or view.response is None:
-            return self._located(view, *extra)
+            return self.located(view, *extra)
         ids = self._ids(view.request_id, view.response)
         open_questions = view.response.model_copy(update={"suspensions": view.suspensions})
         return told(open_questions, *ids.headers(), self.timing(0.0), *extra)
 
     async def streamed(self, view: ExecutionView, response: SystemResponse, *extra: Header) -> ASGIApp:
         """All events of one that ended or is suspended."""
-        log = await self.service.facade.executions.read(LOCAL.tenant, view.request_id)
-        kept = JoinedReader(log.take(), 0, None)
-        log.close()
+        log = await self.service.facade.executions.told(LOCAL.tenant, view.request_id)
+        kept = JoinedReader(log, 0, None)
         headers = stream_headers(self._ids(view.request_id, response), *extra)
         return EventStream(kept, headers=headers, stopping=self.stopping)
 
@@ -103,19 +103,15 @@ class Answering:
         value = f"total;dur={total:.2f}, upstream;dur={upstream_ms:.2f}, overhead;dur={max(total - upstream_ms, 0):.2f}"
         return b"server-timing", value.encode()
 
-    def _followed(self, running: Running, subscription: Subscription, leave: Callable[[], None]) -> EventStream:
-        def end_without_response() -> None:
-            if running.response is None:
-                subscription.close()
-
-        running.when_done(end_without_response)
-        headers = stream_headers(ids_of(running))
-        return EventStream(subscription, headers=headers, stopping=self.stopping, leave=leave)
-
-    def _located(self, view: ExecutionView, *extra: Header) -> Answer:
+    def located(self, view: ExecutionView, *extra: Header) -> Answer:
+        """Where it is to be found."""
         ids = correlate(self.scope, self.service.facade.new_id, view.request_id)
         headers = (JSON, *ids.headers(), self.timing(0.0), location(view.request_id), APPLIED, *extra)
         return Answer(202, view.model_dump_json(by_alias=True).encode(), headers)
+
+    def _followed(self, running: Running, subscription: Subscription, leave: Callable[[], None]) -> EventStream:
+        headers = stream_headers(ids_of(running))
+        return EventStream(subscription, headers=headers, stopping=self.stopping, leave=leave)
 
     def _ids(self, request_id: str, response: SystemResponse) -> Correlation:
         fresh = correlate(self.scope, self.service.facade.new_id, request_id)
@@ -134,21 +130,35 @@ class Outcome:
         self._leave = leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if await self._client_leaves(receive):
+        if await self._client_leaves(scope, receive):
             self._leave()
             return
         await self._answer(scope)(scope, receive, send)
 
-    async def _client_leaves(self, receive: Receive) -> bool:
+    async def _client_leaves(self, scope: Scope, receive: Receive) -> bool:
         """Listens until the client leaves, which is True, or the execution is done.
 
-        The cancel is handed to the loop because a scope that a task cancels spends 20 µs on writing down who did it.
+        A task that is cancelled costs five times what one costs that is woken, so that is for other servers.
         """
+        wake = wake_of(scope)
+        if wake is not None:
+            return await self._listen(receive, wake)
         with anyio.CancelScope() as listening:
-            self._running.when_done(lambda: _soon(listening.cancel))
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            return self._running.response is None
+            return await self._listen(receive, listening.cancel)
+        return False
+
+    async def _listen(self, receive: Receive, wake: Callable[[], None]) -> bool:
+        done = False
+
+        def end() -> None:
+            nonlocal done
+            done = True
+            wake()
+
+        self._running.when_done(end)
+        while not done:
+            if (await receive())["type"] == "http.disconnect":
+                return self._running.response is None
         return False
 
     def _answer(self, scope: Scope) -> Answer:
@@ -188,10 +198,6 @@ def stream_headers(ids: Correlation, *extra: Header) -> tuple[Header, ...]:
         *ids.headers(),
         *extra,
     )
-
-
-def _soon(callback: Callable[[], None]) -> None:
-    get_running_loop().call_soon(callback)
 
 
 def _wants_events(accepted: bytes) -> bool:

@@ -9,9 +9,9 @@ of a body is bounded, and a proxy in front must do the rest.
 """
 
 import socket
-from asyncio import BaseTransport, TimerHandle
+from asyncio import BaseTransport, BufferedProtocol, TimerHandle
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from starlette.types import Receive, Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -29,17 +29,34 @@ _KERNEL_LIMITS = (
 )
 
 
-class BoundedProtocol(HttpToolsProtocol):
+_ARRIVED: Final = memoryview(bytearray(HEAD_BYTES))
+"""Where every connection's reads go, since they are parsed at once. A buffer for each, as asyncio makes them for other
+protocols, costs several times the read.
+"""
+
+
+class BoundedProtocol(HttpToolsProtocol, BufferedProtocol):
     """uvicorn's protocol, with a deadline and a byte limit for whatever is not a body, and a mark on each surplus
     connection. The application finds the connection in the scope's extensions.
     """
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _ARRIVED
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(_ARRIVED[:nbytes]))
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(cast(Any, transport))
         limit, self.limit_concurrency = self.limit_concurrency, None
         surplus = limit is not None and len(self.connections) > limit
         self._connection = {
-            _CONNECTION: {"abort": self.transport.abort, "surplus": surplus, "has_room": self._has_room}
+            _CONNECTION: {
+                "abort": self.transport.abort,
+                "surplus": surplus,
+                "has_room": self._has_room,
+                "wake": self._wake,
+            }
         }
         self._unanswered: list[RequestResponseCycle] = []
         self._receiving = True
@@ -91,6 +108,10 @@ class BoundedProtocol(HttpToolsProtocol):
     def _has_room(self) -> bool:
         return not self.flow.write_paused
 
+    def _wake(self) -> None:
+        for cycle in self._unanswered:
+            cycle.message_event.set()
+
     def _arm(self) -> None:
         self._deadline_timer = self.loop.call_later(RECEIVE_SECONDS, self._expired)
 
@@ -117,6 +138,12 @@ def room_of(scope: Scope) -> Callable[[], bool]:
     """What says whether the request's connection takes more at once; under another server, always that it does not."""
     has_room: Callable[[], bool] = scope.get("extensions", {}).get(_CONNECTION, {}).get("has_room", lambda: False)
     return has_room
+
+
+def wake_of(scope: Scope) -> Callable[[], None] | None:
+    """What makes the request's `receive` return with nothing; under another server there is no such thing."""
+    wake: Callable[[], None] | None = scope.get("extensions", {}).get(_CONNECTION, {}).get("wake")
+    return wake
 
 
 async def cut_off(scope: Scope, receive: Receive) -> None:

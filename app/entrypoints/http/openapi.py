@@ -16,8 +16,11 @@ from app.domain import boundary
 from app.domain.events import EVENT_TYPES, InferenceDelta
 from app.domain.quote import Quote
 from app.entrypoints.http.openapi_paths import HEADERS, REF, header, of, paths
-from app.orchestration.executions import ExecutionView, PendingView, Replayed, ResumeRequest
+from app.orchestration.executions import ExecutionView, PendingView, ResumeRequest
 from app.orchestration.facade import EngineView, ToolView
+from app.orchestration.forking import ForkRequest
+from app.orchestration.replaying import Replayed
+from app.orchestration.sessions import SessionChanges, SessionView
 from app.orchestration.tracing import AgentTrace
 
 CONTRACT_VERSION = "1"
@@ -93,8 +96,10 @@ def _schemas() -> dict[str, Any]:
     models: tuple[tuple[type[BaseModel], JsonSchemaMode], ...] = (
         (boundary.SystemRequest, "validation"),
         *((shown, "serialization") for shown in (boundary.SystemResponse, Quote, Problem)),
-        (ResumeRequest, "validation"),
+        *((asked, "validation") for asked in (ResumeRequest, ForkRequest)),
         *((shown, "serialization") for shown in (ExecutionView, PendingView, Replayed, AgentTrace)),
+        (SessionChanges, "validation"),
+        (SessionView, "serialization"),
         *((shown, "serialization") for shown in (ToolView, EngineView)),
         *((shown, "serialization") for shown in (FailureView, MachineView, Readiness, Alive)),
     )

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
-from app.domain.boundary import Identifier
 from app.domain.failures import TAXONOMY, Code
-from app.entrypoints.http.query import Behind, Listing, Query
+from app.domain.fields import Identifier
+from app.entrypoints.http.query import Behind, Listing, ListingMessages, ListingSessions, Query
 
 Parameter: TypeAlias = dict[str, Any]
 REF = "#/components/schemas/{model}"
@@ -21,7 +21,7 @@ _BEFORE_INIT = (
     *(Code.REQUEST_INVALID, Code.REQUEST_TOO_LARGE, Code.REQUEST_UNSUPPORTED_MEDIA, Code.REQUEST_OVERLOADED),
     *(Code.ACCESS_DENIED, Code.TOOL_NOT_FOUND, Code.ORCHESTRATION_BUDGET_EXCEEDED, Code.CONFIG_SCHEMA_REQUIRED),
     *(Code.CONFIG_SCHEMA_INVALID, Code.CONFIG_GRAMMAR_INVALID, Code.CONFIG_GRAMMAR_NOT_FOUND),
-    Code.ORCHESTRATION_INVALID_TRANSITION,
+    *(Code.STORAGE_UNAVAILABLE, Code.ORCHESTRATION_INVALID_TRANSITION),
 )
 """What refuses a request before it is an execution, a bug of ours included."""
 _READ = (Code.REQUEST_INVALID, Code.REQUEST_NOT_FOUND, Code.STORAGE_UNAVAILABLE, Code.STORAGE_FULL)
@@ -40,15 +40,15 @@ HEADERS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "Allow": ("The methods the path has.", "string"),
     }
 )
-_ID: Sequence[Parameter] = (
-    {
-        "name": "request_id",
-        "in": "path",
-        "required": True,
-        "description": "The request's id.",
-        "schema": TypeAdapter[str](Identifier).json_schema(),
-    },
-)
+
+
+def _id(name: str, description: str) -> Sequence[Parameter]:
+    schema = TypeAdapter[str](Identifier).json_schema()
+    return ({"name": name, "in": "path", "required": True, "description": description, "schema": schema},)
+
+
+_ID = _id("request_id", "The request's id.")
+_SESSION = _id("session_id", "The session's id.")
 
 
 def paths() -> dict[str, Any]:
@@ -57,6 +57,7 @@ def paths() -> dict[str, Any]:
         "/v1/execute": {"post": _execute()},
         "/v1/quote": {"post": _quote()},
         **_executions(),
+        **_sessions(),
         **_collections(),
         **_probes(),
     }
@@ -96,15 +97,41 @@ def _three_forms(completed: str, waits: str) -> dict[str, Any]:
 def _executions() -> dict[str, Any]:
     one = "/v1/executions/{request_id}"
     return {
-        "/v1/executions": _get("executions", "Executions, the newest first", _page(), _query(Listing)),
+        "/v1/executions": _get("executions", "Executions, the newest first", _page("ExecutionView"), _query(Listing)),
         one: _get("execution", "Where an execution stands", {_JSON: of("ExecutionView")}, _ID),
         f"{one}/events": _log(),
         f"{one}/trace": _get("trace", "What its events tell of it, summed up", {_JSON: of("AgentTrace")}, _ID),
         f"{one}/resume": _resume(),
         f"{one}/cancel": _cancel(),
+        f"{one}/fork": _fork(),
         f"{one}/replay": _replay(),
         "/v1/suspensions": _get("suspensions", "All open questions", {_JSON: _collection("PendingView")}, ()),
     }
+
+
+def _sessions() -> dict[str, Any]:
+    one = "/v1/sessions/{session_id}"
+    listed = _page("SessionView"), _query(ListingSessions)
+    said = _page("Message", "integer"), (*_SESSION, *_query(ListingMessages))
+    return {
+        "/v1/sessions": _get("sessions", "Sessions, the one spoken in last first", *listed),
+        one: {**_get("session", "One session", {_JSON: of("SessionView")}, _SESSION), **_change(), **_delete()},
+        f"{one}/messages": _get("messages", "What was said in a session, the oldest first", *said),
+    }
+
+
+def _change() -> dict[str, Any]:
+    answers = {"200": _said("The session as it is now", {_JSON: of("SessionView")})}
+    codes = (*_READ, Code.REQUEST_TOO_LARGE, Code.REQUEST_UNSUPPORTED_MEDIA)
+    operation = _operation("change_session", "Change what is kept with a session", answers, codes)
+    body = {"required": True, "content": {_JSON: of("SessionChanges")}}
+    return {"patch": operation | {"parameters": [*_SESSION], "requestBody": body}}
+
+
+def _delete() -> dict[str, Any]:
+    answers = {"204": _said("It is gone, with its messages, its executions and their events")}
+    operation = _operation("delete_session", "Delete a session; what runs in it is stopped", answers, _READ)
+    return {"delete": operation | {"parameters": [*_SESSION]}}
 
 
 def _get(name: str, summary: str, content: dict[str, Any], parameters: Sequence[Parameter]) -> dict[str, Any]:
@@ -122,17 +149,31 @@ def _log() -> dict[str, Any]:
 
 
 def _resume() -> dict[str, Any]:
-    body = {"required": True, "content": {_JSON: of("ResumeRequest")}}
-    operation = {
-        "operationId": "resume",
+    once = (
+        "Once. The execution goes on when no question is left open; its answer takes the same three forms as that of "
+    )
+    operation = _following("resume", "ResumeRequest", "The execution completed", "Other questions are open")
+    about = {
         "summary": "Answer one open question",
-        "description": "Once. The execution goes on when no question is left open; its answer takes the same three "
-        "forms as that of execute. A client that leaves stops nothing.",
-        "parameters": [*_ID, _prefer()],
-        "requestBody": body,
-        "responses": _three_forms("The execution completed", "Other questions are open"),
+        "description": f"{once}execute. A client that leaves stops nothing.",
     }
-    return {"post": operation}
+    return {"post": operation | about}
+
+
+def _fork() -> dict[str, Any]:
+    kept = "The first `from_step` top-level steps are kept as they were recorded and not done again; from there on the "
+    told = "overrides hold. The new execution is journaled, and `caused_by` of its events names this one."
+    operation = _following("fork", "ForkRequest", "The new execution completed", "The new execution is suspended")
+    return {"post": operation | {"summary": "Go on from one of its steps anew", "description": f"{kept}{told}"}}
+
+
+def _following(name: str, asked: str, completed: str, waits: str) -> dict[str, Any]:
+    return {
+        "operationId": name,
+        "parameters": [*_ID, _prefer()],
+        "requestBody": {"required": True, "content": {_JSON: of(asked)}},
+        "responses": _three_forms(completed, waits),
+    }
 
 
 def _cancel() -> dict[str, Any]:
@@ -157,9 +198,9 @@ def _said(description: str, content: dict[str, Any] | None = None) -> dict[str, 
     return answer if content is None else {**answer, "content": content}
 
 
-def _page() -> dict[str, Any]:
-    page = _collection("ExecutionView")["schema"]
-    page["properties"] |= {"has_more": {"type": "boolean"}, "next": {"type": ["string", "null"]}}
+def _page(item: str, place: str = "string") -> dict[str, Any]:
+    page = _collection(item)["schema"]
+    page["properties"] |= {"has_more": {"type": "boolean"}, "next": {"type": [place, "null"]}}
     page["required"] = ["data", "has_more", "next"]
     return {_JSON: {"schema": page}}
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.types import Scope
 
-from app.domain.boundary import Identifier
 from app.domain.failures import Code, RequestFailure
+from app.domain.fields import Identifier
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.http.body import invalid_fields
 from app.keeping import Selection
@@ -28,6 +28,7 @@ def _digits(given: object) -> object:
     return given
 
 
+Place = Annotated[str, StringConstraints(pattern=r"^[0-9.e+-]{1,32}/[A-Za-z0-9._:-]{1,128}$")]
 Whole = Annotated[int, BeforeValidator(_digits)]
 
 
@@ -49,6 +50,20 @@ class Listing(Query):
     @property
     def selection(self) -> Selection:
         return Selection(self.state, self.mode, self.session_id)
+
+
+class ListingSessions(Query):
+    """How many sessions are listed at once."""
+
+    limit: Whole = Field(PAGE, ge=1, le=LONGEST_PAGE, description="Most sessions of this page.")
+    after: Place | None = Field(None, description="The `next` of the page before.")
+
+
+class ListingMessages(Query):
+    """How many messages are listed at once."""
+
+    limit: Whole = Field(PAGE, ge=1, le=LONGEST_PAGE, description="Most messages of this page.")
+    after: Whole = Field(0, description="The `next` of the page before.")
 
 
 class Behind(Query):

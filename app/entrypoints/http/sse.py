@@ -11,7 +11,7 @@ Theory of operation
 4. What it means that a client leaves says whoever made the stream. A reader that we drop, because its queue
    overflowed or it takes nothing, did not leave; the first is told to come back with a `retry:` line, the second is
    cut off.
-5. A subscription that ends without a last event, and whatever ends while the service is stopping, gets that line too.
+5. A stream that ends without a last event, and whatever ends while the service is stopping, gets that line too.
 
 Refused: a task that takes from the subscription and sends, which costs as much a chunk as reading it upstream; a
 timeout around each wait; sse-starlette and StreamingResponse, which cost a third more a chunk.
@@ -22,11 +22,13 @@ from collections.abc import Callable, Sequence
 
 import anyio
 import orjson
+from anyio.lowlevel import checkpoint
 from pydantic import BaseModel
 from starlette.types import Message, Receive, Scope, Send
 
 from app.domain.events import (
     FIELDS,
+    LAST,
     ConstraintRepaired,
     CorrelationContext,
     Event,
@@ -110,9 +112,10 @@ class EventStream:
         return False
 
     async def _takes(self, message: Message) -> bool:
-        """Whether the client takes it in time."""
+        """Whether the client takes it in time. Others have their turn, for a server that has room does not wait."""
         with anyio.move_on_after(SEND_SECONDS) as patience:
             await self._send(message)
+            await checkpoint()
         self._sent_at = self._loop.time()
         return not patience.cancelled_caught
 
@@ -148,7 +151,7 @@ class EventStream:
         if not items and not self._over:
             return None
         data = self._frames.of(items)
-        if self._over and (not items or self._stopping()):
+        if self._over and (not items or type(items[-1].event) not in LAST or self._stopping()):
             data = RETRY + data
         return _body(data, more=not self._over)
 

@@ -76,7 +76,8 @@ class _Board:
     @property
     def result(self) -> JsonValue:
         """What the last step, in the order of the plan, came to."""
-        return self.report.steps[-1].output
+        last: JsonValue = self.report.steps[-1].output
+        return last
 
     def outputs_before(self, index: int) -> Mapping[str, JsonValue] | None:
         """The outputs of the steps that one comes after, by name; None where one of them did not complete."""

@@ -13,9 +13,10 @@ from pydantic import JsonValue
 
 from app.capabilities.contracts import Contract
 from app.capabilities.voting import Ballots, Elected, decided, electing, refuse_size, reporting
-from app.domain.boundary import ConfidenceSource, RedundancyOptions, VoteReport
+from app.domain.boundary import RedundancyOptions, VoteReport
 from app.domain.events import VoteCast, VoteDecided
 from app.domain.failures import Failure
+from app.domain.fields import ConfidenceSource
 from app.domain.lifecycle import State
 from app.domain.pausing import Pausing
 from app.domain.produced import Produced

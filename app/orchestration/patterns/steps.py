@@ -51,6 +51,8 @@ async def redundant(run: Run, step: PlanStep, work: Work) -> JsonValue:
         raise mismatch(step, [{"path": "$", "message": "needs a schema"}])
     if run.redundancy.n > run.bounds.replicas:
         raise mismatch(step, [{"path": "$.n", "message": f"must be at most {run.bounds.replicas}"}])
+    if (run.redundancy.quorum or 0) > run.redundancy.n:
+        raise mismatch(step, [{"path": "$.quorum", "message": f"must be at most the {run.redundancy.n} replicas"}])
     return (await redundant_loop(run)).structured_output
 
 
@@ -111,7 +113,7 @@ def _ask(run: Run, step: PlanStep, work: Work) -> None:
     system = takewhile(lambda message: message.role == "system", run.messages)
     run.messages, run.output = (*system, *asked.messages), contract(step, work) or OutputContract()
     named = keys(step).tools if asked.tools is None else asked.tools
-    run.tools = [name for name in (run.request.tools if named is None else named) or () if run.may_call(name)]
+    run.tools = [name for name in (run.named if named is None else named) or () if run.may_call(name)]
     choice = run.hints.tool_choice
     if not run.tools or (isinstance(choice, NamedTool) and choice.name not in run.tools):
         run.hints = run.hints.model_copy(update={"tool_choice": None})

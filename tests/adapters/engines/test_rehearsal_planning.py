@@ -20,8 +20,9 @@ from app.capabilities.prompting.prompts.planning import (
     PlanGenerationOutput,
     PlannableTool,
 )
-from app.domain.boundary import ExecutionHints, Way
+from app.domain.boundary import ExecutionHints
 from app.domain.effects import EngineCall, Reply
+from app.domain.fields import Way
 from app.domain.messages import Message
 from app.domain.plan import Policy, objection
 from app.domain.steps import ROWS

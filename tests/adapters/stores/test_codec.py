@@ -31,12 +31,11 @@ from tests.support.virtual_time import EPOCH
 SAID = ModelMessage(role="assistant", content="hm", provider="primary", kept=[{"signature": "µ\u2028", "n": 1.5}])
 PREPARED = next(each for each in OUTCOMES if isinstance(each, Prepared))
 READERS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
-    "header": (codec.encode_header(header("a")), codec.decode_header),
+    "opening": (codec.encode_opening(header("a"), [row("0")]), codec.decode_opening),
     "outcome": (codec.encode_outcome(PREPARED), codec.decode_outcome),
-    "steps": (codec.encode_steps([row("0")]), codec.decode_steps),
     "events": (codec.encode_events(recorded(MOVED)), codec.decode_events),
     "response": (codec.encode_response(response()), codec.decode_response),
-    "message": (codec.encode_message(SAID), codec.decode_message),
+    "messages": (codec.encode_message(SAID), lambda data: codec.decode_messages([data])),
     "suspension": (codec.encode_suspension(SUSPENSION), codec.decode_suspension),
     "value": (codec.encode_value({"a": 1}), codec.decode_value),
 }
@@ -70,7 +69,7 @@ def test_every_event_is_read_as_it_was_written(event: Event) -> None:
 
 
 def test_the_events_of_a_commit_keep_their_order_their_numbers_and_their_correlations() -> None:
-    other = replace(correlation(), span_id="0" * 16, caused_by="call_1")
+    other = replace(correlation(), span_id="0" * 16, caused_by="call_1", step_name="first")
     told = [
         each._replace(correlation=other) if index % 3 else each
         for index, each in enumerate(committed(*EVENTS, first=40))
@@ -85,19 +84,20 @@ def test_events_of_several_times_keep_them() -> None:
     assert codec.decode_events(codec.encode_events(told)) == told
 
 
-def test_steps_in_one_record_are_read_as_they_were_written() -> None:
+def test_steps_that_stand_with_the_header_are_read_as_they_were_written() -> None:
     rows = [Row(f"{number}/0", "f" * 32, outcome, EPOCH + number) for number, outcome in enumerate(OUTCOMES)]
-    assert codec.decode_steps(codec.encode_steps(rows)) == rows
+    assert codec.decode_opening(codec.encode_opening(header("a"), rows)) == (header("a"), rows)
 
 
 def test_everything_else_is_read_as_it_was_written() -> None:
-    assert codec.decode_header(codec.encode_header(header("a"))) == header("a")
+    assert codec.decode_opening(codec.encode_opening(header("a"))) == (header("a"), [])
     assert codec.decode_response(codec.encode_response(response())) == response()
     assert codec.decode_suspension(codec.encode_suspension(SUSPENSION)) == SUSPENSION
-    said = codec.decode_message(codec.encode_message(SAID))
+    said = codec.decode_messages([codec.encode_message(SAID)])[0]
     assert (type(said), said) == (ModelMessage, SAID)
     plain = Message(role="user", content="hello")
-    assert type(codec.decode_message(codec.encode_message(plain))) is Message
+    assert [type(each) for each in codec.decode_messages([codec.encode_message(plain)] * 2)] == [Message] * 2
+    assert codec.decode_messages([]) == []
 
 
 def test_what_only_a_provider_can_read_is_kept_in_a_prepared_conversation() -> None:
@@ -191,6 +191,11 @@ def test_b4_89_what_somebody_else_wrote_is_refused_and_not_quoted(what: str) -> 
 
 def test_a_record_longer_than_any_of_ours_is_refused_unread() -> None:
     refused(codec.decode_value, b" " * (codec.MOST_BYTES + 1))
+
+
+def test_a_message_that_holds_another_is_refused() -> None:
+    said = codec.encode_message(SAID)
+    refused(lambda data: codec.decode_messages([data]), said + b"," + said)
 
 
 def test_an_event_that_names_no_correlation_of_its_commit_is_refused() -> None:

@@ -31,7 +31,7 @@ class Gate:
         self._open = anyio.Event()
         self._open.set()
         self.asked = anyio.Event()
-        self.failure: StorageFailure | None = None
+        self.failure: Exception | None = None
         self.groups = 0
 
     def shut(self) -> None:
@@ -174,7 +174,7 @@ async def test_what_ends_in_memory_is_written_behind_whole(here: Replica, gate: 
     assert record is not None
     assert (found.standing.state, found.standing.response, found.owner) == (State.COMPLETE, COMPLETED.response, None)
     assert [item for _, item in here.listener.heard] == list(record.events)
-    assert (record.rows, record.commits) == ({"0": row("0")}, 1)
+    assert (record.rows, record.commits) == ({"0": row("0")}, 0)
 
 
 async def test_b4_92_records_that_find_no_room_are_dropped_and_counted(gate: Gate, clock: VirtualClock) -> None:
@@ -256,3 +256,18 @@ async def test_what_waits_is_written_before_the_journal_closes(gate: Gate, clock
     assert record is not None
     assert list(record.rows) == ["0"]
     assert await here.store.find("local", "r-b") is not None
+
+
+async def test_b4_83_a_bug_in_a_group_loses_its_executions_and_the_writer_goes_on(here: Replica, gate: Gate) -> None:
+    for name in "ab":
+        await here.journal.open(journaled(name))
+    bug = gate.failure = ZeroDivisionError("of ours")
+    here.journal.put("a", row("0"), anchored(MOVED))
+    with pytest.raises(StorageFailure) as lost:
+        await here.journal.durable("a")
+    gate.failure = None
+    here.journal.put("b", row("0"), anchored(MOVED))
+    await here.journal.durable("b")
+    assert (here.losses.bugs, here.losses.lost) == ([bug], {"a": lost.value})
+    assert lost.value.code is Code.STORAGE_UNAVAILABLE
+    assert here.listener.numbers("b") == [1]

@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from app.adapters.telemetry.logs import LINE_BYTES, LogSink, open_logger, route_stdlib
+from app.domain.events import LifecycleTransition
+from app.domain.lifecycle import State
 from tests.support.examples import (
     CANCELLED,
+    COMPLETED,
     DELTA,
     EVENTS,
     FAILED,
+    MOVED,
     SPAN,
     STARTED,
     SUSPENDED,
@@ -201,7 +205,7 @@ def test_b5_102_a_reader_that_is_gone_cannot_hurt_the_service() -> None:
 def test_lag_and_faults_are_told(pipe: Pipe) -> None:
     sink = _sink(pipe, "info")
     sink.lag(0.51234)
-    sink.fault(ZeroDivisionError())
+    sink.fault(ZeroDivisionError(), "sink")
     lag, fault = pipe.lines()
     assert (lag["level"], lag["event"], lag["seconds"]) == ("warning", "event_loop.lag", 0.512)
     assert (fault["level"], fault["event"], fault["exception"]) == ("error", "sink.fault", "ZeroDivisionError in ")
@@ -243,3 +247,11 @@ def test_a_record_of_odd_make_is_told_too(stdlib: Pipe) -> None:
     assert [line["event"] for line in lines] == ["two %s %s", "above all levels", "between two levels", "went wrong"]
     assert [line["level"] for line in lines] == ["warning", "critical", "warning", "error"]
     assert lines[-1]["exception"].startswith("KeyError in test_a_record_of_odd_make_is_told_too ")
+
+
+def test_what_goes_on_after_a_suspension_is_timed_from_there(pipe: Pipe) -> None:
+    sink = _sink(pipe, "info")
+    sink.publish("a", recorded(MOVED, SUSPENDED))
+    sink.publish("a", recorded(LifecycleTransition(State.SUSPENDED, State.EXECUTE, 1, "resumed"), COMPLETED))
+    suspended, ended = pipe.lines()
+    assert (suspended["duration_ms"], ended["duration_ms"]) == (None, 1000.0)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.capabilities.constraint import extract as extracting
-from app.capabilities.constraint.extract import JSONExtractionError, Method, Regions, extract
+from app.capabilities.constraint.extract import MOST_REGIONS, JSONExtractionError, Method, Regions, extract
 from app.domain.failures import Category, Code, ConstraintFailure
 from app.domain.pausing import at_once
 
@@ -172,6 +172,16 @@ def test_hostile_texts_take_linear_time(text: str) -> None:
         extract(text)
     assert repairable(text) != ""
     assert process_time() - began < 2
+
+
+@pytest.mark.parametrize("part", ["[1,]", "{a: 1}", "[NaN]", "[1 2]"])
+def test_only_so_many_parts_are_taken_for_what_may_be_a_value(part: str) -> None:
+    few, many = part * (MOST_REGIONS - 1), part * MOST_REGIONS
+    assert extract(few + '{"a": 1}').value == {"a": 1}
+    assert repairable(few) == part
+    with pytest.raises(JSONExtractionError, match=f"more than {MOST_REGIONS} parts"):
+        extract(many + '{"a": 1}')
+    assert repairable(many + '{"a": 1}') is None
 
 
 def test_a_million_characters_are_read_once() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.capabilities.constraint.extract import extract
-from app.capabilities.constraint.partial import PartialAnswer, partial
+from app.capabilities.constraint.partial import MOST_CHARACTERS, MOST_PLACES, PartialAnswer, partial
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,18 @@ def test_pieces_that_change_nothing_show_nothing() -> None:
     assert answer.add('{"a": 1}') == {"a": 1}
     assert answer.add(" " * 100) is None
     assert reduce(lambda _, piece: answer.add(piece), ["and", " so", " on"], None) is None
+
+
+def test_a_long_answer_and_one_of_many_values_are_not_shown_any_more() -> None:
+    for text in (json.dumps({"a": "x" * MOST_CHARACTERS, "b": 1}), json.dumps([1] * (MOST_PLACES + 2))):
+        answer, cut = PartialAnswer(), len(text) // 2
+        assert answer.add(text[:cut]) is not None
+        assert answer.add(text[cut:-1]) is None
+        assert answer.add(text[-1:]) is None
+
+
+def test_what_cannot_be_read_is_tried_less_and_less_often() -> None:
+    answer, text = PartialAnswer(), "[[" * 30_000
+    began = process_time()
+    assert sum(answer.add(character) is not None for character in text) < 8
+    assert process_time() - began < 0.5

@@ -1,5 +1,6 @@
 """A client's schema is checked and compiled within bounds, and then judges answers within bounds."""
 
+import gc
 import json
 import resource
 from contextlib import suppress
@@ -8,6 +9,8 @@ from time import process_time
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.capabilities.constraint import schema as schemas
 from app.capabilities.constraint.enforce import enforcing
@@ -174,6 +177,97 @@ def test_an_answer_that_is_too_large_for_its_schema_fails_as_one_that_does_not_f
         schema.fits([{"a": 1}] * 10_000)
     assert caught.value.code is Code.CONSTRAINT_SCHEMA_INVALID
     assert [violation["path"] for violation in caught.value.details["violations"]] == ["$"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"$ref": "#"},
+        {"not": {"$ref": "#"}},
+        {"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/properties/a"}]}}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"if": {"$ref": "#/$defs/a"}}}},
+        {"$ref": "#x", "$defs": {"x": {"$anchor": "x", "dependentSchemas": {"a": {"$ref": "#x"}}}}},
+    ],
+)
+def test_what_applies_itself_to_the_same_value_is_refused(document: dict[str, Any]) -> None:
+    assert "without end" in refused(document).message
+
+
+def test_what_applies_itself_to_what_is_within_a_value_is_a_schema() -> None:
+    schema = compile_schema({"allOf": [{"properties": {"next": {"$ref": "#"}}}, {"type": "object"}]})
+    assert schema.fits({"next": {"next": {}}})
+    assert not schema.fits({"next": {"next": 1}})
+
+
+TEXTS = st.sampled_from(["", "(", "a{3}", "#/x"])
+NAMES = st.sampled_from(["a", "type", "$ref"])
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2),
+    max_leaves=4,
+)
+KEYWORDS = (
+    *("multipleOf", "minimum", "exclusiveMaximum", "uniqueItems", "pattern", "patternProperties", "enum", "const"),
+    *("format", "items", "allOf", "$ref", "portico:pattern", "portico:minimum", "portico:multipleOf", "minLength"),
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYWORDS), JUNK, max_size=4), JUNK)
+@settings(deadline=None, max_examples=500, derandomize=True)
+def test_whatever_a_schema_holds_it_judges_or_is_refused(document: dict[str, Any], value: Any) -> None:
+    with suppress(ConfigurationFailure):
+        schema = compile_schema(document)
+        assert schema.fits(value) == (not schema.violations(value))
+        assert schema.fits(value) == schema.fits(json.loads(json.dumps(value)))
+
+
+def test_keywords_that_we_judge_are_explained_as_any_other() -> None:
+    schema = compile_schema(
+        {
+            "items": {"minimum": 0.5, "multipleOf": 0.25},
+            "uniqueItems": True,
+            "contains": {"type": "string", "pattern": "a.{20}b"},
+        }
+    )
+    assert schema.fits([1, 0.75, "a" * 21 + "b"])
+    assert [(found.path, found.message) for found in schema.violations([1, 0.25, 0.6, 1.0])] == [
+        ("$", "the value has non-unique elements"),
+        ("$", "has too few or too many elements of the kind that the schema asks for"),
+        ("$[1]", "the value is less than the minimum of 0.5"),
+        ("$[2]", "the value is not a multiple of 0.25"),
+    ]
+
+
+def test_a_pattern_takes_what_the_texts_take_that_it_is_searched_in() -> None:
+    schema = compile_schema({"properties": {"code": {"pattern": "a.{60}b"}}})
+    assert not schema.fits({"code": "a" * 5_000, "text": "x" * 200_000})
+    with pytest.raises(ConstraintFailure, match="too large to be checked"):
+        schema.fits({"code": "a" * 50_000})
+    assert schema.fits({"code": "a" * 61 + "b"})
+
+
+def test_a_large_answer_that_does_not_fit_is_told_where() -> None:
+    schema = compile_schema(
+        {
+            "properties": {"rows": {"items": {"$ref": "#/$defs/row"}}},
+            "$defs": {"row": {"properties": {"n": {"minimum": 0.5}}}},
+        }
+    )
+    rows = [{"n": number, "text": "words " * 5} for number in range(1, 1_200)]
+    assert [found.path for found in schema.violations({"rows": [*rows, {"n": 0}]})] == ["$.rows[1199].n"]
+
+
+def test_a_schema_that_nobody_uses_any_more_leaves_nothing_to_the_garbage_collector() -> None:
+    document = {"properties": {f"p{number}": {"minimum": 0.5, "uniqueItems": True} for number in range(200)}}
+    value = {f"p{number}": number - 1 for number in range(200)}
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(200):
+            compile_schema(document | {"$comment": f"another one, {number}"}).violations(value)
+        assert gc.collect() < 100
+    finally:
+        gc.enable()
 
 
 def test_few_large_schemas_are_kept() -> None:

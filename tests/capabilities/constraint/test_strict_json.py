@@ -66,6 +66,13 @@ def test_brackets_in_strings_are_no_levels() -> None:
     assert read(json.dumps([text])) == ([text], 1004)
 
 
+@pytest.mark.parametrize("disguise", ['"]", ', '"]]]]", "[", ', '"}{", '])
+def test_brackets_in_strings_hide_no_levels(disguise: str) -> None:
+    text = f"[{disguise}" * MOST_LEVELS + "[]" + "]" * MOST_LEVELS
+    with pytest.raises(UnacceptableError, match="nested deeper"):
+        read(text)
+
+
 TEXTS = ("a", "b", ":", '":', "null", "[", "}{", "é", "\\")
 
 

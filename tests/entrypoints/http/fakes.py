@@ -66,6 +66,7 @@ class FakeRunning:
 
     def breaks(self) -> None:
         """It is over without a response, as after a bug."""
+        self._bus.dismiss("r")
         for callback in self._callbacks:
             callback()
 

@@ -19,6 +19,7 @@ ROUTES = [
     ("POST", "/resume"),
     ("POST", "/cancel"),
     ("POST", "/replay"),
+    ("POST", "/fork"),
 ]
 
 
@@ -90,7 +91,7 @@ async def test_b6_109_an_unknown_id_is_404_whatever_else_is_wrong(method: str, r
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_the_log_is_read_from_the_start_from_any_number_and_not_beyond_its_end() -> None:
+async def test_b2_39_the_log_is_read_from_the_start_from_any_number_and_not_beyond_its_end() -> None:
     path = "/v1/executions/q/events"
     async with portico() as (served, _):
         told = events(await served.post(chat("Please calculate 17*3", request_id="q"), EVENTS))

@@ -114,7 +114,7 @@ async def test_b2_46_the_same_request_id_twice_is_a_conflict() -> None:
         ({"redundancy": {"n": 10**4}}, "redundancy"),
         ({"messages": [{"role": "user", "content": "x"}] * 1001}, "messages"),
         ({"model": "ollama://169.254.169.254/llama"}, "model"),
-        ({"session_id": "s-1"}, "session_id"),
+        ({"if_session_busy": "enqueue"}, "if_session_busy"),
     ],
 )
 async def test_b2_60_b2_61_b2_62_what_is_above_a_cap_or_not_ours_is_refused(

@@ -5,7 +5,7 @@ from typing import Final
 from pydantic import Field, JsonValue
 
 from app.capabilities.prompting.definition import PromptDefinition, PromptId, PromptInput, PromptOutput
-from app.domain.boundary import Share
+from app.domain.fields import Share
 
 
 class SemanticValidationInput(PromptInput):

@@ -1,0 +1,108 @@
+"""The routes of sessions: to list, show, change and delete them, and to read what was said.
+
+An id that nobody could have given is unknown, as one is that nobody gave; unknown ids win over whatever else is wrong.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.domain.access import LOCAL
+from app.domain.failures import Code, Failure, RequestFailure
+from app.domain.fields import Identifier
+from app.entrypoints.http.correlation import correlate
+from app.entrypoints.http.errors import CLOSE, Answer
+from app.entrypoints.http.executions import Asked, Simple
+from app.entrypoints.http.query import ListingMessages, ListingSessions, read_query
+from app.entrypoints.http.taking import refused, taken
+from app.orchestration.sessions import SessionChanges
+
+SESSIONS = "/v1/sessions"
+_ID = TypeAdapter[str](Identifier)
+
+
+async def listed(asked: Asked) -> Answer:
+    """A page of sessions, the one spoken in last first."""
+    query = read_query(asked.scope, ListingSessions)
+    page = await asked.service.facade.sessions.listed(LOCAL.tenant, after=query.after, limit=query.limit)
+    data = [orjson.Fragment(each.model_dump_json()) for each in page.sessions]
+    return asked.json(orjson.dumps({"data": data, "has_more": page.next is not None, "next": page.next}))
+
+
+async def shown(asked: Asked) -> Answer:
+    """One session."""
+    return asked.answer(await asked.service.facade.sessions.show(LOCAL.tenant, _named(asked)))
+
+
+async def messages(asked: Asked) -> Answer:
+    """A page of its messages, the oldest first."""
+    session_id, sessions = _named(asked), asked.service.facade.sessions
+    try:
+        query = read_query(asked.scope, ListingMessages)
+    except RequestFailure:
+        await sessions.show(LOCAL.tenant, session_id)
+        raise
+    page = await sessions.messages(LOCAL.tenant, session_id, after=query.after, limit=query.limit)
+    said = [each.model_dump(mode="json", exclude_none=True, exclude={"provider", "kept"}) for each in page.messages]
+    return asked.json(orjson.dumps({"data": said, "has_more": page.next is not None, "next": page.next}))
+
+
+async def deleted(asked: Asked) -> Answer:
+    """Nothing, once it is gone."""
+    await asked.service.facade.sessions.delete(LOCAL.tenant, _named(asked))
+    return Answer(204, b"", correlate(asked.scope, asked.service.facade.new_id).headers())
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The route that changes a session, as an ASGI application."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = Asked(scope, scope["app"].state.service)
+        sessions = asked.service.facade.sessions
+
+        async def changed(changes: SessionChanges) -> ASGIApp:
+            return asked.answer(await sessions.change(LOCAL.tenant, _named(asked), changes))
+
+        reply: ASGIApp | None
+        try:
+            await sessions.show(LOCAL.tenant, _named(asked))
+        except Failure as failure:
+            reply = refused(scope, failure, None, CLOSE)
+        else:
+            reply = await taken(scope, receive, model=SessionChanges, answer=changed)
+        if reply is not None:
+            await reply(scope, receive, send)
+
+
+@dataclass(frozen=True, slots=True)
+class Methods:
+    """One path with an application for each of its methods."""
+
+    applications: Mapping[str, ASGIApp]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        await self.applications[method](scope, receive, send)
+
+
+ROUTES: Mapping[str, Methods] = MappingProxyType(
+    {
+        SESSIONS: Methods({"GET": Simple(listed)}),
+        f"{SESSIONS}/{{session_id}}": Methods({"GET": Simple(shown), "PATCH": Change(), "DELETE": Simple(deleted)}),
+        f"{SESSIONS}/{{session_id}}/messages": Methods({"GET": Simple(messages)}),
+    }
+)
+
+
+def _named(asked: Asked) -> str:
+    """The id in the path. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
+    try:
+        return _ID.validate_python(asked.scope["path_params"]["session_id"])
+    except ValidationError:
+        unknown = RequestFailure(Code.REQUEST_NOT_FOUND, "there is no session of that id", condition="path")
+        raise unknown from None

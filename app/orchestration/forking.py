@@ -1,0 +1,124 @@
+"""A new execution that begins with the first steps of another one.
+
+The steps are kept as they were recorded, and what they tell is told again, under the new execution's own ids. Until
+the step that it forks at everything is asked for as the first time, so that each kept step is known again by its
+fingerprint; from there on the overrides hold. They stand in the header, and a fork replays like any other execution.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.domain.boundary import ExecutionHints, SystemRequest
+from app.domain.effects import STOP, Fork, Header, Row
+from app.domain.events import ExecutionSuspended
+from app.domain.failures import Code, RequestFailure
+from app.domain.fields import Name, ToolName
+from app.domain.messages import Message
+from app.orchestration.run import merged
+from app.ports import Record
+
+
+class Overrides(BaseModel):
+    """What holds from the first step that is not kept; what is absent stays as it was."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    model: Name | None = Field(None, description="A route or engine name from GET /v1/engines.")
+    hints: ExecutionHints | None = Field(None, description="Tuning; hints that it does not name stay.")
+    tools: list[ToolName] | None = Field(None, max_length=128, description="Tools to offer; [] none.")
+    messages: list[Message] = Field(default_factory=list, description="Said before the next inference.")
+
+
+class ForkRequest(BaseModel):
+    """Where an execution is forked, and what is different from there on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    from_step: int = Field(ge=0, strict=True, description="How many top-level steps are kept as they were recorded.")
+    overrides: Overrides = Field(Overrides(), description="What holds from the next step on.")
+
+
+def overridden(request: SystemRequest, overrides: Overrides) -> SystemRequest:
+    """The request as it would have to be, were it asked for whole. Raises: RequestFailure (REQUEST_INVALID)."""
+    given = {name: value for name, value in overrides if name in {"model", "tools"} and value is not None}
+    given |= {"hints": merged(request.hints, overrides.hints), "messages": [*request.messages, *overrides.messages]}
+    changed = forked(request).model_copy(update=given)
+    try:
+        return SystemRequest.model_validate(changed.model_dump(by_alias=True))
+    except ValidationError as error:
+        faults = [{"field": "overrides.messages", "message": fault["msg"]} for fault in error.errors()]
+    raise RequestFailure(Code.REQUEST_INVALID, "overrides.messages do not follow what was said", {"errors": faults})
+
+
+def forked(request: SystemRequest) -> SystemRequest:
+    """The request as the new execution has it, without what is the other one's own."""
+    own = {"request_id": None, "session_id": None, "trace_id": None, "if_session_busy": "reject"}
+    return request.model_copy(update=own)
+
+
+def begun(
+    fresh: Header, origin: Record, asked: ForkRequest, *, tools: Sequence[str] | None
+) -> tuple[Header, list[Row]]:
+    """The header of the new execution, and the steps that it begins with.
+
+    `fresh` is the header that it would have otherwise; `tools` are those of the overrides that may be offered. Raises:
+    as `kept`.
+    """
+    before, over = origin.header, asked.overrides
+    began_at, rows = _rebased(before, kept(origin, asked.from_step), fresh.created_at)
+    named = None if tools is None else tuple(tools)
+    header = replace(
+        fresh,
+        request=forked(before.request),
+        bounds=replace(before.bounds, timeout=fresh.bounds.timeout),
+        args_key=before.args_key,
+        created_at=began_at,
+        durability="journaled",
+        fork=Fork(before.request_id, asked.from_step, over.model, over.hints, named, tuple(over.messages)),
+    )
+    return header, rows
+
+
+def kept(record: Record, from_step: int) -> list[Row]:
+    """The steps of that record which were recorded before this one began.
+
+    Raises: RequestFailure (REQUEST_INVALID) when no such step began: what may have been left undone is not kept.
+    """
+    last = max((ordinal for ordinal in map(_ordinal, _begun(record)) if ordinal is not None), default=0)
+    if from_step > last:
+        what = f"must be at most {last}, the last step that began"
+        errors = [{"field": "from_step", "message": what}]
+        raise RequestFailure(Code.REQUEST_INVALID, f"from_step: {what}", {"errors": errors})
+    rows: list[Row] = []
+    for key, row in record.rows.items():
+        ordinal = _ordinal(key)
+        if ordinal is not None and ordinal >= from_step:
+            break
+        if key != STOP:
+            rows.append(row)
+    return rows
+
+
+def _rebased(origin: Header, rows: Sequence[Row], now: float) -> tuple[float, list[Row]]:
+    """When it would have begun, had the last of the steps ended now, and the steps at their times then.
+
+    So no step seems to have taken as long as lies between the two executions.
+    """
+    shift = now - max([origin.created_at, *(row.at for row in rows)])
+    return origin.created_at + shift, [replace(row, at=row.at + shift) for row in rows]
+
+
+def _begun(record: Record) -> Iterator[str]:
+    """The keys of all that began: what has an outcome, what was told of, and what waits for an answer."""
+    yield from record.rows
+    for item in record.events:
+        yield item.anchor
+        if isinstance(item.event, ExecutionSuspended):
+            yield from (each.suspension_id for each in item.event.suspensions)
+
+
+def _ordinal(key: str) -> int | None:
+    first = key.partition("/")[0]
+    return int(first) if first.isdecimal() else None

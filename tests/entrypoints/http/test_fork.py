@@ -1,0 +1,268 @@
+"""An execution that goes on from a step of another one."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from app.domain.access import Principal
+from app.orchestration.forking import ForkRequest
+from tests.entrypoints.http.test_executions import ASK, numbers, order, resume
+from tests.entrypoints.http.test_forms import ASYNC
+from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
+from tests.entrypoints.http.waiting import idle, running
+from tests.support.service import Answer, Served
+
+CALL = {"tool_calls": [{"name": "calculate", "arguments": {"expression": "17*3"}}]}
+
+
+async def fork(
+    served: Served, from_step: Any, headers: dict[str, str] | None = None, origin: str = "q", **overrides: Any
+) -> Answer:
+    """Forks the execution `q`, unless another is named."""
+    body = orjson.dumps({"from_step": from_step} | ({"overrides": overrides} if overrides else {}))
+    return await served.post(body, headers, path=f"/v1/executions/{origin}/fork")
+
+
+@asynccontextmanager
+async def scripted(tmp_path: Path, **scripts: list[dict[str, Any]]) -> AsyncIterator[Served]:
+    """A service whose engines, by name, answer from these scripts; `q` was asked of the first."""
+    engines = {}
+    for name, replies in scripts.items():
+        (tmp_path / f"{name}.json").write_bytes(orjson.dumps(replies))
+        engines[name] = {"model": f"scripted:///{tmp_path}/{name}.json"}
+    async with portico(engines=engines, routes={"default": [next(iter(scripts))]}) as (served, _):
+        await served.post(chat("What is 17*3?", request_id="q"))
+        yield served
+
+
+async def log(served: Served, request_id: str) -> list[dict[str, Any]]:
+    return events(await served.get(f"/v1/executions/{request_id}/events"))
+
+
+def told(log: list[dict[str, Any]], *kinds: str) -> list[tuple[Any, ...]]:
+    """What the log tells by these types of events, without what is another execution's own."""
+    own = {
+        "request_id",
+        "trace_id",
+        "span_id",
+        "parent_span_id",
+        "caused_by",
+        "timestamp",
+        "sequence_number",
+        "response",
+    }
+    return [tuple((name, each[name]) for name in each if name not in own) for each in log if each["type"] in kinds]
+
+
+async def test_a_fork_keeps_the_steps_before_it_and_does_the_next_anew(tmp_path: Path) -> None:
+    async with scripted(tmp_path, a=[CALL, {"text": "first"}, {"text": "second"}]) as served:
+        forked = await fork(served, 2)
+        name = forked.json["request_id"]
+        shown, origin = [(await served.get(f"/v1/executions/{each}")).json for each in (name, "q")]
+        logs = [await log(served, each) for each in (name, "q")]
+        replayed = (await order(served, "replay", name)).json
+    assert (forked.status, forked.json["state"], forked.json["content"]) == (200, "COMPLETE", "second")
+    assert (origin["response"]["content"], shown["response"]) == ("first", forked.json)
+    assert forked.json["tool_calls_made"] == origin["response"]["tool_calls_made"]
+    assert forked.json["metadata"]["durability"] == "journaled"
+    assert name != "q"
+    for kinds in (("tool.start", "tool.end"), ("inference.start",), ("stage.end",)):
+        assert told(logs[0], *kinds)[:2] == told(logs[1], *kinds)[:2]
+    assert numbers(logs[0]) == list(range(1, len(logs[0]) + 1))
+    assert {each["request_id"] for each in logs[0]} == {name}
+    assert {each["caused_by"] for each in logs[0] if each["type"] == "lifecycle.transition"} == {"q"}
+    assert {each["trace_id"] for each in logs[0]}.isdisjoint(each["trace_id"] for each in logs[1])
+    assert replayed == {"identical": True, "steps": shown["total_steps"]}
+
+
+async def test_the_overrides_hold_from_the_step_on(tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "Say it in French."}]
+    async with scripted(tmp_path, a=[CALL, {"text": "fifty-one"}], b=[{"text": "cinquante et un"}]) as served:
+        forked = await fork(served, 2, model="b", hints={"temperature": 0.5}, tools=[], messages=said)
+        name = forked.json["request_id"]
+        starts = [each for each in await log(served, name) if each["type"] == "inference.start"]
+        origin = [each for each in await log(served, "q") if each["type"] == "inference.start"]
+        assert (await order(served, "replay", name)).json["identical"] is True
+    assert forked.json["content"] == "cinquante et un"
+    assert [(each["provider"], each["temperature"]) for each in starts] == [("a", None), ("b", 0.5)]
+    assert [each["message_count"] for each in origin] == [1, 3]
+    assert [each["message_count"] for each in starts] == [1, 4]
+    assert starts[1]["tool_defs_count"] == 0
+
+
+async def test_a_fork_at_the_first_step_is_the_request_asked_again_as_overridden(tmp_path: Path) -> None:
+    async with scripted(tmp_path, a=[CALL, {"text": "51"}, {"text": "no tools"}]) as served:
+        forked = await fork(served, 0, tools=[])
+        starts = [each for each in await log(served, forked.json["request_id"]) if each["type"] == "inference.start"]
+    assert (forked.json["content"], forked.json["tool_calls_made"]) == ("no tools", [])
+    assert [each["tool_defs_count"] for each in starts] == [0]
+
+
+async def test_what_is_said_at_a_tool_step_comes_behind_its_results(tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "Go on."}]
+    async with scripted(tmp_path, a=[CALL, {"text": "51"}, {"text": "on"}]) as served:
+        forked = await fork(served, 1, messages=said)
+        starts = [each for each in await log(served, forked.json["request_id"]) if each["type"] == "inference.start"]
+    assert forked.json["content"] == "on"
+    assert [each["message_count"] for each in starts] == [1, 4]
+
+
+@pytest.mark.parametrize("form", [EVENTS, ASYNC], ids=["events", "async"])
+async def test_a_fork_is_answered_in_the_other_forms_too(tmp_path: Path, form: dict[str, str]) -> None:
+    async with scripted(tmp_path, a=[CALL, {"text": "first"}, {"text": "second"}]) as served:
+        answer = await fork(served, 2, form)
+        name = answer.headers["x-request-id"]
+        told = events(await served.get(f"/v1/executions/{name}/events"))
+    assert told[-1]["response"]["content"] == "second"
+    if form is EVENTS:
+        assert [each for each in events(answer) if "sequence_number" in each] == told
+    else:
+        assert (answer.status, answer.headers["location"]) == (202, f"/v1/executions/{name}")
+
+
+async def test_a_failed_execution_is_tried_again_from_the_step_that_failed(tmp_path: Path) -> None:
+    async with scripted(tmp_path, a=[CALL, {"fault": "refused"}, {"text": "at last"}]) as served:
+        assert (await served.get("/v1/executions/q")).json["state"] == "ERROR"
+        forked = await fork(served, 2)
+    assert (forked.json["state"], forked.json["content"]) == ("COMPLETE", "at last")
+    assert [call["result"] for call in forked.json["tool_calls_made"]] == ["51"]
+
+
+async def test_a_suspended_execution_is_forked_and_still_waits() -> None:
+    async with portico() as (served, _):
+        await served.post(chat(ASK, request_id="q"))
+        forked = await fork(served, 1)
+        assert (forked.status, forked.json["state"]) == (202, "SUSPENDED")
+        assert len((await served.get("/v1/suspensions")).json["data"]) == 2
+        assert (await resume(served)).json["state"] == "COMPLETE"
+        assert (await served.get(f"/v1/executions/{forked.json['request_id']}")).json["state"] == "SUSPENDED"
+
+
+@pytest.mark.parametrize(
+    ("from_step", "overrides", "field"),
+    [
+        (3, {}, "from_step"),
+        (10**9, {}, "from_step"),
+        (-1, {}, "from_step"),
+        ("1", {}, "from_step"),
+        (1.5, {}, "from_step"),
+        (None, {}, "from_step"),
+        (1, {"zork": 1}, "overrides.zork"),
+        (1, {"model": "nobody"}, "model"),
+        (1, {"hints": {"timeout": 10**9}}, "hints.timeout"),
+        (1, {"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]}, "overrides.messages"),
+    ],
+)
+async def test_what_cannot_be_forked_is_refused_by_name(
+    tmp_path: Path, from_step: Any, overrides: dict[str, Any], field: str
+) -> None:
+    async with scripted(tmp_path, a=[CALL, {"text": "51"}]) as served:
+        refused = await fork(served, from_step, **overrides)
+        listed = (await served.get("/v1/executions")).json["data"]
+    assert (refused.status, refused.json["code"], refused.json["request_id"]) == (422, "REQUEST_INVALID", "q")
+    assert field in str(refused.json["details"]) + refused.json["message"]
+    assert [each["request_id"] for each in listed] == ["q"]
+
+
+async def test_an_unknown_tool_is_refused_as_in_a_request(tmp_path: Path) -> None:
+    async with scripted(tmp_path, a=[CALL, {"text": "51"}]) as served:
+        refused = await fork(served, 1, tools=["nobody"])
+    assert (refused.status, refused.json["code"]) == (422, "TOOL_NOT_FOUND")
+
+
+async def test_what_runs_is_not_forked() -> None:
+    async with portico() as (served, service):
+        await served.post(chat("[[slow:5]] Hello", request_id="q"), ASYNC)
+        await running(service)
+        refused = await fork(served, 0)
+        await idle(service)
+    assert (refused.status, refused.json["code"]) == (409, "REQUEST_IN_PROGRESS")
+
+
+async def test_b6_109_another_tenant_s_execution_is_not_there_to_be_forked() -> None:
+    async with portico() as (served, service):
+        await served.post(chat("Hello", request_id="q"))
+        other = Principal(tenant="other", user="local")
+        with pytest.raises(Exception, match="there is no execution") as refused:
+            await service.facade.fork("q", ForkRequest(from_step=0), other)
+    assert refused.value.status == 404
+
+
+async def test_a_fork_survives_its_process_with_the_steps_it_keeps(tmp_path: Path) -> None:
+    kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
+    async with portico(**kept) as (served, service):
+        await served.post(chat("Please calculate 17*3", request_id="q"))
+        said = [{"role": "user", "content": "[[slow:60]] Please calculate 2+2"}]
+        name = (await fork(served, 2, ASYNC, messages=said)).json["request_id"]
+        await running(service)
+    async with portico(**kept) as (served, service):
+        await idle(service)
+        shown = (await served.get(f"/v1/executions/{name}")).json
+        logs = [await log(served, each) for each in (name, "q")]
+        assert (await order(served, "replay", name)).json["identical"] is True
+    assert shown["state"] == "COMPLETE"
+    assert shown["response"]["tool_calls_made"][0]["result"] == "51"
+    assert told(logs[0], "tool.end")[0] == told(logs[1], "tool.end")[0]
+    assert numbers(logs[0]) == list(range(1, len(logs[0]) + 1))
+
+
+async def test_a_fork_of_a_turn_keeps_what_was_said_before_it_and_leaves_the_session_alone(tmp_path: Path) -> None:
+    async with portico() as (served, _):
+        await served.post(chat("Hello", session_id="s"))
+        turn = chat("Please calculate 17*3", session_id="s", request_id="q", if_session_busy="enqueue")
+        assert (await served.post(turn)).status == 200
+        before = (await served.get("/v1/sessions/s/messages")).json
+        forked = await fork(served, 2, messages=[{"role": "user", "content": "Please calculate 2+2"}])
+        assert (await served.get("/v1/sessions/s/messages")).json == before
+        starts, origin = [
+            [each["message_count"] for each in await log(served, name) if each["type"] == "inference.start"]
+            for name in (forked.json["request_id"], "q")
+        ]
+    assert (forked.json["state"], forked.json["session_id"]) == ("COMPLETE", None)
+    assert starts[0] == origin[0] == 3
+    assert starts[1] == origin[1] + 1
+
+
+SIZE = {"type": "object", "properties": {"size": {"enum": ["small", "large"]}}, "required": ["size"]}
+
+
+def sized(size: str) -> dict[str, str]:
+    return {"text": orjson.dumps({"size": size}).decode()}
+
+
+async def test_a_structured_execution_is_forked_at_its_second_attempt(tmp_path: Path) -> None:
+    async with scripted(tmp_path, a=[{"text": "?"}, {"text": "huge"}, sized("small"), sized("large")]) as served:
+        await served.post(chat("How large?", request_id="s", mode="structured", output={"schema": SIZE}))
+        forked = await fork(served, 1, origin="s")
+        origin = (await served.get("/v1/executions/s")).json["response"]
+        assert (await order(served, "replay", forked.json["request_id"])).json["identical"] is True
+    assert (origin["structured_output"], forked.json["structured_output"]) == ({"size": "small"}, {"size": "large"})
+    assert forked.json["validation_result"]["attempts"] == origin["validation_result"]["attempts"] == 2
+
+
+async def test_a_vote_is_forked_with_other_hints_for_every_replica(tmp_path: Path) -> None:
+    async with scripted(tmp_path, a=[{"text": "?"}, *[sized("small")] * 3, *[sized("large")] * 3]) as served:
+        vote = {"mode": "redundant", "output": {"schema": SIZE}, "redundancy": {"early_stop": False}}
+        await served.post(chat("How large?", request_id="v", **vote))
+        forked = await fork(served, 0, origin="v", hints={"temperature": 1})
+        starts = [each for each in await log(served, forked.json["request_id"]) if each["type"] == "inference.start"]
+        assert (await order(served, "replay", forked.json["request_id"])).json["identical"] is True
+    assert forked.json["structured_output"] == {"size": "large"}
+    assert [each["temperature"] for each in starts] == [1.0] * 3
+
+
+async def test_a_plan_is_carried_out_anew_without_being_made_anew() -> None:
+    async with portico() as (served, _):
+        first = await served.post(chat("Please calculate 17*3", request_id="p", mode="plan"))
+        forked = await fork(served, 1, origin="p", tools=[])
+        logs = [await log(served, name) for name in (forked.json["request_id"], "p")]
+        assert (await order(served, "replay", forked.json["request_id"])).json["identical"] is True
+    assert first.json["state"] == "COMPLETE"
+    assert told(logs[0], "plan.created") == told(logs[1], "plan.created")
+    assert [step["name"] for step in forked.json["plan"]["steps"]] == [
+        step["name"] for step in first.json["plan"]["steps"]
+    ]

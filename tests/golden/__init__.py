@@ -1,0 +1,1 @@
+"""What earlier versions left, and what this one makes of it."""

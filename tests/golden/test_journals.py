@@ -1,0 +1,178 @@
+"""Every journal that a version has ever left is told again, gone on with, or refused: never taken for another one."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from app.adapters.stores.beside import open_beside
+from app.adapters.stores.sqlite import open_sqlite
+from app.adapters.stores.store import DatabaseStore
+from app.bootstrap import PATTERNS, open_archive
+from app.domain.access import LOCAL
+from app.domain.failures import Code, StorageFailure
+from app.domain.lifecycle import TERMINAL, Mode, State
+from app.orchestration.replaying import Archive
+from app.ports import Record
+from app.settings import Settings
+from tests.entrypoints.http.waiting import idle
+from tests.support.entropy import SeededEntropy
+from tests.support.journals import FOLDER, KEPT, Rows, answer, path_of, put, read, service_on
+from tests.support.stores import Listener
+from tests.support.virtual_time import VirtualClock
+
+JOURNALS = sorted(FOLDER.iterdir())
+
+
+def state(rows: Rows) -> State:
+    return State(rows["executions"][0]["state"])
+
+
+def of(*states: State) -> list[Path]:
+    """The journals of executions that stand there."""
+    return [each for each in JOURNALS if state(read(each)) in states]
+
+
+def name(rows: Rows) -> str:
+    found: str = rows["executions"][0]["request_id"]
+    return found
+
+
+def is_of_today(rows: Rows) -> bool:
+    """Whether today's pattern still has the version that it belongs to."""
+    header = orjson.loads(rows["commits"][0]["outcome"])[1]
+    return bool(header["pattern_version"] == PATTERNS[Mode(header["mode"])].version)
+
+
+async def stored(folder: Path, rows: Rows) -> Path:
+    """A database with that journal in it."""
+    database = folder / "portico.db"
+    async with open_sqlite(database):
+        pass
+    put(database, rows)
+    return database
+
+
+@asynccontextmanager
+async def archive(database: Path) -> AsyncIterator[Archive]:
+    settings = Settings.model_validate({"storage": {"url": f"sqlite:///{database}"}})
+    async with open_archive(settings) as opened:
+        yield opened
+
+
+def test_there_is_a_golden_journal_of_all_that_is_worth_keeping() -> None:
+    for kept, golden in KEPT.items():
+        assert path_of(kept, Mode(golden.fields.get("mode", "chat"))) in JOURNALS
+
+
+@pytest.mark.parametrize("path", of(*TERMINAL, State.SUSPENDED), ids=lambda path: path.stem)
+async def test_a_golden_journal_is_told_again_step_by_step_or_refused(path: Path, tmp_path: Path) -> None:
+    rows = read(path)
+    async with archive(await stored(tmp_path, rows)) as opened:
+        if not is_of_today(rows):
+            with pytest.raises(StorageFailure) as refused:
+                await opened.replay(LOCAL.tenant, name(rows))
+            assert refused.value.code is Code.STORAGE_SNAPSHOT_INVALID
+            return
+        replayed = await opened.replay(LOCAL.tenant, name(rows))
+    assert replayed.identical, replayed
+    assert replayed.steps
+
+
+@pytest.mark.parametrize("path", of(State.SUSPENDED), ids=lambda path: path.stem)
+async def test_a_golden_suspension_is_resumed_or_refused_and_left_as_it_is(path: Path, tmp_path: Path) -> None:
+    rows = read(path)
+    async with service_on(await stored(tmp_path, rows)) as service:
+        executions = service.facade.executions
+        before = await executions.show(LOCAL.tenant, name(rows))
+        if not is_of_today(rows):
+            with pytest.raises(StorageFailure) as refused:
+                await answer(service, name(rows))
+            assert refused.value.code is Code.STORAGE_SNAPSHOT_INVALID
+            assert await executions.show(LOCAL.tenant, name(rows)) == before
+            return
+        for _ in before.suspensions:
+            await answer(service, name(rows))
+        shown = await executions.show(LOCAL.tenant, name(rows))
+        assert (await executions.replay(LOCAL.tenant, name(rows))).identical
+    assert shown.state is State.COMPLETE
+
+
+@pytest.mark.parametrize("path", of(State.EXECUTE), ids=lambda path: path.stem)
+async def test_a_golden_interruption_is_gone_on_with_or_fails_and_says_why(path: Path, tmp_path: Path) -> None:
+    rows = read(path)
+    async with service_on(await stored(tmp_path, rows)) as service:
+        await idle(service)
+        shown = await service.facade.executions.show(LOCAL.tenant, name(rows))
+    if is_of_today(rows):
+        assert shown.state is State.COMPLETE
+    else:
+        assert shown.last_error is not None
+        assert (shown.state, shown.last_error.code) == (State.ERROR, Code.STORAGE_SNAPSHOT_INVALID)
+
+
+def tampered(rows: Rows) -> Iterator[tuple[str, int, Any]]:
+    """A column, the number of a commit, and what could stand there instead."""
+    for commit in rows["commits"]:
+        number = commit["number"]
+        for column in ("outcome", "events"):
+            if commit[column] is not None:
+                whole = commit[column].encode()
+                yield column, number, whole[: len(whole) // 2]
+                yield column, number, whole.replace(b"[1,", b"[99,", 1)
+                yield column, number, whole.replace(b'":', b'_of_later":', 1)
+                yield column, number, b"\x80\x04\x95\x00"
+                yield column, number, 7
+        if commit["first_event"] is not None:
+            yield "first_event", number, commit["first_event"] + 1
+        yield "number", number, 1_000
+
+
+async def load(database: Path, clock: VirtualClock, execution_id: str) -> Record | None:
+    async with open_beside(f"sqlite:///{database}", clock, SeededEntropy(0)) as beside:
+        return await DatabaseStore(beside, clock, "reader", Listener()).load(LOCAL.tenant, execution_id)
+
+
+async def refused(database: Path, clock: VirtualClock, execution_id: str) -> bool:
+    try:
+        found = await load(database, clock, execution_id)
+    except StorageFailure as failure:
+        return failure.code is Code.STORAGE_SNAPSHOT_INVALID
+    assert found is not None
+    return False
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
+async def test_b4_89_a_golden_journal_that_was_tampered_with_is_refused(
+    path: Path, tmp_path: Path, clock: VirtualClock
+) -> None:
+    rows = read(path)
+    database = await stored(tmp_path, rows)
+    execution_id = rows["executions"][0]["execution_id"]
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        for column, number, other in tampered(rows):
+            connection.execute("BEGIN")
+            before = connection.execute(f"SELECT {column} FROM commits WHERE number = ?", [number]).fetchone()
+            connection.execute(f"UPDATE commits SET {column} = ? WHERE number = ?", [other, number])
+            connection.execute("COMMIT")
+            assert await refused(database, clock, execution_id), (column, number, other)
+            moved = other if column == "number" else number
+            connection.execute(f"UPDATE commits SET {column} = ? WHERE number = ?", [before[0], moved])
+    assert not await refused(database, clock, execution_id)
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
+async def test_b4_89_a_golden_journal_that_lacks_a_commit_is_refused(
+    path: Path, tmp_path: Path, clock: VirtualClock
+) -> None:
+    rows = read(path)
+    for number in range(1, len(rows["commits"])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        left = [each for each in rows["commits"] if each["number"] != number]
+        database = await stored(folder, {**rows, "commits": left})
+        assert await refused(database, clock, rows["executions"][0]["execution_id"])

@@ -1,0 +1,1 @@
+"""Replicas that are killed, and what is left then."""
