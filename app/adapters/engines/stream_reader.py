@@ -7,6 +7,7 @@ from app.adapters.engines.event_stream import EventStream
 from app.adapters.engines.json_lines import JsonLines
 from app.adapters.engines.pieces import Delta
 from app.adapters.engines.texts import Cut, Reading, TextPlace, is_plain
+from app.ports import EngineFault
 
 MOST_BYTES: Final = 4_096
 """Of the longest event whose surroundings are remembered."""
@@ -44,20 +45,27 @@ class StreamReader:
         text = None if event is piece else self._known(event)
         return self._several(piece) if text is None else (text,)
 
-    def _several(self, piece: bytes) -> Iterator[Delta | str]:
+    def _several(self, piece: bytes) -> Iterable[Delta | str]:
         frames = self._frames
         events = piece.split(frames.end)
         if len(events) == 1 and frames.ends_otherwise(piece):
             events = piece.split(frames.end)
         rest = events.pop()
-        for event in events:
-            text = self._known(event)
-            if text is None:
-                yield from self._unknown(event)
-            else:
-                yield text
-        if rest:
-            yield from self._framed(rest)
+        said: list[Delta | str] = []
+        known = self._known
+        try:
+            for event in events:
+                text = known(event)
+                if text is None:
+                    said += self._unknown(event)
+                    known = self._known
+                else:
+                    said.append(text)
+            if rest:
+                said += self._framed(rest)
+        except EngineFault as fault:
+            return _until(said, fault)
+        return said
 
     def _half(self, piece: bytes) -> Iterator[Delta | str]:
         """Completes the event that is half there, as far as this piece does, and reads what comes behind it."""
@@ -97,6 +105,11 @@ class StreamReader:
         if said.usage is not None:
             self._known = _nothing
         return said
+
+
+def _until(said: Iterable[Delta | str], fault: EngineFault) -> Iterator[Delta | str]:
+    yield from said
+    raise fault
 
 
 def _nothing(_event: bytes) -> None:

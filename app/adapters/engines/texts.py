@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-import orjson
+from orjson import loads
 
 from app.adapters.engines.counts import Counts, ToldAgain
 from app.adapters.engines.pieces import Delta
@@ -84,7 +84,7 @@ class TextPlace:
         try:
             if said.text != PLACEHOLDER or said.usage != (told and told.counts()) or not is_plain(said):
                 return None
-            spoken = orjson.loads(text)
+            spoken = loads(text)
         except (EngineFault, ValueError):
             return None
         return Delta(spoken, "", (), None, told, said.model), _reading(
@@ -128,7 +128,7 @@ def _reading(around: Around, within: _Within | None, told: ToldAgain | None) -> 
             if unread.strip(MOMENT) if timed else unread < ONE or len(unread) > MOST_DIGITS or not unread.isdigit():
                 return None
         try:
-            read: str | None = orjson.loads(text) if text[0] == QUOTE == text[-1] else None
+            read: str | None = loads(text) if text[0] == QUOTE == text[-1] else None
         except (IndexError, ValueError):
             return None
         if told is not None and read is not None:
