@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import Literal
 
 import anyio
-from anyio.abc import TaskGroup
 from pydantic import BaseModel, Field
 
 from app.adapters.clock import SystemClock
 from app.adapters.durable.inline import InlineRunner
+from app.adapters.durable.tasks import Tasks, open_tasks
 from app.adapters.durable.tending import Health, tend
 from app.adapters.engines.anthropic import Messages
 from app.adapters.engines.dialect import Dialect
@@ -149,9 +149,10 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         open_session() as session,
         open_database(settings.storage.url) as database,
         open_journal(database, bus, clock, Keeping(entropy.uuid7(), REMEMBERED_IDS), loss) as journal,
+        open_tasks() as tasks,
         anyio.create_task_group() as group,
     ):
-        runner = _runner(group, settings, partial(_bug, logs, metrics))
+        runner = _runner(tasks, settings, partial(_bug, logs, metrics))
         metrics.read_in_flight(lambda: runner.in_flight)
         group.start_soon(partial(watch_lag, clock, metrics.lag, logs.lag, threshold=LAG_WARNING_S))
         engines = {name: _engine(name, settings, clock, session, stack) for name in settings.engines}
@@ -182,9 +183,9 @@ async def open_archive(settings: Settings) -> AsyncIterator[Archive]:
         yield Archive(DatabaseStore(database, clock, entropy.uuid7(), logs), patterns)
 
 
-def _runner(group: TaskGroup, settings: Settings, on_bug: Callable[[str, Exception], None]) -> InlineRunner:
+def _runner(tasks: Tasks, settings: Settings, on_bug: Callable[[str, Exception], None]) -> InlineRunner:
     server = settings.server
-    return InlineRunner(group, max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=on_bug)
+    return InlineRunner(tasks, max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=on_bug)
 
 
 def _settle_down() -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 
 import anyio
-from anyio.abc import TaskGroup
 
+from app.adapters.durable.tasks import Starts
 from app.domain.failures import Code, RequestFailure
 
 _RETRY_AFTER = 1.0
@@ -12,20 +12,20 @@ _LAST_WORDS = 1.5
 
 
 class InlineRunner:
-    """Implements `ports.Runner` on a task group that its owner opens and closes.
+    """Implements `ports.Runner` on tasks that its owner opens and closes.
 
     What a body raises is a bug of ours: it ends that one execution and is told to `on_bug`.
     """
 
     def __init__(
         self,
-        group: TaskGroup,
+        tasks: Starts,
         *,
         max_in_flight: int,
         drain_seconds: float,
         on_bug: Callable[[str, Exception], None],
     ) -> None:
-        self._group = group
+        self._tasks = tasks
         self._max_in_flight = max_in_flight
         self._drain_seconds = drain_seconds
         self._on_bug = on_bug
@@ -38,7 +38,7 @@ class InlineRunner:
             raise _refused(Code.REQUEST_SHUTTING_DOWN, "this replica is stopping")
         if self._in_flight >= self._max_in_flight:
             raise _refused(Code.REQUEST_OVERLOADED, "as many executions run as may")
-        self._group.start_soon(self._run, execution_id, body)
+        self._tasks.start_soon(self._run, execution_id, body)
         self._in_flight += 1
 
     @property
@@ -54,7 +54,7 @@ class InlineRunner:
         """Takes no more work and returns when all has ended.
 
         What still runs after `drain_seconds` is ended by `cancel`, and has 1.5 s more for that; then it is left to
-        whoever closes the task group. Draining twice is fine.
+        whoever closes the tasks. Draining twice is fine.
         """
         self._draining = True
         if await self._ends_within(self._drain_seconds):
