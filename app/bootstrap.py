@@ -4,7 +4,7 @@ Here alone a port and its adapter are named in one breath: an engine, a tool or 
 """
 
 import gc
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,12 +13,15 @@ from types import MappingProxyType
 from typing import Literal
 
 import anyio
+from anyio.abc import TaskGroup
 from pydantic import BaseModel, Field
 
 from app.adapters.clock import SystemClock
+from app.adapters.durable.dbos import DbosRunner
+from app.adapters.durable.following import Following
 from app.adapters.durable.inline import InlineRunner
-from app.adapters.durable.tasks import Tasks, open_tasks
-from app.adapters.durable.tending import Health, tend
+from app.adapters.durable.slots import Slots
+from app.adapters.durable.tending import Health
 from app.adapters.engines.anthropic import Messages
 from app.adapters.engines.dialect import Dialect
 from app.adapters.engines.gemini import GenerateContent
@@ -61,7 +64,8 @@ from app.orchestration.planning.planner import held_against, plan
 from app.orchestration.replaying import Archive
 from app.orchestration.running import Launcher, Pattern
 from app.orchestration.world import World
-from app.ports import Clock, Engine, EngineProfile, Entropy, Journal
+from app.ports import Clock, Engine, EngineProfile, Entropy, EventSink, Journal
+from app.replication import Tended, limits_of, replica_on
 from app.settings import EngineSettings, Settings, StorageSettings
 
 READER_CAPACITY = 4_096
@@ -100,7 +104,7 @@ class Service:
     facade: Facade
     settings: Settings
     telemetry: MetricsSink
-    runner: InlineRunner
+    runner: InlineRunner | DbosRunner
     health: Health
 
     def metrics(self) -> tuple[bytes, str]:
@@ -131,45 +135,45 @@ class Service:
 async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PATTERNS) -> AsyncIterator[Service]:
     """One service, open until the context ends. Raises: ConfigurationFailure."""
     clock = SystemClock()
-    logger = open_logger(settings.telemetry.log_level, clock)
-    route_stdlib(logger, settings.telemetry.log_level)
+    logs = _logs(settings, clock)
     registry = ToolRegistry(*BUILTIN_TOOLS)
     patterns = _planned(patterns, settings, registry)
-    logs = LogSink(logger)
     metrics = MetricsSink(providers=settings.engines, tools=registry.names())
     entropy = SystemEntropy(clock)
-    bus = _bus(logs, metrics)
 
     def lost(execution_id: str, failure: Failure) -> None:
         launcher.lose(execution_id, failure)
 
     loss = Loss(lost, metrics.record_dropped, partial(_fault, logs, metrics, "writer"))
+    on_fault = partial(logs.fault, place="storage")
     async with (
         AsyncExitStack() as stack,
         open_session() as session,
-        open_database(settings.storage.url) as database,
-        open_journal(database, bus, clock, Keeping(entropy.uuid7(), REMEMBERED_IDS), loss) as journal,
-        open_tasks() as tasks,
-        anyio.create_task_group() as group,
+        open_database(settings.storage.url, clock, entropy) as database,
     ):
-        runner = _runner(tasks, settings, partial(_bug, logs, metrics))
-        metrics.read_in_flight(lambda: runner.in_flight)
-        group.start_soon(partial(watch_lag, clock, metrics.lag, logs.lag, threshold=LAG_WARNING_S))
-        engines = {name: _engine(name, settings, clock, session, stack) for name in settings.engines}
-        world = _world(
-            settings, Means(clock, entropy, journal, DatabaseConversations(database), bus), engines, registry
-        )
-        launcher = Launcher(world, runner, patterns)
-        store = DatabaseStore(database, clock, journal.owner, bus)
-        facade = Facade(world, store, launcher, _deployment(settings))
-        health = Health()
-        await facade.executions.recover()
-        chores = (facade.executions.expire, partial(_forget, store, clock, settings.storage))
-        group.start_soon(tend, clock, chores, health, partial(logs.fault, place="storage"))
-        _settle_down()
-        yield Service(facade, settings, metrics, runner, health)
-        await runner.drain(facade.stop_all)
-        group.cancel_scope.cancel()
+        replica = replica_on(database, clock, entropy.uuid7(), settings.storage)
+        bus = _bus(logs, metrics, replica.sinks)
+        keeping = Keeping(replica.owner, REMEMBERED_IDS)
+        async with open_journal(database, bus, clock, keeping, loss) as journal, anyio.create_task_group() as group:
+            store = DatabaseStore(database, clock, replica.owner, bus, replica.cancel)
+            slots = _slots(group, settings, partial(_bug, logs, metrics))
+            runner = replica.runner(slots, limits_of(settings.queue), store, on_fault)
+            metrics.read_in_flight(lambda: runner.in_flight)
+            group.start_soon(partial(watch_lag, clock, metrics.lag, logs.lag, threshold=LAG_WARNING_S))
+            engines = {name: _engine(name, settings, clock, session, stack) for name in settings.engines}
+            world = _world(
+                settings, Means(clock, entropy, journal, DatabaseConversations(database), bus), engines, registry
+            )
+            launcher = Launcher(world, runner, patterns)
+            following = Following(store, bus)
+            facade = Facade(world, store, launcher=launcher, deployment=_deployment(settings), followers=following)
+            forget = partial(_forget, store, clock, settings.storage)
+            tended = Tended(facade.executions.ownership, following, forget, on_fault)
+            async with runner.attending(facade.executions.ownership.advance), replica.tending(group, tended):
+                _settle_down()
+                yield Service(facade, settings, metrics, runner, tended.health)
+                await runner.drain(facade.stop_all)
+            group.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -183,9 +187,16 @@ async def open_archive(settings: Settings) -> AsyncIterator[Archive]:
         yield Archive(DatabaseStore(database, clock, entropy.uuid7(), logs), patterns)
 
 
-def _runner(tasks: Tasks, settings: Settings, on_bug: Callable[[str, Exception], None]) -> InlineRunner:
+def _logs(settings: Settings, clock: Clock) -> LogSink:
+    """Where everything is told, what libraries say included."""
+    logger = open_logger(settings.telemetry.log_level, clock)
+    route_stdlib(logger, settings.telemetry.log_level)
+    return LogSink(logger)
+
+
+def _slots(group: TaskGroup, settings: Settings, on_bug: Callable[[str, Exception], None]) -> Slots:
     server = settings.server
-    return InlineRunner(tasks, max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=on_bug)
+    return Slots(group, max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=on_bug)
 
 
 def _settle_down() -> None:
@@ -212,9 +223,9 @@ def _fault(logs: LogSink, metrics: MetricsSink, place: Literal["sink", "writer"]
     metrics.bug(place)
 
 
-def _bus(logs: LogSink, metrics: MetricsSink) -> EventBus:
-    on_fault = partial(_fault, logs, metrics, "sink")
-    return EventBus([metrics, logs], capacity=READER_CAPACITY, on_fault=on_fault, on_drop=metrics.reader_dropped)
+def _bus(logs: LogSink, metrics: MetricsSink, others: Sequence[EventSink]) -> EventBus:
+    on_fault, on_drop = partial(_fault, logs, metrics, "sink"), metrics.reader_dropped
+    return EventBus([metrics, logs, *others], capacity=READER_CAPACITY, on_fault=on_fault, on_drop=on_drop)
 
 
 @dataclass(frozen=True, slots=True)

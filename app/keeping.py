@@ -12,7 +12,7 @@ from app.domain.events import Anchored, Recorded
 from app.domain.lifecycle import Mode, State
 from app.domain.messages import Message
 from app.domain.standing import Standing
-from app.ports import Record
+from app.ports import Record, Subscription
 
 T = TypeVar("T")
 
@@ -115,6 +115,14 @@ class Store(Protocol):
         """
         ...
 
+    async def ask_to_cancel(self, tenant: str, execution_id: str) -> None:
+        """Writes down that it is to be cancelled, for whoever owns it; its owner is told where that can be done."""
+        ...
+
+    async def to_cancel(self) -> Sequence[Stored]:
+        """Live executions that somebody asked to cancel, of this replica or of nobody."""
+        ...
+
     async def unattended(self, alive: Collection[str]) -> Sequence[Stored]:
         """Live executions that somebody should run: their owner is not alive, or their last question is answered."""
         ...
@@ -150,6 +158,26 @@ class Past:
     count: int = 0
     last: Sequence[Message] = ()
     prompt: Sequence[Message] = ()
+
+
+class Followers(Protocol):
+    """Live readers of executions that run elsewhere, or nowhere yet."""
+
+    def follow(self, stored: Stored, after: int) -> Subscription:
+        """A reader of all events behind that number to the terminal event, over suspensions too."""
+        ...
+
+
+class Replicas(Protocol):
+    """Who shares this database."""
+
+    async def beat(self) -> frozenset[str]:
+        """Says that this replica lives, and returns who does, this one included. Raises: StorageFailure."""
+        ...
+
+    async def leave(self) -> None:
+        """Says that it does not live any more. Raises: StorageFailure."""
+        ...
 
 
 class Conversations(Protocol):

@@ -229,10 +229,13 @@ class Journal(Protocol):
     committed step by step. What it calls held in memory is published at once, and kept when it ends, if at all.
     """
 
-    async def open(self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = ()) -> Earlier | None:
+    async def open(
+        self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = (), waits: bool = False
+    ) -> Earlier | None:
         """Begins a record; None when it did. The execution that holds the claimed key already is returned instead.
 
         With `rows` it begins with these steps, in the commit of its header; it is journaled then, and claims no key.
+        Nobody owns one that `waits` for its turn, and it is not open here.
 
         Raises: RequestFailure (REQUEST_ID_CONFLICT, REQUEST_SESSION_BUSY, REQUEST_RESUME_REQUIRED); StorageFailure.
         """
@@ -347,13 +350,36 @@ class Turns(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A stored execution that waits for its turn to run. It is of use while the execution is in that epoch."""
+
+    tenant: str
+    execution_id: str
+    epoch: int
+
+
 class Runner(Protocol):
-    """Who runs executions: admission, in-flight limit, tasks, drain."""
+    """Who runs executions: admission, in-flight limit, tasks, the line of those that wait, drain."""
 
     def start(self, execution_id: str, body: Callable[[], Awaitable[None]]) -> None:
-        """Runs `body` in a task of its own, which outlives the caller.
+        """Runs `body` here and now, in a task of its own, which outlives the caller.
 
         Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN).
+        """
+        ...
+
+    async def admit(self) -> None:
+        """Makes sure that one more may wait for its turn.
+
+        Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN); StorageFailure.
+        """
+        ...
+
+    async def queue(self, ticket: Ticket) -> None:
+        """Has the execution advanced, here or elsewhere, when its turn comes; once, however often it is queued.
+
+        Raises: StorageFailure.
         """
         ...
 

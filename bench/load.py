@@ -14,14 +14,28 @@ from bench.upstream import PIECES
 ROUND_SECONDS = 60
 _PIECE = re.compile(rb"t(\d{9,20})\.")
 _KEPT = 64
+_KEY = b"key-%020d" % 0
+"""Where the key of a keyed request stands."""
 
 
-def request(body: Mapping[str, object], *, stream: bool = False) -> bytes:
-    """One `POST /v1/execute`, as bytes."""
+def request(body: Mapping[str, object], *, stream: bool = False, keyed: bool = False) -> bytes:
+    """One `POST /v1/execute`, as bytes; a keyed one has another Idempotency-Key each time it is sent."""
     data = orjson.dumps(body)
     accept = "text/event-stream" if stream else "application/json"
     head = f"POST /v1/execute HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+    key = f"Idempotency-Key: {_KEY.decode()}\r\n" if keyed else ""
+    return f"{head}{key}Content-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+async def read_events(port: int, path: str) -> int:
+    """Reads a whole stream of events; how many there were."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**20)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+    answer = bytearray()
+    while data := await reader.read(2**18):
+        answer += data
+    writer.close()
+    return answer.count(b"\nevent: ")
 
 
 @dataclass
@@ -31,6 +45,7 @@ class Round:
     request: bytes
     expected: bytes
     left: int
+    status: int = 200
     open: int = 0
     latencies: list[float] = field(default_factory=list)
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -77,7 +92,7 @@ class _Connection(asyncio.Protocol):
             round_.left -= 1
             round_.open += 1
             self._sent_at = time.perf_counter()
-            self._transport.write(round_.request)
+            self._transport.write(round_.request.replace(_KEY, b"key-%020d" % time.monotonic_ns(), 1))
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -93,7 +108,7 @@ class _Connection(asyncio.Protocol):
 
     def _take(self, round_: Round, answer: bytes) -> None:
         self._buffer.clear()
-        if not answer.startswith(b"HTTP/1.1 200") or round_.expected not in answer:
+        if not answer.startswith(b"HTTP/1.1 %d" % round_.status) or round_.expected not in answer:
             round_.fail(f"another answer than expected: {answer[:2000]!r}")
             return
         round_.answered(time.perf_counter() - self._sent_at)
@@ -106,12 +121,12 @@ class Connections:
     def __init__(self, connections: list[_Connection]) -> None:
         self._connections = connections
 
-    async def run(self, request: bytes, count: int, *, expected: bytes) -> list[float]:
+    async def run(self, request: bytes, count: int, *, expected: bytes, status: int = 200) -> list[float]:
         """Sends `count` requests over all connections and returns their latencies in seconds.
 
-        Raises: RuntimeError when any answer is not a 200 that holds `expected`.
+        Raises: RuntimeError when any answer has another status, or does not hold `expected`.
         """
-        round_ = Round(request, expected, count)
+        round_ = Round(request, expected, count, status)
         for connection in self._connections:
             connection.join(round_)
         try:

@@ -34,8 +34,18 @@ def _structured(how: Mapping[str, object]) -> bytes:
     return request({"messages": asked, "output": {"schema": schema}, **how})
 
 
-CHAT = request({"messages": [{"role": "user", "content": "What is the answer?"}]})
-ROLLED = request({"messages": [{"role": "user", "content": f"{ROLL}: roll two dice"}], "tools": ["roll_dice"]})
+def chat_request(*, keyed: bool = False) -> bytes:
+    """Plain chat; under an Idempotency-Key of its own it is journaled step by step."""
+    return request({"messages": [{"role": "user", "content": "What is the answer?"}]}, keyed=keyed)
+
+
+def tool_request(*, keyed: bool = False) -> bytes:
+    """One tool round between two inferences."""
+    asked = {"messages": [{"role": "user", "content": f"{ROLL}: roll two dice"}], "tools": ["roll_dice"]}
+    return request(asked, keyed=keyed)
+
+
+CHAT, ROLLED = chat_request(), tool_request()
 STREAM = request({"messages": [{"role": "user", "content": "Tell me more."}]}, stream=True)
 HELD = request({"messages": [{"role": "user", "content": HOLD}]})
 PLAN = request(
@@ -74,8 +84,8 @@ async def chat(bench: Bench) -> Numbers:
             await connections.run(CHAT, WARM_UP, expected=TEXT.encode())
         ours, bare = [], []
         for _ in range(ROUNDS):
-            ours.append(await _cpu_per_request(portico, to_portico, CHAT))
-            bare.append(await _cpu_per_request(proxy, to_proxy, CHAT))
+            ours.append(await cpu_per_request(portico, to_portico, CHAT))
+            bare.append(await cpu_per_request(proxy, to_proxy, CHAT))
         latencies = await to_portico.run(CHAT, REQUESTS, expected=TEXT.encode())
         async with open_connections(portico.port, 1) as alone:
             lonely = await alone.run(CHAT, ALONE, expected=TEXT.encode())
@@ -97,7 +107,7 @@ async def tool_round(bench: Bench) -> Numbers:
     ):
         await connections.run(ROLLED, WARM_UP, expected=TEXT.encode())
         asked = bench.upstream.requests
-        costs = [await _cpu_per_request(portico, connections, ROLLED) for _ in range(ROUNDS)]
+        costs = [await cpu_per_request(portico, connections, ROLLED) for _ in range(ROUNDS)]
         inferences = (bench.upstream.requests - asked) / (ROUNDS * REQUESTS)
     if inferences != 2:
         raise RuntimeError(f"a tool round took {inferences} inferences")
@@ -114,8 +124,8 @@ async def plan(bench: Bench) -> Numbers:
         await connections.run(PLAN, CONNECTIONS, expected=TEXT.encode())
         chats, plans = [], []
         for _ in range(ROUNDS):
-            chats.append(await _cpu_per_request(portico, connections, CHAT))
-            plans.append(await _cpu_per_request(portico, connections, PLAN, PLANS))
+            chats.append(await cpu_per_request(portico, connections, CHAT))
+            plans.append(await cpu_per_request(portico, connections, PLAN, PLANS))
     return {
         "plan_cpu_ms": statistics.median(plans) * 1000,
         "plan_ratio": statistics.median(whole / one for whole, one in zip(plans, chats, strict=True)),
@@ -132,8 +142,8 @@ async def redundant(bench: Bench) -> Numbers:
             await connections.run(what, WARM_UP, expected=TEXT.encode())
         single, voted = [], []
         for _ in range(ROUNDS):
-            single.append(await _cpu_per_request(portico, connections, ONE))
-            voted.append(await _cpu_per_request(portico, connections, VOTE, VOTES))
+            single.append(await cpu_per_request(portico, connections, ONE))
+            voted.append(await cpu_per_request(portico, connections, VOTE, VOTES))
     return {
         "structured_cpu_ms": statistics.median(single) * 1000,
         "redundant_ratio": statistics.median(whole / one for whole, one in zip(voted, single, strict=True)),
@@ -200,9 +210,8 @@ async def reading(_bench: Bench) -> Numbers:
 SCENARIOS: tuple[Scenario, ...] = (chat, tool_round, redundant, plan, streams, reading, closing, starting)
 
 
-async def _cpu_per_request(
-    measured: Measured, connections: Connections, what: bytes, requests: int = REQUESTS
-) -> float:
+async def cpu_per_request(measured: Measured, connections: Connections, what: bytes, requests: int = REQUESTS) -> float:
+    """Seconds of CPU that each of so many requests takes."""
     before = measured.cpu_seconds()
     await connections.run(what, requests, expected=TEXT.encode())
     return (measured.cpu_seconds() - before) / requests

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import orjson
 
 ROLL = "bench-roll"
+ASK = "bench-ask"
 HOLD = "bench-hold"
 VALUE = "bench-value"
 PIECES = 50
@@ -44,7 +45,15 @@ def _chunk(data: bytes) -> bytes:
 _CALL: Mapping[str, object] = {"name": "roll_dice", "arguments": '{"count":2,"sides":6}'}
 _ANSWER = _whole({"content": TEXT}, "stop")
 _VALUE = _whole({"content": orjson.dumps({"answer": TEXT}).decode()}, "stop")
-_ASK = _whole({"content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": _CALL}]}, "tool_calls")
+_QUESTION: Mapping[str, object] = {"name": "ask_person", "arguments": '{"question":"May I?"}'}
+
+
+def _calls(function: Mapping[str, object]) -> bytes:
+    call = {"id": "call_1", "type": "function", "function": function}
+    return _whole({"content": None, "tool_calls": [call]}, "tool_calls")
+
+
+_ROLLS, _ASKS = _calls(_CALL), _calls(_QUESTION)
 _ZERO = "0" * 20
 _PIECE = _piece({"content": f"t{_ZERO}."}).replace(_ZERO.encode(), b"%020d")
 _END = _piece({}, "stop") + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
@@ -96,7 +105,9 @@ class _Connection(asyncio.Protocol):
             self._transport.write(_STREAM_HEAD)
             self._stream(0, asyncio.get_running_loop().time())
         elif ROLL.encode() in body and b'"tool"' not in body:
-            self._transport.write(_ASK)
+            self._transport.write(_ROLLS)
+        elif ASK.encode() in body:
+            self._transport.write(_ASKS)
         else:
             self._transport.write(_VALUE if VALUE.encode() in body else _ANSWER)
 

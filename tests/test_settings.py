@@ -42,7 +42,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "max_in_flight": 1000,
             "allowed_hosts": ["*"],
         },
-        "storage": {"url": "sqlite:///var/portico.db", "event_retention_days": 7},
+        "storage": {"url": "sqlite:///var/portico.db", "event_retention_days": 7, "replica_timeout": 10},
+        "queue": {"waiting": 10_000, "at_once": 1_000, "per_tenant": 500},
         "grammars": {"directory": None},
         "auth": {"mode": "none"},
         "failover": {
@@ -257,7 +258,7 @@ class TestVariables:
             ("PORTICO__SERVER__LOG_LEVEL", "x", "server.log_level is not known; did you mean telemetry.log_level?"),
             ("PORTICO__STORAGE__URL", "x", "storage.url: must be sqlite:///path/to/a/file"),
             ("PORTICO__STORAGE__URL", "sqlite:///", "storage.url: must be sqlite:///path/to/a/file"),
-            ("PORTICO__STORAGE__URL", "postgresql://u@h/d", "storage.url: PostgreSQL is not usable"),
+            ("PORTICO__STORAGE__URL", "postgresql://u@h", "storage.url: must be sqlite:///path/to/a/file or postgresql://"),
             ("PORTICO__STORAGE__EVENT_RETENTION_DAYS", "0", "storage.event_retention_days: must be"),
             ("PORTICO__", "x", "is not known; did you mean"),
         ],

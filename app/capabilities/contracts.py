@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from app.capabilities.constraint.enforce import Enforced, Stage, enforcing, keeping
 from app.capabilities.constraint.grammar import Grammar, GrammarError, is_grammar, known_grammar
 from app.capabilities.constraint.schema import Schema, compiling
+from app.capabilities.custom_rules import CUSTOM_RULES
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
 from app.capabilities.validation import Answer, Finding, RuleBook, Rules
 from app.domain.boundary import OutputContract, ValidationResult
@@ -18,7 +19,7 @@ from app.domain.fields import ConfidenceSource
 from app.domain.pausing import Pausing, at_once
 from app.domain.produced import Produced
 
-_BOOK = RuleBook()
+_BOOK = RuleBook(CUSTOM_RULES)
 _GRAMMAR_FIELD = "output.grammar"
 LARGE_CHARACTERS = 2_048
 """From this size on a schema or grammar may take long to be made ready."""

@@ -15,7 +15,7 @@ from app.capabilities.rule_checks import Effort, TooMuchError, check_of
 from app.domain import json_path
 from app.domain.failures import Code, RequestFailure, ValidationFailure
 from app.domain.pausing import Pausing, at_once
-from app.domain.rules import Custom, NotEmpty, Regex, Rule
+from app.domain.rules import Compare, Custom, NotEmpty, Regex, Rule
 
 MOST_FAULTS: Final = 8
 """What is told of rules that cannot be used, since a pattern that is too large takes long to be found so."""
@@ -85,17 +85,12 @@ class _Named:
 
 
 class RuleBook:
-    """The rules of a deployment: some with names of their own, some written in Python.
+    """The rules that have names: `not_empty`, and those written in Python, named without their options."""
 
-    A name stands for a rule of that name, else for the custom rule of that name without options. `not_empty` has its
-    name from the start.
-    """
-
-    def __init__(self, named: Mapping[str, Rule] | None = None, checks: Mapping[str, Check] | None = None) -> None:
-        self._checks = dict(checks or {})
-        self._named: dict[str, Rule] = {"not_empty": NotEmpty(type="not_empty")}
-        self._named |= {name: Custom(type="custom", name=name) for name in self._checks}
-        self._named |= named or {}
+    def __init__(self, checks: Mapping[str, Check]) -> None:
+        self._checks = checks
+        self._named: dict[str, Rule] = {name: Custom(type="custom", name=name) for name in checks}
+        self._named["not_empty"] = NotEmpty(type="not_empty")
 
     def names(self) -> tuple[str, ...]:
         """Every name that a request can use."""
@@ -137,6 +132,8 @@ class RuleBook:
             return None if asked in self._named else "there is no rule of that name"
         if isinstance(asked, Custom) and asked.name not in self._checks:
             return "there is no custom rule of that name"
+        if isinstance(asked, Compare) and ("value" in asked.model_fields_set) is (asked.other is not None):
+            return "must have value or other, and not both"
         if pattern_bytes is None:
             return "the pattern cannot be searched for in linear time, or is too large"
         return "the patterns up to here are too large together" if patterns_bytes > MOST_PATTERNS_BYTES else None

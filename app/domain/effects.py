@@ -77,11 +77,6 @@ class Bounds:
     history_messages: int = 50
     history_tokens: int = 8_000
 
-    @property
-    def messages_looked_at(self) -> int:
-        """The last ones of a session's, with the one before those that may be kept: it says whether a turn begins."""
-        return self.history_messages + 1
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -99,9 +94,13 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Plannable:
-    """Outcome: no plan is there yet, and these tools one may call; each has a name, a description and parameters."""
+    """Outcome: no plan is there yet, and these tools one may call; each has a name, a description and parameters.
+
+    `told` is the conversation where it began before the request.
+    """
 
     tools: tuple[Mapping[str, Any], ...]
+    told: tuple[ModelMessage | Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Final
 import orjson
 from pydantic import JsonValue, ValidationError
 
-from app.domain.boundary import OutputContract, PlanPolicy, PlanStep
+from app.domain.boundary import OutputContract, PlanPolicy, PlanStep, RedundancyOptions
 from app.domain.effects import Bounds
 from app.domain.failures import Code, OrchestrationFailure
 from app.domain.steps import ROWS, Conversation, Kind, Row, StepKeys, StepType, Work, has_schema, said
@@ -50,7 +50,8 @@ MOST_FAULTS: Final = 64
 class Policy:
     """What a plan may look like; None stands for no bound. `timeout_per_step` is in seconds.
 
-    `attempts` and `replicas` are the most that one step may have, `tools` the names of those that may be called.
+    `attempts`, `replicas` and `timeout` (seconds) are the most that one step may have, `tools` the names of those that
+    may be called.
     """
 
     max_steps: int
@@ -59,6 +60,7 @@ class Policy:
     timeout_per_step: float | None
     attempts: int | None = None
     replicas: int | None = None
+    timeout: float | None = None
     tools: frozenset[str] | None = None
 
     @classmethod
@@ -72,6 +74,7 @@ class Policy:
             timeout_per_step=asked.timeout_per_step,
             attempts=bounds.attempts,
             replicas=bounds.replicas,
+            timeout=bounds.timeout,
             tools=tools,
         )
 
@@ -292,8 +295,10 @@ def _of_keys(step: PlanStep, policy: Policy) -> Iterator[tuple[str, str]]:
     if row.needs and row.needs.isdisjoint(given) and not (row.asks and has_schema(step)):
         yield "", f"needs {' or '.join(sorted(row.needs))}"
     yield from _beyond("", given, policy)
-    if row.asks and isinstance(step.input, dict):
-        yield from _beyond(".input", step.input, policy)
+    inner = step.input if row.asks and isinstance(step.input, dict) else {}
+    yield from _beyond(".input", inner, policy)
+    if step.type == StepType.REDUNDANT:
+        yield from _quorum({**given, **inner}, ".input" if "quorum" in inner else "")
     for path, name in tools_named(step):
         if policy.tools is not None and name not in policy.tools:
             yield path, "must name a tool that is offered"
@@ -308,10 +313,16 @@ def _unfit(given: Mapping[str, JsonValue]) -> set[str]:
 
 
 def _beyond(path: str, given: Mapping[str, JsonValue], policy: Policy) -> Iterator[tuple[str, str]]:
-    for key, most in (("attempts", policy.attempts), ("n", policy.replicas)):
+    for key, most in (("attempts", policy.attempts), ("n", policy.replicas), ("timeout", policy.timeout)):
         number = given.get(key)
-        if most is not None and isinstance(number, int) and number > most:
-            yield f"{path}.{key}", f"must be at most {most}"
+        if most is not None and isinstance(number, int | float) and number > most:
+            yield f"{path}.{key}", f"must be at most {most:g}"
+
+
+def _quorum(vote: Mapping[str, JsonValue], path: str) -> Iterator[tuple[str, str]]:
+    replicas, quorum = vote.get("n") or RedundancyOptions().n, vote.get("quorum")
+    if isinstance(replicas, int) and isinstance(quorum, int) and quorum > replicas:
+        yield f"{path}.quorum", f"must be at most the {replicas} replicas"
 
 
 def _of_order(steps: Sequence[PlanStep], policy: Policy) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from app.domain.effects import Bounds
 from app.domain.messages import Message
 from app.domain.produced import Produced
 from app.keeping import Past
@@ -17,28 +18,36 @@ class Turn:
         self._execution = execution
         self._session_id = execution.header.request.session_id
 
-    async def come(self) -> None:
-        """Returns when it has come, at once without a session. Until then no running time passes.
+    async def come(self) -> Past:
+        """What was said before, when it has come; at once without a session, or when it was stopped.
+
+        Until then no running time passes.
 
         Raises: RequestFailure (REQUEST_NOT_FOUND) when the session is deleted; StorageFailure.
         """
-        if self._session_id is None:
-            return
+        if self._session_id is None or self._execution.stopped is not None:
+            return self.past
         execution, header = self._execution, self._execution.header
         self.past = await execution.world.conversations.turn(
             header.tenant,
             self._session_id,
             header.execution_id,
-            limit=header.bounds.messages_looked_at,
+            limit=looked_at(header.bounds),
             waits=execution.put,
         )
         if execution.deadline is not None:
             execution.deadline.begin_again()
+        return self.past
 
     def over(self) -> None:
         """It has ended, so the next may begin."""
         if self._session_id is not None:
             self._execution.world.conversations.turn_over(self._execution.header.tenant, self._session_id)
+
+
+def looked_at(bounds: Bounds) -> int:
+    """How many of a session's last messages: one more than may be told, which says whether a turn begins behind it."""
+    return bounds.history_messages + 1
 
 
 def added(execution: Execution, said: Sequence[Message], produced: Produced) -> list[Message]:

@@ -9,11 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.domain.boundary import Suspension, SystemError, SystemResponse
 from app.domain.effects import Header
-from app.domain.events import Anchored, ExecutionResumed, LifecycleTransition, Recorded
+from app.domain.events import Anchored, ExecutionResumed, Recorded
 from app.domain.failures import TAXONOMY, Code, RequestFailure, StorageFailure, failure
 from app.domain.lifecycle import Mode, State
 from app.domain.standing import Standing
-from app.keeping import Selection, Store, Stored
+from app.keeping import Followers, Selection, Store, Stored
+from app.orchestration.ownership import RESUMED, Ownership, standing_of
 from app.orchestration.reading import JoinedReader
 from app.orchestration.replaying import Replayed, Replayer
 from app.orchestration.resuming import answered, chosen
@@ -23,8 +24,6 @@ from app.orchestration.world import World
 from app.ports import Record, Subscription
 
 EVENTS_A_PAGE = 1_000
-RESUMED = "resume"
-"""The anchor of what is told of a resume, which belongs to no step."""
 
 
 class ExecutionView(BaseModel):
@@ -74,11 +73,13 @@ class Executions:
     Raises: RequestFailure (REQUEST_NOT_FOUND), StorageFailure, in everything that names one.
     """
 
-    def __init__(self, world: World, store: Store, launcher: Launcher) -> None:
+    def __init__(self, world: World, store: Store, launcher: Launcher, followers: Followers) -> None:
         self._world = world
         self._store = store
         self._launcher = launcher
         self._replayer = Replayer(launcher.patterns)
+        self._followers = followers
+        self.ownership = Ownership(world, store, launcher)
 
     async def show(self, tenant: str, request_id: str) -> ExecutionView:
         """Where it stands."""
@@ -116,10 +117,12 @@ class Executions:
         stored = await self._stored(tenant, request_id)
         if stored.standing.ended or self._launcher.draining:
             return JoinedReader(await self._events(tenant, stored.execution_id, after), after, None)
-        live = self._watch(stored.execution_id)
-        if (await self._stored(tenant, request_id)).standing.ended:
-            live.close()
-        return JoinedReader(await self._events(tenant, stored.execution_id, after), after, live)
+        return self._followers.follow(stored, after)
+
+    async def told(self, tenant: str, request_id: str) -> list[Recorded]:
+        """Its events up to now."""
+        stored = await self._stored(tenant, request_id)
+        return await self._events(tenant, stored.execution_id, 0)
 
     async def trace(self, tenant: str, request_id: str) -> AgentTrace:
         """What its events tell of it so far.
@@ -145,7 +148,10 @@ class Executions:
             stored = await self._stored(tenant, request_id)
             if stored.standing.ended:
                 return False
-            if await self._take_over(stored, Code.CANCELLED_SIGNAL, "a client cancelled it"):
+            if stored.owner is not None:
+                await self._store.ask_to_cancel(tenant, stored.execution_id)
+                return True
+            if await self.ownership.end(stored, Code.CANCELLED_SIGNAL, "a client cancelled it"):
                 return True
         running.cancel()
         return True
@@ -155,11 +161,13 @@ class Executions:
     ) -> Running | ExecutionView:
         """Answers one open question. It runs again once none is left open, until then it is shown.
 
-        Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_INVALID); StorageFailure
-        (STORAGE_SNAPSHOT_INVALID) when today's pattern tells something else than the record; nothing is changed then.
+        Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_INVALID,
+        REQUEST_SHUTTING_DOWN); StorageFailure (STORAGE_SNAPSHOT_INVALID) when today's pattern tells something else than
+        the record; nothing is changed then.
         """
         if self._launcher.named(tenant, request_id) is not None:
             raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
+        self._launcher.refuse_while_draining()
         stored = await self._stored(tenant, request_id)
         suspension = chosen(await self._open(stored), answer.tool_id, answer.suspension_id)
         row = answered(suspension, answer.payload, at=self._world.clock.now())
@@ -170,22 +178,8 @@ class Executions:
         taken = await self._store.answer(tenant, stored.execution_id, row.key, row, [told])
         if taken.open:
             return await self.show(tenant, request_id)
-        running = await self._go_on(stored, taken.epoch, watch=watch)
+        running = await self.ownership.go_on(stored, taken.epoch, watch=watch)
         return running or await self.show(tenant, request_id)
-
-    async def recover(self) -> int:
-        """Runs what nobody runs: what an owner that is gone left, and what has its last answer. How many that were."""
-        found = await self._store.unattended(alive=())
-        for stored in found:
-            await self._go_on(stored, stored.epoch)
-        return len(found)
-
-    async def expire(self) -> int:
-        """Ends the executions of which a question was not answered in time. How many that were."""
-        found = await self._store.expired()
-        for stored in found:
-            await self._take_over(stored, Code.CANCELLED_TIMEOUT, "a question was not answered in time")
-        return len(found)
 
     async def replay(self, tenant: str, request_id: str) -> Replayed:
         """Tells its record again, offline. Raises: as `at_rest`."""
@@ -199,7 +193,7 @@ class Executions:
         pattern has another version by now.
         """
         stored = await self._stored(tenant, request_id)
-        if self._launcher.named(tenant, request_id) is not None or stored.owner is not None:
+        if not (stored.standing.ended or stored.standing.state is State.SUSPENDED):
             raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution is still running", retry_after=1.0)
         record = await self._record(tenant, stored.execution_id)
         self._replayer.refuse_other_versions(record.header)
@@ -209,27 +203,6 @@ class Executions:
         """An answer is taken once: it must not be lost to a journal that then diverges."""
         if not (await self._world.workers.run(partial(self._replayer.replayed, record))).identical:
             raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "the journal is not what its pattern tells today")
-
-    async def _go_on(self, stored: Stored, epoch: int, *, watch: bool = False) -> Running | None:
-        """Runs it from its record; None when somebody else does."""
-        record = await self._store.claim(stored.execution_id, epoch)
-        if record is None:
-            return None
-        execution = self._launcher.recorded(record)
-        if stored.standing.state is State.SUSPENDED:
-            moved = LifecycleTransition(State.SUSPENDED, State.EXECUTE, stored.standing.attempt, "resumed")
-            self._world.journal.put(stored.execution_id, None, [Anchored(RESUMED, execution.root, moved)])
-            execution.before.resumed()
-        return self._launcher.start(execution, watch=watch)
-
-    async def _take_over(self, stored: Stored, code: Code, why: str) -> Running | None:
-        """Ends what waits; None when somebody else has it."""
-        record = await self._store.claim(stored.execution_id, stored.epoch)
-        if record is None:
-            return None
-        execution = self._launcher.recorded(record)
-        execution.stop(code, why)
-        return self._launcher.start(execution, watch=False)
 
     def _watch(self, execution_id: str) -> Subscription:
         return self._world.watchers.watch(execution_id, past_suspension=True)
@@ -263,11 +236,6 @@ class Executions:
             events += page
             if len(page) < EVENTS_A_PAGE:
                 return events
-
-
-def standing_of(record: Record) -> Standing:
-    """Where the execution of that record stands."""
-    return Standing(record.header.created_at).after(list(record.rows.values()), record.events)
 
 
 def _view(named: Header | Stored, standing: Standing, asked: Sequence[Suspension]) -> ExecutionView:

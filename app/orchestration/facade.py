@@ -16,8 +16,9 @@ from app.domain.frozen import dataclass
 from app.domain.lifecycle import Mode
 from app.domain.quote import Quote
 from app.domain.tools import SideEffects, ToolDefinition
-from app.keeping import Store
+from app.keeping import Followers, Store
 from app.orchestration.admission import Admission, ConfiguredLimits, affordable, keepable
+from app.orchestration.conversing import looked_at
 from app.orchestration.execution import Execution
 from app.orchestration.executions import Executions, ExecutionView
 from app.orchestration.forking import ForkRequest, fork_of, forked, kept, overridden, rebased
@@ -27,7 +28,7 @@ from app.orchestration.quoting import Quoting
 from app.orchestration.running import Launcher, Running
 from app.orchestration.sessions import Sessions, model_of
 from app.orchestration.world import World
-from app.ports import Claim, Earlier, EngineFault, Record
+from app.ports import Claim, Earlier, EngineFault, Record, Ticket
 
 
 class EngineView(BaseModel):
@@ -93,11 +94,20 @@ class Deployment:
     grammars: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """An execution that is kept, and runs here or elsewhere when its turn comes."""
+
+    view: ExecutionView
+
+
 class Facade:
     """Everything entry points may ask for."""
 
-    def __init__(self, world: World, store: Store, launcher: Launcher, deployment: Deployment) -> None:
-        self.executions = Executions(world, store, launcher)
+    def __init__(
+        self, world: World, store: Store, *, launcher: Launcher, deployment: Deployment, followers: Followers
+    ) -> None:
+        self.executions = Executions(world, store, launcher, followers)
         self.sessions = Sessions(world, launcher)
         self._world = world
         self._launcher = launcher
@@ -109,11 +119,12 @@ class Facade:
 
     async def execute(
         self, request: SystemRequest, principal: Principal, calling: Calling = PLAIN
-    ) -> Running | ExecutionView:
-        """Starts an execution in a task of its own and returns at once.
+    ) -> Running | Queued | ExecutionView:
+        """Starts an execution in a task of its own and returns at once; one in the background waits for its turn.
 
-        With an Idempotency-Key that was used before with the same body it is the execution of that time that is
-        returned. Raises: Failure for what is refused before there is an execution.
+        One that is watched begins at once all the same. With an Idempotency-Key that was used before with the same
+        body it is the execution of that time that is returned. Raises: Failure for what is refused before there is an
+        execution.
         """
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
@@ -122,6 +133,8 @@ class Facade:
             request = request.model_copy(update={"background": True})
         request, bounds = await self._admit(request, principal.tenant)
         header = self._header(request, principal, bounds, calling)
+        if request.background and not calling.watch:
+            return await self._queue(header, claim)
         earlier = await self._world.journal.open(header, claim)
         if earlier is not None:
             return await self._earlier(header.tenant, earlier)
@@ -229,9 +242,17 @@ class Facade:
         """The request as it would be told now."""
         if request.session_id is None:
             return request
-        past = await self._world.conversations.past(tenant, request.session_id, limit=bounds.messages_looked_at)
+        past = await self._world.conversations.past(tenant, request.session_id, limit=looked_at(bounds))
         told = conversation(request, bounds, world=self._world, past=past, tools=tools)
         return request.model_copy(update={"messages": list(told.messages)})
+
+    async def _queue(self, header: Header, claim: Claim | None) -> Queued | ExecutionView:
+        await self._launcher.admit()
+        earlier = await self._world.journal.open(header, claim, waits=True)
+        if earlier is not None:
+            return await self._earlier(header.tenant, earlier)
+        await self._launcher.queue(Ticket(header.tenant, header.execution_id, epoch=1))
+        return Queued(await self.executions.show(header.tenant, header.request_id))
 
     async def _earlier(self, tenant: str, earlier: Earlier) -> ExecutionView:
         """Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS)."""

@@ -54,7 +54,8 @@ def overridden(request: SystemRequest, overrides: Overrides) -> SystemRequest:
 
 def forked(request: SystemRequest) -> SystemRequest:
     """The request as the new execution has it, without what is the other one's own."""
-    return request.model_copy(update={"request_id": None, "session_id": None, "trace_id": None})
+    own = {"request_id": None, "session_id": None, "if_session_busy": "reject", "trace_id": None}
+    return request.model_copy(update=own)
 
 
 def fork_of(origin: Header, asked: ForkRequest, tools: Sequence[str] | None) -> Fork:

@@ -5,18 +5,22 @@ from collections.abc import Callable, Sequence
 from app.domain.events import Live, Recorded
 from app.ports import Subscription
 
+AT_ONCE = 500
+
 
 class JoinedReader:
     """Implements `ports.Subscription` over what was committed before and a live reader that was there before that.
 
-    What both have is given once. Without a live reader the execution is over.
+    What both have is given once, and of a long log `AT_ONCE` at a time, so that nobody is held up while it is framed.
+    Without a live reader the execution is over.
     """
 
     def __init__(self, committed: Sequence[Recorded | Live], after: int, live: Subscription | None) -> None:
-        self._waiting: Sequence[Recorded | Live] = committed
         numbers = [item.sequence_number for item in committed if isinstance(item, Recorded)]
         self._last = max([after, *numbers])
         self._live = live
+        arrived = () if live is None else self._fresh(live.take())
+        self._waiting: Sequence[Recorded | Live] = [*committed, *arrived]
 
     async def next(self) -> Sequence[Recorded | Live]:
         """All that waits; empty when there will be nothing more."""
@@ -30,8 +34,8 @@ class JoinedReader:
             self._live.notify(callback)
 
     def take(self) -> Sequence[Recorded | Live]:
-        taken, self._waiting = self._waiting, ()
-        return [*taken, *self._fresh(self._live.take())] if self._live is not None else taken
+        taken, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
+        return taken if self._live is None or self._waiting else [*taken, *self._fresh(self._live.take())]
 
     @property
     def ended(self) -> bool:

@@ -5,19 +5,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from app.domain.boundary import PlanStep, SystemResponse
-from app.domain.effects import Header, Outcome
+from app.domain.effects import Header, Outcome, StageTrace
 from app.domain.events import Live
-from app.domain.failures import Code, Failure, StorageFailure
+from app.domain.failures import Code, Failure, RequestFailure, StorageFailure
 from app.domain.lifecycle import Mode, State
 from app.domain.produced import Produced
 from app.orchestration.answering import Ending
 from app.orchestration.conversing import Turn
 from app.orchestration.execution import Execution
-from app.orchestration.pipeline.prepare import Stages, prepare
+from app.orchestration.pipeline.prepare import Stages, prepare, told
 from app.orchestration.run import Run
 from app.orchestration.story import Story, conclude, live
 from app.orchestration.world import World
-from app.ports import Record, Runner, Subscription
+from app.ports import Record, Runner, Subscription, Ticket
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +113,42 @@ class Launcher:
         self._running: dict[str, Running] = {}
         self._named: dict[tuple[str, str], Running] = {}
 
-    def start(self, execution: Execution, *, watch: bool, stages: Stages | None = None) -> Running:
+    def start(
+        self, execution: Execution, *, watch: bool, stages: Stages | None = None, claimed: bool = False
+    ) -> Running:
         """Runs it in a task of its own. Its journal is open. With `watch` its events can be read from now on.
 
-        Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN); the journal is closed then.
+        Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN); the journal is closed then, and ends with
+        that, unless the execution was `claimed` to go on: then it is left to its next owner.
         """
         execution_id = execution.header.execution_id
         running = Running(execution, self._world.watchers.watch(execution_id) if watch else None)
-        body = partial(self._live, execution, running, stages or Stages(self._world.clock))
+        body = partial(self._live, execution, running, stages or self._admitted())
         try:
             self._runner.start(execution_id, body)
         except Failure as refusal:
             if running.subscription is not None:
                 running.subscription.close()
-            if execution.header.durability == "journaled":
+            if execution.header.durability == "journaled" and not claimed:
                 conclude(execution, Ending(failure=refusal))
             self._world.journal.close(execution_id)
             raise
-        self._running[execution_id] = self._named[_name(execution.header)] = running
+        self._know(execution, running)
         return running
+
+    async def run(self, execution: Execution) -> None:
+        """Runs it, and returns when it has ended or is suspended. Its journal is open."""
+        running = Running(execution, None)
+        self._know(execution, running)
+        await self._live(execution, running, self._admitted())
+
+    async def admit(self) -> None:
+        """Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN) when no more may wait for their turn."""
+        await self._runner.admit()
+
+    async def queue(self, ticket: Ticket) -> None:
+        """Has it run here or elsewhere, when its turn comes."""
+        await self._runner.queue(ticket)
 
     def recorded(self, record: Record) -> Execution:
         """The execution of a record that is taken over; its journal is open from now on."""
@@ -147,6 +164,17 @@ class Launcher:
         """Those of that session that run or wait here."""
         return [running for running in self._running.values() if running.session == (tenant, session_id)]
 
+    def runs(self, execution_id: str) -> bool:
+        """Whether it runs here."""
+        return execution_id in self._running
+
+    def heed_cancel(self, execution_id: str) -> bool:
+        """Cancels it if it runs here, which it says."""
+        running = self._running.get(execution_id)
+        if running is not None:
+            running.cancel()
+        return running is not None
+
     def lose(self, execution_id: str, failure: Failure) -> None:
         """What that execution does is not kept any more."""
         if execution_id in self._running:
@@ -157,6 +185,11 @@ class Launcher:
         """Whether nothing is begun here any more."""
         return self._runner.draining
 
+    def refuse_while_draining(self) -> None:
+        """Raises: RequestFailure (REQUEST_SHUTTING_DOWN) for what could only be begun here, and would be lost."""
+        if self.draining:
+            raise RequestFailure(Code.REQUEST_SHUTTING_DOWN, "this replica is stopping", retry_after=1.0)
+
     def dismiss_waiting(self) -> None:
         """Sends away whoever reads what does not run here; it may be resumed elsewhere."""
         self._world.watchers.dismiss_all_but(self._running.keys())
@@ -166,6 +199,13 @@ class Launcher:
         for running in list(self._running.values()):
             running.stop()
 
+    def _know(self, execution: Execution, running: Running) -> None:
+        self._running[running.execution_id] = self._named[_name(execution.header)] = running
+
+    def _admitted(self) -> Stages:
+        """The stages of an execution that was admitted before; how long that took was not kept."""
+        return Stages(self._world.clock, [StageTrace("AuthResolve", 0.0, "ok")])
+
     async def _live(self, execution: Execution, running: Running, stages: Stages) -> None:
         turn = Turn(execution)
 
@@ -173,8 +213,8 @@ class Launcher:
             return prepare(execution.header, self._world, stages, turn.past)
 
         try:
-            told = story_of(execution.header, self.patterns, prepared)
-            await live(execution, replace(told, turn=turn.come))
+            story = story_of(execution.header, self.patterns, prepared)
+            await live(execution, replace(story, turn=partial(told, turn, execution.header, self._world)))
         finally:
             turn.over()
             del self._running[running.execution_id], self._named[_name(execution.header)]

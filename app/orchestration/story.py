@@ -10,6 +10,7 @@ from app.domain.events import LifecycleTransition, StageEnd
 from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure
 from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
+from app.domain.messages import Message
 from app.domain.produced import Produced
 from app.orchestration.answering import Ending, bare_failure, last_event, respond, state_of
 from app.orchestration.conversing import added
@@ -27,13 +28,13 @@ END = "end"
 class Story:
     """What there is to run: how it is prepared, and its pattern, which may produce text alone.
 
-    Where there is a `planning`, it comes first. Nothing is done before its `turn` has come.
+    Where there is a `planning`, it comes first. Nothing is done before its `turn` has come, which brings what was said.
     """
 
     prepare: Callable[[], Awaitable[Outcome]]
     pattern: Callable[[Run], Awaitable[Produced | str]]
     planning: Callable[[Run], Awaitable[None]] | None = None
-    turn: Callable[[], Awaitable[None]] | None = None
+    turn: Callable[[], Awaitable[Sequence[Message]]] | None = None
 
 
 async def live(execution: Execution, story: Story) -> None:
@@ -87,9 +88,9 @@ async def tell(execution: Execution, story: Story) -> Ending:
     try:
         accepted = LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted")
         execution.tell(INIT, execution.root, accepted)
-        if story.turn is not None:
-            await story.turn()
+        told = () if story.turn is None else await story.turn()
         run = Run(execution, now=execution.header.created_at, anchor=INIT)
+        run.messages = told
         if story.planning is not None:
             run.enter(State.PLAN, "accepted")
             await story.planning(run)

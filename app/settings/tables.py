@@ -45,13 +45,13 @@ def _known_capability(name: str) -> str:
 
 
 def _storage_url(url: str) -> str:
-    if url.startswith(("postgresql://", "postgres://")):
-        raise ValueError(f"PostgreSQL is not usable: {NOT_YET}")
-    if not re.fullmatch(r"sqlite://(/[^?#\x00-\x1f]*[^/?#\x00-\x1f])?", url):
-        raise ValueError("must be sqlite:///path/to/a/file")
+    if not (_SQLITE_URL.fullmatch(url) or _POSTGRESQL_URL.fullmatch(url)):
+        raise ValueError("must be sqlite:///path/to/a/file or postgresql://user@host/database")
     return url
 
 
+_SQLITE_URL = re.compile(r"sqlite://(/[^?#\x00-\x1f]*[^/?#\x00-\x1f])?")
+_POSTGRESQL_URL = re.compile(r"postgres(ql)?://[^\s/?#]*/[^\s/?#]+(\?[^\s#]*)?")
 Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 CapabilityName = Annotated[str, AfterValidator(_known_capability)]
 HostPattern = Annotated[str, StringConstraints(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])$")]
@@ -77,10 +77,27 @@ class ServerSettings(_Table):
 
 
 class StorageSettings(_Table):
-    """Where executions are kept; `sqlite://` keeps them as long as the process lives."""
+    """Where executions are kept; `sqlite://` keeps them as long as the process lives.
+
+    On PostgreSQL a replica that has been silent for `replica_timeout` seconds is dead to the others.
+    """
 
     url: Annotated[str, AfterValidator(_storage_url)] = "sqlite:///var/portico.db"
     event_retention_days: Annotated[float, Field(gt=0, le=36_500)] = 7
+    replica_timeout: Annotated[float, Field(ge=1, le=600)] = 10
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several replicas may use it."""
+        return not self.url.startswith("sqlite:")
+
+
+class QueueSettings(_Table):
+    """How many executions in the background may wait, and run at once, of all tenants and of one, over all replicas."""
+
+    waiting: Natural = 10_000
+    at_once: Positive = 1_000
+    per_tenant: Positive = 500
 
 
 class GrammarSettings(_Table):
@@ -238,6 +255,7 @@ class Settings(_Table):
 
     server: ServerSettings = Field(default_factory=ServerSettings)
     storage: StorageSettings = Field(default_factory=StorageSettings)
+    queue: QueueSettings = Field(default_factory=QueueSettings)
     auth: AuthSettings = Field(default_factory=AuthSettings)
     grammars: GrammarSettings = Field(default_factory=GrammarSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
@@ -261,6 +279,7 @@ class Settings(_Table):
             timeout_per_step=None,
             attempts=self.limits.attempts,
             replicas=self.limits.replicas,
+            timeout=self.limits.timeout,
             tools=None if tools is None else frozenset(tools),
         )
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from app.capabilities.validation import MOST_FINDINGS, Answer, Finding, RuleBook, Verdict
 from app.domain.failures import Code, RequestFailure, ValidationFailure
 from app.domain.pausing import at_once
-from app.domain.rules import NotEmpty, Rule
+from app.domain.rules import Rule
 
 RULE: TypeAdapter[Rule] = TypeAdapter(Rule)
 ORDER = {"lines": [{"n": 1, "sku": "a-1"}, {"n": 5, "sku": "b"}], "total": 6, "limit": 10, "note": " ", "paid": True}
@@ -26,7 +26,8 @@ def broken(answer: Answer, options: Mapping[str, Any]) -> str | None:
     raise KeyError(f"{answer.text} {options}")
 
 
-BOOK = RuleBook({"short": RULE.validate_python({"type": "length", "max": 5})}, {"polite": polite, "broken": broken})
+BOOK = RuleBook({"polite": polite, "broken": broken})
+SHORT = {"type": "length", "max": 5}
 
 
 def judged(*rules: str | dict[str, Any], text: str = "", value: Any = None, strict: bool = False) -> Verdict:
@@ -42,7 +43,7 @@ def told(verdict: Verdict) -> list[tuple[str, str]]:
     ("rule", "text"),
     [
         ("not_empty", "yes"),
-        ("short", "yes"),
+        (SHORT, "yes"),
         ("polite", "yes please"),
         ({"type": "custom", "name": "polite", "options": {"word": "yes"}}, "yes"),
         ({"type": "length", "min": 2, "max": 3}, "日本語"),
@@ -115,16 +116,16 @@ def test_a_rule_with_a_path_speaks_of_each_place_it_means(
 
 
 def test_all_rules_run_and_each_broken_one_is_told_by_its_name() -> None:
-    verdict = judged("not_empty", "polite", {"type": "regex", "pattern": "^a"}, "short", text="bananas")
+    verdict = judged("not_empty", "polite", {"type": "regex", "pattern": "^a"}, SHORT, text="bananas")
     assert verdict.errors == (
         Finding("polite", "$", "does not say please"),
         Finding("regex", "$", "does not match the pattern"),
-        Finding("short", "$", "has more than 5 characters"),
+        Finding("length", "$", "has more than 5 characters"),
     )
     failure = verdict.failure()
     assert isinstance(failure, ValidationFailure)
     assert failure.code is Code.VALIDATION_RULE_FAILED
-    assert failure.message == "the answer breaks polite, regex, short"
+    assert failure.message == "the answer breaks polite, regex, length"
     assert failure.details["violations"] == [finding.told() for finding in verdict.errors]
     assert "bananas" not in f"{failure.message} {failure.details}"
 
@@ -157,9 +158,18 @@ def test_unknown_names_and_patterns_that_cannot_be_used_are_refused_all_at_once(
     ]
 
 
+def test_a_comparison_is_with_a_value_or_with_a_place() -> None:
+    comparison = {"type": "compare", "path": "$.a", "operator": "eq"}
+    BOOK.rules(
+        [RULE.validate_python(comparison | {"value": None}), RULE.validate_python(comparison | {"other": "$.b"})]
+    )
+    for against in ({}, {"value": 1, "other": "$.b"}):
+        with pytest.raises(RequestFailure, match=r"output\.rules\.0: must have value or other"):
+            BOOK.rules([RULE.validate_python(comparison | against)])
+
+
 def test_a_book_names_its_rules() -> None:
-    assert BOOK.names() == ("broken", "not_empty", "polite", "short")
-    assert RuleBook({"not_empty": NotEmpty(type="not_empty", path="$.a")}).names() == ("not_empty",)
+    assert BOOK.names() == ("broken", "not_empty", "polite")
 
 
 def test_a_pattern_takes_linear_time_whatever_it_is() -> None:

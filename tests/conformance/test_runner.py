@@ -1,18 +1,26 @@
 """What every runner promises: admission, tasks of their own, drain."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from typing import Protocol
+from uuid import uuid4
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 
+from app.adapters.durable.dbos import DbosRunner, Shared
 from app.adapters.durable.inline import InlineRunner
-from app.domain.failures import Code, RequestFailure
-from app.ports import Runner
+from app.adapters.durable.line import LineLimits
+from app.adapters.durable.slots import Slots
+from app.domain.failures import Code, RequestFailure, StorageFailure
+from app.ports import Runner, Ticket
+from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
 MAX_IN_FLIGHT = 3
+LIMITS = LineLimits(waiting=5, at_once=3, per_tenant=2)
 DRAIN_SECONDS = 30.0
 LAST_WORDS = 1.5
 
@@ -22,6 +30,8 @@ class DrainingRunner(Runner, Protocol):
 
     @property
     def in_flight(self) -> int: ...
+
+    def attending(self, advance: Callable[[Ticket], Awaitable[None]]) -> AbstractAsyncContextManager[None]: ...
 
     async def drain(self, cancel: Callable[[], None]) -> None: ...
 
@@ -33,14 +43,37 @@ Opener = Callable[[OnBug], AbstractAsyncContextManager[DrainingRunner]]
 @asynccontextmanager
 async def _inline(on_bug: OnBug) -> AsyncIterator[DrainingRunner]:
     async with anyio.create_task_group() as group:
-        yield InlineRunner(group, max_in_flight=MAX_IN_FLIGHT, drain_seconds=DRAIN_SECONDS, on_bug=on_bug)
+        yield InlineRunner(_slots(group, on_bug), LIMITS, VirtualClock())
         group.cancel_scope.cancel()
 
 
-@pytest.fixture(params=[_inline], ids=["inline"])
+@asynccontextmanager
+async def _dbos(on_bug: OnBug, url: str) -> AsyncIterator[DrainingRunner]:
+    async with anyio.create_task_group() as group:
+        asked: list[object] = []
+
+        async def waiting() -> int:
+            asked.append(None)
+            return 0
+
+        def fault(fault: Exception) -> None:
+            raise fault
+
+        shared = Shared(url, "replica", waiting)
+        yield DbosRunner(_slots(group, on_bug), LIMITS, shared=shared, clock=VirtualClock(), on_fault=fault)
+        group.cancel_scope.cancel()
+
+
+def _slots(group: TaskGroup, on_bug: OnBug) -> Slots:
+    return Slots(group, max_in_flight=MAX_IN_FLIGHT, drain_seconds=DRAIN_SECONDS, on_bug=on_bug)
+
+
+@pytest.fixture(params=["inline", "dbos"])
 def opener(request: pytest.FixtureRequest) -> Opener:
-    found: Opener = request.param
-    return found
+    if request.param == "inline":
+        return _inline
+    url = request.getfixturevalue("postgres_url")
+    return lambda on_bug: _dbos(on_bug, url)
 
 
 @dataclass
@@ -213,3 +246,158 @@ async def test_draining_twice_waits_for_the_same_end(opener: Opener, work: Work)
 async def _set_after(gate: anyio.Event, seconds: float) -> None:
     await anyio.sleep(seconds)
     gate.set()
+
+
+class Turns:
+    """Whose turn came, and how many of each tenant ran at once."""
+
+    def __init__(self) -> None:
+        self.gate = anyio.Event()
+        self.came: list[Ticket] = []
+        self.over: list[str] = []
+        self.at_once: list[int] = []
+        self.most_of_one_tenant = 0
+
+    async def advance(self, ticket: Ticket) -> None:
+        self.came.append(ticket)
+        running = [each for each in self.came if each.execution_id not in self.over]
+        self.at_once.append(len(running))
+        mine = sum(each.tenant == ticket.tenant for each in running)
+        self.most_of_one_tenant = max(self.most_of_one_tenant, mine)
+        await self.gate.wait()
+        self.over.append(ticket.execution_id)
+
+
+def ticket(name: str, tenant: str = "one", epoch: int = 1) -> Ticket:
+    return Ticket(tenant, f"{name}-{uuid4()}", epoch)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Returns when that is so; what happens on threads happens in time as it is outside."""
+    with _outside(), anyio.fail_after(20):
+        while not condition():  # noqa: ASYNC110 - what happens on a thread has no event here
+            await anyio.sleep(0.01)
+
+
+def _outside() -> AbstractContextManager[None]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    return loop.outside()
+
+
+@asynccontextmanager
+async def attended(runner: DrainingRunner, turns: Turns) -> AsyncIterator[None]:
+    with _outside():
+        async with runner.attending(turns.advance):
+            yield
+
+
+async def test_what_waits_is_advanced_when_its_turn_comes(opener: Opener, work: Work) -> None:
+    turns, waits = Turns(), ticket("a")
+    async with opener(work.bug) as runner, attended(runner, turns):
+        await runner.queue(waits)
+        await until(lambda: turns.came == [waits])
+        turns.gate.set()
+        await until(lambda: runner.in_flight == 0)
+    assert turns.over == [waits.execution_id]
+
+
+async def test_what_is_queued_twice_has_one_turn(opener: Opener, work: Work) -> None:
+    turns, waits, last = Turns(), ticket("a"), ticket("b")
+    async with opener(work.bug) as runner, attended(runner, turns):
+        for _ in range(3):
+            await runner.queue(waits)
+        await until(lambda: turns.came == [waits])
+        await runner.queue(waits)
+        turns.gate.set()
+        await runner.queue(last)
+        await until(lambda: len(turns.over) == 2)
+    assert turns.came == [waits, last]
+
+
+async def test_a_turn_that_nobody_took_comes_again(opener: Opener, work: Work) -> None:
+    turns, waits = Turns(), ticket("a")
+    turns.gate.set()
+    async with opener(work.bug) as runner, attended(runner, turns):
+        with anyio.fail_after(20):
+            while len(turns.over) < 2:
+                await runner.queue(waits)
+                await anyio.sleep(0.05)
+    assert set(turns.came) == {waits}
+
+
+async def test_a_turn_of_an_earlier_epoch_is_none_of_the_next(opener: Opener, work: Work) -> None:
+    turns, stale = Turns(), ticket("a")
+    fresh = replace(stale, epoch=2)
+    async with opener(work.bug) as runner, attended(runner, turns):
+        await runner.queue(stale)
+        await runner.queue(fresh)
+        await until(lambda: len(turns.came) == 2)
+        turns.gate.set()
+        await until(lambda: len(turns.over) == 2)
+    assert set(turns.came) == {stale, fresh}
+
+
+async def test_b6_110_no_more_run_at_once_than_may_and_no_tenant_takes_all_places(opener: Opener, work: Work) -> None:
+    turns = Turns()
+    many, one = [ticket(str(number), "busy") for number in range(4)], ticket("other", "other")
+    async with opener(work.bug) as runner, attended(runner, turns):
+        for each in (*many, one):
+            await runner.queue(each)
+        await until(lambda: one in turns.came and len(turns.came) == MAX_IN_FLIGHT)
+        turns.gate.set()
+        await until(lambda: len(turns.over) == 5)
+    assert max(turns.at_once) <= LIMITS.at_once
+    assert turns.most_of_one_tenant == LIMITS.per_tenant
+
+
+async def test_what_is_started_at_once_takes_a_place_too(opener: Opener, work: Work) -> None:
+    turns, waits = Turns(), ticket("a")
+    turns.gate.set()
+    async with opener(work.bug) as runner, attended(runner, turns):
+        for number in range(MAX_IN_FLIGHT):
+            runner.start(str(number), work.until_let_go(str(number)))
+        await runner.queue(waits)
+        await anyio.sleep(1)
+        assert turns.came == []
+        work.gate.set()
+        await until(lambda: turns.came == [waits])
+
+
+async def test_b2_53_more_than_may_wait_are_refused(opener: Opener, work: Work) -> None:
+    async with opener(work.bug) as runner:
+        for number in range(LIMITS.waiting):
+            await runner.admit()
+            if isinstance(runner, InlineRunner):
+                await runner.queue(ticket(str(number)))
+        with pytest.raises(RequestFailure) as refused:
+            await runner.admit()
+    assert _code(refused) == (Code.REQUEST_OVERLOADED, 503, 1.0)
+
+
+async def test_b5_93_while_it_drains_nothing_more_is_admitted_and_no_turn_comes(opener: Opener, work: Work) -> None:
+    turns = Turns()
+    async with opener(work.bug) as runner, attended(runner, turns):
+        await runner.drain(work.cancel)
+        with pytest.raises(RequestFailure) as refused:
+            await runner.admit()
+        await runner.queue(ticket("a"))
+        await anyio.sleep(1)
+    assert _code(refused) == (Code.REQUEST_SHUTTING_DOWN, 503, 1.0)
+    assert turns.came == []
+
+
+async def test_a_turn_that_the_database_does_not_let_come_comes_later(opener: Opener, work: Work) -> None:
+    faults, came = [StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer")], []
+
+    async def advance(ticket: Ticket) -> None:
+        came.append(ticket)
+        if faults:
+            raise faults.pop()
+
+    waits = ticket("a")
+    with _outside():
+        async with opener(work.bug) as runner, runner.attending(advance):
+            await runner.queue(waits)
+            await until(lambda: came == [waits, waits])
+    assert work.bugs == []

@@ -27,7 +27,8 @@ from app.domain.plan import (
 )
 from app.domain.steps import ROWS, Calling, Conversation, StepType
 
-ANY = Policy(50, frozenset(ROWS), False, None, attempts=3, replicas=16, tools=frozenset({"look", "roll"}))
+ANY = Policy(50, frozenset(ROWS), False, None, attempts=3, replicas=16, timeout=600, tools=frozenset({"look", "roll"}))
+BALLOT = {"type": "redundant", "schema": {}, "input": {"messages": [{"role": "user", "content": "x"}], "n": 2}}
 LINEAR = Policy(50, frozenset(ROWS), True, None)
 CALL: dict[str, Any] = {"name": "roll", "arguments": {}}
 SECRET = "sk-canary-7d1f"
@@ -152,6 +153,14 @@ def test_a_plan_without_faults_has_nothing_told_of_it() -> None:
         ([{"colour": 1}], "steps.0", "'colour' is no key of a step of type infer"),
         ([{"attempts": 4}], "steps.0.attempts", "must be at most 3"),
         ([{"type": "redundant", "schema": {}, "n": 17}], "steps.0.n", "must be at most 16"),
+        ([{"timeout": 1e9}], "steps.0.timeout", "must be at most 600"),
+        ([{"type": "redundant", "schema": {}, "quorum": 4}], "steps.0.quorum", "must be at most the 3 replicas"),
+        ([{**BALLOT, "n": 5, "quorum": 4}], "steps.0.quorum", "must be at most the 2 replicas"),
+        (
+            [{**BALLOT, "input": {**BALLOT["input"], "quorum": 3}}],
+            "steps.0.input.quorum",
+            "must be at most the 2 replicas",
+        ),
         ([{"type": "redundant", "input": {"messages": [], "n": 17, "schema": {}}}], "steps.0.input.n", "at most 16"),
         ([{"type": "redundant"}], "steps.0", "needs schema"),
         ([{"type": "validate", "input": {"schema": {}}}], "steps.0", "needs rules or schema"),
@@ -197,10 +206,10 @@ def test_what_has_no_bound_is_not_bounded() -> None:
 
 def test_a_requests_policy_holds_within_the_bounds_in_force() -> None:
     bounds = Bounds(600, 20, 32, 1, attempts=2, replicas=4, plan_steps=10)
-    assert Policy.of(None, bounds) == Policy(10, frozenset(ROWS), False, None, attempts=2, replicas=4)
+    assert Policy.of(None, bounds) == Policy(10, frozenset(ROWS), False, None, 2, 4, 600)
     asked = PlanPolicy(max_steps=3, allowed_step_types=["infer"], require_linear=True, timeout_per_step=1.5)
     assert Policy.of(asked, bounds, frozenset({"look"})) == Policy(
-        3, frozenset({"infer"}), True, 1.5, attempts=2, replicas=4, tools=frozenset({"look"})
+        3, frozenset({"infer"}), True, 1.5, attempts=2, replicas=4, timeout=600, tools=frozenset({"look"})
     )
     assert Policy.of(PlanPolicy(max_steps=11), bounds).max_steps == 10
 

@@ -51,10 +51,10 @@ async def _execute(requests: dict[str, str], *, waits_for: str | None = None) ->
             asked = {"request_id": request_id, "messages": [{"role": "user", "content": text}]}
             request = SystemRequest.model_validate(asked | {"background": request_id == waits_for})
             running = await service.facade.execute(request, LOCAL)
-            assert isinstance(running, Running)
-            ended = anyio.Event()
-            running.when_done(ended.set)
             if request_id != waits_for:
+                assert isinstance(running, Running)
+                ended = anyio.Event()
+                running.when_done(ended.set)
                 await ended.wait()
 
 

@@ -217,6 +217,16 @@ def test_b5_101_what_the_service_refuses_while_it_opens_is_one_line(
     assert stderr.startswith("CONFIG_INVALID: ")
 
 
+def test_replay_reads_the_store_of_a_server_that_runs(start: Callable[..., Process]) -> None:
+    with serving(start) as portico:
+        status, body = portico.execute("Please calculate 17*3", **{"Idempotency-Key": "k"})
+        assert status == 200
+        replay = start("replay", json.loads(body)["request_id"], "--json", "--fail-on-difference")
+        assert json.loads(replay.line())["identical"] is True
+        assert replay.ended() == (0, "")
+        assert portico.execute("Please calculate 17*3", **{"Idempotency-Key": "k"}) == (status, body)
+
+
 def test_execute_runs_a_request_without_a_server(start: Callable[..., Process]) -> None:
     process = start("execute", "hello", "--json")
     answer = json.loads("".join(iter(process.line, "")))

@@ -188,13 +188,19 @@ async def test_what_the_input_says_of_the_vote_goes_before_what_the_step_says(cl
     assert len(engine.asked) == 2
 
 
-async def test_an_output_cannot_ask_for_more_replicas_than_are_allowed(clock: VirtualClock) -> None:
-    asked = {"messages": [{"role": "user", "content": "a"}], "n": 17}
+@pytest.mark.parametrize(
+    ("vote", "path", "message"),
+    [({"n": 17}, "$.n", "must be at most 16"), ({"n": 2, "quorum": 3}, "$.quorum", "must be at most the 2 replicas")],
+)
+async def test_an_output_cannot_ask_for_more_replicas_than_are_allowed_nor_for_more_votes_than_there_are(
+    clock: VirtualClock, vote: dict[str, Any], path: str, message: str
+) -> None:
+    asked = {"messages": [{"role": "user", "content": "a"}], **vote}
     response = await fed(clock, asked, {"type": "redundant", "schema": SCHEMA})
     report = step_of(response, 1)
     assert code_of(report) is Code.ORCHESTRATION_STEP_MISMATCH
     assert report.error is not None
-    assert report.error.details["violations"] == [{"path": "$.n", "message": "must be at most 16"}]
+    assert report.error.details["violations"] == [{"path": path, "message": message}]
 
 
 async def test_an_output_cannot_bring_a_schema_that_takes_long_to_be_made_ready(clock: VirtualClock) -> None:

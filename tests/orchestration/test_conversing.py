@@ -13,6 +13,7 @@ from app.adapters.stores.writer import Bounds
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.domain.boundary import TokenUsage
 from app.domain.effects import EngineCall, Header, Reply
+from app.domain.failures import Code
 from app.domain.lifecycle import State
 from app.domain.messages import Message, ModelMessage
 from app.keeping import Stored
@@ -121,6 +122,24 @@ async def test_a_turn_in_a_session_that_was_deleted_fails(here: Replica, clock: 
     await live(execution, world.story(execution))
     assert settled(execution).error is not None
     assert settled(execution).state is State.ERROR
+
+
+async def test_who_was_stopped_while_it_waited_does_not_wait_any_more(here: Replica, clock: VirtualClock) -> None:
+    """As when its owner died before it could say so, or somebody cancels what an owner that is gone left."""
+    world = on(here, stage(clock, scripted(clock, "primary", {"text": "Hi."})))
+    request = ask(session_id="s", if_session_busy="enqueue")
+    headers = [replace(world.execution(request).header, durability="journaled") for _ in range(2)]
+    for header in headers:
+        await here.journal.open(header)
+    execution = Execution(headers[1], world=world.world, journal=here.journal)
+    execution.stop(Code.CANCELLED_SIGNAL, "a client cancelled it")
+    began = clock.monotonic()
+    await live(execution, world.story(execution))
+    assert settled(execution).state is State.CANCELLED
+    assert clock.monotonic() - began < 1
+    record = await here.store.load("local", headers[1].execution_id)
+    assert record is not None
+    assert tell_again(record) == len(record.rows)
 
 
 class Life:

@@ -64,6 +64,7 @@ REPLY = Reply(
 
 OUTCOMES: Sequence[Any] = (
     Plannable(({"name": "roll_dice", "description": "Rolls.", "parameters": {"type": "object"}},)),
+    Plannable((), (Message(role="user", content="hello"),)),
     Planned((PlanStep(name="ask", type="infer", input="why?"),), "authored", ""),
     Prepared(
         messages=(Message(role="user", content="roll"), REPLY.message("primary")),

@@ -26,11 +26,12 @@ from app.orchestration.running import Running
 from app.settings import Settings
 
 FOLDER = Path(__file__).parents[1] / "golden" / "journals"
-TABLES = ("executions", "commits", "suspensions")
-BYTES = ("outcome", "events", "response", "suspension")
+TABLES = ("executions", "commits", "suspensions", "sessions", "messages")
+BYTES = ("outcome", "events", "response", "suspension", "details", "message")
 """What the codec wrote: bytes in the database and, since they are JSON, text in a file. `events` of an execution is a
 number.
 """
+_KEYS = {table: "session_id" if table in {"sessions", "messages"} else "execution_id" for table in TABLES}
 EVER = 4e9
 """When the questions of golden journals expire."""
 
@@ -46,11 +47,11 @@ def taken(database: Path, request_id: str) -> Rows:
     """What the tables hold of one execution."""
     with closing(sqlite3.connect(database)) as connection:
         connection.row_factory = sqlite3.Row
-        which = "execution_id = (SELECT execution_id FROM executions WHERE request_id = ?)"
+        which = "{0} = (SELECT {0} FROM executions WHERE request_id = ?)"
         return {
             table: [
                 {name: _text(row[name]) for name in row.keys()}  # noqa: SIM118 - a row iterates over its values
-                for row in connection.execute(f"SELECT * FROM {table} WHERE {which}", [request_id])
+                for row in connection.execute(f"SELECT * FROM {table} WHERE {which.format(_KEYS[table])}", [request_id])
             ]
             for table in TABLES
         }
@@ -60,7 +61,7 @@ def put(database: Path, rows: Rows) -> None:
     """Puts it into a database that is up to date. Its questions are open for ever."""
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         for table in TABLES:
-            for row in rows[table]:
+            for row in rows.get(table, ()):
                 values = row | ({"expires_at": EVER} if table == "suspensions" else {})
                 cells = [_bytes(name, value) for name, value in values.items()]
                 marks = ", ".join("?" * len(values))
@@ -92,6 +93,8 @@ class Golden:
     """It is a fork of what is asked for."""
     interrupted: bool = False
     """Its service ends before it does."""
+    before: str | None = None
+    """What was said in its session before."""
 
 
 SIZE = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
@@ -117,6 +120,8 @@ KEPT: Mapping[str, Golden] = {
     "chat-resumed": Golden(ASK, answers=(0,)),
     "chat-forked": Golden("Please calculate 17*3", fork_from=2),
     "chat-interrupted": Golden("[[slow:30]] Please calculate 17*3", {"background": True}, interrupted=True),
+    "chat-second-turn": Golden("Please calculate 17*3", {"session_id": "s"}, before="Hello"),
+    "chat-suspended-in-session": Golden(ASK, {"session_id": "s"}, before="Hello"),
     "structured": Golden("How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}),
     "structured-garbled": Golden("[[garble]] How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}),
     "structured-gathered": Golden(
@@ -144,8 +149,9 @@ async def service_on(database: Path) -> AsyncIterator[Service]:
 
 async def live(service: Service, name: str, golden: Golden) -> str:
     """Has it lived as far as it goes; its request id."""
-    asked = {"request_id": name, "messages": [{"role": "user", "content": golden.text}], **golden.fields}
-    running = await service.facade.execute(SystemRequest.model_validate(asked), LOCAL)
+    if golden.before is not None:
+        await _end(await _execute(service, golden.before, golden.fields))
+    running = await _execute(service, golden.text, {"request_id": name, **golden.fields})
     if golden.interrupted:
         await anyio.sleep(0.1)
         return name
@@ -164,6 +170,11 @@ async def answer(service: Service, name: str, number: int = 0) -> None:
     question = (await service.facade.executions.show(LOCAL.tenant, name)).suspensions[number]
     said = ResumeRequest(tool_id=question.tool_id, payload="yes", suspension_id=question.suspension_id)
     await _end(await service.facade.executions.resume(LOCAL.tenant, name, said, by="golden", watch=False))
+
+
+async def _execute(service: Service, text: str, fields: Mapping[str, Any]) -> Running | ExecutionView:
+    asked = {"messages": [{"role": "user", "content": text}], **fields}
+    return await service.facade.execute(SystemRequest.model_validate(asked), LOCAL)
 
 
 async def _end(running: Running | ExecutionView) -> None:

@@ -23,9 +23,9 @@ from app.domain.events import Anchored, Event, ExecutionResumed, ExecutionSuspen
 from app.domain.lifecycle import State
 from app.orchestration.conversing import Turn
 from app.orchestration.execution import Execution
-from app.orchestration.executions import RESUMED
+from app.orchestration.ownership import RESUMED
 from app.orchestration.patterns.agent_loop import VERSION, agent_loop
-from app.orchestration.pipeline.prepare import Stages, prepare
+from app.orchestration.pipeline.prepare import Stages, prepare, told
 from app.orchestration.resuming import answered
 from app.orchestration.story import Story, live, replay
 from app.orchestration.world import World
@@ -91,7 +91,12 @@ class Stage:
     def story(self, execution: Execution, pattern: Any = agent_loop, planning: Any = None) -> Story:
         """The story of that execution, chat's unless another pattern is told."""
         turn = Turn(execution)
-        return Story(partial(_prepare, execution, self, turn), pattern, planning, turn.come)
+        return Story(
+            partial(_prepare, execution, self, turn),
+            pattern,
+            planning,
+            partial(told, turn, execution.header, self.world),
+        )
 
     def execution(self, request: SystemRequest, **header: Any) -> Execution:
         """A fresh execution with an open journal."""

@@ -19,6 +19,8 @@ from typing import Any, Literal, TypeAlias
 import anyio
 
 from app.adapters.durable.inline import InlineRunner
+from app.adapters.durable.line import LineLimits
+from app.adapters.durable.slots import Slots
 from app.adapters.event_bus import EventBus
 from app.adapters.stores.database import Database, Transaction
 from app.adapters.stores.journal import Keeping, StoredJournal, open_journal
@@ -31,7 +33,7 @@ from app.domain.events import Live, Recorded
 from app.domain.failures import Failure
 from app.domain.lifecycle import Mode
 from app.orchestration.execution import Execution
-from app.orchestration.executions import Executions
+from app.orchestration.ownership import Ownership
 from app.orchestration.planning.planner import plan
 from app.orchestration.running import Launcher
 from tests.orchestration.test_random_plans import thrown
@@ -243,15 +245,20 @@ class _Replica:
             anyio.create_task_group() as group,
         ):
             here = self._stage(journal, bus)
-            runner = InlineRunner(group, max_in_flight=100, drain_seconds=10_000, on_bug=_unexpected)
+            slots = Slots(group, max_in_flight=100, drain_seconds=10_000, on_bug=_unexpected)
+            runner = InlineRunner(slots, LineLimits(waiting=100, at_once=100, per_tenant=100), self._clock)
             launcher = Launcher(here.world, runner, ALL_PATTERNS)
             store = DatabaseStore(_Dying(database, self._commits), self._clock, journal.owner, bus)
             if self._life.begins:
                 await self._begin(here, launcher)
             else:
-                await Executions(here.world, store, launcher).recover()
+                await self._recover(Ownership(here.world, store, launcher), runner)
             await runner.drain(lambda: None)
         return Lived(self._commits.count, self._effects.count)
+
+    async def _recover(self, ownership: Ownership, runner: InlineRunner) -> None:
+        async with runner.attending(ownership.advance):
+            await ownership.recover(alive=(), gone=None)
 
     def _keeping(self) -> Keeping:
         """Every commit is a group of its own, so that there is an instant around each."""

@@ -21,10 +21,11 @@ async def tend(
     chores: Sequence[Callable[[], Awaitable[object]]],
     health: Health,
     on_fault: Callable[[Exception], None],
+    interval: float = INTERVAL_S,
 ) -> None:
-    """Does the chores every `INTERVAL_S`, in order, until it is cancelled. Those that a fault leaves are done later."""
+    """Does the chores every `interval` seconds, in order, until it is cancelled. What a fault leaves is done later."""
     while True:
-        await clock.sleep(INTERVAL_S)
+        await clock.sleep(interval)
         try:
             for chore in chores:
                 await chore()

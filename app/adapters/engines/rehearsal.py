@@ -1,9 +1,10 @@
 """An engine without a model: deterministic, always there, and open about what it is.
 
 It calls an offered tool when the last user message means one and no result stands behind that message yet, and tells
-the results when they do; otherwise it says what it is and what it was told. Asked for a form it answers in it: a value
-that fits the schema, made of what the message and the results say where they say it, or the shortest text of the
-grammar. Asked for a plan it makes one of the request. The same call gives the same reply.
+the results when they do; otherwise it says what it is and what it was told. Told that its answer was refused, it goes
+back to the message that it answered. Asked for a form it answers in it: a value that fits the schema, made of what the
+message and the results say where they say it, or the shortest text of the grammar. Asked for a plan it makes one of
+the request. The same call gives the same reply.
 
 A text in the last user message makes it misbehave, at every attempt, so that retries and failover can be watched:
 `[[fail:429]]` fails as an HTTP status does, `[[slow:2]]` waits that many seconds first, `[[garble]]` breaks off as a
@@ -30,6 +31,7 @@ from app.adapters.engines.statuses import reason_by_status
 from app.adapters.engines.withheld import EVERY_ROLE, OWN_NAMES, unsaid, untold
 from app.capabilities.constraint.grammar import Grammar, GrammarError
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
+from app.capabilities.prompting.prompts.constraint import REFUSED
 from app.capabilities.tokens import EstimatingCounter
 from app.domain.boundary import ExecutionHints, NamedTool, TokenUsage
 from app.domain.effects import EngineCall, Reason, Reply
@@ -111,9 +113,14 @@ class _Directives:
 
 
 def _turn(messages: Sequence[Message]) -> _Turn:
-    last = max((index for index, message in enumerate(messages) if message.role == "user"), default=-1)
+    last = max((index for index, message in enumerate(messages) if _is_asked(message)), default=-1)
     text = messages[last].text if last >= 0 else ""
     return _Turn(text, tuple(message for message in messages[last + 1 :] if message.role == "tool"))
+
+
+def _is_asked(message: Message) -> bool:
+    """Whether it is a user's message, and not what is told of an answer that was refused."""
+    return message.role == "user" and not message.text.startswith(REFUSED)
 
 
 def _directives(text: str) -> _Directives:
@@ -160,7 +167,7 @@ def _answer(turn: _Turn, call: EngineCall, text: str) -> str:
         said = "\n\n".join([text, *(result.text for result in turn.results)])
         return orjson.dumps(fill(call.schema, said.strip())).decode()
     if call.grammar is not None:
-        return _shortest(call.grammar)
+        return _shortest(call.grammar) or _echo(text)
     return _told(turn.results) if turn.results else _echo(text)
 
 
@@ -171,11 +178,11 @@ def _judgement(directives: _Directives) -> SemanticValidationOutput:
 
 
 def _shortest(grammar: str) -> str:
-    """Raises: EngineFault (REFUSED) for a grammar that cannot be used, or whose texts are all too long."""
+    """Empty for a grammar that cannot be used, or whose texts are all too long."""
     try:
         return Grammar(grammar).shortest()
-    except GrammarError as fault:
-        raise EngineFault(Reason.REFUSED, f"rehearsed: {fault}") from fault
+    except GrammarError:
+        return ""
 
 
 def _pieces(text: str, call: EngineCall) -> list[str]:

@@ -133,7 +133,7 @@ class _Filling:
             return
         options = place.options()
         if options is not None:
-            yield from self._of_options(options)
+            yield from self._of_options(options) if options else ()
         elif choice is not None:
             for option in self._ordered(place, choice):
                 yield from self._candidates(place.taking(choice, option), said)

@@ -27,7 +27,7 @@ class Commit(NamedTuple):
     at: float
 
 
-def opening(header: Header, owner: str, claim: Claim | None = None) -> Opening:
+def opening(header: Header, owner: str | None, claim: Claim | None = None) -> Opening:
     """The rows of a new execution, and what it asks to be granted."""
     session_id = header.request.session_id
     row = _execution(header, Standing(header.created_at), owner, events=0)
@@ -99,7 +99,7 @@ def empty_commit(execution_id: str, *, number: int, epoch: int) -> Values:
     }
 
 
-def _execution(header: Header, standing: Standing, owner: str, *, events: int) -> Values:
+def _execution(header: Header, standing: Standing, owner: str | None, *, events: int) -> Values:
     row = _standing(standing, owner, commits=0, events=events)
     row["execution_id"] = header.execution_id
     row["tenant"] = header.tenant
@@ -111,7 +111,7 @@ def _execution(header: Header, standing: Standing, owner: str, *, events: int) -
     return row
 
 
-def _standing(standing: Standing, owner: str, *, commits: int, events: int) -> Values:
+def _standing(standing: Standing, owner: str | None, *, commits: int, events: int) -> Values:
     at_rest = standing.ended or standing.state is State.SUSPENDED
     return {
         "state": standing.state,

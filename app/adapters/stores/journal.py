@@ -132,7 +132,9 @@ class StoredJournal:
         self._opened: dict[str, _Open] = {}
         self._names = Names(keeping.keep_ended)
 
-    async def open(self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = ()) -> Earlier | None:
+    async def open(
+        self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = (), waits: bool = False
+    ) -> Earlier | None:
         if header.durability == "memory":
             if rows:
                 raise RuntimeError("what begins with steps is journaled")
@@ -140,7 +142,8 @@ class StoredJournal:
             return None
         opened = self._begin(header, self._names.share)
         try:
-            work = opened.begun(rows, self.owner) if rows else opening(header, self.owner, claim)
+            owner = None if waits else self.owner
+            work = opened.begun(rows, self.owner) if rows else opening(header, owner, claim)
             self._writer.put(Item(opened.writing, work, size(work)))
             await self._writer.settled(opened.writing)
         except BaseException:
@@ -148,7 +151,7 @@ class StoredJournal:
             self.close(header.execution_id)
             raise
         refusal = opened.writing.end
-        if refusal is None:
+        if refusal is None and not waits:
             return None
         self.close(header.execution_id)
         if isinstance(refusal, Failure):

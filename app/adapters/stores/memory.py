@@ -33,9 +33,11 @@ class MemoryJournal:
         self._held: dict[str, _Held] = {}
         self._names = Names(keep_ended)
 
-    async def open(self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = ()) -> Earlier | None:
-        if claim is not None:
-            raise RuntimeError("a journal that forgets keeps no Idempotency-Key")
+    async def open(
+        self, header: Header, claim: Claim | None = None, *, rows: Sequence[Row] = (), waits: bool = False
+    ) -> Earlier | None:
+        if claim is not None or waits:
+            raise RuntimeError("a journal that forgets keeps no Idempotency-Key, and nothing for later")
         self._hold(_Held(header, {row.key: row for row in rows}))
         return None
 

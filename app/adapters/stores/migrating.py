@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from app.adapters.stores.database import DIALECTS, Backend
 from app.adapters.stores.schema import metadata
 
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 """The revision this version works with."""
 CURRENT: Final = "SELECT version_num FROM alembic_version"
 _VERSION: Final = Table(

@@ -25,7 +25,7 @@ Connect: TypeAlias = "Callable[[], Awaitable[Connection]]"
 _RETRY_AFTER = 1.0
 _MIGRATING = 5_206_161_072_301_846
 """Names the advisory lock under which one replica brings the schema up to date; any number that nobody else uses."""
-_LOST = (
+LOST = (
     OSError,
     asyncpg.InterfaceError,
     asyncpg.PostgresConnectionError,
@@ -96,6 +96,7 @@ class PostgresDatabase:
     """Implements `Database` on one server."""
 
     def __init__(self, connect: Connect, clock: Clock, entropy: Entropy, patience: Patience, width: int) -> None:
+        self.connect = connect
         self._ordered = _Lane(connect, 1, patience)
         self._shared = _Lane(connect, width, patience)
         self._clock = clock
@@ -125,9 +126,9 @@ class PostgresDatabase:
             tried = _Tried()
             try:
                 return await _within(self._patience.transaction, attempt(tried))
-            except (*_LOST, *_REFUSED, asyncpg.PostgresError) as fault:
+            except (*LOST, *_REFUSED, asyncpg.PostgresError) as fault:
                 in_doubt = tried.committing and not isinstance(fault, _REFUSED)
-                again = isinstance(fault, (*_LOST, *_REFUSED)) and (recognisable or not in_doubt)
+                again = isinstance(fault, (*LOST, *_REFUSED)) and (recognisable or not in_doubt)
                 if not again or number + 1 == self._patience.tries:
                     raise _failure(fault) from fault
             await self._clock.sleep(self._wait(number))

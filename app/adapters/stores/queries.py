@@ -5,6 +5,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     BindParameter,
+    Double,
     Select,
     and_,
     bindparam,
@@ -19,7 +20,7 @@ from sqlalchemy import (
 )
 
 from app.adapters.stores.database import Statement
-from app.adapters.stores.schema import LIVE, TEXT, commits, executions, idempotency_keys, suspensions
+from app.adapters.stores.schema import LIVE, TEXT, cancels, commits, executions, idempotency_keys, suspensions
 from app.domain.lifecycle import TERMINAL
 
 _OF_TENANT = executions.c.tenant == bindparam("the_tenant")
@@ -183,6 +184,36 @@ OPEN_LEFT = Statement(
         )
     )
 )
+ASK_TO_CANCEL = Statement(
+    lambda insert: (
+        insert(cancels)
+        .from_select(
+            ["execution_id", "tenant", "asked_at"],
+            select(executions.c.execution_id, executions.c.tenant, bindparam("asked_at", type_=Double)).where(
+                _OF_TENANT, _THIS
+            ),
+        )
+        .on_conflict_do_nothing(index_elements=["execution_id"])
+    )
+)
+TO_CANCEL = Statement(
+    lambda _: (
+        _stored()
+        .join(
+            cancels, and_(cancels.c.execution_id == executions.c.execution_id, cancels.c.tenant == executions.c.tenant)
+        )
+        .where(_LIVE, or_(executions.c.owner.is_(None), executions.c.owner == bindparam("the_owner")))
+        .order_by(executions.c.execution_id)
+    )
+)
+WAITING = Statement(
+    lambda _: (
+        select(func.count())
+        .select_from(executions)
+        .where(_LIVE, executions.c.owner.is_(None), executions.c.state != literal_column("'SUSPENDED'"))
+    )
+)
+"""How many wait for their turn."""
 ENDED = Statement(
     lambda _: (
         select(executions.c.execution_id)
@@ -199,4 +230,5 @@ FORGET_COMMITS = Statement(lambda _: delete(commits).where(commits.c.execution_i
 FORGET_SUSPENSIONS = Statement(
     lambda _: delete(suspensions).where(suspensions.c.execution_id == bindparam("the_execution_id"))
 )
+FORGET_CANCELS = Statement(lambda _: delete(cancels).where(cancels.c.execution_id == bindparam("the_execution_id")))
 FORGET_KEYS = Statement(lambda _: delete(idempotency_keys).where(idempotency_keys.c.created_at < bindparam("before")))

@@ -133,6 +133,21 @@ messages: Final = Table(
     PrimaryKeyConstraint("tenant", "session_id", "number"),
 )
 
+cancels: Final = Table(
+    "cancels",
+    metadata,
+    Column("execution_id", TEXT, primary_key=True),
+    Column("tenant", TEXT, nullable=False),
+    Column("asked_at", Double, nullable=False),
+)
+
+replicas: Final = Table(
+    "replicas",
+    metadata,
+    Column("replica", TEXT, primary_key=True),
+    Column("beats", BigInteger, nullable=False),
+)
+
 idempotency_keys: Final = Table(
     "idempotency_keys",
     metadata,

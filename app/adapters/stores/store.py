@@ -1,6 +1,6 @@
 """Executions as the store keeps them: found, listed, read, answered, taken over and forgotten."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from app.adapters.stores import codec, queries
@@ -22,13 +22,24 @@ _BEHIND_ALL = "\U0010ffff"
 
 
 class DatabaseStore:
-    """Implements `keeping.Store`. `owner` names this replica; `sink` hears the events that it commits."""
+    """Implements `keeping.Store`. `owner` names this replica; `sink` hears the events that it commits.
 
-    def __init__(self, database: Database, clock: Clock, owner: str, sink: EventSink) -> None:
+    `on_cancel` is told of what others are to cancel.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        owner: str,
+        sink: EventSink,
+        on_cancel: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._database = database
         self._clock = clock
         self._owner = owner
         self._sink = sink
+        self._on_cancel = on_cancel
 
     async def find(self, tenant: str, request_id: str) -> Stored | None:
         found = await self._read(queries.NAMED, {"the_tenant": tenant, "the_request_id": request_id})
@@ -68,6 +79,19 @@ class DatabaseStore:
     async def claim(self, execution_id: str, epoch: int) -> Record | None:
         rows = await self._database.write(lambda: _claim(execution_id, epoch, self._owner))
         return await decoded(lambda: record(rows), weight(rows))
+
+    async def ask_to_cancel(self, tenant: str, execution_id: str) -> None:
+        asked = {"the_tenant": tenant, "the_execution_id": execution_id, "asked_at": self._clock.now()}
+        await self._database.write(lambda: ask(queries.ASK_TO_CANCEL, asked), recognisable=True)
+        self._on_cancel(execution_id)
+
+    async def to_cancel(self) -> Sequence[Stored]:
+        return [_stored(row) for row in await self._read(queries.TO_CANCEL, {"the_owner": self._owner})]
+
+    async def waiting(self) -> int:
+        """How many executions wait for their turn."""
+        found: int = (await self._read(queries.WAITING, {}))[0][0]
+        return found
 
     async def unattended(self, alive: Collection[str]) -> Sequence[Stored]:
         found = [_stored(row) for row in await self._read(queries.UNATTENDED, {})]
@@ -140,5 +164,6 @@ def _forget(ended_before: float, limit: int, forgotten: float) -> Transaction[in
     these = [{"the_execution_id": execution_id} for (execution_id,) in ended]
     yield from ask_each(queries.FORGET_COMMITS, these)
     yield from ask_each(queries.FORGET_SUSPENSIONS, these)
+    yield from ask_each(queries.FORGET_CANCELS, these)
     yield from ask(queries.FORGET_KEYS, {"before": forgotten})
     return len(these)

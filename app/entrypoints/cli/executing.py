@@ -18,7 +18,7 @@ from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import Mode
 from app.entrypoints.cli.live import LiveView, write_answer
 from app.orchestration.executions import ExecutionView
-from app.orchestration.facade import Calling
+from app.orchestration.facade import Calling, Queued
 from app.orchestration.running import Running
 from app.settings import Settings
 
@@ -87,8 +87,8 @@ async def run_once(
     view = output.view()
     async with open_service(beside(quiet)) as service:
         running = await service.facade.execute(request, LOCAL, Calling(watch=True))
-        if isinstance(running, ExecutionView):
-            raise AssertionError("without an Idempotency-Key nothing was executed before")  # noqa: TRY004 - a bug of ours
+        if isinstance(running, ExecutionView | Queued):
+            raise AssertionError("what is watched begins at once, and without an Idempotency-Key it is new")  # noqa: TRY004 - a bug of ours
         response = await _follow(running, view)
     output.write(response, view.shown)
     return response

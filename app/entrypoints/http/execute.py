@@ -18,7 +18,7 @@ from app.entrypoints.http.forms import REPLAYED, Answering, Form, form_of, prefe
 from app.entrypoints.http.sse import nothing_follows
 from app.entrypoints.http.taking import taken
 from app.orchestration.executions import ExecutionView
-from app.orchestration.facade import Calling
+from app.orchestration.facade import Calling, Queued
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _KEY = re.compile(rb"[!-~]{1,255}")
@@ -35,6 +35,8 @@ class Execute:
         async def started(request: SystemRequest) -> ASGIApp:
             answering = Answering(service, scope, form_of(scope, background=request.background), began)
             found = await service.facade.execute(request, LOCAL, _calling(answering))
+            if isinstance(found, Queued):
+                return answering.located(found.view)
             if isinstance(found, ExecutionView):
                 return await _again(answering, found)
             return await answering.started(found, nothing_follows if found.outlives_its_client else found.cancel)

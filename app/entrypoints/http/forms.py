@@ -73,7 +73,7 @@ class Answering:
     async def started(self, running: Running, leave: Callable[[], None]) -> ASGIApp:
         """The answer of an execution that runs; a client that leaves before its end does `leave`."""
         if self.form is Form.LOCATION:
-            return self._located(await self.service.facade.executions.show(LOCAL.tenant, running.request_id))
+            return self.located(await self.service.facade.executions.show(LOCAL.tenant, running.request_id))
         if running.subscription is None:
             return Outcome(self, running, leave)
         return self._followed(running, running.subscription, leave)
@@ -81,16 +81,15 @@ class Answering:
     async def found(self, view: ExecutionView, *extra: Header) -> ASGIApp:
         """The answer of one that this request did not start: the response that it has."""
         if self.form is Form.LOCATION or view.response is None:
-            return self._located(view, *extra)
+            return self.located(view, *extra)
         ids = self._ids(view.request_id, view.response)
         open_questions = view.response.model_copy(update={"suspensions": view.suspensions})
         return told(open_questions, *ids.headers(), self.timing(0.0), *extra)
 
     async def streamed(self, view: ExecutionView, response: SystemResponse, *extra: Header) -> ASGIApp:
         """All events of one that ended or is suspended."""
-        log = await self.service.facade.executions.read(LOCAL.tenant, view.request_id)
-        kept = JoinedReader(log.take(), 0, None)
-        log.close()
+        log = await self.service.facade.executions.told(LOCAL.tenant, view.request_id)
+        kept = JoinedReader(log, 0, None)
         headers = stream_headers(self._ids(view.request_id, response), *extra)
         return EventStream(kept, headers=headers, stopping=self.stopping)
 
@@ -104,14 +103,15 @@ class Answering:
         value = f"total;dur={total:.2f}, upstream;dur={upstream_ms:.2f}, overhead;dur={max(total - upstream_ms, 0):.2f}"
         return b"server-timing", value.encode()
 
-    def _followed(self, running: Running, subscription: Subscription, leave: Callable[[], None]) -> EventStream:
-        headers = stream_headers(ids_of(running))
-        return EventStream(subscription, headers=headers, stopping=self.stopping, leave=leave)
-
-    def _located(self, view: ExecutionView, *extra: Header) -> Answer:
+    def located(self, view: ExecutionView, *extra: Header) -> Answer:
+        """Where it is to be found."""
         ids = correlate(self.scope, self.service.facade.new_id, view.request_id)
         headers = (JSON, *ids.headers(), self.timing(0.0), location(view.request_id), APPLIED, *extra)
         return Answer(202, view.model_dump_json(by_alias=True).encode(), headers)
+
+    def _followed(self, running: Running, subscription: Subscription, leave: Callable[[], None]) -> EventStream:
+        headers = stream_headers(ids_of(running))
+        return EventStream(subscription, headers=headers, stopping=self.stopping, leave=leave)
 
     def _ids(self, request_id: str, response: SystemResponse) -> Correlation:
         fresh = correlate(self.scope, self.service.facade.new_id, request_id)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 
 import anyio
 import orjson
+from anyio.lowlevel import checkpoint
 from pydantic import BaseModel
 from starlette.types import Message, Receive, Scope, Send
 
@@ -111,9 +112,10 @@ class EventStream:
         return False
 
     async def _takes(self, message: Message) -> bool:
-        """Whether the client takes it in time."""
+        """Whether the client takes it in time. Others have their turn, for a server that has room does not wait."""
         with anyio.move_on_after(SEND_SECONDS) as patience:
             await self._send(message)
+            await checkpoint()
         self._sent_at = self._loop.time()
         return not patience.cancelled_caught
 

@@ -51,6 +51,8 @@ async def redundant(run: Run, step: PlanStep, work: Work) -> JsonValue:
         raise mismatch(step, [{"path": "$", "message": "needs a schema"}])
     if run.redundancy.n > run.bounds.replicas:
         raise mismatch(step, [{"path": "$.n", "message": f"must be at most {run.bounds.replicas}"}])
+    if (run.redundancy.quorum or 0) > run.redundancy.n:
+        raise mismatch(step, [{"path": "$.quorum", "message": f"must be at most the {run.redundancy.n} replicas"}])
     return (await redundant_loop(run)).structured_output
 
 

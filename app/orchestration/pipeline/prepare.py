@@ -10,8 +10,10 @@ from app.domain.boundary import SystemRequest
 from app.domain.effects import Bounds, Header, Prepared, Refused, StageTrace
 from app.domain.failures import Failure
 from app.domain.lifecycle import Mode
+from app.domain.messages import Message
 from app.domain.tools import ToolDefinition
 from app.keeping import Past
+from app.orchestration.conversing import Turn
 from app.orchestration.pipeline.context_guard import context_guard
 from app.orchestration.pipeline.history_sanitize import SanitizedHistory, Share, history_sanitize
 from app.orchestration.pipeline.tool_split import tool_split
@@ -70,6 +72,14 @@ def prepare(header: Header, world: World, stages: Stages, past: Past) -> Prepare
         stages=tuple(stages.traces),
         said_before=past.count,
     )
+
+
+async def told(turn: Turn, header: Header, world: World) -> Sequence[Message]:
+    """The conversation of a session when its turn has come, for who plans before PREPARE."""
+    past = await turn.come()
+    if past.count == 0 or header.mode is not Mode.PLAN:
+        return ()
+    return conversation(header.request, header.bounds, world=world, past=past, tools=()).messages
 
 
 def conversation(

@@ -67,7 +67,7 @@ def held_against(steps: Sequence[PlanStep], policy: Policy) -> OrchestrationFail
 
 async def _made(run: Run, static: Sequence[PlanStep] | None) -> Planned | Refused:
     """The configured plan, or a model's; what was held against the last that a model made where none would do."""
-    found = await run.establish(partial(_found, run.request, static))
+    found = await run.establish(partial(_found, run.request, static, run.messages))
     if isinstance(found, Planned):
         return found
     assert isinstance(found, Plannable)  # noqa: S101 - what there is to plan with
@@ -77,10 +77,11 @@ async def _made(run: Run, static: Sequence[PlanStep] | None) -> Planned | Refuse
     }
     if not types:
         return Refused.by(refused([("policy.allowed_step_types", "leave nothing that could be planned")]))
-    asking = _asking(run.request.messages)
+    conversation = found.told or run.request.messages
+    asking = _asking(conversation)
     told = PlanGenerationInput(
         request=asking.text,
-        history=_beside(asking, run.request.messages),
+        history=_beside(asking, conversation),
         tools=tuple(PlannableTool.model_validate(tool) for tool in found.tools),
         step_types=types,
         max_steps=policy.max_steps,
@@ -97,15 +98,16 @@ async def _made(run: Run, static: Sequence[PlanStep] | None) -> Planned | Refuse
     return Planned(made.steps, "model", made.rationale)
 
 
-async def _found(request: SystemRequest, static: Sequence[PlanStep] | None, world: World) -> Outcome:
+async def _found(
+    request: SystemRequest, static: Sequence[PlanStep] | None, told: Sequence[Message], world: World
+) -> Outcome:
     if static is not None:
         return Planned(tuple(static), "static", "")
     tools = world.registry.definitions(_offered(request, world))
-    return Plannable(
-        tuple(
-            {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)} for tool in tools
-        )
+    described = (
+        {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)} for tool in tools
     )
+    return Plannable(tuple(described), tuple(told))
 
 
 async def _settled(run: Run, made: Planned | Refused, world: World) -> Outcome:

@@ -1,1 +1,1 @@
-"""Tests of who runs executions."""
+"""Who runs executions."""

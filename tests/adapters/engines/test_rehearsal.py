@@ -11,6 +11,8 @@ from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.capabilities.prompting.ask import Prompted
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompts.assessment import SemanticValidationInput, SemanticValidationOutput
+from app.capabilities.prompting.prompts.constraint import StructuredViolationsInput
+from app.capabilities.prompting.registry import default_registry
 from app.domain.effects import Reason, Reply
 from app.domain.messages import Message, TextPart, ToolCall
 from app.ports import EngineFault
@@ -70,6 +72,19 @@ async def test_results_of_an_earlier_turn_do_not_answer_this_one(engine: Rehears
     earlier = ("Roll 2d6", *tool_round("roll_dice", "Rolled 2d6: [3 5] (sum: 8)"))
     reply = await _reply(engine, *earlier, Message(role="assistant", content="8"), "Now roll 3d8")
     assert reply.tool_calls == (ToolCall(id="call_5", name="roll_dice", arguments={"count": 3, "sides": 8}),)
+
+
+async def test_told_that_its_answer_was_refused_it_goes_back_to_the_message_it_answered(
+    engine: RehearsalEngine,
+) -> None:
+    found = StructuredViolationsInput.of([("$", "is too long: ask a person, roll 2 dice with 6 sides")])
+    refusal = default_registry().get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, found)
+    asked = Message(role="assistant", content="Once upon a time")
+    reply = await _reply(engine, "Tell me a story", asked, refusal)
+    assert (reply.tool_calls, "Tell me a story" in reply.text) == ((), True)
+    rolled = ("Roll 2d6", *tool_round("roll_dice", "Rolled 2d6: [3 5] (sum: 8)"))
+    again = await _reply(engine, *rolled, asked, refusal)
+    assert (again.tool_calls, "sum: 8" in again.text) == ((), True)
 
 
 async def test_a_tool_that_is_not_offered_is_not_called(engine: RehearsalEngine) -> None:
@@ -306,11 +321,11 @@ async def test_a_grammar_is_answered_with_its_shortest_text(engine: RehearsalEng
     assert (await _formed(engine, "Really?", grammar=GRAMMAR)).text == "no"
 
 
-@pytest.mark.parametrize("grammar", ["root ::= missing", 'root ::= "a"{70000}'])
-async def test_a_grammar_that_cannot_be_followed_is_refused(engine: RehearsalEngine, grammar: str) -> None:
-    with pytest.raises(EngineFault) as fault:
-        await _formed(engine, "Really?", grammar=grammar)
-    assert fault.value.reason is Reason.REFUSED
+@pytest.mark.parametrize("grammar", ["root ::= missing", 'root ::= "a"{70000}', 'root ::= ("a"{1000}){1000}'])
+async def test_a_grammar_whose_texts_it_cannot_write_is_answered_in_words(
+    engine: RehearsalEngine, grammar: str
+) -> None:
+    assert "rehearsal engine" in (await _formed(engine, "Really?", grammar=grammar)).text
 
 
 @pytest.mark.parametrize(

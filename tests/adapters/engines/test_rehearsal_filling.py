@@ -268,6 +268,8 @@ def test_what_is_made_fits_and_is_the_same_each_time(schema: Schema, text: str) 
 
 UNFITTING: list[Schema] = [
     {"not": {}},
+    {"enum": []},
+    {"anyOf": [{"enum": []}]},
     {"type": "integer", "minimum": 3, "maximum": 2},
     {"type": "string", "minLength": 3, "maxLength": 2},
     {"type": "string", "minLength": 10_000_000_000},

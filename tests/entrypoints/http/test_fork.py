@@ -208,3 +208,61 @@ async def test_a_fork_survives_its_process_with_the_steps_it_keeps(tmp_path: Pat
     assert shown["response"]["tool_calls_made"][0]["result"] == "51"
     assert told(logs[0], "tool.end")[0] == told(logs[1], "tool.end")[0]
     assert numbers(logs[0]) == list(range(1, len(logs[0]) + 1))
+
+
+async def test_a_fork_of_a_turn_keeps_what_was_said_before_it_and_leaves_the_session_alone(tmp_path: Path) -> None:
+    async with portico() as (served, _):
+        await served.post(chat("Hello", session_id="s"))
+        turn = chat("Please calculate 17*3", session_id="s", request_id="q", if_session_busy="enqueue")
+        assert (await served.post(turn)).status == 200
+        before = (await served.get("/v1/sessions/s/messages")).json
+        forked = await fork(served, 2, messages=[{"role": "user", "content": "Please calculate 2+2"}])
+        assert (await served.get("/v1/sessions/s/messages")).json == before
+        starts, origin = [
+            [each["message_count"] for each in await log(served, name) if each["type"] == "inference.start"]
+            for name in (forked.json["request_id"], "q")
+        ]
+    assert (forked.json["state"], forked.json["session_id"]) == ("COMPLETE", None)
+    assert starts[0] == origin[0] == 3
+    assert starts[1] == origin[1] + 1
+
+
+SIZE = {"type": "object", "properties": {"size": {"enum": ["small", "large"]}}, "required": ["size"]}
+
+
+def sized(size: str) -> dict[str, str]:
+    return {"text": orjson.dumps({"size": size}).decode()}
+
+
+async def test_a_structured_execution_is_forked_at_its_second_attempt(tmp_path: Path) -> None:
+    async with scripted(tmp_path, a=[{"text": "?"}, {"text": "huge"}, sized("small"), sized("large")]) as served:
+        await served.post(chat("How large?", request_id="s", mode="structured", output={"schema": SIZE}))
+        forked = await fork(served, 1, origin="s")
+        origin = (await served.get("/v1/executions/s")).json["response"]
+        assert (await order(served, "replay", forked.json["request_id"])).json["identical"] is True
+    assert (origin["structured_output"], forked.json["structured_output"]) == ({"size": "small"}, {"size": "large"})
+    assert forked.json["validation_result"]["attempts"] == origin["validation_result"]["attempts"] == 2
+
+
+async def test_a_vote_is_forked_with_other_hints_for_every_replica(tmp_path: Path) -> None:
+    async with scripted(tmp_path, a=[{"text": "?"}, *[sized("small")] * 3, *[sized("large")] * 3]) as served:
+        vote = {"mode": "redundant", "output": {"schema": SIZE}, "redundancy": {"early_stop": False}}
+        await served.post(chat("How large?", request_id="v", **vote))
+        forked = await fork(served, 0, origin="v", hints={"temperature": 1})
+        starts = [each for each in await log(served, forked.json["request_id"]) if each["type"] == "inference.start"]
+        assert (await order(served, "replay", forked.json["request_id"])).json["identical"] is True
+    assert forked.json["structured_output"] == {"size": "large"}
+    assert [each["temperature"] for each in starts] == [1.0] * 3
+
+
+async def test_a_plan_is_carried_out_anew_without_being_made_anew() -> None:
+    async with portico() as (served, _):
+        first = await served.post(chat("Please calculate 17*3", request_id="p", mode="plan"))
+        forked = await fork(served, 1, origin="p", tools=[])
+        logs = [await log(served, name) for name in (forked.json["request_id"], "p")]
+        assert (await order(served, "replay", forked.json["request_id"])).json["identical"] is True
+    assert first.json["state"] == "COMPLETE"
+    assert told(logs[0], "plan.created") == told(logs[1], "plan.created")
+    assert [step["name"] for step in forked.json["plan"]["steps"]] == [
+        step["name"] for step in first.json["plan"]["steps"]
+    ]

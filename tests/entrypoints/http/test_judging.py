@@ -35,6 +35,28 @@ async def test_a_text_is_judged_by_rules_and_a_judge_of_the_rehearsal_engine() -
     assert "rehearsal engine" in answer.json["content"]
 
 
+async def test_a_text_that_never_keeps_its_rules_is_tried_again_with_all_tools_at_hand_and_then_fails() -> None:
+    async with portico() as (served, _):
+        answer = await served.post(chat("How large is Ulm?", output={"rules": [{"type": "length", "max": 3}]}))
+    assert (answer.status, answer.json["error"]["code"]) == (502, "VALIDATION_RULE_FAILED")
+    assert (answer.json["validation_result"]["attempts"], answer.json["tool_calls_made"]) == (3, [])
+    assert "Ulm" in answer.json["content"]
+
+
+async def test_an_answer_that_failed_twice_and_then_held_is_shown_with_all_it_took(tmp_path: Path) -> None:
+    said = [{"text": "It is Ulm."}, {"text": '{"city": 7}'}, {"text": "Here:\n```json\n{'city': 'Ulm',}\n```"}]
+    async with portico(engines=scripted(tmp_path, model=said)) as (served, _):
+        told = events(await served.post(chat("Which city?", mode="structured", output={"schema": CITY}), EVENTS))
+    response = told[-1]["response"]
+    assert (response["state"], response["structured_output"]) == ("COMPLETE", {"city": "Ulm"})
+    judged = [event for event in told if event["type"] == "validation.end"]
+    assert [event["valid"] for event in judged] == [False, False, True]
+    (repaired,) = [event for event in told if event["type"] == "constraint.repaired"]
+    assert repaired["sequence_number"] < judged[2]["sequence_number"]
+    assert response["validation_result"]["attempts"] == 3
+    assert response["validation_result"]["repairs"]
+
+
 async def test_a_refusal_can_be_rehearsed() -> None:
     async with portico() as (served, _):
         told = events(await served.post(chat("Hello [[refuse]]", tools=[], output={"semantic": True}), EVENTS))

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
+from tests.support.upstream import Act, Upstream, reply
 
 OUTPUT = {"schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
 
@@ -30,6 +31,33 @@ async def test_a_vote_is_held_and_shown(tmp_path: Path) -> None:
     assert answer.json["structured_output"] == answer.json["vote"]["candidates"][0]["value"] == {"city": "Ulm"}
     assert answer.json["vote"]["tally"][0]["votes"] == 3
     assert answer.json["vote"]["stopped_early"] is False
+
+
+async def test_a_vote_that_is_decided_leaves_the_calls_upstream_that_can_no_longer_change_it() -> None:
+    async with (
+        Upstream(*[reply(said('{"city": "Ulm"}'))] * 3, [Act.HANG]) as upstream,
+        portico(
+            engines={"slow": {"model": "openai://some-model", "base_url": upstream.url, "api": "chat_completions"}}
+        ) as (
+            served,
+            service,
+        ),
+    ):
+        answer = await served.post(asking(n=5))
+        await upstream.departed(2)
+        assert (len(upstream.requests), len(upstream.departures)) == (5, 2)
+        assert service.runner.in_flight == 0
+    assert (answer.status, answer.json["structured_output"]) == (200, {"city": "Ulm"})
+    assert (answer.json["vote"]["stopped_early"], answer.json["confidence"]) == (True, 0.6)
+    assert [each["status"] for each in answer.json["vote"]["candidates"]].count("cancelled") == 2
+
+
+def said(text: str) -> dict[str, Any]:
+    """A chat completion with that text."""
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
+    return {"id": "c-1", "object": "chat.completion", "model": "some-model", "choices": [choice], "usage": usage}
 
 
 async def test_a_vote_is_told_as_events_and_the_replicas_are_numbered(tmp_path: Path) -> None:

@@ -462,3 +462,13 @@ async def test_readme_s_conversation_goes_on_as_it_says() -> None:
         for body in asked:
             assert (await served.post(body.encode())).status == 200
         assert (await served.get(f"{SESSIONS}/ada/messages?limit=4")).body.decode() == shown[1]
+
+
+async def test_a_fork_of_a_turn_knows_what_was_said_and_adds_nothing_to_it() -> None:
+    async with listening() as (served, upstream):
+        await served.post(say("I am Ada."))
+        await served.post(say("Who am I?", request_id="q", if_session_busy="enqueue"))
+        fork = await served.post(b'{"from_step": 0}', path="/v1/executions/q/fork")
+        assert (fork.status, fork.json["session_id"]) == (200, None)
+        assert [text for _, text in heard(upstream)] == ["I am Ada.", "Hello.", "Who am I?"]
+        assert len(await said(served)) == 4

@@ -26,6 +26,7 @@ from tests.support.service import Answer, Connection, Served, request_bytes, ser
 KEEP_ALIVE = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
 LOG = "/v1/executions/q/events"
+KEPT = {"on_disconnect": "continue", "background": True}
 
 
 @asynccontextmanager
@@ -93,6 +94,32 @@ async def test_b5_93_a_reader_of_what_waits_is_sent_elsewhere_when_the_service_s
         last = len(events(late := await served.get(LOG)))
         assert late.body.startswith(RETRY)
         assert (await served.get(f"{LOG}?after={last}")).body == RETRY
+
+
+async def test_b5_93_an_answer_is_not_taken_by_a_service_that_stops(tmp_path: Path) -> None:
+    kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}}
+    async with portico(**kept) as (served, service):
+        await served.post(chat(ASK, request_id="q"))
+        await service.drain()
+        refused = await resume(served)
+        assert (refused.status, refused.json["code"]) == (503, "REQUEST_SHUTTING_DOWN")
+    async with portico(**kept) as (served, _):
+        assert (await resume(served)).json["state"] == "COMPLETE"
+
+
+async def test_b2_53_an_execution_that_finds_no_room_when_it_is_resumed_is_not_lost(tmp_path: Path) -> None:
+    kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"max_in_flight": 1}}
+    async with portico(**kept) as (served, service), served.connect() as client:
+        await served.post(chat(ASK, request_id="q"))
+        await client.send(
+            request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, chat("[[slow:300]] Hello"))
+        )
+        await running(service)
+        refused = await resume(served)
+        assert (refused.status, refused.json["code"]) == (503, "REQUEST_OVERLOADED")
+    async with portico(**kept) as (served, service):
+        await idle(service)
+        assert (await served.get("/v1/executions/q")).json["state"] == "COMPLETE"
 
 
 async def test_b5_93_a_reader_of_what_is_handed_over_is_told_to_come_back(tmp_path: Path) -> None:
@@ -219,3 +246,29 @@ async def test_b4_89_an_answer_is_not_taken_by_a_journal_that_today_s_pattern_do
         taken = await resume(served)
     assert (refused.status, refused.json["code"]) == (409, "STORAGE_SNAPSHOT_INVALID")
     assert (taken.status, taken.json["state"]) == (200, "COMPLETE")
+
+
+@pytest.mark.parametrize("form", ["stream", "reader"])
+async def test_whoever_reads_an_execution_whose_records_are_gone_is_told_to_come_back(
+    tmp_path: Path, form: str
+) -> None:
+    async with (
+        portico(storage={"url": f"sqlite:///{tmp_path}/portico.db"}) as (served, service),
+        served.connect() as it,
+    ):
+        headers = {"Content-Type": "application/json"} | (EVENTS if form == "stream" else ASYNC)
+        await it.send(request_bytes("POST", "/v1/execute", headers, chat("[[slow:5]] Hello", request_id="q", **KEPT)))
+        await running(service)
+        if form == "reader":
+            await it.answer()
+            await it.send(request_bytes("GET", LOG, {}))
+        assert (await it.head())[0] == 200
+        await heard(it, b"event: inference.start")
+        with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
+            database.execute("DELETE FROM executions")
+        told = b""
+        while piece := await it.chunk():
+            told += piece
+        await idle(service)
+    assert told.endswith(RETRY)
+    assert b"event: execution." not in told

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from app.capabilities.tokens import EstimatingCounter
 from app.domain.messages import Message, ToolCall, conversation_faults
 from app.keeping import Past
+from app.orchestration.conversing import looked_at
 from app.orchestration.pipeline.history_sanitize import SanitizedHistory, Share, history_sanitize
 from tests.support.world import BOUNDS
 
@@ -109,7 +110,7 @@ def test_whatever_was_said_as_much_is_told_as_may_be_and_no_result_without_its_c
     turns: list[list[Message]], messages: int, tokens: int
 ) -> None:
     whole = [each for turn in turns for each in turn]
-    last = whole[max(0, len(whole) - replace(BOUNDS, history_messages=messages).messages_looked_at) :]
+    last = whole[max(0, len(whole) - looked_at(replace(BOUNDS, history_messages=messages))) :]
     found = told(Past(len(whole), last), messages=messages, tokens=tokens)
     kept = found.messages[:-1]
     assert conversation_faults(found.messages) == []

@@ -15,11 +15,13 @@ from app.domain.effects import PLAN, EngineCall, Plannable, Planned, Refused, Re
 from app.domain.events import Event, InferenceStart, LifecycleTransition, PlanCreated
 from app.domain.failures import Code
 from app.domain.lifecycle import Mode, State
+from app.domain.messages import Message
 from app.domain.steps import ROWS
 from app.domain.tools import Availability
 from app.orchestration.planning.planner import MOST_DEMANDED_BYTES, plan
 from app.orchestration.run import Run
 from app.ports import Engine, EngineCapabilities, Progress, Record, Tool
+from tests.support.conversations import Said
 from tests.support.virtual_time import VirtualClock
 from tests.support.world import Stage, ask, scripted, stage, tell_again
 
@@ -197,6 +199,20 @@ async def test_tools_that_cannot_run_now_are_not_planned_with(clock: VirtualCloc
     assert isinstance(outcome, Plannable)
     assert {each["name"] for each in outcome.tools} == {tool.info().name for tool in others}
     assert set(outcome.tools[0]) == {"name", "description", "parameters"}
+
+
+async def test_a_model_plans_with_what_was_said_in_the_session_before(clock: VirtualClock) -> None:
+    engine = heard(clock, said(ASK))
+    world = stage(clock, engine, tools=BUILTIN_TOOLS)
+    before = Said(Message(role="user", content="I live in Ulm."), Message(role="assistant", content="Noted."))
+    world.world = replace(world.world, conversations=before)
+    request = planning().model_copy(update={"session_id": "s"})
+    _, record = await run(world, request)
+    outcome = record.rows["0"].outcome
+    assert isinstance(outcome, Plannable)
+    assert outcome.told == (*before.said.last, *request.messages)
+    (asked,) = engine.calls
+    assert all(text in asked.messages[-1].text for text in ("I live in Ulm.", "Noted.", request.messages[0].text))
 
 
 @pytest.mark.parametrize("allowed", [["tool"], ["retrieve"], ["retrieve", "tool"]])

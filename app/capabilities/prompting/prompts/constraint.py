@@ -7,6 +7,8 @@ from pydantic import Field, JsonValue
 
 from app.capabilities.prompting.definition import PromptDefinition, PromptId, PromptInput
 
+REFUSED: Final = "Your last answer was refused."
+"""How a message begins that tells what was wrong with an answer."""
 MOST_VIOLATIONS: Final = 20
 MOST_PATH_CHARACTERS: Final = 200
 MOST_MESSAGE_CHARACTERS: Final = 300
@@ -100,15 +102,15 @@ Write no character that the grammar does not allow.
     ),
     PromptDefinition(
         prompt_id=PromptId.STRUCTURED_VIOLATIONS_USER,
-        template="""\
-Your last answer was refused. Each violation below has the path of a place in that answer, `$` for all of it, and says
+        template=f"""\
+{REFUSED} Each violation below has the path of a place in that answer, `$` for all of it, and says
 what is wrong there.
 
-{data_rule}
+{{data_rule}}
 
-{violations}
+{{violations}}
 
-{further}Give the whole answer once more, in the form demanded before, with every violation put right.""",
+{{further}}Give the whole answer once more, in the form demanded before, with every violation put right.""",
         input_model=StructuredViolationsInput,
         output_model=None,
     ),

@@ -1,0 +1,106 @@
+"""The line of those that wait in this process for their turn, one for each tenant, served in rotation."""
+
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from app.adapters.durable.slots import Slots
+from app.domain.failures import Code, StorageFailure
+from app.ports import Clock, Ticket
+
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LineLimits:
+    """How many may wait, and how many of those that waited may run at once, in all and of one tenant."""
+
+    waiting: int
+    at_once: int
+    per_tenant: int
+
+
+class Line:
+    """Advances what waits as there is room, again while the database does not answer.
+
+    A ticket stands in it once, and has one turn at a time; those of other epochs of its execution are none of its.
+    """
+
+    def __init__(
+        self, slots: Slots, limits: LineLimits, clock: Clock, on_over: Callable[[Ticket], None] = lambda _: None
+    ) -> None:
+        """`on_over` is told of every turn that came to its end."""
+        self._slots = slots
+        self._clock = clock
+        self._limits = limits
+        self._on_over = on_over
+        self._advance: Callable[[Ticket], Awaitable[None]] | None = None
+        self._waiting: dict[str, deque[Ticket]] = {}
+        self._known: set[Ticket] = set()
+        self._running: Counter[str] = Counter()
+        slots.on_room = self.serve
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def attend(self, advance: Callable[[Ticket], Awaitable[None]]) -> None:
+        """From now on their turns come, and are taken by `advance`."""
+        self._advance = advance
+        self.serve()
+
+    def join(self, ticket: Ticket) -> bool:
+        """Puts it behind the others of its tenant, unless it waits or has its turn already, which is False."""
+        if ticket in self._known:
+            return False
+        self._known.add(ticket)
+        self._waiting.setdefault(ticket.tenant, deque()).append(ticket)
+        return True
+
+    def serve(self) -> None:
+        """Starts as many as there is room for: each tenant's first, in turn."""
+        while self._advance is not None and self._slots.has_room and (ticket := self._next()) is not None:
+            self._running[ticket.tenant] += 1
+            self._slots.start(ticket.execution_id, partial(self._take_turn, self._advance, ticket))
+
+    async def _take_turn(self, advance: Callable[[Ticket], Awaitable[None]], ticket: Ticket) -> None:
+        try:
+            while not await self._advanced(advance, ticket):
+                await self._clock.sleep(_RETRY_S)
+        except Exception:  # a bug in an execution ends its turn, a cancel leaves it to the next owner
+            self._on_over(ticket)
+            raise
+        else:
+            self._on_over(ticket)
+        finally:
+            self._leave(ticket)
+
+    async def _advanced(self, advance: Callable[[Ticket], Awaitable[None]], ticket: Ticket) -> bool:
+        """Whether that came to an end; not while the database does not answer."""
+        try:
+            await advance(ticket)
+        except StorageFailure as fault:
+            if fault.code is Code.STORAGE_SNAPSHOT_INVALID:
+                raise
+            return self._slots.draining
+        return True
+
+    def _leave(self, ticket: Ticket) -> None:
+        """Its turn is over."""
+        self._known.discard(ticket)
+        self._running[ticket.tenant] -= 1
+        if not self._running[ticket.tenant]:
+            del self._running[ticket.tenant]
+
+    def _next(self) -> Ticket | None:
+        """Takes the next out of the line; its tenant goes behind the others."""
+        if self._running.total() >= self._limits.at_once:
+            return None
+        for tenant in self._waiting:
+            if self._running[tenant] < self._limits.per_tenant:
+                waiting = self._waiting.pop(tenant)
+                ticket = waiting.popleft()
+                if waiting:
+                    self._waiting[tenant] = waiting
+                return ticket
+        return None

@@ -1,0 +1,105 @@
+"""Runs bodies as tasks of this process, so many at a time, and lets them end."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+from anyio.abc import TaskGroup
+
+from app.domain.failures import Code, RequestFailure
+
+_RETRY_AFTER = 1.0
+_LAST_WORDS = 1.5
+
+
+class Slots:
+    """Places for `max_in_flight` executions, on a task group that its owner opens and closes.
+
+    What a body raises is a bug of ours: it ends that one execution and is told to `on_bug`. `on_room` is called
+    whenever one has ended.
+    """
+
+    def __init__(
+        self,
+        group: TaskGroup,
+        *,
+        max_in_flight: int,
+        drain_seconds: float,
+        on_bug: Callable[[str, Exception], None],
+    ) -> None:
+        self.on_room: Callable[[], None] = _nobody
+        self._group = group
+        self._max_in_flight = max_in_flight
+        self._drain_seconds = drain_seconds
+        self._on_bug = on_bug
+        self._in_flight = 0
+        self._draining = False
+        self._idle = anyio.Event()
+
+    def start(self, execution_id: str, body: Callable[[], Awaitable[None]]) -> None:
+        """Runs the body in a task of its own. Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN)."""
+        self.refuse_while_draining()
+        if not self.has_room:
+            raise overloaded("as many executions run as may")
+        self._group.start_soon(self._run, execution_id, body)
+        self._in_flight += 1
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may run."""
+        return not self._draining and self._in_flight < self._max_in_flight
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    @property
+    def in_flight(self) -> int:
+        """How many run right now."""
+        return self._in_flight
+
+    def refuse_while_draining(self) -> None:
+        """Raises: RequestFailure (REQUEST_SHUTTING_DOWN)."""
+        if self._draining:
+            raise RequestFailure(Code.REQUEST_SHUTTING_DOWN, "this replica is stopping", retry_after=_RETRY_AFTER)
+
+    def refuse_more(self) -> None:
+        """From now on nothing is started."""
+        self._draining = True
+
+    async def drain(self, cancel: Callable[[], None]) -> None:
+        """Takes no more work and returns when all has ended.
+
+        What still runs after `drain_seconds` is ended by `cancel`, and has 1.5 s more for that; then it is left to
+        whoever closes the task group. Draining twice is fine.
+        """
+        self.refuse_more()
+        if await self._ends_within(self._drain_seconds):
+            return
+        cancel()
+        await self._ends_within(_LAST_WORDS)
+
+    async def _run(self, execution_id: str, body: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await body()
+        except Exception as bug:  # noqa: BLE001 - this runs one execution: its bug must not end the others
+            self._on_bug(execution_id, bug)
+        finally:
+            self._in_flight -= 1
+            if self._draining and self._in_flight == 0:
+                self._idle.set()
+            self.on_room()
+
+    async def _ends_within(self, seconds: float) -> bool:
+        if self._in_flight > 0:
+            with anyio.move_on_after(seconds):
+                await self._idle.wait()
+        return self._in_flight == 0
+
+
+def overloaded(message: str) -> RequestFailure:
+    """The refusal of what there is no room for."""
+    return RequestFailure(Code.REQUEST_OVERLOADED, message, retry_after=_RETRY_AFTER)
+
+
+def _nobody() -> None:
+    """Who is told while nobody waits."""

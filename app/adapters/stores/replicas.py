@@ -1,0 +1,61 @@
+"""Which replicas share the database, and which of them live.
+
+Each counts its beats in a row of its own. Whoever watches goes by its own clock: a replica lives while its count has
+changed within `patience` seconds, so that no two clocks have to agree. One that was just found counts as alive, and a
+row that has stood still for much longer is dropped.
+"""
+
+from sqlalchemy import bindparam, delete, select
+
+from app.adapters.stores.database import Database, Rows, Statement, Transaction, ask, ask_each
+from app.adapters.stores.schema import replicas
+from app.ports import Clock
+
+_FORGOTTEN_AFTER = 10
+"""Times the patience."""
+
+
+class DatabaseReplicas:
+    """Implements `keeping.Replicas`. `owner` names this replica, `patience` is in seconds."""
+
+    def __init__(self, database: Database, clock: Clock, owner: str, patience: float) -> None:
+        self._database = database
+        self._clock = clock
+        self._owner = owner
+        self._patience = patience
+        self._beaten: dict[str, tuple[int, float]] = {}
+        """The count of each replica, and when it was seen to change."""
+
+    async def beat(self) -> frozenset[str]:
+        lost = [name for name in self._beaten if self._silent(name) > _FORGOTTEN_AFTER * self._patience]
+        rows = await self._database.write(lambda: _beat(self._owner, lost), recognisable=True)
+        now = self._clock.monotonic()
+        known = self._beaten
+        self._beaten = {
+            name: known[name] if name in known and known[name][0] == beats else (beats, now) for name, beats in rows
+        }
+        return frozenset({self._owner, *(name for name in self._beaten if self._silent(name) < self._patience)})
+
+    async def leave(self) -> None:
+        await self._database.write(lambda: ask(_LEAVE, {"the_replica": self._owner}), recognisable=True)
+
+    def _silent(self, name: str) -> float:
+        """Seconds since its count changed."""
+        return self._clock.monotonic() - self._beaten[name][1]
+
+
+def _beat(owner: str, lost: list[str]) -> Transaction[Rows]:
+    yield from ask(_BEAT, {"replica": owner, "beats": 1})
+    yield from ask_each(_LEAVE, [{"the_replica": name} for name in lost if name != owner])
+    return (yield from ask(_ALL, {}))
+
+
+_BEAT = Statement(
+    lambda insert: (
+        insert(replicas)
+        .values(replica=bindparam("replica"), beats=bindparam("beats"))
+        .on_conflict_do_update(index_elements=["replica"], set_={"beats": replicas.c.beats + 1})
+    )
+)
+_LEAVE = Statement(lambda _: delete(replicas).where(replicas.c.replica == bindparam("the_replica")))
+_ALL = Statement(lambda _: select(replicas.c.replica, replicas.c.beats))

@@ -1,0 +1,110 @@
+"""Who goes on with which stored execution: what had its turn, was left by its owner, timed out, or is to be cancelled.
+
+Theory of operation
+
+1. An execution belongs to whoever claimed it last. A claim names the epoch that it was read in, so of several that try
+   at once one has it; whatever an earlier owner still writes is refused from then on.
+2. Nobody owns what waits for its turn or for an answer. What is found without an owner, and without an open question,
+   in two sweeps running has been forgotten by whoever should have queued it; so has what this replica owns but does
+   not run, and what belongs to somebody who was never seen to live. What an owner left that is gone is queued at once.
+3. A cancel of what another replica runs is written down, and its owner told; it is heeded by whoever owns the execution
+   when it is read, or by anybody when nobody does.
+"""
+
+from collections.abc import Collection
+
+from app.domain.events import Anchored, LifecycleTransition
+from app.domain.failures import Code
+from app.domain.lifecycle import State
+from app.domain.standing import Standing
+from app.keeping import Store, Stored
+from app.orchestration.execution import Execution
+from app.orchestration.running import Launcher, Running
+from app.orchestration.world import World
+from app.ports import Record, Ticket
+
+RESUMED = "resume"
+"""The anchor of what is told of a resume, which belongs to no step."""
+
+
+class Ownership:
+    """Takes executions out of the store and has them go on.
+
+    Raises: StorageFailure, in everything.
+    """
+
+    def __init__(self, world: World, store: Store, launcher: Launcher) -> None:
+        self._world = world
+        self._store = store
+        self._launcher = launcher
+        self._left: frozenset[tuple[str, int]] = frozenset()
+
+    async def advance(self, ticket: Ticket) -> None:
+        """Runs it, now that it is its turn, until it ends or is suspended; does nothing when somebody else has it."""
+        execution = await self._claimed(ticket.execution_id, ticket.epoch)
+        if execution is not None:
+            await self._launcher.run(execution)
+
+    async def go_on(self, stored: Stored, epoch: int, *, watch: bool = False) -> Running | None:
+        """Runs it from its record, at once; None when somebody else does."""
+        execution = await self._claimed(stored.execution_id, epoch)
+        return None if execution is None else self._launcher.start(execution, watch=watch, claimed=True)
+
+    async def end(self, stored: Stored, code: Code, why: str) -> Running | None:
+        """Ends what waits; None when somebody else has it."""
+        record = await self._store.claim(stored.execution_id, stored.epoch)
+        if record is None:
+            return None
+        execution = self._launcher.recorded(record)
+        execution.stop(code, why)
+        return self._launcher.start(execution, watch=False)
+
+    async def recover(self, alive: Collection[str], gone: Collection[str] | None) -> int:
+        """Queues what nobody runs though it should run; how many that were.
+
+        `alive` are the other replicas that live. What belonged to one that is `gone` is queued at once, with None
+        everything is; else what is found a second time.
+        """
+        found = [each for each in await self._store.unattended(alive) if not self._launcher.runs(each.execution_id)]
+        before, self._left = self._left, frozenset((each.execution_id, each.epoch) for each in found)
+        left = [
+            each for each in found if gone is None or each.owner in gone or (each.execution_id, each.epoch) in before
+        ]
+        for each in left:
+            await self._launcher.queue(Ticket(each.tenant, each.execution_id, each.epoch))
+        return len(left)
+
+    async def expire(self) -> int:
+        """Ends the executions of which a question was not answered in time. How many that were."""
+        found = await self._store.expired()
+        for stored in found:
+            await self.end(stored, Code.CANCELLED_TIMEOUT, "a question was not answered in time")
+        return len(found)
+
+    async def heed_cancels(self) -> int:
+        """Ends what somebody asked to cancel elsewhere, if it is this replica's or nobody's. How many that were."""
+        found = await self._store.to_cancel()
+        for stored in found:
+            if not self._launcher.heed_cancel(stored.execution_id):
+                await self.end(stored, Code.CANCELLED_SIGNAL, "a client cancelled it")
+        return len(found)
+
+    async def _claimed(self, execution_id: str, epoch: int) -> Execution | None:
+        """The execution, which is ours now; None when somebody else has it."""
+        if self._launcher.runs(execution_id):
+            return None
+        record = await self._store.claim(execution_id, epoch)
+        if record is None:
+            return None
+        execution = self._launcher.recorded(record)
+        standing = standing_of(record)
+        if standing.state is State.SUSPENDED:
+            moved = LifecycleTransition(State.SUSPENDED, State.EXECUTE, standing.attempt, "resumed")
+            self._world.journal.put(execution_id, None, [Anchored(RESUMED, execution.root, moved)])
+            execution.before.resumed()
+        return execution
+
+
+def standing_of(record: Record) -> Standing:
+    """Where the execution of that record stands."""
+    return Standing(record.header.created_at).after(list(record.rows.values()), record.events)

@@ -1,0 +1,205 @@
+"""Readers of logs that grow elsewhere: every number once, in order, whoever says it first."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+
+from app.adapters.durable.following import POLL_S, Following
+from app.adapters.event_bus import EventBus
+from app.domain.events import CorrelationContext, InferenceDelta, Live, Recorded
+from app.domain.failures import Code, StorageFailure
+from app.domain.lifecycle import Mode
+from app.domain.standing import Standing
+from app.keeping import Store, Stored
+from app.ports import Subscription
+from tests.support.examples import COMPLETED, SPAN, STARTED, SUSPENDED, TRACE
+from tests.support.world import unexpected
+
+ROOT = CorrelationContext("r-a", None, TRACE, SPAN, None)
+A = Stored("a", "local", "r-a", None, Mode.CHAT, 1.0, Standing(1.0), "other", 1, 0)
+
+
+@dataclass
+class Log(Store):
+    """A store with one log; nothing else is asked of it."""
+
+    told: list[Recorded] = field(default_factory=list)
+    asked: int = 0
+    fails: bool = False
+
+    async def events(self, tenant: str, execution_id: str, *, after: int = 0, limit: int) -> Sequence[Recorded]:
+        self.asked += 1
+        if self.fails:
+            raise StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer")
+        assert (tenant, execution_id) == ("local", "a")
+        return self.told[after : after + limit]
+
+    def grow(self, count: int, *, last: bool = False) -> list[Recorded]:
+        """So many events more, the last of all if it is so."""
+        first = len(self.told) + 1
+        more = [Recorded(number, 1.0, "0", ROOT, STARTED) for number in range(first, first + count)]
+        if last:
+            more[-1] = more[-1]._replace(event=COMPLETED)
+        self.told += more
+        return more
+
+
+@dataclass
+class Place:
+    """A replica where somebody reads."""
+
+    log: Log
+    bus: EventBus
+    following: Following
+
+    def read(self, after: int = 0) -> Subscription:
+        return self.following.follow(A, after)
+
+
+@asynccontextmanager
+async def _place() -> AsyncIterator[Place]:
+    log, bus = Log(), EventBus([], capacity=8, on_fault=unexpected, on_drop=lambda: None)
+    following = Following(log, bus)
+    async with anyio.create_task_group() as group:
+        group.start_soon(following.run)
+        yield Place(log, bus, following)
+        group.cancel_scope.cancel()
+
+
+async def rest(reader: Subscription) -> list[int]:
+    """The numbers of all that still comes."""
+    numbers: list[int] = []
+    while items := await reader.next():
+        numbers += [item.sequence_number for item in items if isinstance(item, Recorded)]
+    return numbers
+
+
+async def test_what_is_stored_is_read_from_any_place_to_the_end() -> None:
+    async with _place() as here:
+        here.log.grow(7, last=True)
+        assert await rest(here.read()) == [1, 2, 3, 4, 5, 6, 7]
+        assert await rest(here.read(after=5)) == [6, 7]
+
+
+async def test_a_long_log_is_read_as_fast_as_its_reader_takes_it_and_not_ahead() -> None:
+    async with _place() as here:
+        here.log.grow(10_000, last=True)
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        assert here.log.asked <= 5
+        began = anyio.current_time()
+        assert await rest(reader) == list(range(1, 10_001))
+        assert anyio.current_time() == began
+
+
+async def test_what_another_replica_writes_is_read_when_that_is_said() -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        began = anyio.current_time()
+        here.log.grow(2)
+        here.following.grown("a")
+        assert len(await reader.next()) == 2
+        assert anyio.current_time() == began
+        reader.close()
+
+
+async def test_what_nobody_says_is_read_a_little_later() -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        began = anyio.current_time()
+        here.log.grow(2, last=True)
+        assert await rest(reader) == [1, 2]
+        assert anyio.current_time() - began <= POLL_S
+
+
+async def test_a_database_that_does_not_answer_is_asked_again() -> None:
+    async with _place() as here:
+        here.log.fails = True
+        here.log.grow(2, last=True)
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        here.log.fails = False
+        assert await rest(reader) == [1, 2]
+
+
+async def test_what_this_replica_publishes_is_read_at_once_and_once() -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        asked = here.log.asked
+        here.bus.publish("a", here.log.grow(2))
+        here.following.grown("a")
+        here.bus.publish("a", here.log.grow(1, last=True))
+        assert await rest(reader) == [1, 2, 3]
+        assert here.log.asked <= asked + 1
+
+
+async def test_what_is_missing_before_something_published_is_read_first() -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        here.log.grow(3)
+        here.bus.publish("a", here.log.grow(2, last=True))
+        assert await rest(reader) == [1, 2, 3, 4, 5]
+
+
+async def test_deltas_are_read_of_segments_whose_start_was_heard() -> None:
+    delta = Live(1.0, ROOT, InferenceDelta(STARTED.segment, 0, text="Hello"))
+    async with _place() as here:
+        late = here.read()
+        here.bus.publish("a", [delta])
+        here.bus.publish("a", here.log.grow(1))
+        here.bus.publish("a", [delta])
+        assert [type(item) for item in late.take()] == [Recorded, Live]
+        late.close()
+
+
+async def test_a_reader_that_takes_nothing_holds_no_more_than_its_share_and_misses_nothing() -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        for _ in range(5_000):
+            here.bus.publish("a", here.log.grow(1))
+        here.bus.publish("a", here.log.grow(1, last=True))
+        held = reader.take()
+        assert len(held) <= 2_500
+        assert len(held) + len(await rest(reader)) == 5_001
+
+
+async def test_it_goes_on_over_a_suspension() -> None:
+    async with _place() as here:
+        (first,) = here.log.grow(1)
+        here.log.told[0] = first._replace(event=SUSPENDED)
+        reader = here.read()
+        assert len(await reader.next()) == 1
+        assert not reader.ended
+        here.log.grow(1, last=True)
+        assert await rest(reader) == [2]
+
+
+@pytest.mark.parametrize("published", [0, 2])
+async def test_a_reader_that_is_sent_away_has_what_waited(published: int) -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        if published:
+            here.bus.publish("a", here.log.grow(published))
+        here.bus.dismiss_all_but(())
+        assert reader.ended
+        assert len(reader.take()) == published
+
+
+async def test_nobody_is_asked_for_a_reader_that_left() -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        reader.close()
+        asked = here.log.asked
+        await anyio.sleep(10 * POLL_S)
+        assert here.log.asked == asked
+        assert not here.bus.watched("a")
