@@ -16,7 +16,7 @@ PIECES = 50
 _CHAT = (
     b'{"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1700000000,"model":"gpt-4o-mini-2024-07-18",'
     b'"service_tier":"default","system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":%b,"logprobs":null,'
-    b'"finish_reason":%b}]}'
+    b'"finish_reason":%b}],"usage":null,"obfuscation":"%b"}'
 )
 _RESPONSE = (
     b'{"type":"response.%b","sequence_number":%d,"response":{"id":"resp_bench","object":"response",'
@@ -54,7 +54,7 @@ class Stream:
     """What one provider sends; `end` stands behind each of its events."""
 
     dialect: Dialect
-    splitter: type[EventStream] | type[JsonLines]
+    frames: type[EventStream] | type[JsonLines]
     body: bytes
     end: bytes
 
@@ -65,7 +65,12 @@ def _events(*events: bytes) -> bytes:
 
 def _chat() -> bytes:
     deltas = [b'{"role":"assistant","content":""}', *(b'{"content":"word %d "}' % number for number in range(PIECES))]
-    return _events(*(_CHAT % (delta, b"null") for delta in deltas), _CHAT % (b"{}", b'"stop"'), b"[DONE]")
+    chunks = (_CHAT % (delta, b"null", _padding(number)) for number, delta in enumerate(deltas))
+    return _events(*chunks, _CHAT % (b"{}", b'"stop"', b"x"), b"[DONE]")
+
+
+def _padding(number: int) -> bytes:
+    return b"aB3x9"[: 1 + number % 5]
 
 
 def _responses() -> bytes:
@@ -74,7 +79,7 @@ def _responses() -> bytes:
     events = [
         _RESPONSE % (b"created", 0, b"in_progress", b"", b"null"),
         _ADDED % (_ITEM % (b"in_progress", b"")),
-        *(_DELTA % (number + 2, number, b"aB3x9"[: 1 + number % 5]) for number in range(PIECES)),
+        *(_DELTA % (number + 2, number, _padding(number)) for number in range(PIECES)),
         _DONE % item,
         _RESPONSE % (b"completed", 53, b"completed", item, usage),
     ]

@@ -20,8 +20,8 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], AbstractEventLo
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    with postgres_server() as url:
-        yield url
+    with postgres_server() as server:
+        yield server.url
 
 
 @pytest.fixture

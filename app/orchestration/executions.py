@@ -193,7 +193,7 @@ class Executions:
         pattern has another version by now.
         """
         stored = await self._stored(tenant, request_id)
-        if not (stored.standing.ended or stored.standing.state is State.SUSPENDED):
+        if stored.owner is not None or not (stored.standing.ended or stored.standing.state is State.SUSPENDED):
             raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution is still running", retry_after=1.0)
         record = await self._record(tenant, stored.execution_id)
         self._replayer.refuse_other_versions(record.header)

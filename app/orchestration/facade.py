@@ -1,7 +1,7 @@
 """The facade: what can be asked of the service. It reads like a table of contents."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field
 from functools import partial
 
 from pydantic import BaseModel, Field, JsonValue
@@ -21,7 +21,7 @@ from app.orchestration.admission import Admission, ConfiguredLimits, affordable,
 from app.orchestration.conversing import looked_at
 from app.orchestration.execution import Execution
 from app.orchestration.executions import Executions, ExecutionView
-from app.orchestration.forking import ForkRequest, fork_of, forked, kept, overridden, rebased
+from app.orchestration.forking import ForkRequest, begun, overridden
 from app.orchestration.pipeline.auth_resolve import auth_resolve
 from app.orchestration.pipeline.prepare import Stages, conversation, offerable
 from app.orchestration.quoting import Quoting
@@ -152,17 +152,8 @@ class Facade:
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
         origin = await self.executions.at_rest(principal.tenant, request_id)
         request, bounds = await self._admit(overridden(origin.header.request, asked.overrides), principal.tenant)
-        began_at, rows = rebased(origin.header, kept(origin, asked.from_step), self._world.clock.now())
         named = None if asked.overrides.tools is None else offerable(request, self._world.registry)
-        header = replace(
-            self._header(request, principal, bounds, calling),
-            request=forked(origin.header.request),
-            fork=fork_of(origin.header, asked, named),
-            bounds=replace(origin.header.bounds, timeout=bounds.timeout),
-            args_key=origin.header.args_key,
-            created_at=began_at,
-            durability="journaled",
-        )
+        header, rows = begun(self._header(request, principal, bounds, calling), origin, asked, tools=named)
         await self._world.journal.open(header, rows=rows)
         record = Record(header, {row.key: row for row in rows}, ())
         execution = Execution(header, world=self._world, journal=self._world.journal, record=record)

@@ -54,15 +54,31 @@ def overridden(request: SystemRequest, overrides: Overrides) -> SystemRequest:
 
 def forked(request: SystemRequest) -> SystemRequest:
     """The request as the new execution has it, without what is the other one's own."""
-    own = {"request_id": None, "session_id": None, "if_session_busy": "reject", "trace_id": None}
+    own = {"request_id": None, "session_id": None, "trace_id": None, "if_session_busy": "reject"}
     return request.model_copy(update=own)
 
 
-def fork_of(origin: Header, asked: ForkRequest, tools: Sequence[str] | None) -> Fork:
-    """What the new execution's header says of it; `tools` are those of the overrides that may be offered."""
-    over = asked.overrides
+def begun(
+    fresh: Header, origin: Record, asked: ForkRequest, *, tools: Sequence[str] | None
+) -> tuple[Header, list[Row]]:
+    """The header of the new execution, and the steps that it begins with.
+
+    `fresh` is the header that it would have otherwise; `tools` are those of the overrides that may be offered. Raises:
+    as `kept`.
+    """
+    before, over = origin.header, asked.overrides
+    began_at, rows = _rebased(before, kept(origin, asked.from_step), fresh.created_at)
     named = None if tools is None else tuple(tools)
-    return Fork(origin.request_id, asked.from_step, over.model, over.hints, named, tuple(over.messages))
+    header = replace(
+        fresh,
+        request=forked(before.request),
+        bounds=replace(before.bounds, timeout=fresh.bounds.timeout),
+        args_key=before.args_key,
+        created_at=began_at,
+        durability="journaled",
+        fork=Fork(before.request_id, asked.from_step, over.model, over.hints, named, tuple(over.messages)),
+    )
+    return header, rows
 
 
 def kept(record: Record, from_step: int) -> list[Row]:
@@ -85,7 +101,7 @@ def kept(record: Record, from_step: int) -> list[Row]:
     return rows
 
 
-def rebased(origin: Header, rows: Sequence[Row], now: float) -> tuple[float, list[Row]]:
+def _rebased(origin: Header, rows: Sequence[Row], now: float) -> tuple[float, list[Row]]:
     """When it would have begun, had the last of the steps ended now, and the steps at their times then.
 
     So no step seems to have taken as long as lies between the two executions.

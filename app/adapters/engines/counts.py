@@ -1,11 +1,16 @@
 """Counts the tokens of a reply as its pieces tell them: at its beginning, at its end, or again and again."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from app.domain.boundary import TokenUsage
 from app.domain.effects import NO_USAGE
+
+ONES: Final = bytes(ord("1") if byte in b"0123456789" else byte for byte in range(256))
+NUMBERS: Final = re.compile(rb'{(?:[^1\\]++|(?:(?<=":)|(?<=": ))1(?=[],}]))*+')
+"""An object of which all digits are numbers, where each number is a 1."""
 
 
 class Counts(NamedTuple):
@@ -18,15 +23,42 @@ class Counts(NamedTuple):
     total_tokens: int = 0
 
 
-class Uncounted(NamedTuple):
-    """Counts that were told and are not read before somebody asks. One of a form supersedes those of its form."""
+class ToldAgain:
+    """Counts that chunks tell in one form, again and again, as JSON objects; the last are read when they are asked for.
 
-    form: bytes
-    told: bytes
-    read: Callable[[bytes], Counts]
+    Objects are of one form when they differ in numbers above 0 alone, so that the last supersedes all others. The first
+    may be of no form at all, and so is alone then.
+    """
+
+    __slots__ = ("_digits", "_fitting", "_form", "_last", "_read")
+
+    def __init__(self, told: bytes, read: Callable[[bytes], Counts]) -> None:
+        self._last = self._fitting = told
+        self._read = read
+        digits = told.translate(ONES)
+        form = _shortened(digits)
+        self._digits, self._form = (digits, form) if NUMBERS.fullmatch(form) else (b"", b"")
+
+    def fits(self, told: bytes) -> bool:
+        """Whether the next is of the form, so that it may be taken."""
+        digits = told.translate(ONES)
+        if digits != self._digits and _shortened(digits) != self._form:
+            return False
+        if told.find(b'":0') >= 0 or told.find(b'": 0') >= 0:
+            return False
+        self._digits, self._fitting = digits, told
+        return True
+
+    def take(self) -> None:
+        """Takes the one that fitted."""
+        self._last = self._fitting
+
+    def counts(self) -> Counts:
+        """What the last of them tell."""
+        return self._read(self._last)
 
 
-Told: TypeAlias = Counts | Uncounted
+Told: TypeAlias = Counts | ToldAgain
 
 
 @dataclass(slots=True)
@@ -34,29 +66,38 @@ class Count:
     """What is known of one reply. A count replaces the one that was known before, unless it is 0."""
 
     _known: Counts | None = None
-    _last: Uncounted | None = None
-    _usage: TokenUsage | None = None
+    _last: ToldAgain | None = None
 
     def add(self, told: Told) -> None:
-        """Takes what a piece tells."""
-        self._usage = None
-        if isinstance(told, Uncounted):
-            if self._last is not None and self._last.form != told.form:
-                self._settle()
+        """Takes what a piece tells, and pieces after it until something else is added."""
+        self._settle()
+        if isinstance(told, ToldAgain):
             self._last = told
         else:
-            self._settle()
             self._known = _latest(self._known, told)
 
+    @property
+    def told(self) -> bool:
+        """Whether anything is known."""
+        return self._known is not None or self._last is not None
+
     def usage(self) -> TokenUsage:
-        if self._usage is None:
-            self._settle()
-            self._usage = NO_USAGE if self._known is None else TokenUsage(**self._known._asdict())
-        return self._usage
+        """What is known by now."""
+        known = self._known if self._last is None else _latest(self._known, self._last.counts())
+        if known is None:
+            return NO_USAGE
+        read, written, thought, cached, total = known
+        return TokenUsage(
+            input_tokens=read,
+            output_tokens=written,
+            reasoning_tokens=thought,
+            cached_tokens=cached,
+            total_tokens=total,
+        )
 
     def _settle(self) -> None:
         if self._last is not None:
-            self._known = _latest(self._known, self._last.read(self._last.told))
+            self._known = _latest(self._known, self._last.counts())
             self._last = None
 
 
@@ -65,3 +106,8 @@ def _latest(known: Counts | None, told: Counts) -> Counts:
         return told
     read, written, thought, cached, _ = (new or old for new, old in zip(told, known, strict=True))
     return Counts(read, written, thought, cached, max(told.total_tokens, read + written))
+
+
+def _shortened(digits: bytes) -> bytes:
+    """One 1 for each run of up to eight."""
+    return digits.replace(b"11", b"1").replace(b"11", b"1").replace(b"11", b"1")

@@ -17,9 +17,11 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from app.adapters.engines import gemini_replies
-from app.adapters.engines.dialect import Delta, Encoded, kept_of
+from app.adapters.engines.dialect import Encoded, kept_of
 from app.adapters.engines.gemini_errors import error_of, reason_of, retry_delay
 from app.adapters.engines.gemini_schema import sanitized
+from app.adapters.engines.pieces import Delta
+from app.adapters.engines.texts import TextPlace
 from app.adapters.engines.withheld import unsaid, untold, worded
 from app.domain.boundary import ExecutionHints, NamedTool
 from app.domain.effects import EngineCall, Reason
@@ -52,6 +54,7 @@ class GenerateContent:
     base_url = "https://generativelanguage.googleapis.com"
     probe = "/v1beta/models?pageSize=1"
     finishes = gemini_replies.FINISHES
+    texts = TextPlace("text", used="usageMetadata", counts=gemini_replies.counts)
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"x-goog-api-key": key} if key else {}

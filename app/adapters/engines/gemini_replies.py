@@ -5,16 +5,15 @@ provider's own tools, which are not asked for, are passed over.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
 import orjson
 
 from app.adapters.engines.counts import Counts
-from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, malformed
+from app.adapters.engines.dialect import malformed
 from app.adapters.engines.gemini_errors import reason_of, status_of
-from app.adapters.engines.text_chunks import remembering_counts
+from app.adapters.engines.pieces import CallPiece, Delta, KeptPiece
 from app.adapters.engines.values import count_of, list_of, loaded, mapping_of, text_of
 from app.domain.effects import Reason
 from app.ports import EngineFault
@@ -49,7 +48,8 @@ def whole(body: bytes) -> Delta:
     return _delta(_parsed(body), unfinished="")
 
 
-def _chunk(data: bytes) -> Delta:
+def chunk(data: bytes) -> Delta:
+    """One chunk of a stream. Raises: EngineFault."""
     return _delta(_parsed(data), unfinished=None)
 
 
@@ -91,13 +91,13 @@ def _delta(reply: Mapping[str, Any], *, unfinished: str | None) -> Delta:
     parts = [mapping_of(part) for part in list_of(content.get("parts"))]
     finish = text_of(candidate.get("finishReason"))
     return Delta(
-        text="".join(text_of(part.get("text")) for part in parts if not part.get("thought")),
-        reasoning="".join(text_of(part.get("text")) for part in parts if part.get("thought")),
-        calls=tuple(_piece(part) for part in parts if "functionCall" in part),
+        text="".join([text_of(part.get("text")) for part in parts if not part.get("thought")]),
+        reasoning="".join([text_of(part.get("text")) for part in parts if part.get("thought")]),
+        calls=tuple([_piece(part) for part in parts if "functionCall" in part]),
         finish=unfinished if finish in UNFINISHED else finish,
         usage=usage,
         model=model,
-        kept=tuple(_kept(part) for part in parts if _is_kept(part)),
+        kept=tuple([_kept(part) for part in parts if _is_kept(part)]),
     )
 
 
@@ -148,13 +148,8 @@ def _counted(usage: Mapping[str, Any]) -> Counts:
     )
 
 
-def _counts(told: bytes) -> Counts:
+def counts(told: bytes) -> Counts:
     return _counted(mapping_of(loaded(told)))
-
-
-_remembering = partial(remembering_counts, (b'"usageMetadata":', b',"modelVersion"'), _counts)
-chunk: Final = _remembering(b'"text": "', _remembering(b'"text":"', _chunk))
-"""One chunk of a stream. Raises: EngineFault."""
 
 
 def _vector(embedding: Mapping[str, Any]) -> list[float]:

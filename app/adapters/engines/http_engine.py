@@ -20,27 +20,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import anyio.to_thread
 import orjson
 
-from app.adapters.engines.dialect import (
-    Answer,
-    CountingDialect,
-    Delta,
-    Dialect,
-    EmbeddingDialect,
-    Encoded,
-    WaitingDialect,
-    malformed,
-)
+from app.adapters.engines.answer import Answer
+from app.adapters.engines.dialect import CountingDialect, Dialect, EmbeddingDialect, Encoded, WaitingDialect, malformed
 from app.adapters.engines.event_stream import EventStream
 from app.adapters.engines.http_connection import Connection, ConnectionFault
 from app.adapters.engines.http_session import Session, address_of, request
 from app.adapters.engines.json_lines import JsonLines
+from app.adapters.engines.pieces import Delta
 from app.adapters.engines.retry_after import retry_after
+from app.adapters.engines.stream_reader import StreamReader
 from app.domain.effects import EngineCall, Reason, Reply
 from app.ports import Clock, EngineFault, EngineProfile, Progress
 
@@ -48,8 +42,7 @@ ERROR_BYTES = 64 * 2**10
 ERROR_SECONDS = 2.0
 OFF_LOOP_BYTES = 64 * 2**10
 REACHED = frozenset({200, 404})
-_Splitter: TypeAlias = EventStream | JsonLines
-STREAMED: Final[Mapping[str, Callable[[int], _Splitter]]] = {
+STREAMED: Final[Mapping[str, Callable[[int], EventStream | JsonLines]]] = {
     "text/event-stream": EventStream,
     "application/x-ndjson": JsonLines,
 }
@@ -113,6 +106,8 @@ class HttpEngine:
         except ConnectionFault:
             if not reading.answer.whole:
                 raise
+        finally:
+            reading.account()
         return reading.reply(self._profile.model)
 
     async def reach(self) -> str:
@@ -215,19 +210,20 @@ class _Reading:
 
     async def read(self, connection: Connection) -> None:
         media_type = connection.head.headers.get("content-type", "").partition(";")[0].strip().lower()
-        splitter = STREAMED.get(media_type)
-        if splitter is not None:
-            take = partial(self._take_events, connection, splitter(self._caps.line))
+        frames = STREAMED.get(media_type)
+        if frames is not None:
+            dialect = self._dialect
+            stream = StreamReader(frames(self._caps.line), texts=dialect.texts, decode=dialect.decode_chunk)
+            take = partial(self._take_events, connection, stream)
             await connection.pour(take, self._caps.response)
         else:
             await self._read_document(connection)
 
-    def _take_events(self, connection: Connection, stream: _Splitter, piece: bytes) -> bool:
+    def _take_events(self, connection: Connection, stream: StreamReader, piece: bytes) -> bool:
         """Reads a piece of a stream, the empty one at its end too; whether its end marker was there."""
-        for data in stream.feed(piece):
-            delta = self._dialect.decode_chunk(data)
-            self._add(delta)
-            self._publish(delta)
+        for said in stream.feed(piece):
+            self.answer.add(said)
+            self._publish(said)
             if self.answer.done:
                 return True
         if self.answer.begun:
@@ -245,15 +241,18 @@ class _Reading:
 
         await connection.pour(take, self._caps.response)
         delta = await _off_loop(self._dialect.decode, b"".join(pieces))
-        self._add(delta)
+        self.answer.add(delta)
         self._late = delta if self._streamed else None
 
-    def _add(self, delta: Delta) -> None:
-        self.answer.add(delta)
-        if delta.usage is not None:
+    def account(self) -> None:
+        """Says what was used, as far as the provider has told it."""
+        if self.answer.counted:
             self._progress.usage(self.answer.usage)
 
-    def _publish(self, delta: Delta) -> None:
+    def _publish(self, delta: Delta | str) -> None:
+        if isinstance(delta, str):
+            self._progress.text(delta)
+            return
         if delta.text:
             self._progress.text(delta.text)
         if delta.reasoning:

@@ -11,28 +11,39 @@ BLANKS = b" \t\r"
 
 
 class JsonLines:
-    """One body's lines. A line longer than `line_bytes` makes it malformed."""
+    """One body's lines. A line longer than `line_bytes` makes it malformed.
 
-    __slots__ = ("_line", "_line_bytes")
+    `end` is what stands behind each. It is `idle` where the bytes that it was fed ended with one.
+    """
+
+    __slots__ = ("_line", "idle", "line_bytes")
+    end = b"\n"
 
     def __init__(self, line_bytes: int) -> None:
-        self._line_bytes = line_bytes
+        self.line_bytes = line_bytes
+        self.idle = True
         self._line = bytearray()
+
+    @staticmethod
+    def ends_otherwise(_piece: bytes) -> bool:
+        """Never: what ends a line is always the same."""
+        return False
+
+    @staticmethod
+    def data_of(line: bytes) -> bytes | None:
+        """The line itself, of which blanks are a part; None where there is nothing else."""
+        return line if line.strip(BLANKS) else None
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The lines that this piece completes, in order, without blank ones. An empty piece is the end of the body,
         which completes the last line. Raises: EngineFault.
         """
-        most = len(self._line) + len(piece)
-        if not piece:
-            lines = [bytes(self._line)]
-            self._line.clear()
-        elif b"\n" not in piece:
-            lines = []
-            self._line += piece
-        else:
-            *lines, rest = (bytes(self._line) + piece if self._line else piece).split(b"\n")
-            self._line = bytearray(rest)
-        if most > self._line_bytes and max(map(len, (*lines, self._line))) > self._line_bytes:
-            raise malformed(f"the stream holds a line longer than {self._line_bytes} bytes")
+        *lines, rest = piece.split(b"\n") if piece else (b"", b"")
+        if lines:
+            lines[0] = bytes(self._line) + lines[0]
+            self._line = bytearray()
+        self._line += rest
+        self.idle = not self._line
+        if max(map(len, (*lines, self._line))) > self.line_bytes:
+            raise malformed(f"the stream holds a line longer than {self.line_bytes} bytes")
         return [text for line in lines if (text := line.strip(BLANKS))]

@@ -17,10 +17,11 @@ from typing import Any, Final
 import orjson
 
 from app.adapters.engines.counts import Counts
-from app.adapters.engines.dialect import CallPiece, Delta, Encoded, KeptPiece, kept_of, malformed
+from app.adapters.engines.dialect import Encoded, kept_of, malformed
 from app.adapters.engines.ollama_schemas import format_of, plain
+from app.adapters.engines.pieces import CallPiece, Delta, KeptPiece
 from app.adapters.engines.statuses import reason_by_status
-from app.adapters.engines.text_chunks import remembering_beside
+from app.adapters.engines.texts import TextPlace
 from app.adapters.engines.values import count_of, loaded, mapping_of, text_of
 from app.adapters.engines.withheld import unsaid, untold, worded
 from app.domain.boundary import ExecutionHints
@@ -63,6 +64,7 @@ class OllamaChat:
     base_url = "http://127.0.0.1:11434"
     probe = "/api/tags"
     finishes = FINISHES
+    texts = TextPlace("content", unread="created_at")
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"} if key else {}
@@ -89,7 +91,7 @@ class OllamaChat:
         return _line(body)
 
     def decode_chunk(self, data: bytes) -> Delta:
-        return _read(data)
+        return _line(data)
 
     def reason(self, status: int, body: bytes) -> Reason:
         try:
@@ -153,21 +155,18 @@ def _call(call: ToolCall) -> dict[str, Any]:
 def _line(data: bytes) -> Delta:
     reply = _parsed(data)
     message = _mapping(reply.get("message"))
-    thought = text_of(message.get("thinking"))
+    thought, calls = text_of(message.get("thinking")), message.get("tool_calls")
     done = reply.get("done") is True
     return Delta(
         text=text_of(message.get("content")),
         reasoning=thought,
-        calls=_calls(message.get("tool_calls")),
+        calls=() if calls is None else _calls(calls),
         finish=text_of(reply.get("done_reason")) or None if done else None,
         usage=_usage(reply),
         model=text_of(reply.get("model")),
         done=done,
         kept=(KeptPiece(0, {"thinking": thought}),) if thought else (),
     )
-
-
-_read: Final = remembering_beside(b'"created_at":', b'"content":"', _line)
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
@@ -186,9 +185,9 @@ def _reason(status: int, error: Any) -> Reason:
 
 
 def _calls(calls: Any) -> tuple[CallPiece, ...]:
-    if not isinstance(calls, list | None):
+    if not isinstance(calls, list):
         raise malformed("the reply's tool calls are not a list")
-    return tuple(_piece(_mapping(call)) for call in calls or ())
+    return tuple(_piece(_mapping(call)) for call in calls)
 
 
 def _piece(call: Mapping[str, Any]) -> CallPiece:

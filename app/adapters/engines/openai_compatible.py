@@ -17,10 +17,12 @@ from typing import Any, Final
 import orjson
 
 from app.adapters.engines import openai_embeddings, openai_replies, openai_schemas
-from app.adapters.engines.dialect import Delta, Encoded, kept_of
+from app.adapters.engines.dialect import Encoded, kept_of
 from app.adapters.engines.openai_errors import error_of, reason_of
 from app.adapters.engines.openai_models import accepted, is_own
 from app.adapters.engines.openai_values import parsed
+from app.adapters.engines.pieces import Delta
+from app.adapters.engines.texts import TextPlace
 from app.adapters.engines.withheld import OWN_NAMES, unsaid, untold, worded
 from app.domain.boundary import ExecutionHints, NamedTool
 from app.domain.effects import EngineCall, Reason
@@ -51,6 +53,7 @@ class ChatCompletions:
     base_url = "https://api.openai.com/v1"
     probe = "/models"
     finishes = FINISHES
+    texts = TextPlace("content", padding="obfuscation")
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"} if key else {}

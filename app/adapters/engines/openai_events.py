@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from app.adapters.engines.counts import Counts
-from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, malformed
+from app.adapters.engines.dialect import malformed
 from app.adapters.engines.openai_values import first_count, mappings_of, parsed, reported, tellable
-from app.adapters.engines.text_chunks import remembering_beside
+from app.adapters.engines.pieces import CallPiece, Delta, KeptPiece
 from app.adapters.engines.values import count_of, mapping_of, text_of
 
 CACHED: Final = ("input_tokens_details", "cached_tokens")
@@ -100,15 +100,12 @@ EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Delta]]] = {
 }
 
 
-def _event(data: bytes) -> Delta:
-    event = parsed(data)
-    kind = event.get("type")
+def event(data: bytes) -> Delta:
+    """One event of a stream; what says nothing of the answer, or nothing new, is passed over. Raises: EngineFault."""
+    told = parsed(data)
+    kind = told.get("type")
     read = EVENTS.get(kind) if isinstance(kind, str) else None
-    return read(event) if read else Delta()
-
-
-event: Final = remembering_beside(b'"sequence_number":', b'"delta":"', _event)
-"""One event of a stream; those that say nothing of the answer, or nothing new, are passed over. Raises: EngineFault."""
+    return read(told) if read else Delta()
 
 
 def _ending(response: Mapping[str, Any]) -> Delta:

@@ -13,9 +13,9 @@ from typing import Any, Final
 import orjson
 
 from app.adapters.engines.counts import Counts
-from app.adapters.engines.dialect import CallPiece, Delta, KeptPiece, malformed
+from app.adapters.engines.dialect import malformed
 from app.adapters.engines.openai_values import first_count, mappings_of, parsed, reported, tellable
-from app.adapters.engines.text_chunks import remembering
+from app.adapters.engines.pieces import CallPiece, Delta, KeptPiece
 from app.adapters.engines.values import count_of, mapping_of, text_of
 
 CACHED: Final = (("prompt_tokens_details", "cached_tokens"), ("prompt_cache_hit_tokens",), ("num_cached_tokens",))
@@ -33,17 +33,14 @@ def whole(reply: Mapping[str, Any]) -> Delta:
     return _delta(reply, mapping_of(choice.get("message")), finish=text_of(choice.get("finish_reason")))
 
 
-def _chunk(data: bytes) -> Delta:
+def chunk(data: bytes) -> Delta:
+    """One chunk of a stream. Raises: EngineFault."""
     reply = parsed(data)
     choice = _first_choice(reply)
     if choice is None:
         return Delta(usage=_usage(reply), model=text_of(reply.get("model")))
     finish = text_of(choice.get("finish_reason")) or None
     return _delta(reply, mapping_of(choice.get("delta") or {}), finish=finish, streamed=True)
-
-
-chunk: Final = remembering(b'"content":"', _chunk)
-"""One chunk of a stream. Raises: EngineFault."""
 
 
 def _first_choice(reply: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 DIGITS: Final = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byte in range(256))
+BLANKS: Final = b" \n\r\t"
 LONG: Final = b"0" * 19
 """Of so many digits is the smallest integer that may not fit into 64 bits."""
 
@@ -30,7 +31,7 @@ def loads(text: bytes) -> Any:
 
 def _may_be_more(text: bytes, written: bytes) -> bool:
     """Whether a text may hold a member or a digit that its value, as it is written, does not. Colons may be escaped."""
-    return (
+    return text.translate(None, BLANKS) != written.translate(None, BLANKS) and (
         text.count(b":") != written.count(b":")
         or LONG in text.translate(DIGITS)
         or b"\\u003a" in text

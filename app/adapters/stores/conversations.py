@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, BindParameter, Select, and_, bindparam, delet
 
 from app.adapters.stores import codec
 from app.adapters.stores.database import Cells, Database, Rows, Statement, Transaction, ask, ask_each
-from app.adapters.stores.queries import FORGET_COMMITS, FORGET_SUSPENSIONS
+from app.adapters.stores.queries import FORGET_CANCELS, FORGET_COMMITS, FORGET_SUSPENSIONS
 from app.adapters.stores.records import decoded
 from app.adapters.stores.schema import executions, idempotency_keys, messages, sessions
 from app.domain.failures import Code, RequestFailure, StorageFailure
@@ -184,6 +184,7 @@ def _delete(tenant: str, session_id: str) -> Transaction[bool]:
     its = [{"the_tenant": tenant, "the_execution_id": execution_id} for (execution_id,) in found]
     yield from ask_each(FORGET_COMMITS, its)
     yield from ask_each(FORGET_SUSPENSIONS, its)
+    yield from ask_each(FORGET_CANCELS, its)
     yield from ask(_FORGET_KEYS, named)
     yield from ask_each(_FORGET_EXECUTIONS, its)
     yield from ask(_FORGET_MESSAGES, named)

@@ -54,7 +54,9 @@ def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, o
     )
 
 
-def whole(header: Header, rows: Sequence[Row], events: Sequence[Recorded], after: Standing, *, owner: str) -> Opening:
+def whole(
+    header: Header, rows: Sequence[Row], events: Sequence[Recorded], after: Standing, *, owner: str | None
+) -> Opening:
     """An execution that was held in memory, with all that was put so far; it has neither session nor key."""
     stored = empty_commit(header.execution_id, number=0, epoch=1)
     stored["outcome"] = codec.encode_opening(header, rows)

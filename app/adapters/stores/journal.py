@@ -87,7 +87,7 @@ class _Open:
         self.standing = standing
         return Item(self.writing, work, size(work), commit.events)
 
-    def begun(self, rows: Sequence[Row], owner: str) -> Opening:
+    def begun(self, rows: Sequence[Row], owner: str | None) -> Opening:
         """The opening with steps that were recorded elsewhere."""
         self.standing = self.standing.after(rows, ())
         self.keys.update(row.key for row in rows)
@@ -143,7 +143,7 @@ class StoredJournal:
         opened = self._begin(header, self._names.share)
         try:
             owner = None if waits else self.owner
-            work = opened.begun(rows, self.owner) if rows else opening(header, owner, claim)
+            work = opened.begun(rows, owner) if rows else opening(header, owner, claim)
             self._writer.put(Item(opened.writing, work, size(work)))
             await self._writer.settled(opened.writing)
         except BaseException:

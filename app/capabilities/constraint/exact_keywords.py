@@ -8,6 +8,7 @@ counted as it happens. The keywords mean what they mean in JSON Schema: numbers 
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from operator import ge, gt, le, lt
 from types import MappingProxyType
 from typing import Any, Final
@@ -72,18 +73,20 @@ class Effort:
 class _Judge:
     """Judges a keyword, as the library asks for it; it takes what that takes, and accepts nothing without."""
 
-    effort: Effort
+    def __init__(self, effort: Effort) -> None:
+        self._effort = effort
 
     def _take(self, evaluations: int) -> None:
-        self.effort.left -= evaluations
-        if self.effort.left < 0:
+        self._effort.left -= evaluations
+        if self._effort.left < 0:
             raise ValueError("the value is too large")
 
 
 class _Bound(_Judge):
     """A bound with a fraction."""
 
-    def __init__(self, _schema: dict[str, Any], bound: float, path: list[str | int]) -> None:
+    def __init__(self, effort: Effort, _schema: object, bound: float, path: list[str | int]) -> None:
+        super().__init__(effort)
         self._keeps, self._said = _BOUNDS[str(path[-1]).removeprefix(_PREFIX)]
         self._bound = bound
 
@@ -96,7 +99,8 @@ class _Bound(_Judge):
 class _MultipleOf(_Judge):
     """A divisor with a fraction, taken as the decimal number that was written."""
 
-    def __init__(self, _schema: dict[str, Any], divisor: float, _path: list[str | int]) -> None:
+    def __init__(self, effort: Effort, _schema: object, divisor: float, _path: object) -> None:
+        super().__init__(effort)
         self._divisor = divisor
         self._digits, self._power = _decimal(divisor)
 
@@ -115,8 +119,8 @@ class _MultipleOf(_Judge):
 class _Unique(_Judge):
     """No element twice."""
 
-    def __init__(self, _schema: dict[str, Any], _unique: object, _path: list[str | int]) -> None:
-        return
+    def __init__(self, effort: Effort, _schema: object, _unique: object, _path: object) -> None:
+        super().__init__(effort)
 
     def validate(self, instance: Any) -> None:
         self._take(_BOUND_COSTS)
@@ -143,7 +147,8 @@ class _Unique(_Judge):
 class _Pattern(_Judge):
     """A pattern that may take long to search for."""
 
-    def __init__(self, _schema: dict[str, Any], text: str, _path: list[str | int]) -> None:
+    def __init__(self, effort: Effort, _schema: object, text: str, _path: object) -> None:
+        super().__init__(effort)
         self._text = text
         self._pattern = pattern(text)
         self._cost = pattern_cost(text)
@@ -167,9 +172,12 @@ NAMES: Final = frozenset(_PREFIX + keyword for keyword in _JUDGES)
 """The names of these keywords."""
 
 
-def judges(effort: Effort) -> Mapping[str, type[Any]]:
-    """What judges these keywords, by their names, and takes from that effort."""
-    return {_PREFIX + keyword: type(keyword, (judge,), {"effort": effort}) for keyword, judge in _JUDGES.items()}
+def judges(effort: Effort) -> Mapping[str, Callable[..., _Judge]]:
+    """What judges these keywords, by their names, and takes from that effort.
+
+    No classes: each would hold itself, and be left to the garbage collector.
+    """
+    return {_PREFIX + keyword: partial(judge, effort) for keyword, judge in _JUDGES.items()}
 
 
 def _is_number(value: Any) -> bool:

@@ -9,6 +9,7 @@ of it. A grammar that no text follows is refused too, since nobody could ever an
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
@@ -122,6 +123,11 @@ class Grammar:
         if self._lengths[self._rules.root] is None:
             raise self._error("no text can follow this rule: none of its ways comes to an end")
         self._recogniser = Recogniser(self._rules, self._lengths, order)
+
+    def __del__(self) -> None:
+        """Ends what nobody can use any more; where it was never made there is nothing to end."""
+        with suppress(AttributeError):
+            self._recogniser.end()
 
     def check(self, text: str) -> Verdict:
         """Whether the text, from its first character to its last, follows the grammar.

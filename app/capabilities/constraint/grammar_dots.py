@@ -41,6 +41,12 @@ class Dot:
             self.after = self._later() if self._later else END
         return self.after
 
+    def unlink(self) -> "list[Dot]":
+        """Lets go of the dots that it leads to, which are these."""
+        linked = [self.after, self.skip, *self.forks, *(self._later.args if isinstance(self._later, partial) else ())]
+        self.after, self.skip, self.forks, self._later = None, None, (), None
+        return [dot for dot in linked if isinstance(dot, Dot) and dot is not END]
+
 
 END = Dot()
 """Where every rule ends."""
@@ -60,6 +66,14 @@ class Dots:
         self._lengths = lengths
         self._entries: dict[int, Dot] = {}
         self._counts: dict[tuple[int, int], Dot] = {}
+
+    def forget(self) -> None:
+        """Takes all dots apart, which hold each other in circles. None of them can be used any more."""
+        waiting = [*self._entries.values(), *self._counts.values()]
+        self._entries.clear()
+        self._counts.clear()
+        while waiting:
+            waiting += waiting.pop().unlink()
 
     def entry(self, rule: int) -> Dot:
         """The dot at which a rule, or a counted item, begins."""

@@ -204,12 +204,19 @@ class Recogniser:
         following = state.moves[character] = yield from self._closing(frozenset(moved))
         return following
 
+    def end(self) -> None:
+        """Lets go of everything by which it holds itself, which would be left to the garbage collector."""
+        self._forget_states()
+        self._dots.forget()
+
     def forget_if_large(self) -> None:
-        """Lets go of all states, and of what they hold each other by, which would be left to the garbage collector."""
         if self._steps_remembered > STEPS_REMEMBERED:
-            for state in self._states.values():
-                state.moves.clear()
-            self._remember_nothing()
+            self._forget_states()
+
+    def _forget_states(self) -> None:
+        for state in self._states.values():
+            state.moves.clear()
+        self._remember_nothing()
 
     def _remember_nothing(self) -> None:
         self._steps_remembered = 0

@@ -230,7 +230,7 @@ def _refuse_patterns(parts: Outline) -> Pausing[None]:
         yield _PATTERN_TAKES + size // _PATTERN_READ_AT_ONCE
 
 
-def _compiled(document: Mapping[str, Any], keywords: Mapping[str, type[Any]]) -> jsonschema_rs.Draft202012Validator:
+def _compiled(document: Mapping[str, Any], keywords: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
     try:
         return validator(document, keywords=keywords)
     except jsonschema_rs.ValidationError as fault:

@@ -22,7 +22,7 @@ def validator(
     *,
     pattern_bytes: int = MOST_PATTERN_BYTES,
     resources: Mapping[str, Any] | None = None,
-    keywords: Mapping[str, type[Any]] | None = None,
+    keywords: Mapping[str, Any] | None = None,
 ) -> jsonschema_rs.Draft202012Validator:
     """A compiled schema; `resources` are other schemas it may refer to, by their addresses, `keywords` judge their own.
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.dialect import Answer, Dialect
+from app.adapters.engines.answer import Answer
+from app.adapters.engines.dialect import Dialect
 from app.adapters.engines.http_engine import Endpoint, HttpEngine, Timeouts
 from app.adapters.engines.http_session import open_session
 from app.adapters.engines.openai_compatible import ChatCompletions

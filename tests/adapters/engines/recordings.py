@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.dialect import Answer, Dialect
+from app.adapters.engines.answer import Answer
+from app.adapters.engines.dialect import Dialect
 from app.adapters.engines.event_stream import EventStream
 from app.adapters.engines.http_engine import Caps
+from app.adapters.engines.stream_reader import StreamReader
 from app.domain.effects import Reason, Reply
 from app.ports import EngineFault
 from tests.adapters.engines.asking import Heard, call
@@ -74,10 +76,10 @@ class Exchange:
         if not self.streamed:
             answer.add(self.dialect.decode(b"".join(pieces or (self.body,))))
             return answer.reply("")
-        stream = EventStream(Caps().line)
+        stream = StreamReader(EventStream(Caps().line), texts=self.dialect.texts, decode=self._decode_chunk)
         for piece in pieces or (self.body,):
-            for data in stream.feed(piece):
-                answer.add(self._decode_chunk(data))
+            for said in stream.feed(piece):
+                answer.add(said)
         return answer.reply("")
 
     def read_byte_by_byte(self) -> Reply:

@@ -7,7 +7,7 @@ import pytest
 
 from app.adapters.engines.anthropic import Messages
 from app.adapters.engines.counts import Counts
-from app.adapters.engines.dialect import Delta
+from app.adapters.engines.pieces import Delta
 from app.domain.boundary import TokenUsage
 from app.domain.effects import Reason
 from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall

@@ -9,8 +9,10 @@ import anyio
 import orjson
 import pytest
 
-from app.adapters.engines.dialect import Answer, CountingDialect, Delta, Dialect, EmbeddingDialect
+from app.adapters.engines.answer import Answer
+from app.adapters.engines.dialect import CountingDialect, Dialect, EmbeddingDialect
 from app.adapters.engines.http_engine import Caps, Timeouts
+from app.adapters.engines.pieces import Delta
 from app.domain.effects import Reason, Reply
 from app.ports import EngineFault
 from tests.adapters.engines.asking import KEY, Heard

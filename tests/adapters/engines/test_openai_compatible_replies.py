@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.adapters.engines.counts import Counts
-from app.adapters.engines.dialect import Delta
 from app.adapters.engines.openai_compatible import ChatCompletions
+from app.adapters.engines.pieces import Delta
 from app.domain.boundary import TokenUsage
 from app.domain.effects import Reason
 from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall

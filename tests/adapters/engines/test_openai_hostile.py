@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.dialect import Answer, Dialect
+from app.adapters.engines.answer import Answer
+from app.adapters.engines.dialect import Dialect
 from app.adapters.engines.event_stream import EventStream
 from app.adapters.engines.openai_compatible import ChatCompletions
 from app.adapters.engines.openai_responses import Responses

@@ -57,6 +57,18 @@ def test_b2_57_none_takes_more_than_50_mb(grammar: str, text: str) -> None:
     assert peak < MOST_MEMORY
 
 
+@pytest.mark.parametrize(("grammar", "text"), HOSTILE.values(), ids=HOSTILE)
+def test_what_nobody_uses_any_more_leaves_nothing_to_the_garbage_collector(grammar: str, text: str) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(GrammarError):
+            Grammar(grammar).check(text)
+        assert gc.collect() < 100
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("name", ["palindromes", "s: a s s | a", "1,000 times one or two", "5,000 repetitions"])
 def test_a_text_of_too_many_readings_is_an_error_and_not_a_verdict(name: str) -> None:
     grammar, text = HOSTILE[name]

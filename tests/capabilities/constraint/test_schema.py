@@ -1,5 +1,6 @@
 """A client's schema is checked and compiled within bounds, and then judges answers within bounds."""
 
+import gc
 import json
 import resource
 from contextlib import suppress
@@ -254,6 +255,19 @@ def test_a_large_answer_that_does_not_fit_is_told_where() -> None:
     )
     rows = [{"n": number, "text": "words " * 5} for number in range(1, 1_200)]
     assert [found.path for found in schema.violations({"rows": [*rows, {"n": 0}]})] == ["$.rows[1199].n"]
+
+
+def test_a_schema_that_nobody_uses_any_more_leaves_nothing_to_the_garbage_collector() -> None:
+    document = {"properties": {f"p{number}": {"minimum": 0.5, "uniqueItems": True} for number in range(200)}}
+    value = {f"p{number}": number - 1 for number in range(200)}
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(200):
+            compile_schema(document | {"$comment": f"another one, {number}"}).violations(value)
+        assert gc.collect() < 100
+    finally:
+        gc.enable()
 
 
 def test_few_large_schemas_are_kept() -> None:

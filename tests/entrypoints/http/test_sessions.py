@@ -399,14 +399,20 @@ async def test_a_deleted_session_takes_all_that_was_in_it_along() -> None:
 
 
 async def test_what_runs_and_waits_in_a_session_that_is_deleted_is_stopped_and_says_nothing_there() -> None:
+    answers: list[Answer] = []
+
+    async def asks(text: str) -> None:
+        answers.append(await served.post(say(text, if_session_busy="enqueue")))
+
     async with portico() as (served, service):
-        await served.post(say("[[slow:300]] Hello", request_id="q"), ASYNC)
-        await served.post(say("Me too", request_id="r", if_session_busy="enqueue"), ASYNC)
-        await running(service, 2)
-        began = anyio.current_time()
-        assert (await delete(served)).status == 204
-        await idle(service)
-        assert anyio.current_time() - began < 5
+        async with anyio.create_task_group() as group:
+            for number, text in enumerate(("[[slow:300]] Hello", "Me too"), 1):
+                group.start_soon(asks, text)
+                await running(service, number)
+            began = anyio.current_time()
+            assert (await delete(served)).status == 204
+            assert anyio.current_time() - began < 5
+        assert [(answer.status, answer.json["error"]["code"]) for answer in answers] == [(409, "CANCELLED_SIGNAL")] * 2
         assert (await served.post(say("Hello"))).status == 200
         assert len(await said(served)) == 2
 

@@ -1,0 +1,133 @@
+"""What replicas that share a database know of each other and of what waits, whichever database it is."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.adapters.stores.replicas import DatabaseReplicas
+from app.domain.lifecycle import State
+from app.keeping import Stored
+from app.ports import Clock
+from tests.conformance.test_store import begun, journaled, moved, suspended
+from tests.support.examples import FAILED, anchored
+from tests.support.stores import Replica, database_of, in_a_task, lone_replica, replica
+
+PATIENCE = 10.0
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def here(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> AsyncIterator[Replica]:
+    async with in_a_task(lone_replica(database_of(request, tmp_path), clock)) as alone:
+        yield alone
+
+
+@pytest.fixture
+async def there(here: Replica, clock: Clock) -> AsyncIterator[Replica]:
+    """Another replica on the same database."""
+    async with in_a_task(replica(here.database, clock, "other")) as other:
+        yield other
+
+
+def among(here: Replica, clock: Clock, name: str) -> DatabaseReplicas:
+    return DatabaseReplicas(here.database, clock, name, PATIENCE)
+
+
+def ids(found: object) -> list[str]:
+    assert isinstance(found, list)
+    return [each.execution_id for each in found if isinstance(each, Stored)]
+
+
+async def test_replicas_that_beat_live(here: Replica, clock: Clock) -> None:
+    one, other = among(here, clock, "one"), among(here, clock, "other")
+    assert await one.beat() == {"one"}
+    for _ in range(5):
+        assert await other.beat() == {"one", "other"}
+        assert await one.beat() == {"one", "other"}
+        await clock.sleep(PATIENCE / 2)
+
+
+async def test_b5_94_a_replica_that_has_been_silent_for_too_long_is_dead_to_the_others(
+    here: Replica, clock: Clock
+) -> None:
+    one, other = among(here, clock, "one"), among(here, clock, "other")
+    await other.beat()
+    assert await one.beat() == {"one", "other"}
+    await clock.sleep(PATIENCE - 1)
+    assert await one.beat() == {"one", "other"}
+    await clock.sleep(2)
+    assert await one.beat() == {"one"}
+
+
+async def test_b5_95_a_replica_that_wakes_up_lives_again_and_takes_nobody_for_dead(here: Replica, clock: Clock) -> None:
+    one, other = among(here, clock, "one"), among(here, clock, "other")
+    await other.beat()
+    await one.beat()
+    for _ in range(100):
+        await clock.sleep(PATIENCE / 2)
+        alive = await one.beat()
+    assert alive == {"one"}
+    assert await other.beat() == {"one", "other"}
+    assert await one.beat() == {"one", "other"}
+
+
+async def test_what_a_dead_replica_left_of_itself_is_no_life(here: Replica, clock: Clock) -> None:
+    await among(here, clock, "dead").beat()
+    young = among(here, clock, "young")
+    assert await young.beat() == {"dead", "young"}
+    await clock.sleep(PATIENCE)
+    assert await young.beat() == {"young"}
+
+
+async def test_a_replica_that_leaves_is_gone_at_once(here: Replica, clock: Clock) -> None:
+    one, other = among(here, clock, "one"), among(here, clock, "other")
+    await one.beat()
+    assert await other.beat() == {"one", "other"}
+    await one.leave()
+    assert await other.beat() == {"other"}
+
+
+async def test_what_waits_for_its_turn_belongs_to_nobody_and_is_claimed_once(here: Replica, there: Replica) -> None:
+    assert await here.journal.open(journaled("a", "r-a"), waits=True) is None
+    waiting = await there.store.find("local", "r-a")
+    assert waiting is not None
+    assert (waiting.owner, waiting.epoch, waiting.events) == (None, 1, 0)
+    assert await here.store.waiting() == 1
+    record = await there.store.claim("a", waiting.epoch)
+    assert record is not None
+    assert (record.epoch, record.rows, record.events) == (2, {}, ())
+    assert await here.store.claim("a", waiting.epoch) is None
+    assert await here.store.waiting() == 0
+    there.journal.adopt(record)
+
+
+async def test_what_waits_for_an_answer_does_not_wait_for_its_turn(here: Replica) -> None:
+    await suspended(here, "a")
+    assert await here.store.waiting() == 0
+
+
+async def test_b6_105_a_cancel_is_for_the_owner_wherever_it_is_asked_for(here: Replica, there: Replica) -> None:
+    await begun(here, "a", "r-a")
+    for _ in range(2):
+        await there.store.ask_to_cancel("local", "a")
+    assert ids(await there.store.to_cancel()) == []
+    assert ids(await here.store.to_cancel()) == ["a"]
+    here.journal.put("a", None, anchored(moved(State.ERROR), FAILED))
+    await here.journal.durable("a")
+    assert ids(await here.store.to_cancel()) == []
+
+
+async def test_a_cancel_of_what_nobody_owns_any_more_is_for_everybody(here: Replica, there: Replica) -> None:
+    await begun(here, "a", "r-a")
+    await there.store.ask_to_cancel("local", "a")
+    here.journal.close("a")
+    await suspended(here, "b")
+    await there.store.ask_to_cancel("local", "b")
+    assert ids(await there.store.to_cancel()) == ["b"]
+    assert ids(await here.store.to_cancel()) == ["a", "b"]
+
+
+async def test_b6_109_nobody_cancels_another_tenants_execution(here: Replica) -> None:
+    await begun(here, "a", "r-a")
+    await here.store.ask_to_cancel("other", "a")
+    assert ids(await here.store.to_cancel()) == []

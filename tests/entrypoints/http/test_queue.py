@@ -1,0 +1,88 @@
+"""What waits in the background for its turn: bounded, shown, read, cancelled, and begun when there is room."""
+
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.entrypoints.http.test_executions import numbers, order
+from tests.entrypoints.http.test_forms import ASYNC
+from tests.entrypoints.http.test_whole_service import chat, events, portico
+from tests.entrypoints.http.waiting import idle, running
+from tests.support.service import Answer, Served
+
+NARROW: dict[str, Any] = {"queue": {"at_once": 1, "per_tenant": 1, "waiting": 2}}
+
+
+async def post(served: Served, request_id: str, text: str = "[[slow:60]] Hello", **fields: Any) -> Answer:
+    return await served.post(chat(text, request_id=request_id, **fields), ASYNC)
+
+
+async def state(served: Served, request_id: str) -> object:
+    return (await served.get(f"/v1/executions/{request_id}")).json["state"]
+
+
+async def test_b2_53_more_than_may_wait_are_refused_and_leave_nothing() -> None:
+    async with portico(**NARROW) as (served, service):
+        answers = [await post(served, f"r-{number}") for number in range(4)]
+        assert [answer.status for answer in answers] == [202, 202, 202, 503]
+        assert answers[-1].json["code"] == "REQUEST_OVERLOADED"
+        assert answers[-1].headers["retry-after"] == "1"
+        assert (await served.get("/v1/executions/r-3")).status == 404
+        assert [await state(served, f"r-{number}") for number in range(1, 3)] == ["INIT", "INIT"]
+        began = anyio.current_time()
+        await idle(service)
+        assert anyio.current_time() - began >= 170
+        assert {await state(served, f"r-{number}") for number in range(3)} == {"COMPLETE"}
+
+
+async def test_b2_53_what_waits_lets_those_pass_that_are_waited_for() -> None:
+    async with portico(**NARROW) as (served, _):
+        await post(served, "first")
+        await post(served, "second")
+        assert (await served.post(chat("Hello"))).status == 200
+        assert await state(served, "second") == "INIT"
+
+
+async def test_what_waits_is_cancelled_without_having_begun() -> None:
+    async with portico(**NARROW) as (served, service):
+        await post(served, "first")
+        await post(served, "second")
+        assert (await order(served, "cancel", "second")).status in {200, 202}
+        assert (await order(served, "cancel", "first")).status in {200, 202}
+        await idle(service)
+        told = events(await served.get("/v1/executions/second/events"))
+        assert await state(served, "second") == "CANCELLED"
+    assert told[-1]["type"] == "execution.cancelled"
+    assert "inference.start" not in {event["type"] for event in told}
+
+
+async def test_who_reads_what_waits_reads_all_of_it_deltas_too() -> None:
+    async with portico(**NARROW) as (served, _):
+        await post(served, "first", "[[slow:5]] Hello")
+        await post(served, "second", "Hello")
+        told = events(await served.get("/v1/executions/second/events"))
+    committed = [event for event in told if event["type"] != "inference.delta"]
+    assert numbers(committed) == list(range(1, len(committed) + 1))
+    assert told[-1]["type"] == "execution.completed"
+    assert "inference.delta" in {event["type"] for event in told}
+
+
+async def test_what_waits_leaves_the_trace_of_its_admission() -> None:
+    async with portico(**NARROW) as (served, service):
+        await post(served, "only", "Hello")
+        await idle(service)
+        trace = (await served.get("/v1/executions/only/trace")).json
+    assert trace["stages"][0]["stage"] == "AuthResolve"
+
+
+@pytest.mark.parametrize("request_id", ["first", "second"])
+async def test_b5_93_what_waits_at_a_shutdown_is_run_by_the_next(tmp_path: Any, request_id: str) -> None:
+    kept = NARROW | {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
+    async with portico(**kept) as (served, service):
+        await post(served, "first")
+        await post(served, "second")
+        await running(service)
+    async with portico(**kept) as (served, service):
+        await idle(service)
+        assert await state(served, request_id) == "COMPLETE"

@@ -1,0 +1,1 @@
+"""Whole journeys through the service as its users make them."""

@@ -1,0 +1,157 @@
+"""Several replicas on one PostgreSQL, as processes of their own: killed, paused, cut off, asked the same at once."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+from anyio import to_thread
+
+from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.replicas import TERMINAL, ask_each, replicas, shown, until, whole_log
+from tests.support.service import Answer, Served, request_bytes
+
+EXECUTIONS = 100
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as running:
+        yield running
+
+
+def chat(text: str, request_id: str, **fields: Any) -> bytes:
+    return orjson.dumps({"request_id": request_id, "messages": [{"role": "user", "content": text}]} | fields)
+
+
+async def logs_of(served: Served, names: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """The whole logs of these executions, read at once."""
+    logs: dict[str, list[dict[str, Any]]] = {}
+
+    async def read(name: str) -> None:
+        logs[name] = await whole_log(served, name)
+
+    async with anyio.create_task_group() as group:
+        for name in names:
+            group.start_soon(read, name)
+    return logs
+
+
+def faults_of(log: list[dict[str, Any]]) -> list[str]:
+    """What is wrong with a whole log."""
+    numbers = [event["sequence_number"] for event in log]
+    types = Counter(event["type"] for event in log)
+    faults = [] if numbers == list(range(1, len(log) + 1)) else [f"numbers {numbers}"]
+    faults += [] if sum(types[each] for each in TERMINAL) == 1 else ["not one end"]
+    faults += [] if log[-1]["type"] == "execution.completed" else [log[-1]["type"]]
+    return faults + ([] if types["tool.end"] == types["tool.start"] == 1 else [f"tools {types}"])
+
+
+async def test_b5_94_nothing_of_a_hundred_executions_is_lost_with_one_of_three_replicas(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    names = [f"kill-{number}" for number in range(EXECUTIONS)]
+    async with replicas(server.url, tmp_path, 3) as fleet:
+        answers = await ask_each(
+            fleet.proxy, [chat("[[slow:2]] Please calculate 17*3", name) for name in names], at_once=20
+        )
+        assert {answer.status for answer in answers} == {202}
+        async with anyio.create_task_group() as group:
+            group.start_soon(_kill_the_first_at_work, fleet.replicas)
+            logs = await logs_of(fleet.proxy, names)
+        counted = {(await shown(fleet.proxy, name))["state"] for name in names}
+    assert {name: faults for name, log in logs.items() if (faults := faults_of(log))} == {}
+    assert counted == {"COMPLETE"}
+
+
+async def test_b5_95_a_paused_replica_that_wakes_up_adds_nothing_to_what_another_took_over(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    async with replicas(server.url, tmp_path, 2) as fleet:
+        paused, other = fleet.replicas
+        answers: list[Answer] = []
+
+        async def ask() -> None:
+            body = chat("[[slow:3]] Please calculate 17*3", "paused")
+            answers.append(await paused.served.post(body, {"Idempotency-Key": "paused"}))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await until(lambda: _is(other.served, "paused", "EXECUTE"))
+            paused.pause()
+            await until(lambda: _is(other.served, "paused", "COMPLETE"))
+            paused.wake()
+        log = await whole_log(paused.served, "paused")
+        seen = [await shown(each.served, "paused") for each in fleet.replicas]
+    assert [(answer.status, answer.json["error"]["code"]) for answer in answers] == [(503, "STORAGE_UNAVAILABLE")]
+    assert faults_of(log) == []
+    assert seen[0] == seen[1]
+
+
+async def test_b4_84_executions_live_through_a_restart_of_the_database(server: PostgresServer, tmp_path: Path) -> None:
+    names = [f"restart-{number}" for number in range(20)]
+    async with replicas(server.url, tmp_path, 2) as fleet:
+        await ask_each(fleet.proxy, [chat("[[slow:2]] Please calculate 17*3", name) for name in names], at_once=10)
+        await until(lambda: _runs(fleet.replicas[0].served))
+        await to_thread.run_sync(server.restart)
+        logs = await logs_of(fleet.proxy, names)
+        await until(lambda: _is_ready(fleet.proxy))
+    assert {name: faults for name, log in logs.items() if (faults := faults_of(log))} == {}
+
+
+async def test_b6_103_replicas_that_are_asked_the_same_at_once_answer_as_one(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    async with replicas(server.url, tmp_path, 2) as fleet:
+        one, other = (each.served for each in fleet.replicas)
+        asked = await one.post(chat('Use ask_person: "May I?"', "asked"))
+        answers = await _both(one, other, "resume", {"tool_id": "ask_person", "payload": "yes"}, "asked")
+        log = await whole_log(other, "asked")
+        await one.post(chat("[[slow:300]] Hello", "endless"), {"Prefer": "respond-async"})
+        await until(lambda: _is(other, "endless", "EXECUTE"))
+        cancels = await _both(one, other, "cancel", None, "endless")
+        ended = await whole_log(other, "endless")
+    assert asked.status == 202
+    assert sorted(answer.status for answer in answers) == [200, 409]
+    assert [event["type"] for event in log].count("execution.resumed") == 1
+    assert faults_of(log) == []
+    assert {answer.status for answer in cancels} <= {200, 202}
+    assert ended[-1]["type"] == "execution.cancelled"
+
+
+async def _kill_the_first_at_work(fleet: Any) -> None:
+    await until(lambda: _runs(fleet[0].served))
+    fleet[0].kill()
+
+
+async def _runs(served: Served) -> bool:
+    exposed = (await served.get("/metrics")).body.decode()
+    return "portico_executions_in_flight 0" not in exposed
+
+
+async def _is(served: Served, request_id: str, state: str) -> bool:
+    return (await shown(served, request_id)).get("state") == state
+
+
+async def _is_ready(served: Served) -> bool:
+    return (await served.get("/readyz")).status == 200
+
+
+async def _both(one: Served, other: Served, what: str, body: object, request_id: str) -> list[Answer]:
+    """What two replicas answer that are asked at once."""
+    answers: list[Answer] = []
+    path = f"/v1/executions/{request_id}/{what}"
+
+    async def ask(served: Served) -> None:
+        if body is None:
+            answers.append(await served.ask(request_bytes("POST", path, {})))
+        else:
+            answers.append(await served.post(orjson.dumps(body), path=path))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask, one)
+        group.start_soon(ask, other)
+    return answers
