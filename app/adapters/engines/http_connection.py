@@ -153,7 +153,8 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def abort(self) -> None:
-        """Ends the connection at once."""
+        """Ends the connection at once; that it is lost is told later, and until then nobody may find it."""
+        self._pool.resting.pop(self, None)
         self._transport.abort()
 
     def connection_made(self, transport: BaseTransport) -> None:
@@ -186,6 +187,9 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
         if fault is not None:
             self._break(fault)
+
+    def eof_received(self) -> None:
+        self._pool.resting.pop(self, None)
 
     def pause_writing(self) -> None:
         self._paused = True

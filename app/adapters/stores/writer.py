@@ -40,7 +40,7 @@ class Bounds:
     group_bytes: int = 8 * 2**20
     line_bytes: int = 64 * 2**20
     behind_bytes: int = 16 * 2**20
-    gather_seconds: float = 0.1
+    gather_seconds: float = 0.25
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ def told(response: SystemResponse, *headers: Header) -> Answer:
     status = 202 if response.state is State.SUSPENDED else 200
     if error is not None:
         status, headers = status_of(error), (*headers, *advice(error))
-    return Answer(status, _RESPONSE.dump_json(response, by_alias=True), (JSON, *headers))
+    return Answer(status, _RESPONSE.serializer.to_json(response, by_alias=True), (JSON, *headers))
 
 
 def ids_of(running: Running) -> Correlation:

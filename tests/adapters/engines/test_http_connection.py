@@ -187,6 +187,17 @@ async def test_a_connection_that_has_rested_for_long_is_closed() -> None:
     assert anyio.current_time() - began == pytest.approx(REST_SECONDS, abs=0.1)
 
 
+@pytest.mark.parametrize("end", ["abort", "eof_received"])
+async def test_a_connection_that_ends_while_it_rests_is_not_found_any_more(end: str) -> None:
+    async with Upstream([WHOLE]) as upstream, open_session() as session:
+        with await session.connection(address_of(upstream.url), 5) as rested:
+            await rested.ask(request("POST", address_of(upstream.url), "/", headers={}, body=b"{}"), inf)
+            await rested.pour(Taker().take, 2**20)
+        getattr(rested, end)()
+        with await session.connection(address_of(upstream.url), 5) as fresh:
+            assert fresh is not rested
+
+
 async def test_as_many_connections_are_made_as_are_needed_at_once() -> None:
     async with Upstream([HEAD, Pause(1), b"ab"]) as upstream, open_session() as session:
         for _ in range(2):
