@@ -112,7 +112,7 @@ def _execution(header: Header, standing: Standing, owner: str | None, *, events:
     return row
 
 
-def _left_to(owner: str, standing: Standing, told: Sequence[Recorded]) -> str | None:
+def _left_to(owner: str | None, standing: Standing, told: Sequence[Recorded]) -> str | None:
     """Who owns it after these events: nobody once it ended, or was suspended by them.
 
     One that was suspended before is being taken over, and takes no answer any more.
