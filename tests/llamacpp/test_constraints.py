@@ -13,9 +13,9 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from app.adapters.engines.dialect import loads
 from app.adapters.engines.http_engine import Timeouts
 from app.adapters.engines.llama_cpp import LlamaCppEngine
+from app.adapters.engines.strict_json import loads
 from app.capabilities.constraint.grammar import Grammar
 from app.domain.effects import Reason
 from app.ports import EngineFault
