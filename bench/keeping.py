@@ -7,6 +7,9 @@ import time
 from itertools import cycle, islice
 from pathlib import Path
 
+from app.adapters.clock import SystemClock
+from app.adapters.entropy import SystemEntropy
+from app.adapters.stores.postgres import open_postgres
 from app.adapters.stores.sqlite import open_sqlite
 from app.domain.boundary import SystemResponse
 from app.domain.digests import span_id
@@ -24,14 +27,15 @@ from app.domain.events import (
 )
 from app.domain.lifecycle import Mode, State
 from bench.load import Connections, open_connections, read_events, request
+from bench.postgres import open_server
 from bench.processes import Measured, open_portico
 from bench.scenarios import CONNECTIONS, WARM_UP, Bench, Numbers, Scenario, chat_request
-from bench.stepping import header, open_kept, stepping
+from bench.stepping import header, open_kept, step_ms, tool_round
 from bench.upstream import ASK, TEXT
 
 WAITING = 1_000
 EVENTS, JOINS = 10_000, 7
-PAIRS, PAIRED = 24, 200
+PAIRS, PAIRED = 16, 200
 REST_SECONDS = 0.4
 """Longer than records of ended executions gather."""
 _ORDERS = ((False, True), (True, False))
@@ -39,9 +43,27 @@ ASKED = request({"messages": [{"role": "user", "content": f"{ASK}: may I?"}], "t
 
 
 async def keeping(bench: Bench) -> Numbers:
-    """The same chat, held in memory and journaled step by step, in turn, at 32 connections; the median of pairs."""
+    """The same chat, held in memory and journaled step by step on SQLite, and the further steps of a tool round."""
+    with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
+        async with open_sqlite(Path(directory) / "portico.db") as database:
+            step = await step_ms(database, await tool_round(bench))
+    return {"journaled_more_ms": await _more_ms(bench, None), "journaled_step_ms": step}
+
+
+async def sharing(bench: Bench) -> Numbers:
+    """The same on PostgreSQL, whose own CPU is not counted."""
+    clock = SystemClock()
+    async with open_server() as url:
+        more = await _more_ms(bench, url)
+        async with open_postgres(url, clock, SystemEntropy(clock)) as database:
+            step = await step_ms(database, await tool_round(bench))
+    return {"shared_more_ms": more, "shared_step_ms": step}
+
+
+async def _more_ms(bench: Bench, storage: str | None) -> float:
+    """What a journaled request costs beyond one in memory, in turn, at 32 connections: the median of pairs."""
     async with (
-        open_portico(bench.cores, bench.upstream.port) as portico,
+        open_portico(bench.cores, bench.upstream.port, storage=storage) as portico,
         open_connections(portico.port, CONNECTIONS) as connections,
     ):
         for keyed in (False, True):
@@ -50,7 +72,7 @@ async def keeping(bench: Bench) -> Numbers:
         for pair in range(PAIRS):
             costs = {keyed: await _cpu_to_rest(portico, connections, keyed=keyed) for keyed in _ORDERS[pair % 2]}
             more.append(costs[True] - costs[False])
-    return {"journaled_more_ms": statistics.median(more) * 1000}
+    return statistics.median(more) * 1000
 
 
 async def _cpu_to_rest(portico: Measured, connections: Connections, *, keyed: bool) -> float:
@@ -79,7 +101,7 @@ async def joining(bench: Bench) -> Numbers:
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
         path = Path(directory) / "portico.db"
         await _write_log(path)
-        async with open_portico(bench.cores, bench.upstream.port, storage=path) as portico:
+        async with open_portico(bench.cores, bench.upstream.port, storage=f"sqlite:///{path}") as portico:
             seconds = [await _join(portico) for _ in range(JOINS)]
     return {"log_event_us": min(seconds) / EVENTS * 1e6}
 
@@ -125,4 +147,4 @@ def _correlation(asked: Header, key: str) -> CorrelationContext:
     return CorrelationContext("long", None, asked.trace_id, span_id("long", key), span_id("long", ""))
 
 
-KEEPING: tuple[Scenario, ...] = (keeping, stepping, waiting, joining)
+KEEPING: tuple[Scenario, ...] = (keeping, sharing, waiting, joining)

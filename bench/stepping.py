@@ -20,7 +20,6 @@ from app.adapters.event_bus import EventBus
 from app.adapters.stores import codec
 from app.adapters.stores.database import Database
 from app.adapters.stores.journal import Keeping, StoredJournal, open_journal
-from app.adapters.stores.sqlite import open_sqlite
 from app.adapters.stores.writer import Loss
 from app.domain.boundary import Durability, SystemRequest
 from app.domain.effects import Bounds, Header, Replied, Row
@@ -28,13 +27,16 @@ from app.domain.events import Anchored
 from app.domain.lifecycle import Mode
 from bench.load import open_connections
 from bench.processes import open_portico
-from bench.scenarios import CONNECTIONS, Bench, Numbers, tool_request
+from bench.scenarios import CONNECTIONS, Bench, tool_request
 from bench.upstream import TEXT
 
 TURNS = 9
 TOOL_ROUNDS = 20
 ROUND_SECONDS = 0.015
 """About what a tool round takes the service when all connections are busy."""
+
+
+_PUTS = "SELECT key, fingerprint, outcome, at, events FROM commits WHERE number > 0 ORDER BY number"
 
 
 class Put(NamedTuple):
@@ -44,20 +46,23 @@ class Put(NamedTuple):
     events: Sequence[Anchored]
 
 
-async def stepping(bench: Bench) -> Numbers:
-    """Executions whose tool rounds are journaled, in turn with the same held in memory, 32 at a time; the median."""
+async def tool_round(bench: Bench) -> list[Put]:
+    """What was put from a model's answer that asks for a tool until the next answer, by the service."""
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
-        asked, path = Path(directory) / "asked.db", Path(directory) / "portico.db"
+        path = Path(directory) / "portico.db"
         async with (
-            open_portico(bench.cores, bench.upstream.port, storage=asked) as portico,
+            open_portico(bench.cores, bench.upstream.port, storage=f"sqlite:///{path}") as portico,
             open_connections(portico.port, 1) as connections,
         ):
             await connections.run(tool_request(keyed=True), 1, expected=TEXT.encode())
-        async with open_sqlite(path) as database:
-            return {"journaled_step_ms": await _step_ms(database, _tool_round(asked))}
+        with closing(sqlite3.connect(path)) as connection:
+            puts = [_put(*cells) for cells in connection.execute(_PUTS)]
+    first, second = [number for number, put in enumerate(puts) if put.row and isinstance(put.row.outcome, Replied)]
+    return puts[first:second]
 
 
-async def _step_ms(database: Database, told: Sequence[Put]) -> float:
+async def step_ms(database: Database, told: Sequence[Put]) -> float:
+    """Executions whose tool rounds are journaled there, in turn with the same held in memory, 32 at a time."""
     steps = TOOL_ROUNDS * sum(put.row is not None for put in told)
     names = map(str, count())
     async with open_kept(database) as journal:
@@ -92,15 +97,6 @@ async def _put_rounds(journal: StoredJournal, opened: Header, told: Sequence[Put
         await asyncio.sleep(ROUND_SECONDS)
     if opened.durability == "journaled":
         await journal.durable(opened.execution_id)
-
-
-def _tool_round(path: Path) -> list[Put]:
-    """What was put from a model's answer that asks for a tool until the next answer, as it is stored there."""
-    select = "SELECT key, fingerprint, outcome, at, events FROM commits WHERE number > 0 ORDER BY number"
-    with closing(sqlite3.connect(path)) as connection:
-        puts = [_put(*cells) for cells in connection.execute(select)]
-    first, second = [number for number, put in enumerate(puts) if put.row and isinstance(put.row.outcome, Replied)]
-    return puts[first:second]
 
 
 def _put(key: str | None, fingerprint: str, outcome: bytes, at: float, events: bytes | None) -> Put:
