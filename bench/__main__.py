@@ -13,7 +13,7 @@ from rich.markup import escape
 from bench.keeping import KEEPING
 from bench.processes import Cores
 from bench.report import missed, show, write
-from bench.scenarios import SCENARIOS, Bench, Numbers, Scenario
+from bench.scenarios import SCENARIOS, Bench, Numbers, Scenario, Unmeasurable
 from bench.upstream import open_upstream
 
 TOTAL_SECONDS = 400
@@ -49,7 +49,10 @@ async def measure(chosen: Sequence[Scenario], cores: Cores, console: Console) ->
     async with asyncio.timeout(TOTAL_SECONDS), open_upstream() as upstream:
         for scenario in chosen:
             console.print(f"{scenario.__name__} …")
-            numbers |= await scenario(Bench(cores, upstream))
+            try:
+                numbers |= await scenario(Bench(cores, upstream))
+            except Unmeasurable as why:
+                console.print(f"[yellow]left out:[/] {escape(str(why))}")
     return numbers
 
 

@@ -38,6 +38,8 @@ BOUNDS = (
     Bound("constraint_us", "All constraint stages on a valid answer of 2 kB", "µs", 60),
     Bound("journaled_more_ms", "Journaled on SQLite, 32 connections: CPU beyond the same one in memory", "ms", 0.4),
     Bound("journaled_step_ms", "Journaled: CPU for each further step", "ms", 0.15),
+    Bound("shared_more_ms", "Journaled on PostgreSQL, 32 connections: CPU beyond the same one in memory", "ms", None),
+    Bound("shared_step_ms", "Journaled on PostgreSQL: CPU for each further step", "ms", None),
     Bound("suspended_mb", "1,000 suspended executions: memory", "MB", 20),
     Bound("log_event_us", "A reader that joins a log of 10,000 events, 50,000 a second: time an event", "µs", 20),
     Bound("close_p50_ms", "Client close to upstream close, p50", "ms", None),

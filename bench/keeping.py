@@ -8,13 +8,12 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from app.adapters.clock import SystemClock
-from app.adapters.event_bus import EventBus
-from app.adapters.stores.journal import Keeping, open_journal
+from app.adapters.entropy import SystemEntropy
+from app.adapters.stores.postgres import open_postgres
 from app.adapters.stores.sqlite import open_sqlite
-from app.adapters.stores.writer import Loss
-from app.domain.boundary import SystemRequest, SystemResponse
+from app.domain.boundary import SystemResponse
 from app.domain.digests import span_id
-from app.domain.effects import Bounds, Header
+from app.domain.effects import Header
 from app.domain.events import (
     Anchored,
     CorrelationContext,
@@ -27,51 +26,61 @@ from app.domain.events import (
     ToolStart,
 )
 from app.domain.lifecycle import Mode, State
-from bench.load import open_connections, read_events, request
+from bench.load import Connections, open_connections, read_events, request
+from bench.postgres import open_server
 from bench.processes import Measured, open_portico
-from bench.scenarios import (
-    CONNECTIONS,
-    ROUNDS,
-    WARM_UP,
-    Bench,
-    Numbers,
-    Scenario,
-    chat_request,
-    cpu_per_request,
-    tool_request,
-)
+from bench.scenarios import CONNECTIONS, WARM_UP, Bench, Numbers, Scenario, chat_request
+from bench.stepping import header, open_kept, step_ms, tool_round
 from bench.upstream import ASK, TEXT
 
 WAITING = 1_000
 EVENTS, JOINS = 10_000, 7
-TOOL_ROUND_STEPS = 3
-"""How many more steps are recorded of an execution with a tool round than of one without: a tool's attempt, what is
-offered to the second inference, and its attempt.
-"""
+PAIRS, PAIRED = 16, 200
+REST_SECONDS = 0.4
+"""Longer than records of ended executions gather."""
+_ORDERS = ((False, True), (True, False))
 ASKED = request({"messages": [{"role": "user", "content": f"{ASK}: may I?"}], "tools": ["ask_person"]})
 
 
 async def keeping(bench: Bench) -> Numbers:
-    """The same executions, held in memory and journaled step by step, in turn, at 32 connections."""
-    more: dict[str, list[float]] = {"chat": [], "tool": []}
+    """The same chat, held in memory and journaled step by step on SQLite, and the further steps of a tool round."""
+    with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
+        async with open_sqlite(Path(directory) / "portico.db") as database:
+            step = await step_ms(database, await tool_round(bench))
+    return {"journaled_more_ms": await _more_ms(bench, None), "journaled_step_ms": step}
+
+
+async def sharing(bench: Bench) -> Numbers:
+    """The same on PostgreSQL, whose own CPU is not counted."""
+    clock = SystemClock()
+    async with open_server() as url:
+        more = await _more_ms(bench, url)
+        async with open_postgres(url, clock, SystemEntropy(clock)) as database:
+            step = await step_ms(database, await tool_round(bench))
+    return {"shared_more_ms": more, "shared_step_ms": step}
+
+
+async def _more_ms(bench: Bench, storage: str | None) -> float:
+    """What a journaled request costs beyond one in memory, in turn, at 32 connections: the median of pairs."""
     async with (
-        open_portico(bench.cores, bench.upstream.port) as portico,
+        open_portico(bench.cores, bench.upstream.port, storage=storage) as portico,
         open_connections(portico.port, CONNECTIONS) as connections,
     ):
-        forms = {"chat": chat_request, "tool": tool_request}
-        for form in forms.values():
-            for keyed in (False, True):
-                await connections.run(form(keyed=keyed), WARM_UP, expected=TEXT.encode())
-        for _ in range(ROUNDS):
-            for name, form in forms.items():
-                held = await cpu_per_request(portico, connections, form(keyed=False))
-                kept = await cpu_per_request(portico, connections, form(keyed=True))
-                more[name].append((kept - held) * 1000)
-    execution = statistics.median(more["chat"])
-    return {
-        "journaled_more_ms": execution,
-        "journaled_step_ms": (statistics.median(more["tool"]) - execution) / TOOL_ROUND_STEPS,
-    }
+        for keyed in (False, True):
+            await connections.run(chat_request(keyed=keyed), WARM_UP, expected=TEXT.encode())
+        more = []
+        for pair in range(PAIRS):
+            costs = {keyed: await _cpu_to_rest(portico, connections, keyed=keyed) for keyed in _ORDERS[pair % 2]}
+            more.append(costs[True] - costs[False])
+    return statistics.median(more) * 1000
+
+
+async def _cpu_to_rest(portico: Measured, connections: Connections, *, keyed: bool) -> float:
+    """Seconds of CPU that each request takes, with those that its record takes when it is written behind."""
+    before = portico.cpu_seconds()
+    await connections.run(chat_request(keyed=keyed), PAIRED, expected=TEXT.encode())
+    await asyncio.sleep(REST_SECONDS)
+    return (portico.cpu_seconds() - before) / PAIRED
 
 
 async def waiting(bench: Bench) -> Numbers:
@@ -92,7 +101,7 @@ async def joining(bench: Bench) -> Numbers:
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
         path = Path(directory) / "portico.db"
         await _write_log(path)
-        async with open_portico(bench.cores, bench.upstream.port, storage=path) as portico:
+        async with open_portico(bench.cores, bench.upstream.port, storage=f"sqlite:///{path}") as portico:
             seconds = [await _join(portico) for _ in range(JOINS)]
     return {"log_event_us": min(seconds) / EVENTS * 1e6}
 
@@ -108,23 +117,18 @@ async def _join(portico: Measured) -> float:
 
 async def _write_log(path: Path) -> None:
     """An execution with a long log, in commits of a few events each, as they are in a real one."""
-    sink = EventBus((), capacity=1, on_fault=_fail, on_drop=_nothing)
-    loss = Loss(_lost, _nothing, _fail)
-    async with (
-        open_sqlite(path) as database,
-        open_journal(database, sink, SystemClock(), Keeping("bench", 1), loss) as journal,
-    ):
-        header = _header()
-        await journal.open(header)
+    asked = header("long")
+    async with open_sqlite(path) as database, open_kept(database) as journal:
+        await journal.open(asked)
         told = islice(cycle(_EVENTS), EVENTS - 2)
         for number, group in enumerate(iter(lambda: list(islice(told, 3)), [])):
-            correlation = _correlation(header, f"{number}")
+            correlation = _correlation(asked, f"{number}")
             journal.put("long", None, [Anchored(f"{number}", correlation, event) for event in group])
             if number % 100 == 0:
                 await journal.durable("long")
         over = LifecycleTransition(State.EXECUTE, State.COMPLETE, 1, "answered")
         response = SystemResponse(request_id="long", trace_id="0" * 32, mode=Mode.CHAT, state=State.COMPLETE)
-        last = [Anchored("end", _correlation(header, ""), event) for event in (over, ExecutionCompleted(response))]
+        last = [Anchored("end", _correlation(asked, ""), event) for event in (over, ExecutionCompleted(response))]
         journal.put("long", None, last)
         await journal.durable("long")
 
@@ -139,39 +143,8 @@ _EVENTS: tuple[Event, ...] = (
 )
 
 
-def _header() -> Header:
-    asked = SystemRequest.model_validate({"messages": [{"role": "user", "content": "Hello"}]})
-    return Header(
-        execution_id="long",
-        request_id="long",
-        tenant="local",
-        trace_id="0" * 32,
-        parent_span_id=None,
-        mode=Mode.CHAT,
-        pattern_version=1,
-        request=asked,
-        bounds=Bounds(600, 20, 32, 1),
-        currency="USD",
-        args_key="0" * 32,
-        created_at=SystemClock().now(),
-        durability="journaled",
-    )
+def _correlation(asked: Header, key: str) -> CorrelationContext:
+    return CorrelationContext("long", None, asked.trace_id, span_id("long", key), span_id("long", ""))
 
 
-def _correlation(header: Header, key: str) -> CorrelationContext:
-    return CorrelationContext("long", None, header.trace_id, span_id("long", key), span_id("long", ""))
-
-
-def _lost(_: str, failure: Exception) -> None:
-    raise failure
-
-
-def _fail(fault: Exception) -> None:
-    raise fault
-
-
-def _nothing() -> None:
-    """Nobody is told."""
-
-
-KEEPING: tuple[Scenario, ...] = (keeping, waiting, joining)
+KEEPING: tuple[Scenario, ...] = (keeping, sharing, waiting, joining)

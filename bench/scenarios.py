@@ -68,6 +68,10 @@ class Bench:
     upstream: Upstream
 
 
+class Unmeasurable(RuntimeError):  # noqa: N818 - what it says of a machine is no error
+    """Something cannot be measured on this machine; everything else can."""
+
+
 Numbers: TypeAlias = Mapping[str, float]
 Scenario: TypeAlias = Callable[[Bench], Coroutine[None, None, Numbers]]
 
