@@ -40,6 +40,8 @@ BOUNDS = (
     Bound("journaled_step_ms", "Journaled: CPU for each further step", "ms", 0.15),
     Bound("suspended_mb", "1,000 suspended executions: memory", "MB", 20),
     Bound("log_event_us", "A reader that joins a log of 10,000 events, 50,000 a second: time an event", "µs", 20),
+    Bound("queued_more_ms", "In the background on PostgreSQL: CPU beyond the same one journaled there", "ms", 15),
+    Bound("idle_shared_mb", "Idle resident memory on PostgreSQL", "MB", 190),
     Bound("close_p50_ms", "Client close to upstream close, p50", "ms", None),
     Bound("close_p99_ms", "Client close to upstream close, p99", "ms", 50),
     Bound("start_seconds", "Start to ready", "s", 1.5),

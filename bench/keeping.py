@@ -92,7 +92,7 @@ async def joining(bench: Bench) -> Numbers:
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
         path = Path(directory) / "portico.db"
         await _write_log(path)
-        async with open_portico(bench.cores, bench.upstream.port, storage=path) as portico:
+        async with open_portico(bench.cores, bench.upstream.port, storage=f"sqlite:///{path}") as portico:
             seconds = [await _join(portico) for _ in range(JOINS)]
     return {"log_event_us": min(seconds) / EVENTS * 1e6}
 

@@ -56,10 +56,10 @@ class Measured:
 
 
 @asynccontextmanager
-async def open_portico(cores: Cores, upstream_port: int, *, storage: Path | None = None) -> AsyncIterator[Measured]:
+async def open_portico(cores: Cores, upstream_port: int, *, storage: str | None = None) -> AsyncIterator[Measured]:
     """The service as a user starts it, with one engine: the upstream. Its log goes to a file, as it would.
 
-    Executions are kept in that SQLite file, or in one of its own.
+    Executions are kept where that URL says, or in a SQLite file of its own.
     """
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
         port = free_port()
@@ -67,7 +67,7 @@ async def open_portico(cores: Cores, upstream_port: int, *, storage: Path | None
             "PORTICO_CONFIG": _write_configuration(Path(directory), upstream_port),
             "PORTICO__SERVER__PORT": str(port),
             "BENCH_KEY": "bench",
-            "PORTICO__STORAGE__URL": f"sqlite:///{storage or Path(directory) / 'portico.db'}",
+            "PORTICO__STORAGE__URL": storage or f"sqlite:///{directory}/portico.db",
         }
         command = (str(Path(sys.executable).with_name("portico")), "serve")
         async with _open(command, port, cores=cores, environment=environment, directory=directory) as measured:
