@@ -14,6 +14,7 @@ from bench.keeping import KEEPING
 from bench.processes import Cores
 from bench.report import missed, show, write
 from bench.scenarios import SCENARIOS, Bench, Numbers, Scenario, Unmeasurable
+from bench.sharing import SHARING
 from bench.upstream import open_upstream
 
 TOTAL_SECONDS = 400
@@ -26,7 +27,9 @@ def main(
 ) -> None:
     """Measures Portico against its bounds."""
     console = Console(stderr=True)
-    chosen = [scenario for scenario in (*SCENARIOS, *KEEPING) if not scenarios or scenario.__name__ in scenarios]
+    chosen = [
+        scenario for scenario in (*SCENARIOS, *KEEPING, *SHARING) if not scenarios or scenario.__name__ in scenarios
+    ]
     cores = Cores.here()
     if not cores.measured:
         console.print("[yellow]One core only: load and service share it, so numbers are not comparable.")

@@ -7,9 +7,6 @@ import time
 from itertools import cycle, islice
 from pathlib import Path
 
-from app.adapters.clock import SystemClock
-from app.adapters.entropy import SystemEntropy
-from app.adapters.stores.postgres import open_postgres
 from app.adapters.stores.sqlite import open_sqlite
 from app.domain.boundary import SystemResponse
 from app.domain.digests import span_id
@@ -27,7 +24,6 @@ from app.domain.events import (
 )
 from app.domain.lifecycle import Mode, State
 from bench.load import Connections, open_connections, read_events, request
-from bench.postgres import open_server
 from bench.processes import Measured, open_portico
 from bench.scenarios import CONNECTIONS, WARM_UP, Bench, Numbers, Scenario, chat_request
 from bench.stepping import header, open_kept, step_ms, tool_round
@@ -47,20 +43,10 @@ async def keeping(bench: Bench) -> Numbers:
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
         async with open_sqlite(Path(directory) / "portico.db") as database:
             step = await step_ms(database, await tool_round(bench))
-    return {"journaled_more_ms": await _more_ms(bench, None), "journaled_step_ms": step}
+    return {"journaled_more_ms": await more_ms(bench, None), "journaled_step_ms": step}
 
 
-async def sharing(bench: Bench) -> Numbers:
-    """The same on PostgreSQL, whose own CPU is not counted."""
-    clock = SystemClock()
-    async with open_server() as url:
-        more = await _more_ms(bench, url)
-        async with open_postgres(url, clock, SystemEntropy(clock)) as database:
-            step = await step_ms(database, await tool_round(bench))
-    return {"shared_more_ms": more, "shared_step_ms": step}
-
-
-async def _more_ms(bench: Bench, storage: str | None) -> float:
+async def more_ms(bench: Bench, storage: str | None) -> float:
     """What a journaled request costs beyond one in memory, in turn, at 32 connections: the median of pairs."""
     async with (
         open_portico(bench.cores, bench.upstream.port, storage=storage) as portico,
@@ -147,4 +133,4 @@ def _correlation(asked: Header, key: str) -> CorrelationContext:
     return CorrelationContext("long", None, asked.trace_id, span_id("long", key), span_id("long", ""))
 
 
-KEEPING: tuple[Scenario, ...] = (keeping, sharing, waiting, joining)
+KEEPING: tuple[Scenario, ...] = (keeping, waiting, joining)

@@ -29,13 +29,18 @@ def request(body: Mapping[str, object], *, stream: bool = False, keyed: bool = F
 
 async def read_events(port: int, path: str) -> int:
     """Reads a whole stream of events; how many there were."""
+    return (await get(port, path)).count(b"\nevent: ")
+
+
+async def get(port: int, path: str) -> bytes:
+    """A whole answer, head included."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**20)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
     answer = bytearray()
     while data := await reader.read(2**18):
         answer += data
     writer.close()
-    return answer.count(b"\nevent: ")
+    return bytes(answer)
 
 
 @dataclass
