@@ -1,32 +1,14 @@
 """What replicas that share a database know of each other and of what waits, whichever database it is."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from app.adapters.stores.replicas import DatabaseReplicas
 from app.domain.lifecycle import State
 from app.keeping import Stored
 from app.ports import Clock
 from tests.conformance.test_store import begun, journaled, moved, suspended
 from tests.support.examples import FAILED, anchored
-from tests.support.stores import Replica, database_of, in_a_task, lone_replica, replica
+from tests.support.stores import Replica
 
 PATIENCE = 10.0
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def here(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> AsyncIterator[Replica]:
-    async with in_a_task(lone_replica(database_of(request, tmp_path), clock)) as alone:
-        yield alone
-
-
-@pytest.fixture
-async def there(here: Replica, clock: Clock) -> AsyncIterator[Replica]:
-    """Another replica on the same database."""
-    async with in_a_task(replica(here.database, clock, "other")) as other:
-        yield other
 
 
 def among(here: Replica, clock: Clock, name: str) -> DatabaseReplicas:

@@ -1,8 +1,7 @@
 """What every store of executions promises, whichever database it is on."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import anyio
 import pytest
@@ -31,22 +30,9 @@ from tests.support.examples import (
     response,
     row,
 )
-from tests.support.stores import Replica, database_of, in_a_task, lone_replica, replica
+from tests.support.stores import Replica
 
 EVER = 10_000
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def here(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> AsyncIterator[Replica]:
-    async with in_a_task(lone_replica(database_of(request, tmp_path), clock)) as alone:
-        yield alone
-
-
-@pytest.fixture
-async def there(here: Replica, clock: Clock) -> AsyncIterator[Replica]:
-    """Another replica on the same database."""
-    async with in_a_task(replica(here.database, clock, "other")) as other:
-        yield other
 
 
 def journaled(

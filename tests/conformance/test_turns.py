@@ -1,8 +1,6 @@
 """What every store promises of the turns of a session: one at a time, in order, whichever replica runs them."""
 
-from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 from random import Random
 
 import anyio
@@ -16,25 +14,11 @@ from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import State
 from app.domain.messages import Message
 from app.keeping import Past
-from app.ports import Clock
 from tests.conformance.test_store import journaled, moved, refused
 from tests.support.examples import COMPLETED, MOVED, SUSPENDED, anchored
-from tests.support.stores import Replica, database_of, in_a_task, lone_replica, replica
+from tests.support.stores import Replica
 
 EVER = 10_000
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def here(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> AsyncIterator[Replica]:
-    async with in_a_task(lone_replica(database_of(request, tmp_path), clock)) as alone:
-        yield alone
-
-
-@pytest.fixture
-async def there(here: Replica, clock: Clock) -> AsyncIterator[Replica]:
-    """Another replica on the same database."""
-    async with in_a_task(replica(here.database, clock, "other")) as other:
-        yield other
 
 
 async def begins(on: Replica, execution_id: str, *, waits: bool = True, session_id: str = "s") -> None:
