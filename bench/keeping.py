@@ -23,17 +23,15 @@ from app.domain.events import (
     ToolStart,
 )
 from app.domain.lifecycle import Mode, State
-from bench.load import Connections, open_connections, read_events, request
+from bench.load import open_connections, read_events, request
 from bench.processes import Measured, open_portico
-from bench.scenarios import CONNECTIONS, WARM_UP, Bench, Numbers, Scenario, chat_request
+from bench.scenarios import CONNECTIONS, WARM_UP, Bench, Numbers, Scenario, chat_request, cpu_per_request
 from bench.stepping import header, open_kept, step_ms, tool_round
 from bench.upstream import ASK, TEXT
 
 WAITING = 1_000
 EVENTS, JOINS = 10_000, 7
 PAIRS, PAIRED = 16, 200
-REST_SECONDS = 0.4
-"""Longer than records of ended executions gather."""
 _ORDERS = ((False, True), (True, False))
 ASKED = request({"messages": [{"role": "user", "content": f"{ASK}: may I?"}], "tools": ["ask_person"]})
 
@@ -56,17 +54,12 @@ async def more_ms(bench: Bench, storage: str | None) -> float:
             await connections.run(chat_request(keyed=keyed), WARM_UP, expected=TEXT.encode())
         more = []
         for pair in range(PAIRS):
-            costs = {keyed: await _cpu_to_rest(portico, connections, keyed=keyed) for keyed in _ORDERS[pair % 2]}
+            costs = {
+                keyed: await cpu_per_request(portico, connections, chat_request(keyed=keyed), PAIRED)
+                for keyed in _ORDERS[pair % 2]
+            }
             more.append(costs[True] - costs[False])
     return statistics.median(more) * 1000
-
-
-async def _cpu_to_rest(portico: Measured, connections: Connections, *, keyed: bool) -> float:
-    """Seconds of CPU that each request takes, with those that its record takes when it is written behind."""
-    before = portico.cpu_seconds()
-    await connections.run(chat_request(keyed=keyed), PAIRED, expected=TEXT.encode())
-    await asyncio.sleep(REST_SECONDS)
-    return (portico.cpu_seconds() - before) / PAIRED
 
 
 async def waiting(bench: Bench) -> Numbers:
