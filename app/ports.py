@@ -150,12 +150,16 @@ class ExactCounter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a running tool may know. `seconds_left` is the time it has; `entropy` and `clock` are the only ones."""
+    """What a running tool may know. `seconds_left` is the time it has; `entropy` and `clock` are the only ones.
+
+    `idempotency_key` is the same for every attempt at this call, whichever process makes it, and for no other call.
+    """
 
     tool_call_id: str
     seconds_left: float
     clock: Clock
     entropy: Entropy
+    idempotency_key: str
 
 
 class ToolError(Exception):

@@ -24,6 +24,11 @@ def args_hash(key: str, arguments: Mapping[str, Any]) -> str:
     return blake2b(text, key=bytes.fromhex(key), digest_size=16).hexdigest()
 
 
+def idempotency_key(execution_id: str, step: str, tool_call_id: str) -> str:
+    """What whoever acts for a tool may know one of its calls again by."""
+    return digest("tool", execution_id, step, tool_call_id)
+
+
 def span_id(execution_id: str, anchor: str) -> str:
     """The 16 hex digits of the span at that step."""
     return blake2b(f"{execution_id}:{anchor}".encode(), digest_size=8).hexdigest()

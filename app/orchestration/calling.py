@@ -7,7 +7,7 @@ import orjson
 from pydantic import JsonValue
 
 from app.domain.boundary import SuspensionKind
-from app.domain.digests import args_hash, digest, span_id
+from app.domain.digests import args_hash, digest, idempotency_key, span_id
 from app.domain.effects import Answered, CutOff, Outcome, Row, ToolAsked, ToolEnded
 from app.domain.events import CorrelationContext, Event, ToolEnd, ToolStart
 from app.domain.failures import Code
@@ -99,14 +99,14 @@ class Round:
             key=key,
             fingerprint=digest("tool", key, call.name, call.arguments),
             correlation=self._context.below(span_id(self._execution.header.execution_id, key), caused_by=call.id),
-            act=partial(self._act, call, attempt, offered),
+            act=partial(self._act, index, attempt, offered),
             start=ToolStart(call.name, call.id, args_hash(self._execution.header.args_key, call.arguments)),
             end=partial(_ended, call),
             count=partial(self._count, slot, offered),
             unsafe=_unsafe(call, key) if offered and offered.unsafe else None,
         )
 
-    async def _act(self, call: ToolCall, attempt: int, offered: OfferedTool | None) -> Outcome:
+    async def _act(self, index: int, attempt: int, offered: OfferedTool | None) -> Outcome:
         if offered is None:
             return ToolEnded("no such tool", is_error=True, code=Code.TOOL_NOT_FOUND, duration_ms=0.0, ran=False)
         budget = self._execution.tally.budget
@@ -115,7 +115,9 @@ class Round:
             return ToolEnded(_SPENT, is_error=True, code=code, duration_ms=0.0, ran=False)
         grace = GRACE_FOR_UNSAFE_S if offered.unsafe else 0.0
         seconds_left = self._execution.seconds_left + grace
-        return await self._execution.world.tools.attempt(call, attempt=attempt, seconds_left=seconds_left)
+        call = self._slots[index].call
+        key = idempotency_key(self._execution.header.execution_id, f"{self._key}/{index}", call.id)
+        return await self._execution.world.tools.attempt(call, key=key, attempt=attempt, seconds_left=seconds_left)
 
     def _count(self, slot: CallSlot, offered: OfferedTool | None, row: Row) -> None:
         self._execution.tally.tool(row, slot, round_key=self._key)

@@ -9,7 +9,7 @@ from app.domain.lifecycle import State
 from app.domain.messages import ToolResult
 from app.domain.tools import SideEffects
 from app.orchestration.run import Run
-from app.ports import Record, Tool, ToolError
+from app.ports import Record, Tool, ToolContext, ToolError
 from tests.orchestration.test_record_and_replay import open_starts
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
@@ -54,6 +54,30 @@ async def test_a_call_has_an_id_of_its_own_and_stands_among_those_made(clock: Vi
     assert told == ["tool.start", "tool.end"]
     assert list(record.rows) == ["prepare", "0", "0/0/0/0"]
     assert tell_again(record, calling) == len(record.rows)
+
+
+async def test_every_attempt_at_a_call_has_its_key_and_no_other_call_has_it(clock: VirtualClock) -> None:
+    keys: list[str] = []
+
+    @tool(side_effects=SideEffects.READ, idempotent=True)
+    async def look(number: int, context: ToolContext) -> str:
+        """Fails the first time."""
+        keys.append(context.idempotency_key)
+        if len(keys) % 2 == 1:
+            raise ToolError("no luck")
+        return "seen"
+
+    async def twice(run: Run) -> str:
+        for _ in range(2):
+            await run.call_tool("look", {"number": 1})
+        return "done"
+
+    here = stage(clock, scripted(clock, "a"), tools=[look])
+    for _ in range(2):
+        await here.run(ask(), twice)
+    assert len(keys) == 8
+    assert keys[::2] == keys[1::2]
+    assert len(set(keys)) == 4
 
 
 async def test_an_idempotent_call_that_failed_is_made_once_more_and_another_is_not(clock: VirtualClock) -> None:

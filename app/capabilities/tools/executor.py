@@ -49,13 +49,13 @@ class ToolExecutor:
         self._result_bytes = result_bytes
         self._validators = {tool.info().name: _validator(tool) for tool in registry.tools()}
 
-    async def attempt(self, call: ToolCall, *, attempt: int, seconds_left: float) -> ToolEnded | ToolAsked:
-        """One attempt; `attempt` counts from 0."""
+    async def attempt(self, call: ToolCall, *, key: str, attempt: int, seconds_left: float) -> ToolEnded | ToolAsked:
+        """One attempt; `attempt` counts from 0, `key` is the call's idempotency key."""
         began = self._clock.monotonic()
         tool = self._registry.get(call.name)
         if tool is None:
             return self._ended(_Ending("There is no tool of that name.", Code.TOOL_NOT_FOUND, ran=False), began)
-        ending = self._refusal(tool, call) or await self._run(tool, call, seconds_left)
+        ending = self._refusal(tool, call) or await self._run(tool, call, key, seconds_left)
         retry = ending.repeatable and attempt == 0 and tool.info().idempotent
         return self._ended(ending, began, retry=retry)
 
@@ -75,12 +75,12 @@ class ToolExecutor:
         faults = _faults(self._validators[call.name], call.arguments)
         return _refused(faults) if faults else None
 
-    async def _run(self, tool: Tool, call: ToolCall, seconds_left: float) -> _Ending:
+    async def _run(self, tool: Tool, call: ToolCall, key: str, seconds_left: float) -> _Ending:
         own = tool.info().timeout
         limit = seconds_left if own is None else min(own, seconds_left)
         if limit <= 0:
             return _Ending("There was no time left for the tool.", Code.TOOL_TIMEOUT)
-        context = ToolContext(call.id, limit, self._clock, self._entropy)
+        context = ToolContext(call.id, limit, self._clock, self._entropy, key)
         with anyio.move_on_after(limit):
             return await _guarded(tool, call.arguments, context)
         whole_second = seconds_left - limit >= limit

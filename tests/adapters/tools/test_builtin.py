@@ -16,7 +16,7 @@ from tests.support.virtual_time import VirtualClock
 
 @pytest.fixture
 def context(clock: VirtualClock, entropy: SeededEntropy) -> ToolContext:
-    return ToolContext("call_1", 10, clock, entropy)
+    return ToolContext("call_1", 10, clock, entropy, "key")
 
 
 def test_what_is_built_in_does_nothing_to_the_world_and_may_be_repeated() -> None:
@@ -34,7 +34,7 @@ async def test_dice_are_told_one_by_one_and_as_a_sum(context: ToolContext) -> No
 
 async def test_equal_entropy_rolls_equal_dice(clock: VirtualClock) -> None:
     rolls = {
-        await roll_dice.execute({"count": 10, "sides": 20}, ToolContext("c", 1, clock, SeededEntropy(7)))
+        await roll_dice.execute({"count": 10, "sides": 20}, ToolContext("c", 1, clock, SeededEntropy(7), "key"))
         for _ in range(3)
     }
     assert len(rolls) == 1
@@ -42,7 +42,7 @@ async def test_equal_entropy_rolls_equal_dice(clock: VirtualClock) -> None:
 
 @given(seed=st.integers(), count=st.integers(1, 10), sides=st.integers(2, 1000))
 async def test_every_die_shows_one_of_its_sides(seed: int, count: int, sides: int) -> None:
-    context = ToolContext("c", 1, VirtualClock(), SeededEntropy(seed))
+    context = ToolContext("c", 1, VirtualClock(), SeededEntropy(seed), "key")
     text = await roll_dice.execute({"count": count, "sides": sides}, context)
     results = [int(each) for each in text.partition("[")[2].partition("]")[0].split()]
     assert len(results) == count

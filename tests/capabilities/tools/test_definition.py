@@ -47,7 +47,7 @@ def halve(value: Annotated[int, AfterValidator(_even)]) -> str:
 
 @pytest.fixture
 def context(clock: VirtualClock, entropy: SeededEntropy) -> ToolContext:
-    return ToolContext("call_1", 10, clock, entropy)
+    return ToolContext("call_1", 10, clock, entropy, "key")
 
 
 def test_the_definition_is_read_from_name_docstring_and_annotations() -> None:

@@ -22,6 +22,7 @@ from tests.support.tools import Body, FakeTool, tool_call
 from tests.support.virtual_time import VirtualClock
 
 Executes = Callable[..., ToolExecutor]
+KEY = "0f" * 16
 DICE: Mapping[str, Any] = {
     "type": "object",
     "properties": {
@@ -64,7 +65,7 @@ def _sleeps(seconds: float) -> Body:
 
 
 async def _once(executor: ToolExecutor, call: ToolCall | None = None, *, seconds_left: float = 60) -> ToolEnded:
-    return await executor.attempt(call or tool_call(), attempt=0, seconds_left=seconds_left)
+    return await executor.attempt(call or tool_call(), key=KEY, attempt=0, seconds_left=seconds_left)
 
 
 async def test_a_result_is_the_tools_text_and_the_time_it_took(executes: Executes) -> None:
@@ -83,7 +84,7 @@ async def test_a_tool_is_told_its_call_the_time_it_has_and_its_ports(
 
     await _once(executes(FakeTool(body=body, timeout=5)), seconds_left=3)
     await _once(executes(FakeTool(body=body, timeout=5)), seconds_left=30)
-    assert seen == [ToolContext("call_1", 3, clock, entropy), ToolContext("call_1", 5, clock, entropy)]
+    assert seen == [ToolContext("call_1", 3, clock, entropy, KEY), ToolContext("call_1", 5, clock, entropy, KEY)]
 
 
 async def test_b1_23_an_unknown_tool_is_not_found_and_the_catalogue_is_not_listed(executes: Executes) -> None:
@@ -216,7 +217,7 @@ async def test_a_failed_call_is_granted_one_more_attempt_only_when_idempotent(
     executes: Executes, attempt: int, idempotent: bool, granted: bool
 ) -> None:
     executor = executes(FakeTool(body=_raises(ToolError("no answer")), idempotent=idempotent))
-    ended = await executor.attempt(tool_call(), attempt=attempt, seconds_left=60)
+    ended = await executor.attempt(tool_call(), key=KEY, attempt=attempt, seconds_left=60)
     assert ended.retry is granted
     assert (ended.is_error, ended.code, ended.content) == (
         True,
@@ -340,6 +341,6 @@ async def test_b1_25_arguments_that_are_no_json_object_never_reach_a_tool_that_t
 ) -> None:
     anything = FakeTool()
     executor = ToolExecutor(ToolRegistry(anything), clock, entropy, 1000)
-    ended = await executor.attempt(tool_call(_raw="{broken"), attempt=0, seconds_left=10)
+    ended = await executor.attempt(tool_call(_raw="{broken"), key=KEY, attempt=0, seconds_left=10)
     assert (ended.code, ended.retry, anything.runs) == (Code.TOOL_EXECUTION_FAILED, False, 0)
     assert "no JSON object" in ended.content
