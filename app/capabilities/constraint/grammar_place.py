@@ -3,24 +3,26 @@
 from bisect import bisect_right
 
 from app.capabilities.constraint.grammar import Grammar
-from app.capabilities.constraint.grammar_recogniser import Recogniser, TooAmbiguousError, _State
+from app.capabilities.constraint.grammar_recogniser import TooAmbiguousError, _State
 from app.domain.pausing import at_once
 
 
 class Place:
-    """What may follow some text. It never changes, so that any number of ways on can be tried from it."""
+    """What may follow some text. It never changes, so that any number of ways on can be tried from it.
 
-    __slots__ = ("_recogniser", "_state")
+    It keeps the grammar, which ends what it is recognised by when nobody has it any more.
+    """
 
-    def __init__(self, recogniser: Recogniser, state: _State) -> None:
-        self._recogniser = recogniser
+    __slots__ = ("_grammar", "_state")
+
+    def __init__(self, grammar: Grammar, state: _State) -> None:
+        self._grammar = grammar
         self._state = state
 
     @classmethod
     def first(cls, grammar: Grammar) -> "Place":
         """Before any character. Raises: TooAmbiguousError."""
-        recogniser = grammar._recogniser
-        return cls(recogniser, at_once(recogniser.begin()).state)
+        return cls(grammar, at_once(grammar._recogniser.begin()).state)
 
     @property
     def whole(self) -> bool:
@@ -31,9 +33,10 @@ class Place:
         """One character on; None when it cannot stand here. Raises: TooAmbiguousError."""
         following = self._state.moves.get(character)
         if following is None:
-            following = at_once(self._recogniser.move(self._state, character))
-            self._recogniser.forget_if_large()
-        return None if following is None else Place(self._recogniser, following.state)
+            recogniser = self._grammar._recogniser
+            following = at_once(recogniser.move(self._state, character))
+            recogniser.forget_if_large()
+        return None if following is None else Place(self._grammar, following.state)
 
     def expects(self, first: int, last: int) -> bool:
         """Whether any code point from the first to the last may come next."""

@@ -28,6 +28,14 @@ def test_following_says_what_checking_says(grammar: Grammar, text: str):
         assert (place is not None and place.whole) == verdict.accepted
 
 
+def test_a_place_is_followed_although_nobody_else_has_its_grammar_any_more():
+    place = follow(Grammar('root ::= ("a" | "b"){3}'), "a")
+    assert place is not None
+    after = place.after("b")
+    assert after is not None
+    assert [after.after(last) is not None for last in "abc"] == [True, True, False]
+
+
 def test_any_number_of_ways_on_can_be_tried_from_one_place():
     place = follow(SUMS, "1")
     assert place is not None
