@@ -87,7 +87,9 @@ async def test_a_good_call_gives_a_text_or_asks_unless_the_tool_is_unavailable(
 ) -> None:
     executor = ToolExecutor(ToolRegistry(each), clock, entropy, 262_144)
     name = each.info().name
-    ended = await executor.attempt(ToolCall(id="c", name=name, arguments=GOOD[name]), attempt=0, seconds_left=60)
+    ended = await executor.attempt(
+        ToolCall(id="c", name=name, arguments=GOOD[name]), key="key", attempt=0, seconds_left=60
+    )
     if isinstance(ended, ToolAsked):
         assert ended.value
         return
@@ -102,7 +104,7 @@ async def test_a_call_with_an_argument_of_its_own_invention_never_runs(
         executor = ToolExecutor(ToolRegistry(each), clock, entropy, 262_144)
         name = each.info().name
         call = ToolCall(id="c", name=name, arguments={**GOOD[name], "invented": 1})
-        ended = await executor.attempt(call, attempt=0, seconds_left=60)
+        ended = await executor.attempt(call, key="key", attempt=0, seconds_left=60)
         assert isinstance(ended, ToolEnded)
         assert (ended.code, ended.retry) == (Code.TOOL_EXECUTION_FAILED, False)
         assert "invented" in ended.content
