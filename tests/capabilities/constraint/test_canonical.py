@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.capabilities.constraint.canonical import canonical
+from tests.support.equal_json import SPELLED_TWICE, same
 
 BOUNDED = settings(derandomize=True, deadline=None, max_examples=300)
 SCALARS = (
@@ -21,27 +22,7 @@ VALUES = st.recursive(
 )
 
 
-def same(one: Any, other: Any) -> bool:
-    """Equality of instances as JSON Schema defines it."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({"a": 1, "b": [1, {"c": 2, "d": 3}]}, {"b": [1, {"d": 3, "c": 2}], "a": 1}),
-        (1, 1.0),
-        (0, -0.0),
-        ([{"a": 1e3}], [{"a": 1000}]),
-        (10**16, 1e16),
-        (2**63, float(2**63)),
-        (-(2**63), -float(2**63)),
-    ],
-)
+@pytest.mark.parametrize(("one", "other"), SPELLED_TWICE)
 def test_the_order_of_keys_and_the_spelling_of_a_number_make_no_difference(one: Any, other: Any) -> None:
     assert canonical(one) == canonical(other)
 

@@ -1,0 +1,23 @@
+"""JSON values that are equal, as JSON Schema defines it, and whether any two are."""
+
+from typing import Any
+
+SPELLED_TWICE: list[tuple[Any, Any]] = [
+    ({"a": 1, "b": [1, {"c": 2, "d": 3}]}, {"b": [1, {"d": 3, "c": 2}], "a": 1}),
+    (1, 1.0),
+    (0, -0.0),
+    ([{"a": 1e3}], [{"a": 1000}]),
+    (10**16, 1e16),
+    (2**63, float(2**63)),
+    (-(2**63), -float(2**63)),
+]
+"""One value, with its keys in another order or its numbers written in another way."""
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equality of instances as JSON Schema defines it."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
