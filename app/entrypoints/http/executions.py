@@ -4,23 +4,22 @@ An id that nobody could have given is unknown, as one is that nobody gave; unkno
 """
 
 from asyncio import get_running_loop
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeAlias, TypeVar
 
 import orjson
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.bootstrap import Service
 from app.domain.access import LOCAL
 from app.domain.failures import Code, Failure, RequestFailure
-from app.domain.fields import Identifier
 from app.entrypoints.http.correlation import correlate, parent_of
 from app.entrypoints.http.errors import CLOSE, JSON, Answer
 from app.entrypoints.http.forms import Answering, Form, form_of, stream_headers
-from app.entrypoints.http.query import Listing, first_event, read_query
+from app.entrypoints.http.query import Listing, first_event, path_id, read_query
 from app.entrypoints.http.sse import EventStream, nothing_follows
 from app.entrypoints.http.taking import refused, taken
 from app.orchestration.executions import Executions, ExecutionView, ResumeRequest
@@ -29,7 +28,6 @@ from app.orchestration.forking import ForkRequest
 
 M = TypeVar("M", bound=BaseModel)
 EXECUTIONS, SUSPENSIONS = "/v1/executions", "/v1/suspensions"
-_ID = TypeAdapter[str](Identifier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +44,7 @@ class Asked:
     @property
     def request_id(self) -> str | None:
         """The id in the path; None where there is none, or what stands there is no id."""
-        try:
-            return _ID.validate_python(self.scope["path_params"].get("request_id"))
-        except ValidationError:
-            return None
+        return path_id(self.scope, "request_id")
 
     def named(self) -> str:
         """The id in the path. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
@@ -66,6 +61,10 @@ class Asked:
         """That JSON."""
         ids = correlate(self.scope, self.service.facade.new_id, self.request_id)
         return Answer(status, body, (JSON, *ids.headers()))
+
+    def page(self, data: Sequence[object], following: str | int | None) -> Answer:
+        """Some of a collection; `following` is what the page after it begins after, None on the last."""
+        return self.json(orjson.dumps({"data": data, "has_more": following is not None, "next": following}))
 
 
 Reading: TypeAlias = Callable[[Asked], Awaitable[ASGIApp]]
@@ -91,7 +90,7 @@ async def listed(asked: Asked) -> Answer:
     query = read_query(asked.scope, Listing)
     page = await asked.executions.listed(LOCAL.tenant, query.selection, after=query.after, limit=query.limit)
     data = [orjson.Fragment(each.model_dump_json(by_alias=True)) for each in page.executions]
-    return asked.json(orjson.dumps({"data": data, "has_more": page.next is not None, "next": page.next}))
+    return asked.page(data, page.next)
 
 
 async def suspensions(asked: Asked) -> Answer:

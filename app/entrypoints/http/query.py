@@ -1,10 +1,10 @@
-"""Reading what stands behind the question mark: every parameter once, none that is not known, every fault by name."""
+"""Reading the rest of a URL: the id in its path, and what stands behind the question mark, every fault by name."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from starlette.types import Scope
 
 from app.domain.failures import Code, RequestFailure
@@ -14,6 +14,7 @@ from app.entrypoints.http.body import invalid_fields
 from app.keeping import Selection
 
 Q = TypeVar("Q", bound="Query")
+_ID = TypeAdapter[str](Identifier)
 MOST_PARAMETERS = 32
 PAGE = 100
 LONGEST_PAGE = 1_000
@@ -72,8 +73,16 @@ class Behind(Query):
     after: Whole = Field(0, description="Only events behind this number; `Last-Event-ID` wins.")
 
 
+def path_id(scope: Scope, name: str) -> str | None:
+    """The id of that name in the path; None where there is none, or what stands there is no id."""
+    try:
+        return _ID.validate_python(scope["path_params"].get(name))
+    except ValidationError:
+        return None
+
+
 def read_query(scope: Scope, model: type[Q]) -> Q:
-    """Raises: RequestFailure (REQUEST_INVALID)."""
+    """Every parameter once, and none that is not known. Raises: RequestFailure (REQUEST_INVALID)."""
     try:
         pairs = parse_qsl(
             scope["query_string"].decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_PARAMETERS

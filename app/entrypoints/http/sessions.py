@@ -8,21 +8,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.domain.access import LOCAL
 from app.domain.failures import Code, Failure, RequestFailure
-from app.domain.fields import Identifier
 from app.entrypoints.http.correlation import correlate
 from app.entrypoints.http.errors import CLOSE, Answer
 from app.entrypoints.http.executions import Asked, Simple
-from app.entrypoints.http.query import ListingMessages, ListingSessions, read_query
+from app.entrypoints.http.query import ListingMessages, ListingSessions, path_id, read_query
 from app.entrypoints.http.taking import refused, taken
 from app.orchestration.sessions import SessionChanges
 
 SESSIONS = "/v1/sessions"
-_ID = TypeAdapter[str](Identifier)
 
 
 async def listed(asked: Asked) -> Answer:
@@ -30,7 +27,7 @@ async def listed(asked: Asked) -> Answer:
     query = read_query(asked.scope, ListingSessions)
     page = await asked.service.facade.sessions.listed(LOCAL.tenant, after=query.after, limit=query.limit)
     data = [orjson.Fragment(each.model_dump_json()) for each in page.sessions]
-    return asked.json(orjson.dumps({"data": data, "has_more": page.next is not None, "next": page.next}))
+    return asked.page(data, page.next)
 
 
 async def shown(asked: Asked) -> Answer:
@@ -48,7 +45,7 @@ async def messages(asked: Asked) -> Answer:
         raise
     page = await sessions.messages(LOCAL.tenant, session_id, after=query.after, limit=query.limit)
     said = [each.model_dump(mode="json", exclude_none=True, exclude={"provider", "kept"}) for each in page.messages]
-    return asked.json(orjson.dumps({"data": said, "has_more": page.next is not None, "next": page.next}))
+    return asked.page(said, page.next)
 
 
 async def deleted(asked: Asked) -> Answer:
@@ -101,8 +98,7 @@ ROUTES: Mapping[str, Methods] = MappingProxyType(
 
 def _named(asked: Asked) -> str:
     """The id in the path. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
-    try:
-        return _ID.validate_python(asked.scope["path_params"]["session_id"])
-    except ValidationError:
-        unknown = RequestFailure(Code.REQUEST_NOT_FOUND, "there is no session of that id", condition="path")
-        raise unknown from None
+    session_id = path_id(asked.scope, "session_id")
+    if session_id is None:
+        raise RequestFailure(Code.REQUEST_NOT_FOUND, "there is no session of that id", condition="path")
+    return session_id
