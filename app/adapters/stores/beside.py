@@ -5,18 +5,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from app.adapters.stores.database import Database
+from app.adapters.stores.opening import is_sqlite, path_of
 from app.adapters.stores.postgres import open_postgres
 from app.adapters.stores.sqlite import look_into_sqlite
 from app.domain.failures import Code, ConfigurationFailure
 from app.ports import Clock, Entropy
 
-_SCHEME = "sqlite://"
-
 
 @asynccontextmanager
 async def open_beside(url: str, clock: Clock, entropy: Entropy) -> AsyncIterator[Database]:
     """The database of that storage URL. Raises: ConfigurationFailure (CONFIG_INVALID); StorageFailure."""
-    if not url.startswith(_SCHEME):
+    if not is_sqlite(url):
         async with open_postgres(url, clock, entropy, beside=True) as shared:
             yield shared
         return
@@ -25,7 +24,7 @@ async def open_beside(url: str, clock: Clock, entropy: Entropy) -> AsyncIterator
 
 
 def _existing(url: str) -> Path:
-    path = Path(url.removeprefix(_SCHEME).removeprefix("/"))
+    path = Path(path_of(url))
     if not path.is_file():
         raise ConfigurationFailure(Code.CONFIG_INVALID, "storage.url names no SQLite file that is there")
     return path

@@ -12,17 +12,27 @@ from app.ports import Clock, Entropy
 _SCHEME = "sqlite://"
 
 
+def is_sqlite(url: str) -> bool:
+    """Whether the URL names a SQLite file; any other names a PostgreSQL database."""
+    return url.startswith(_SCHEME)
+
+
+def path_of(url: str) -> str:
+    """The path of the SQLite file that the URL names; empty for one that is gone when it is closed."""
+    return url.removeprefix(_SCHEME).removeprefix("/")
+
+
 @asynccontextmanager
 async def open_database(url: str, clock: Clock, entropy: Entropy) -> AsyncIterator[SqliteDatabase | PostgresDatabase]:
     """`postgresql://…`, `sqlite:///relative/path`, `sqlite:////absolute/path`, or `sqlite://`.
 
     The last is a file that is gone when it is closed. Raises: ConfigurationFailure, StorageFailure.
     """
-    if not url.startswith(_SCHEME):
+    if not is_sqlite(url):
         async with open_postgres(url, clock, entropy) as shared:
             yield shared
         return
-    path = url.removeprefix(_SCHEME).removeprefix("/")
+    path = path_of(url)
     if path:
         async with open_sqlite(Path(path)) as database:
             yield database
