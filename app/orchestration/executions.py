@@ -16,7 +16,7 @@ from app.domain.standing import Standing
 from app.keeping import Followers, Selection, Store, Stored
 from app.orchestration.ownership import RESUMED, Ownership, standing_of
 from app.orchestration.reading import JoinedReader
-from app.orchestration.replaying import Replayed, Replayer
+from app.orchestration.replaying import Replayed, Replayer, refuse_running
 from app.orchestration.resuming import answered, chosen
 from app.orchestration.running import Launcher, Running
 from app.orchestration.tracing import AgentTrace, agent_trace
@@ -196,8 +196,7 @@ class Executions:
         pattern has another version by now.
         """
         stored = await self._stored(tenant, request_id)
-        if stored.owner is not None or not (stored.standing.ended or stored.standing.state is State.SUSPENDED):
-            raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution is still running", retry_after=1.0)
+        refuse_running(stored)
         record = await self._record(tenant, stored.execution_id)
         self._replayer.refuse_other_versions(record.header)
         return record

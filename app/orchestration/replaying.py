@@ -9,7 +9,7 @@ from app.domain.effects import Header, Outcome
 from app.domain.events import ExecutionSuspended, LifecycleTransition
 from app.domain.failures import Code, Failure, RequestFailure
 from app.domain.lifecycle import Mode, State
-from app.keeping import Selection, Store
+from app.keeping import Selection, Store, Stored
 from app.orchestration.execution import Execution
 from app.orchestration.running import Pattern, outdated, story_of
 from app.orchestration.story import replay
@@ -85,12 +85,17 @@ class Archive:
         stored = await self._store.find(tenant, request_id)
         if stored is None:
             raise RequestFailure(Code.REQUEST_NOT_FOUND, "there is no execution of that id", condition="path")
-        if not (stored.standing.ended or stored.standing.state is State.SUSPENDED):
-            raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution is still running", retry_after=1.0)
+        refuse_running(stored)
         record = await self._store.load(tenant, stored.execution_id)
         if record is None:
             raise RequestFailure(Code.REQUEST_NOT_FOUND, "its journal is not kept any more", condition="path")
         return self._replayer.replayed(record)
+
+
+def refuse_running(stored: Stored) -> None:
+    """Raises: RequestFailure (REQUEST_IN_PROGRESS) unless it ended, or waits and nobody is taking it over."""
+    if stored.owner is not None or not (stored.standing.ended or stored.standing.state is State.SUSPENDED):
+        raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution is still running", retry_after=1.0)
 
 
 def _as_it_was_suspended(record: Record) -> Record:
