@@ -5,7 +5,7 @@ Here alone a port and its adapter are named in one breath: an engine, a tool or 
 
 import gc
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,14 +13,13 @@ from types import MappingProxyType
 from typing import Literal
 
 import anyio
-from anyio.abc import TaskGroup
 from pydantic import BaseModel, Field
 
 from app.adapters.clock import SystemClock
 from app.adapters.durable.dbos import DbosRunner
 from app.adapters.durable.following import Following
 from app.adapters.durable.inline import InlineRunner
-from app.adapters.durable.slots import Slots
+from app.adapters.durable.slots import Slots, open_slots
 from app.adapters.durable.tending import Health
 from app.adapters.engines.anthropic import Messages
 from app.adapters.engines.dialect import Dialect
@@ -153,10 +152,12 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
     ):
         replica = replica_on(database, clock, entropy.uuid7(), settings.storage)
         bus = _bus(logs, metrics, replica.sinks)
-        keeping = Keeping(replica.owner, REMEMBERED_IDS)
-        async with open_journal(database, bus, clock, keeping, loss) as journal, anyio.create_task_group() as group:
+        async with (
+            open_journal(database, bus, clock, Keeping(replica.owner, REMEMBERED_IDS), loss) as journal,
+            anyio.create_task_group() as group,
+            _slots(settings.server, partial(_bug, logs, metrics)) as slots,
+        ):
             store = DatabaseStore(database, clock, replica.owner, bus, replica.cancel)
-            slots = _slots(group, settings.server, partial(_bug, logs, metrics))
             runner = replica.runner(slots, limits_of(settings.queue), store, on_fault)
             metrics.read_in_flight(lambda: runner.in_flight)
             group.start_soon(partial(watch_lag, clock, metrics.lag, logs.lag, threshold=LAG_WARNING_S))
@@ -192,8 +193,8 @@ def _logs(settings: Settings, clock: Clock) -> LogSink:
     return LogSink(logger)
 
 
-def _slots(group: TaskGroup, server: ServerSettings, on_bug: Callable[[str, Exception], None]) -> Slots:
-    return Slots(group, max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=on_bug)
+def _slots(server: ServerSettings, on_bug: Callable[[str, Exception], None]) -> AbstractAsyncContextManager[Slots]:
+    return open_slots(max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=on_bug)
 
 
 def _settle_down() -> None:

@@ -9,12 +9,11 @@ from uuid import uuid4
 
 import anyio
 import pytest
-from anyio.abc import TaskGroup
 
 from app.adapters.durable.dbos import DbosRunner, Shared
 from app.adapters.durable.inline import InlineRunner
 from app.adapters.durable.line import LineLimits
-from app.adapters.durable.slots import Slots
+from app.adapters.durable.slots import Slots, open_slots
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.ports import Runner, Ticket
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
@@ -42,14 +41,13 @@ Opener = Callable[[OnBug], AbstractAsyncContextManager[DrainingRunner]]
 
 @asynccontextmanager
 async def _inline(on_bug: OnBug) -> AsyncIterator[DrainingRunner]:
-    async with anyio.create_task_group() as group:
-        yield InlineRunner(_slots(group, on_bug), LIMITS, VirtualClock())
-        group.cancel_scope.cancel()
+    async with _slots(on_bug) as slots:
+        yield InlineRunner(slots, LIMITS, VirtualClock())
 
 
 @asynccontextmanager
 async def _dbos(on_bug: OnBug, url: str) -> AsyncIterator[DrainingRunner]:
-    async with anyio.create_task_group() as group:
+    async with _slots(on_bug) as slots:
         asked: list[object] = []
 
         async def waiting() -> int:
@@ -60,12 +58,11 @@ async def _dbos(on_bug: OnBug, url: str) -> AsyncIterator[DrainingRunner]:
             raise fault
 
         shared = Shared(url, "replica", waiting)
-        yield DbosRunner(_slots(group, on_bug), LIMITS, shared=shared, clock=VirtualClock(), on_fault=fault)
-        group.cancel_scope.cancel()
+        yield DbosRunner(slots, LIMITS, shared=shared, clock=VirtualClock(), on_fault=fault)
 
 
-def _slots(group: TaskGroup, on_bug: OnBug) -> Slots:
-    return Slots(group, max_in_flight=MAX_IN_FLIGHT, drain_seconds=DRAIN_SECONDS, on_bug=on_bug)
+def _slots(on_bug: OnBug) -> AbstractAsyncContextManager[Slots]:
+    return open_slots(max_in_flight=MAX_IN_FLIGHT, drain_seconds=DRAIN_SECONDS, on_bug=on_bug)
 
 
 @pytest.fixture(params=["inline", "dbos"])

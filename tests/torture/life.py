@@ -16,11 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, TypeAlias
 
-import anyio
-
 from app.adapters.durable.inline import InlineRunner
 from app.adapters.durable.line import LineLimits
-from app.adapters.durable.slots import Slots
+from app.adapters.durable.slots import open_slots
 from app.adapters.event_bus import EventBus
 from app.adapters.stores.database import Database, Transaction
 from app.adapters.stores.journal import Keeping, StoredJournal, open_journal
@@ -242,10 +240,9 @@ class _Replica:
             open_journal(
                 _Dying(database, self._commits), bus, self._clock, self._keeping(), Loss(lost, lambda: None, unexpected)
             ) as journal,
-            anyio.create_task_group() as group,
+            open_slots(max_in_flight=100, drain_seconds=10_000, on_bug=_unexpected) as slots,
         ):
             here = self._stage(journal, bus)
-            slots = Slots(group, max_in_flight=100, drain_seconds=10_000, on_bug=_unexpected)
             runner = InlineRunner(slots, LineLimits(waiting=100, at_once=100, per_tenant=100), self._clock)
             launcher = Launcher(here.world, runner, ALL_PATTERNS)
             store = DatabaseStore(_Dying(database, self._commits), self._clock, journal.owner, bus)
