@@ -49,7 +49,7 @@ class Reason(StrEnum):
     OVER_BUDGET = "over_budget"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageTrace:
     """One stage of the pipeline as it ended."""
 
@@ -58,7 +58,7 @@ class StageTrace:
     outcome: str = "ok"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bounds:
     """The limits in force for one execution, the request's and the configured ones together.
 
@@ -78,7 +78,7 @@ class Bounds:
     history_tokens: int = 8_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prepared:
     """What PREPARE found: the conversation to begin with, and the tools that may be offered.
 
@@ -92,7 +92,7 @@ class Prepared:
     said_before: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plannable:
     """Outcome: no plan is there yet, and these tools one may call; each has a name, a description and parameters.
 
@@ -103,7 +103,7 @@ class Plannable:
     told: tuple[ModelMessage | Message, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Planned:
     """Outcome: the plan that will run, which planner made it and why."""
 
@@ -112,7 +112,7 @@ class Planned:
     rationale: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Form:
     """The form that an answer must have: a JSON Schema 2020-12, a GBNF grammar, or both."""
 
@@ -123,7 +123,7 @@ class Form:
 NO_FORM = Form()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
     """One provider an inference may try: the engine's configured name and the model it stands for.
 
@@ -143,7 +143,7 @@ class Candidate:
         return f"attempt:{self.provider}:{self.model}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Offered:
     """What one inference begins with: tools available now, candidates in order, tool results cut to fit.
 
@@ -158,7 +158,7 @@ class Offered:
     cut: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reply:
     """A whole answer of a model, in no provider's dialect.
 
@@ -183,7 +183,7 @@ class Reply:
         return ModelMessage(**said, provider=provider, kept=list(self.kept)) if self.kept else Message(**said)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Replied:
     """Outcome: the provider answered."""
 
@@ -191,7 +191,7 @@ class Replied:
     duration_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AttemptFailed:
     """Outcome: the provider did not. `retry_after` is what it asked for, `wait` what was granted; both seconds.
 
@@ -210,7 +210,7 @@ class AttemptFailed:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolEnded:
     """Outcome: one tool attempt ended.
 
@@ -225,7 +225,7 @@ class ToolEnded:
     ran: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolAsked:
     """Outcome: a tool attempt ended with a question to somebody outside, whose answer is the call's result."""
 
@@ -233,19 +233,19 @@ class ToolAsked:
     duration_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Slept:
     """Outcome: the wait is over."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Answered:
     """Outcome: a person, or whoever was asked, answered."""
 
     payload: JsonValue
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Refused:
     """Outcome: a check said no before anything was done. Replay never repeats a check."""
 
@@ -268,7 +268,7 @@ class Refused:
         return raised
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CutOff:
     """Outcome: cancelled while it ran; what it had used and streamed until then."""
 
@@ -282,14 +282,14 @@ def usage_of(outcome: Replied | AttemptFailed | CutOff) -> TokenUsage:
     return outcome.reply.usage if isinstance(outcome, Replied) else outcome.usage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Decided:
     """The decision, recorded before any branch is called off, that these branches of a gather are enough."""
 
     counted: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stopped:
     """The decision, recorded before anything is cancelled, that the execution ends: by a signal or its deadline."""
 
@@ -315,7 +315,7 @@ Outcome: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Row:
     """A recorded step. `at` is Unix seconds."""
 
@@ -325,7 +325,7 @@ class Row:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fork:
     """What an execution begins with: the top-level steps of its `origin`, a request id, before `from_step`.
 
@@ -340,7 +340,7 @@ class Fork:
     messages: tuple[Message, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Header:
     """What an execution is, written before its first step.
 
@@ -364,7 +364,7 @@ class Header:
     fork: Fork | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EngineCall:
     """What an engine is asked: a whole conversation, the tools offered, the hints.
 

@@ -22,7 +22,7 @@ from app.domain.lifecycle import State
 FinishReason = Literal["stop", "tool", "length", "content_filter", "cancelled", "error"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CorrelationContext:
     """The ids that link an event to its execution and span [boundary seed].
 
@@ -45,7 +45,7 @@ class CorrelationContext:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LifecycleTransition:
     """The execution moved; the first has no `from_state`."""
 
@@ -56,7 +56,7 @@ class LifecycleTransition:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FallbackTransition:
     """The fallback machine of one inference moved; `segment` is the attempt it speaks of, if there is one."""
 
@@ -71,7 +71,7 @@ class FallbackTransition:
     segment: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageEnd:
     """A stage of the pipeline ended."""
 
@@ -81,7 +81,7 @@ class StageEnd:
     outcome: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InferenceStart:
     """One attempt on one provider begins; `replica` is absent where there are none."""
 
@@ -97,7 +97,7 @@ class InferenceStart:
     replica: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InferenceDelta:
     """A piece of an answer as it arrives; `offset` is the characters of its kind before it in the segment.
 
@@ -112,7 +112,7 @@ class InferenceDelta:
     value: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InferenceRetracted:
     """What was streamed in the segment is void; another attempt follows."""
 
@@ -120,7 +120,7 @@ class InferenceRetracted:
     segment: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InferenceEnd:
     """The attempt ended."""
 
@@ -133,7 +133,7 @@ class InferenceEnd:
     tool_call_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolStart:
     """One attempt at one tool call begins."""
 
@@ -143,7 +143,7 @@ class ToolStart:
     args_hash: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolEnd:
     """The attempt ended."""
 
@@ -155,7 +155,7 @@ class ToolEnd:
     error_code: Code | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ConstraintRepaired:
     """An answer was repaired, or respelled, to keep its form; each repair has `action`, `path` and `times`.
 
@@ -168,7 +168,7 @@ class ConstraintRepaired:
     replica: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ValidationEnd:
     """An answer was judged. Rules never quote what was said, a judge may. `replica` is absent where there are none."""
 
@@ -180,7 +180,7 @@ class ValidationEnd:
     replica: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlanCreated:
     """The plan that will run is there; each step has `name`, `type` and `depends_on`, the names of those before it."""
 
@@ -189,7 +189,7 @@ class PlanCreated:
     steps: tuple[Mapping[str, Any], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VoteCast:
     """A replica voted, or failed and has no vote; what it voted for is not told."""
 
@@ -199,7 +199,7 @@ class VoteCast:
     error_code: Code | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VoteDecided:
     """The vote ended, early when some of the `replicas` were called off: with the `votes` of the winner, or a failure.
 
@@ -217,7 +217,7 @@ class VoteDecided:
     error_code: Code | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepStart:
     """An attempt at a step of a plan begins; attempts are counted from 1."""
 
@@ -226,7 +226,7 @@ class StepStart:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepEnd:
     """The attempt ended; when it failed, another may follow. It is told of one that the execution's end cut off too."""
 
@@ -238,7 +238,7 @@ class StepEnd:
     error_code: Code | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExecutionSuspended:
     """Nothing can run until the open questions are answered."""
 
@@ -247,7 +247,7 @@ class ExecutionSuspended:
     response: SystemResponse
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExecutionResumed:
     """Somebody answered an open question; the execution goes on when none is left."""
 
@@ -258,7 +258,7 @@ class ExecutionResumed:
     resumed_by: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExecutionCompleted:
     """Terminal: it ended with an answer."""
 
@@ -266,7 +266,7 @@ class ExecutionCompleted:
     response: SystemResponse
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExecutionFailed:
     """Terminal: it ended with a failure."""
 
@@ -274,7 +274,7 @@ class ExecutionFailed:
     response: SystemResponse
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExecutionCancelled:
     """Terminal: a client, a signal or the deadline ended it."""
 

@@ -3,6 +3,9 @@
 What is frozen at run time sets its fields one by one past its own guard: such an object takes three times as long to
 make, its class twice, and some seventy are made for the smallest request. Nothing here is ever changed all the
 same, since the type checker refuses it. Refused: named tuples for all of them, which are equal to any tuple.
+
+What is recorded or streamed, events and outcomes and all that they hold, has no slots: orjson writes what has a dict
+five times as fast.
 """
 
 import dataclasses

@@ -54,7 +54,7 @@ class Availability:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OfferedTool:
     """A tool as one inference offered it; `unsafe` makes its calls barriers, `approval` has each wait for a person."""
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters.stores import codec
-from app.domain.effects import Answered, Outcome, Prepared, Refused, Row
-from app.domain.events import Event, Recorded
+from app.domain.effects import Answered, Bounds, Header, Outcome, Prepared, Refused, Row
+from app.domain.events import CorrelationContext, Event, Recorded
 from app.domain.failures import Code, StorageFailure
 from app.domain.messages import Message, ModelMessage
 from tests.support.examples import (
@@ -66,6 +66,11 @@ def test_every_outcome_is_read_as_it_was_written(outcome: Outcome) -> None:
 def test_every_event_is_read_as_it_was_written(event: Event) -> None:
     told = committed(event, first=7)
     assert codec.decode_events(codec.encode_events(told)) == told
+
+
+@pytest.mark.parametrize("kind", [*get_args(Outcome), *get_args(Event), Header, Bounds, CorrelationContext])
+def test_what_is_recorded_has_a_dict_which_is_written_five_times_as_fast_as_slots(kind: type[Any]) -> None:
+    assert "__slots__" not in vars(kind)
 
 
 def test_the_events_of_a_commit_keep_their_order_their_numbers_and_their_correlations() -> None:
