@@ -12,7 +12,6 @@ from app.domain.boundary import SystemResponse
 from app.domain.digests import span_id
 from app.domain.effects import Header
 from app.domain.events import (
-    Anchored,
     CorrelationContext,
     Event,
     ExecutionCompleted,
@@ -102,12 +101,12 @@ async def _write_log(path: Path) -> None:
         told = islice(cycle(_EVENTS), EVENTS - 2)
         for number, group in enumerate(iter(lambda: list(islice(told, 3)), [])):
             correlation = _correlation(asked, f"{number}")
-            journal.put("long", None, [Anchored(f"{number}", correlation, event) for event in group])
+            journal.put("long", None, [(f"{number}", correlation, event) for event in group])
             if number % 100 == 0:
                 await journal.durable("long")
         over = LifecycleTransition(State.EXECUTE, State.COMPLETE, 1, "answered")
         response = SystemResponse(request_id="long", trace_id="0" * 32, mode=Mode.CHAT, state=State.COMPLETE)
-        last = [Anchored("end", _correlation(asked, ""), event) for event in (over, ExecutionCompleted(response))]
+        last = [("end", _correlation(asked, ""), event) for event in (over, ExecutionCompleted(response))]
         journal.put("long", None, last)
         await journal.durable("long")
 

@@ -102,7 +102,7 @@ async def _put_rounds(journal: StoredJournal, opened: Header, told: Sequence[Put
 def _put(key: str | None, fingerprint: str, outcome: bytes, at: float, events: bytes | None) -> Put:
     told = [] if events is None else codec.decode_events(events)
     row = None if key is None else Row(key, fingerprint, codec.decode_outcome(outcome), at)
-    return Put(row, [Anchored(each.anchor, each.correlation, each.event) for each in told])
+    return Put(row, [(each.anchor, each.correlation, each.event) for each in told])
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ its execution's log, with its number and its correlation; a delta is live only a
 named tuples, since one or two are made for every event and a frozen dataclass takes three times as long to make.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -310,14 +310,6 @@ Event: TypeAlias = (
 """Everything that is numbered and kept. `InferenceDelta` is neither."""
 
 
-class Anchored(NamedTuple):
-    """An event and the step it hangs behind; what the execution hands to the journal."""
-
-    anchor: str
-    correlation: CorrelationContext
-    event: Event
-
-
 class Recorded(NamedTuple):
     """An event in its execution's log: numbered from 1 without gaps. `at` is Unix seconds."""
 
@@ -328,12 +320,24 @@ class Recorded(NamedTuple):
     event: Event
 
 
+Anchored: TypeAlias = tuple[str, CorrelationContext, Event]
+"""The step that an event hangs behind, what is told with it, the event: what the execution hands to the journal."""
+
+
 class Live(NamedTuple):
     """A delta on its way to whoever is watching; never kept."""
 
     at: float
     correlation: CorrelationContext
     event: InferenceDelta
+
+
+def numbered(told: Sequence[Anchored], first: int, at: float) -> list[Recorded]:
+    """The events of one commit, numbered on from the first."""
+    return [
+        Recorded(number, at, anchor, correlation, event)
+        for number, (anchor, correlation, event) in enumerate(told, first)
+    ]
 
 
 def timestamp(at: float) -> str:

@@ -36,7 +36,7 @@ SUSPENSION_EXPIRES_AFTER = timedelta(days=7)
 class Ending:
     """How a story ended: with what it produced, with a failure, or (neither) suspended.
 
-    `said` is the talk that led to the answer, where it was one.
+    `said` is the talk that led to the answer, where it was one and belongs to a session.
     """
 
     produced: Produced | None = None

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.domain.boundary import Suspension, SystemError, SystemResponse
 from app.domain.effects import Header
-from app.domain.events import Anchored, ExecutionResumed, Recorded
+from app.domain.events import ExecutionResumed, Recorded
 from app.domain.failures import TAXONOMY, Code, RequestFailure, StorageFailure, failure
 from app.domain.lifecycle import Mode, State
 from app.domain.standing import Standing
@@ -176,7 +176,7 @@ class Executions:
         record = await self._record(tenant, stored.execution_id)
         await self._refuse_what_cannot_go_on(record)
         resumed = ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, by)
-        told = Anchored(RESUMED, record.events[0].correlation, resumed)
+        told = (RESUMED, record.events[0].correlation, resumed)
         taken = await self._store.answer(tenant, stored.execution_id, row.key, row, [told])
         if taken.open:
             return await self.show(tenant, request_id)

@@ -13,7 +13,7 @@ Theory of operation
 
 from collections.abc import Collection
 
-from app.domain.events import Anchored, LifecycleTransition
+from app.domain.events import LifecycleTransition
 from app.domain.failures import Code
 from app.domain.lifecycle import State
 from app.domain.standing import Standing
@@ -100,7 +100,7 @@ class Ownership:
         standing = standing_of(record)
         if standing.state is State.SUSPENDED:
             moved = LifecycleTransition(State.SUSPENDED, State.EXECUTE, standing.attempt, "resumed")
-            self._world.journal.put(execution_id, None, [Anchored(RESUMED, execution.root, moved)])
+            self._world.journal.put(execution_id, None, [(RESUMED, execution.root, moved)])
             execution.before.resumed()
         return execution
 

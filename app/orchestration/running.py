@@ -9,6 +9,7 @@ from app.domain.effects import Header, Outcome, StageTrace
 from app.domain.events import Live
 from app.domain.failures import Code, Failure, RequestFailure, StorageFailure
 from app.domain.lifecycle import Mode, State
+from app.domain.messages import Message
 from app.domain.produced import Produced
 from app.orchestration.answering import Ending
 from app.orchestration.conversing import Turn
@@ -213,8 +214,8 @@ class Launcher:
             return prepare(execution.header, self._world, stages, turn.past)
 
         try:
-            story = story_of(execution.header, self.patterns, prepared)
-            await live(execution, replace(story, turn=partial(told, turn, execution.header, self._world)))
+            come = partial(told, turn, execution.header, self._world)
+            await live(execution, story_of(execution.header, self.patterns, prepared, come))
         finally:
             turn.over()
             del self._running[running.execution_id], self._named[_name(execution.header)]
@@ -226,11 +227,16 @@ class Launcher:
                 running.done()
 
 
-def story_of(header: Header, patterns: Mapping[Mode, Pattern], prepare: Callable[[], Awaitable[Outcome]]) -> Story:
+def story_of(
+    header: Header,
+    patterns: Mapping[Mode, Pattern],
+    prepare: Callable[[], Awaitable[Outcome]],
+    turn: Callable[[], Awaitable[Sequence[Message]]] | None = None,
+) -> Story:
     """How an execution is told today; one whose journal belongs to another version of its pattern fails."""
     pattern = patterns[header.mode]
     known = pattern.version == header.pattern_version
-    return Story(prepare, pattern.run if known else _refuse, pattern.planning)
+    return Story(prepare, pattern.run if known else _refuse, pattern.planning, turn)
 
 
 def outdated() -> StorageFailure:

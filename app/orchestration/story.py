@@ -108,7 +108,8 @@ async def tell(execution: Execution, story: Story) -> Ending:
         return Ending()
     except Dropped:
         return _cut_short(execution)
-    return Ending(produced if isinstance(produced, Produced) else Produced(produced), said=run.said)
+    said = () if execution.header.request.session_id is None else run.said
+    return Ending(produced if isinstance(produced, Produced) else Produced(produced), said=said)
 
 
 def conclude(execution: Execution, ending: Ending) -> None:

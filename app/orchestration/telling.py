@@ -46,7 +46,7 @@ class Telling:
         """Holds new events. Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) when nothing new can be."""
         if events and self._journal is None:
             raise diverged(anchor, recorded=None, replayed=events[0])
-        self._held += [Anchored(anchor, context, event) for event in events]
+        self._held += [(anchor, context, event) for event in events]
 
     def remember(self, leaf: Leaf, row: Row) -> None:
         """Tells again what was told of that step, from its last start on."""

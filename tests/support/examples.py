@@ -224,7 +224,7 @@ EVENTS: Sequence[Event] = (
 
 def anchored(*given: Event) -> list[Anchored]:
     """These events as an execution hands them over."""
-    return [Anchored("0", correlation(), event) for event in given]
+    return [("0", correlation(), event) for event in given]
 
 
 def recorded(*given: Event) -> list[Recorded]:

@@ -19,7 +19,7 @@ from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.boundary import Suspension, SystemRequest, SystemResponse
 from app.domain.effects import Bounds, Header, Outcome
-from app.domain.events import Anchored, Event, ExecutionResumed, ExecutionSuspended, LifecycleTransition, Live, Recorded
+from app.domain.events import Event, ExecutionResumed, ExecutionSuspended, LifecycleTransition, Live, Recorded
 from app.domain.lifecycle import State
 from app.orchestration.conversing import Turn
 from app.orchestration.execution import Execution
@@ -165,7 +165,7 @@ def stage(
         workers=Threads(),
         conversations=Said(),
     )
-    values = {name: getattr(BOUNDS, name) for name in BOUNDS.__slots__} | {"max_retries": policy.max_retries} | bounds
+    values = vars(BOUNDS) | {"max_retries": policy.max_retries} | bounds
     return Stage(world, bus, log, journal, Bounds(**values))
 
 
@@ -191,7 +191,7 @@ def answer(clock: Clock, record: Record, payload: JsonValue, suspension_id: str 
     journal = stage(clock).journal
     journal.adopt(record)
     root = record.events[0].correlation
-    journal.put(record.header.execution_id, row, [Anchored(RESUMED, root, event) for event in events])
+    journal.put(record.header.execution_id, row, [(RESUMED, root, event) for event in events])
     found = journal.record(record.header.execution_id)
     assert found is not None
     return found

@@ -84,21 +84,17 @@ class HttpEngine:
     def __init__(
         self, profile: EngineProfile, dialect: Dialect, *, endpoint: Endpoint, session: Session, clock: Clock
     ) -> None:
-        self._profile = profile
+        self.profile = profile
         self._dialect = dialect
         self._endpoint = endpoint
         self._session = session
         self._clock = clock
 
-    @property
-    def profile(self) -> EngineProfile:
-        return self._profile
-
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         reading = _Reading(self._dialect, progress, self._endpoint, streamed=stream)
         try:
             with await self._connected() as connection:
-                encoded = self._dialect.encode(call, self._profile, stream=stream)
+                encoded = self._dialect.encode(call, self.profile, stream=stream)
                 reading.withheld = encoded.withheld
                 await connection.ask(self._post(encoded), reading.due)
                 await self._refuse_failures(connection)
@@ -108,7 +104,7 @@ class HttpEngine:
                 raise
         finally:
             reading.account()
-        return reading.reply(self._profile.model)
+        return reading.reply(self.profile.model)
 
     async def reach(self) -> str:
         due = get_running_loop().time() + self._endpoint.timeouts.idle
@@ -122,7 +118,7 @@ class HttpEngine:
         dialect = self._dialect
         if not isinstance(dialect, EmbeddingDialect):
             raise EngineFault(Reason.REFUSED, "this provider makes no embeddings")
-        vectors = await self._asked(dialect.encode_embeddings(texts, self._profile.model), dialect.decode_embeddings)
+        vectors = await self._asked(dialect.encode_embeddings(texts, self.profile.model), dialect.decode_embeddings)
         if len(vectors) != len(texts):
             raise malformed("the reply has not one vector a text")
         return vectors
@@ -131,7 +127,7 @@ class HttpEngine:
         dialect = self._dialect
         if not isinstance(dialect, CountingDialect):
             return None
-        return await self._asked(dialect.encode_count(call, self._profile), dialect.decode_count)
+        return await self._asked(dialect.encode_count(call, self.profile), dialect.decode_count)
 
     async def _asked(self, encoded: Encoded, decode: Callable[[bytes], _T]) -> _T:
         """What a JSON reply says that is no answer of a model."""

@@ -28,7 +28,7 @@ from app.domain.events import (
     ExecutionSuspended,
     InferenceDelta,
     Live,
-    Recorded,
+    numbered,
 )
 from app.domain.failures import Code, Failure, StorageFailure
 from app.domain.messages import Message
@@ -68,10 +68,7 @@ class _Open:
         """What that is when it is put now. Raises: RuntimeError when the step is recorded already."""
         if row is not None and row.key in self.keys:
             raise RuntimeError(f"step {row.key} of {self.header.execution_id} is recorded already")
-        recorded = [
-            Recorded(number, at, each.anchor, each.correlation, each.event)
-            for number, each in enumerate(events, self.events + 1)
-        ]
+        recorded = numbered(events, self.events + 1, at)
         return Commit(self.commits + 1, self.events + len(recorded), row, recorded, turn, at)
 
     def take(self, commit: Commit) -> None:
@@ -167,7 +164,7 @@ class StoredJournal:
 
     def put(self, execution_id: str, row: Row | None, events: Sequence[Anchored], turn: Sequence[Message] = ()) -> None:
         opened = self._of(execution_id)
-        if opened.held is not None and events and isinstance(events[-1].event, ExecutionSuspended):
+        if opened.held is not None and events and isinstance(events[-1][2], ExecutionSuspended):
             self._promote(opened)
         commit = opened.next(row, events, turn, self._clock.now())
         if opened.held is None:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from app.adapters.stores.names import Names
 from app.domain.effects import Header, Row
-from app.domain.events import Anchored, CorrelationContext, InferenceDelta, Live, Recorded
+from app.domain.events import Anchored, CorrelationContext, InferenceDelta, Live, Recorded, numbered
 from app.domain.messages import Message
 from app.ports import Claim, Clock, Earlier, EventSink, Record
 
@@ -57,11 +57,7 @@ class MemoryJournal:
         held.commits += 1
         if not events:
             return
-        at = self._clock.now()
-        recorded = [
-            Recorded(number, at, event.anchor, event.correlation, event.event)
-            for number, event in enumerate(events, len(held.events) + 1)
-        ]
+        recorded = numbered(events, len(held.events) + 1, self._clock.now())
         held.events += recorded
         self._sink.publish(execution_id, recorded)
 

@@ -10,7 +10,7 @@ from app.adapters.stores.entries import empty_commit, log, step
 from app.adapters.stores.openings import KEY_KEPT_S
 from app.adapters.stores.records import decoded, load, record, weight
 from app.domain.effects import Row
-from app.domain.events import Anchored, Recorded
+from app.domain.events import Anchored, Recorded, numbered
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.lifecycle import Mode, State
 from app.domain.standing import Standing
@@ -150,8 +150,7 @@ def _answer(
         raise RequestFailure(Code.REQUEST_RESUME_MISMATCH, "no such question is open")
     epoch, number, last_event = moved[0]
     stored = empty_commit(which["the_execution_id"], number=number, epoch=epoch) | step(row)
-    numbered = enumerate(events, last_event - len(events) + 1)
-    told = [Recorded(number, now, each.anchor, each.correlation, each.event) for number, each in numbered]
+    told = numbered(events, last_event - len(events) + 1, now)
     if told:
         stored |= log(told)
     yield from ask_each(COMMIT, [stored])

@@ -139,27 +139,24 @@ class _Count:
         self._untold = 0.0
 
 
-class _Family(Generic[_Child]):
-    """The children of one labelled metric, found by values from closed sets."""
+class _Family(dict[tuple[str, ...], _Child], Generic[_Child]):
+    """The children of one labelled metric by their label values, in the order of the table.
+
+    What stands outside the closed sets is found folded, and never kept.
+    """
 
     def __init__(self, bind: Callable[..., _Child], sets: Sequence[tuple[str, frozenset[str]]]) -> None:
         self._bind = bind
         self._sets = sets
-        self._children: dict[tuple[str, ...], _Child] = {}
 
-    def of(self, *values: str) -> _Child:
-        """The child with these label values, in the order of the table."""
-        child = self._children.get(values)
-        return self._folded(values) if child is None else child
-
-    def _folded(self, values: tuple[str, ...]) -> _Child:
+    def __missing__(self, values: tuple[str, ...]) -> _Child:
         kept = tuple(
             str(value) if value in known else folded(label)
             for value, (label, known) in zip(values, self._sets, strict=True)
         )
-        if kept not in self._children:
-            self._children[kept] = self._bind(*kept)
-        return self._children[kept]
+        if kept not in self:
+            self[kept] = self._bind(*kept)
+        return self[kept]
 
 
 class _Book:
@@ -273,7 +270,7 @@ class MetricsSink:
 
     def refused(self, code: Code) -> None:
         """A request was refused before it became an execution."""
-        self._refused.of(code).inc()
+        self._refused[code,].inc()
 
     def record_dropped(self) -> None:
         """The record of an execution that ended in memory was not kept."""
@@ -285,7 +282,7 @@ class MetricsSink:
 
     def bug(self, place: Literal["execution", "sink", "writer"]) -> None:
         """Something raised that nobody expected."""
-        self._bugs.of(place).inc()
+        self._bugs[place,].inc()
 
     def lag(self, seconds: float) -> None:
         """The event loop was that late."""
@@ -314,12 +311,12 @@ class MetricsSink:
         return {} if run is None else run.attempts
 
     def _moved(self, execution_id: str, at: float, event: events.LifecycleTransition) -> None:
-        self._lifecycle.of(event.from_state or NONE, event.to_state).inc()
+        self._lifecycle[event.from_state or NONE, event.to_state].inc()
         if event.from_state in _BEGINNINGS:
             self._run(execution_id).began = at
 
     def _fell_back(self, _execution_id: str, _at: float, event: events.FallbackTransition) -> None:
-        self._fallback.of(event.from_state, event.to_state, event.fsm_event).inc()
+        self._fallback[event.from_state, event.to_state, event.fsm_event].inc()
 
     def _inference_began(self, execution_id: str, at: float, event: events.InferenceStart) -> None:
         self._run(execution_id).attempts[event.segment] = _Attempt(event.provider, at)
@@ -331,7 +328,7 @@ class MetricsSink:
         attempt = self._attempts(execution_id).get(event.segment)
         if attempt is not None and attempt.silent:
             attempt.silent = False
-            self._first_delta_seconds.of(attempt.provider).observe(at - attempt.began)
+            self._first_delta_seconds[attempt.provider,].observe(at - attempt.began)
 
     def _retracted(self, execution_id: str, _at: float, event: events.InferenceRetracted) -> None:
         self._attempts(execution_id).pop(event.segment, None)
@@ -340,24 +337,24 @@ class MetricsSink:
     def _inference_ended(self, execution_id: str, _at: float, event: events.InferenceEnd) -> None:
         attempt = self._attempts(execution_id).pop(event.segment, None)
         provider = NONE if attempt is None else attempt.provider
-        self._inferences.of(provider, event.finish_reason).inc()
-        self._inference_seconds.of(provider).observe(event.duration_ms / 1000)
-        self._tokens.of(provider, "in").inc(event.tokens_in)
-        self._tokens.of(provider, "out").inc(event.tokens_out)
+        self._inferences[provider, event.finish_reason].inc()
+        self._inference_seconds[provider,].observe(event.duration_ms / 1000)
+        self._tokens[provider, "in"].inc(event.tokens_in)
+        self._tokens[provider, "out"].inc(event.tokens_out)
 
     def _tool_ended(self, _execution_id: str, _at: float, event: events.ToolEnd) -> None:
         success = "true" if event.success else "false"
-        self._tool_calls.of(event.tool_name, success, event.error_code or NONE).inc()
-        self._tool_seconds.of(event.tool_name).observe(event.duration_ms / 1000)
+        self._tool_calls[event.tool_name, success, event.error_code or NONE].inc()
+        self._tool_seconds[event.tool_name,].observe(event.duration_ms / 1000)
 
     def _step_ended(self, _execution_id: str, _at: float, event: events.StepEnd) -> None:
-        self._steps.of(event.step_type, event.status, event.error_code or NONE).inc()
-        self._step_seconds.of(event.step_type).observe(event.duration_ms / 1000)
+        self._steps[event.step_type, event.status, event.error_code or NONE].inc()
+        self._step_seconds[event.step_type,].observe(event.duration_ms / 1000)
 
     def _ended(self, execution_id: str, at: float, event: events.Terminal | events.ExecutionSuspended) -> None:
         response = event.response
         code = NONE if response.error is None else response.error.code
-        self._executions.of(response.mode, response.state, code).inc()
+        self._executions[response.mode, response.state, code].inc()
         run = self._runs.pop(execution_id, None)
         if run is not None and run.began is not None:
-            self._execution_seconds.of(response.mode).observe(at - run.began)
+            self._execution_seconds[response.mode,].observe(at - run.began)
