@@ -12,9 +12,10 @@ Theory of operation
 """
 
 from collections.abc import Collection
+from contextlib import suppress
 
 from app.domain.events import Anchored, LifecycleTransition
-from app.domain.failures import Code
+from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import State
 from app.domain.standing import Standing
 from app.keeping import Store, Stored
@@ -50,14 +51,16 @@ class Ownership:
         execution = await self._claimed(stored.execution_id, epoch)
         return None if execution is None else self._launcher.start(execution, watch=watch, claimed=True)
 
-    async def end(self, stored: Stored, code: Code, why: str) -> Running | None:
-        """Ends what waits; None when somebody else has it."""
+    async def end(self, stored: Stored, code: Code, why: str) -> bool:
+        """Ends what waits; False when somebody else has it. Where there is no room now its next owner does."""
         record = await self._store.claim(stored.execution_id, stored.epoch)
         if record is None:
-            return None
+            return False
         execution = self._launcher.recorded(record)
         execution.stop(code, why)
-        return self._launcher.start(execution, watch=False)
+        with suppress(RequestFailure):
+            self._launcher.start(execution, watch=False, claimed=True)
+        return True
 
     async def recover(self, alive: Collection[str], gone: Collection[str] | None) -> int:
         """Queues what nobody runs though it should run; how many that were.

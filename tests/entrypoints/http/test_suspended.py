@@ -248,6 +248,27 @@ async def test_b4_89_an_answer_is_not_taken_by_a_journal_that_today_s_pattern_do
     assert (taken.status, taken.json["state"]) == (200, "COMPLETE")
 
 
+@pytest.mark.parametrize("by", ["the clock", "a client"])
+async def test_what_ends_while_as_many_run_as_may_ends_when_there_is_room(tmp_path: Path, by: str) -> None:
+    tables: dict[str, Any] = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"max_in_flight": 1}}
+    async with portico(**tables) as (served, service):
+        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat("[[slow:100]] Hello", request_id="long"), ASYNC)
+        await running(service)
+        if by == "a client":
+            assert (await order(served, "cancel")).status == 202
+        else:
+            with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
+                database.execute("UPDATE suspensions SET expires_at = 0")
+        await anyio.sleep(40)
+        assert (await served.get("/readyz")).status == 200
+        assert (await resume(served)).json["code"] == "REQUEST_RESUME_UNEXPECTED"
+        await idle(service)
+        await anyio.sleep(40)
+        states = [(await served.get(f"/v1/executions/{each}")).json["state"] for each in ("long", "q")]
+    assert states == ["COMPLETE", "CANCELLED"]
+
+
 @pytest.mark.parametrize("form", ["stream", "reader"])
 async def test_whoever_reads_an_execution_whose_records_are_gone_is_told_to_come_back(
     tmp_path: Path, form: str
