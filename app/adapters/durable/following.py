@@ -11,7 +11,7 @@ from math import inf
 import anyio
 
 from app.domain.events import TERMINAL_EVENTS, InferenceStart, Live, Recorded
-from app.domain.failures import StorageFailure
+from app.domain.failures import Code, StorageFailure
 from app.keeping import Store, Stored
 from app.ports import Subscription, Watchers
 
@@ -59,7 +59,13 @@ class Following:
 
     async def _read_on(self, reader: "FollowedLog") -> None:
         while reader.has_room:
-            page = await self._store.events(reader.tenant, reader.execution_id, after=reader.last, limit=_PAGE)
+            try:
+                page = await self._store.events(reader.tenant, reader.execution_id, after=reader.last, limit=_PAGE)
+            except StorageFailure as fault:
+                if fault.code is not Code.STORAGE_SNAPSHOT_INVALID:
+                    raise
+                reader.dismiss()
+                return
             reader.offer(page)
             if len(page) < _PAGE:
                 return
@@ -133,11 +139,15 @@ class FollowedLog:
             self._wants(self.execution_id)
         return taken
 
+    def dismiss(self) -> None:
+        """Nothing more comes than what waits: what follows cannot be read."""
+        self._end()
+        self._notify()
+
     def close(self) -> None:
         """The reader leaves. Closing twice is fine."""
         self._waiting = []
-        self._end()
-        self._notify()
+        self.dismiss()
 
     def _hear(self) -> None:
         """Takes what this replica publishes, as far as nothing is missing before it; the rest is in the store.
