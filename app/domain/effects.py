@@ -339,6 +339,17 @@ class Fork:
     tools: tuple[str, ...] | None = None
     messages: tuple[Message, ...] = ()
 
+    def keeps(self, key: str) -> bool:
+        """Whether what is recorded under that key, or hangs behind it, belongs to the steps that are kept."""
+        ordinal = ordinal_of(key)
+        return ordinal is not None and ordinal < self.from_step
+
+
+def ordinal_of(key: str) -> int | None:
+    """The number of the top-level step that a key belongs to, if it belongs to one."""
+    first = key.partition("/")[0]
+    return int(first) if first.isdecimal() else None
+
 
 @dataclass(frozen=True, slots=True)
 class Header:

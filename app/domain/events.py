@@ -328,6 +328,12 @@ class Recorded(NamedTuple):
     event: Event
 
 
+class Kept(Recorded):
+    """One that tells again what a fork keeps: its origin did it, so nothing of it is counted a second time."""
+
+    __slots__ = ()
+
+
 class Live(NamedTuple):
     """A delta on its way to whoever is watching; never kept."""
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.domain.boundary import ExecutionHints, SystemRequest
-from app.domain.effects import STOP, Fork, Header, Row
+from app.domain.effects import STOP, Fork, Header, Row, ordinal_of
 from app.domain.events import ExecutionSuspended
 from app.domain.failures import Code, RequestFailure
 from app.domain.fields import Name, ToolName
@@ -86,14 +86,14 @@ def kept(record: Record, from_step: int) -> list[Row]:
 
     Raises: RequestFailure (REQUEST_INVALID) when no such step began: what may have been left undone is not kept.
     """
-    last = max((ordinal for ordinal in map(_ordinal, _begun(record)) if ordinal is not None), default=0)
+    last = max((ordinal for ordinal in map(ordinal_of, _begun(record)) if ordinal is not None), default=0)
     if from_step > last:
         what = f"must be at most {last}, the last step that began"
         errors = [{"field": "from_step", "message": what}]
         raise RequestFailure(Code.REQUEST_INVALID, f"from_step: {what}", {"errors": errors})
     rows: list[Row] = []
     for key, row in record.rows.items():
-        ordinal = _ordinal(key)
+        ordinal = ordinal_of(key)
         if ordinal is not None and ordinal >= from_step:
             break
         if key != STOP:
@@ -117,8 +117,3 @@ def _begun(record: Record) -> Iterator[str]:
         yield item.anchor
         if isinstance(item.event, ExecutionSuspended):
             yield from (each.suspension_id for each in item.event.suspensions)
-
-
-def _ordinal(key: str) -> int | None:
-    first = key.partition("/")[0]
-    return int(first) if first.isdecimal() else None

@@ -7,7 +7,7 @@ from app.adapters.stores import codec
 from app.adapters.stores.batching import Advance, Turn
 from app.adapters.stores.openings import Opening
 from app.domain.effects import Header, Row
-from app.domain.events import ExecutionSuspended, Recorded
+from app.domain.events import Anchored, ExecutionSuspended, Kept, Recorded
 from app.domain.messages import Message
 from app.domain.standing import Standing
 from app.ports import Claim
@@ -24,6 +24,17 @@ class Commit(NamedTuple):
     events: Sequence[Recorded]
     turn: Sequence[Message]
     at: float
+
+
+def numbered(header: Header, events: Sequence[Anchored], *, first: int, at: float) -> list[Recorded]:
+    """The events as they stand in the log, those of what a fork keeps among them."""
+    fork = header.fork
+    return [
+        (Recorded if fork is None or not fork.keeps(each.anchor) else Kept)(
+            number, at, each.anchor, each.correlation, each.event
+        )
+        for number, each in enumerate(events, first)
+    ]
 
 
 def opening(header: Header, owner: str | None, claim: Claim | None = None) -> Opening:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import anyio
 
 from app.adapters.stores.database import Database
-from app.adapters.stores.entries import Commit, advance, opening, size, whole
+from app.adapters.stores.entries import Commit, advance, numbered, opening, size, whole
 from app.adapters.stores.names import Names
 from app.adapters.stores.openings import Opening
 from app.adapters.stores.records import load
@@ -28,7 +28,6 @@ from app.domain.events import (
     ExecutionSuspended,
     InferenceDelta,
     Live,
-    Recorded,
 )
 from app.domain.failures import Code, Failure, StorageFailure
 from app.domain.messages import Message
@@ -68,10 +67,7 @@ class _Open:
         """What that is when it is put now. Raises: RuntimeError when the step is recorded already."""
         if row is not None and row.key in self.keys:
             raise RuntimeError(f"step {row.key} of {self.header.execution_id} is recorded already")
-        recorded = [
-            Recorded(number, at, each.anchor, each.correlation, each.event)
-            for number, each in enumerate(events, self.events + 1)
-        ]
+        recorded = numbered(self.header, events, first=self.events + 1, at=at)
         return Commit(self.commits + 1, self.events + len(recorded), row, recorded, turn, at)
 
     def take(self, commit: Commit) -> None:

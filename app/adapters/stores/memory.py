@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from app.adapters.stores.entries import numbered
 from app.adapters.stores.names import Names
 from app.domain.effects import Header, Row
 from app.domain.events import Anchored, CorrelationContext, InferenceDelta, Live, Recorded
@@ -57,11 +58,7 @@ class MemoryJournal:
         held.commits += 1
         if not events:
             return
-        at = self._clock.now()
-        recorded = [
-            Recorded(number, at, event.anchor, event.correlation, event.event)
-            for number, event in enumerate(events, len(held.events) + 1)
-        ]
+        recorded = numbered(held.header, events, first=len(held.events) + 1, at=self._clock.now())
         held.events += recorded
         self._sink.publish(execution_id, recorded)
 

@@ -79,6 +79,33 @@ async def test_a_fork_keeps_the_steps_before_it_and_does_the_next_anew(tmp_path:
     assert replayed == {"identical": True, "steps": shown["total_steps"]}
 
 
+COUNTED = ("inferences", "tokens", "tool_calls", "fallback_transitions", "inference_duration_seconds_count")
+
+
+async def counted(served: Served) -> dict[str, float]:
+    """What was counted of what executions did, by series."""
+    lines = (await served.get("/metrics")).body.decode().splitlines()
+    ours = [line.rsplit(" ", 1) for line in lines if line.startswith(tuple(f"portico_{name}" for name in COUNTED))]
+    return {series: float(value) for series, value in ours if "_created" not in series}
+
+
+async def test_what_is_kept_is_told_but_not_counted_again(tmp_path: Path) -> None:
+    usage = [{"usage": {"input_tokens": each, "output_tokens": 1, "total_tokens": each + 1}} for each in (100, 20, 3)]
+    replies = [CALL, {"text": "first"}, {"text": "second"}]
+    async with scripted(tmp_path, a=[reply | used for reply, used in zip(replies, usage, strict=True)]) as served:
+        once = await counted(served)
+        name = (await fork(served, 2)).json["request_id"]
+        twice = await counted(served)
+        told_again = {each["type"] for each in await log(served, str(name))}
+    fresh = {series: twice[series] - value for series, value in once.items()}
+    assert twice.keys() == once.keys()
+    assert {"inference.end", "tool.end", "fallback.transition"} <= told_again
+    assert [value for series, value in fresh.items() if "tool_calls_total" in series] == [0.0]
+    inferences = [(once[series], value) for series, value in fresh.items() if "inferences_total" in series]
+    assert sorted(inferences) == [(1.0, 0.0), (1.0, 1.0)]
+    assert sorted(value for series, value in fresh.items() if "tokens_total" in series) == [1.0, 3.0]
+
+
 async def test_the_overrides_hold_from_the_step_on(tmp_path: Path) -> None:
     said = [{"role": "user", "content": "Say it in French."}]
     async with scripted(tmp_path, a=[CALL, {"text": "fifty-one"}], b=[{"text": "cinquante et un"}]) as served:
