@@ -3,6 +3,11 @@
 The steps are kept as they were recorded, and what they tell is told again, under the new execution's own ids. Until
 the step that it forks at everything is asked for as the first time, so that each kept step is known again by its
 fingerprint; from there on the overrides hold. They stand in the header, and a fork replays like any other execution.
+
+A session that it is given hears it, and it does not hear the session: it goes on with the talk that its kept steps are
+part of, and adds to the session what the whole request would add, its messages, the rounds of tools and the answer.
+Refused: to wait for its turn there, for it would seem to have been at work meanwhile; and to hear what was said there
+where no step is kept, for then one number more or less would make it another conversation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +19,7 @@ from app.domain.boundary import ExecutionHints, SystemRequest
 from app.domain.effects import STOP, Fork, Header, Row, ordinal_of
 from app.domain.events import ExecutionSuspended
 from app.domain.failures import Code, RequestFailure
-from app.domain.fields import Name, ToolName
+from app.domain.fields import Identifier, Name, ToolName
 from app.domain.messages import Message
 from app.orchestration.run import merged
 from app.ports import Record
@@ -38,6 +43,7 @@ class ForkRequest(BaseModel):
 
     from_step: int = Field(ge=0, strict=True, description="How many top-level steps are kept as they were recorded.")
     overrides: Overrides = Field(Overrides(), description="What holds from the next step on.")
+    session_id: Identifier | None = Field(None, description="The session that hears it; none when absent.")
 
 
 def overridden(request: SystemRequest, overrides: Overrides) -> SystemRequest:
@@ -52,9 +58,9 @@ def overridden(request: SystemRequest, overrides: Overrides) -> SystemRequest:
     raise RequestFailure(Code.REQUEST_INVALID, "overrides.messages do not follow what was said", {"errors": faults})
 
 
-def forked(request: SystemRequest) -> SystemRequest:
+def forked(request: SystemRequest, session_id: str | None = None) -> SystemRequest:
     """The request as the new execution has it, without what is the other one's own."""
-    own = {"request_id": None, "session_id": None, "trace_id": None, "if_session_busy": "reject"}
+    own = {"request_id": None, "session_id": session_id, "trace_id": None, "if_session_busy": "reject"}
     return request.model_copy(update=own)
 
 
@@ -71,7 +77,7 @@ def begun(
     named = None if tools is None else tuple(tools)
     header = replace(
         fresh,
-        request=forked(before.request),
+        request=forked(before.request, asked.session_id),
         bounds=replace(before.bounds, timeout=fresh.bounds.timeout),
         args_key=before.args_key,
         created_at=began_at,
