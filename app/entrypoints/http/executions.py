@@ -19,7 +19,7 @@ from app.domain.failures import Code, Failure, RequestFailure
 from app.entrypoints.http.correlation import correlate, parent_of
 from app.entrypoints.http.errors import CLOSE, JSON, Answer
 from app.entrypoints.http.forms import Answering, Form, form_of, stream_headers
-from app.entrypoints.http.query import Listing, first_event, path_id, read_query
+from app.entrypoints.http.query import Listing, cursor, first_event, path_id, place_of, read_query
 from app.entrypoints.http.sse import EventStream, nothing_follows
 from app.entrypoints.http.taking import refused, taken
 from app.orchestration.executions import Executions, ExecutionView, ResumeRequest
@@ -88,9 +88,10 @@ class Simple:
 async def listed(asked: Asked) -> Answer:
     """A page of executions, the newest first."""
     query = read_query(asked.scope, Listing)
-    page = await asked.executions.listed(LOCAL.tenant, query.selection, after=query.after, limit=query.limit)
+    after = place_of(LOCAL.tenant, EXECUTIONS, query.after)
+    page = await asked.executions.listed(LOCAL.tenant, query.selection, after=after, limit=query.limit)
     data = [orjson.Fragment(each.model_dump_json(by_alias=True)) for each in page.executions]
-    return asked.page(data, page.next)
+    return asked.page(data, cursor(LOCAL.tenant, EXECUTIONS, page.next))
 
 
 async def suspensions(asked: Asked) -> Answer:
