@@ -175,8 +175,8 @@ class Past:
 class Followers(Protocol):
     """Live readers of executions that run elsewhere, or nowhere yet."""
 
-    def follow(self, stored: Stored, after: int) -> Subscription:
-        """A reader of all events behind that number to the terminal event, over suspensions too."""
+    def follow(self, stored: Stored, after: int, *, past_suspension: bool = True) -> Subscription:
+        """A reader of all events behind that number to the terminal event, or to the next suspension before it."""
         ...
 
 

@@ -22,9 +22,10 @@ from app.entrypoints.http.forms import Answering, Form, form_of, stream_headers
 from app.entrypoints.http.query import Listing, cursor, first_event, path_id, place_of, read_query
 from app.entrypoints.http.sse import EventStream, nothing_follows
 from app.entrypoints.http.taking import refused, taken
-from app.orchestration.executions import Executions, ExecutionView, ResumeRequest
+from app.orchestration.executions import Executions, ResumeRequest
 from app.orchestration.facade import Calling
 from app.orchestration.forking import ForkRequest
+from app.orchestration.running import Running
 
 M = TypeVar("M", bound=BaseModel)
 EXECUTIONS, SUSPENSIONS = "/v1/executions", "/v1/suspensions"
@@ -192,9 +193,9 @@ async def _resumed(answering: Answering, request_id: str, answer: ResumeRequest)
     executions = answering.service.facade.executions
     watch = answering.form is Form.EVENTS
     found = await executions.resume(LOCAL.tenant, request_id, answer, by=LOCAL.user, watch=watch)
-    if isinstance(found, ExecutionView):
-        return await answering.found(found)
-    return await answering.started(found, nothing_follows)
+    if isinstance(found, Running):
+        return await answering.started(found, nothing_follows)
+    return await answering.found(found.view) if found.events is None else answering.followed(found.view, found.events)
 
 
 async def _forked(answering: Answering, request_id: str, asked: ForkRequest) -> ASGIApp:
