@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage
 from app.domain.failures import Code, Failure, failure
 from app.domain.fields import Way
+from app.domain.forks import Fork
 from app.domain.frozen import dataclass
 from app.domain.lifecycle import Mode
 from app.domain.messages import Message, ModelMessage, ToolCall
@@ -323,32 +324,6 @@ class Row:
     fingerprint: str
     outcome: Outcome
     at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """What an execution begins with: the top-level steps of its `origin`, a request id, before `from_step`.
-
-    From there on what is not None holds, and the messages are said before the next inference.
-    """
-
-    origin: str
-    from_step: int
-    model: str | None = None
-    hints: ExecutionHints | None = None
-    tools: tuple[str, ...] | None = None
-    messages: tuple[Message, ...] = ()
-
-    def keeps(self, key: str) -> bool:
-        """Whether what is recorded under that key, or hangs behind it, belongs to the steps that are kept."""
-        ordinal = ordinal_of(key)
-        return ordinal is not None and ordinal < self.from_step
-
-
-def ordinal_of(key: str) -> int | None:
-    """The number of the top-level step that a key belongs to, if it belongs to one."""
-    first = key.partition("/")[0]
-    return int(first) if first.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ def added(execution: Execution, said: Sequence[Message], produced: Produced) -> 
         return []
     # What a fork kept of PREPARE counts what its origin's session held.
     said_before = prepared.said_before if fork is None else execution.said_before
-    asked = request.messages if fork is None else [*request.messages, *fork.messages]
+    later = () if fork is None else (message for each in fork.in_force for message in each.messages)
+    asked = [*request.messages, *later]
     own = [message for message in asked if said_before == 0 or message.role != "system"]
     answer = [Message(role="assistant", content=produced.content)] if produced.content else []
     return [*own, *(said or answer)]

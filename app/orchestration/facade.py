@@ -151,7 +151,7 @@ class Facade:
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
         origin = await self.executions.at_rest(principal.tenant, request_id)
-        request, bounds = await self._admit(overridden(origin.header.request, asked.overrides), principal.tenant)
+        request, bounds = await self._admit(overridden(origin.header, asked), principal.tenant)
         named = None if asked.overrides.tools is None else offerable(request, self._world.registry)
         header, rows = begun(self._header(request, principal, bounds, calling), origin, asked, tools=named)
         await self._world.journal.open(header, rows=rows)

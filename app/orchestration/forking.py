@@ -16,10 +16,11 @@ from dataclasses import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.domain.boundary import ExecutionHints, SystemRequest
-from app.domain.effects import STOP, Fork, Header, Row, ordinal_of
+from app.domain.effects import STOP, Header, Row
 from app.domain.events import ExecutionSuspended
 from app.domain.failures import Code, RequestFailure
 from app.domain.fields import Identifier, Name, ToolName
+from app.domain.forks import Fork, ordinal_of
 from app.domain.messages import Message
 from app.orchestration.run import merged
 from app.ports import Record
@@ -46,11 +47,14 @@ class ForkRequest(BaseModel):
     session_id: Identifier | None = Field(None, description="The session that hears it; none when absent.")
 
 
-def overridden(request: SystemRequest, overrides: Overrides) -> SystemRequest:
+def overridden(origin: Header, asked: ForkRequest) -> SystemRequest:
     """The request as it would have to be, were it asked for whole. Raises: RequestFailure (REQUEST_INVALID)."""
-    given = {name: value for name, value in overrides if name in {"model", "tools"} and value is not None}
-    given |= {"hints": merged(request.hints, overrides.hints), "messages": [*request.messages, *overrides.messages]}
-    changed = forked(request).model_copy(update=given)
+    changed = forked(origin.request)
+    changes: tuple[Fork | Overrides, ...] = (*_still_in_force(origin, asked.from_step), asked.overrides)
+    for over in changes:
+        given = {name: value for name in ("model", "tools") if (value := getattr(over, name)) is not None}
+        given |= {"hints": merged(changed.hints, over.hints), "messages": [*changed.messages, *over.messages]}
+        changed = changed.model_copy(update=given)
     try:
         return SystemRequest.model_validate(changed.model_dump(by_alias=True))
     except ValidationError as error:
@@ -75,6 +79,7 @@ def begun(
     before, over = origin.header, asked.overrides
     began_at, rows = _rebased(before, kept(origin, asked.from_step), fresh.created_at)
     named = None if tools is None else tuple(tools)
+    earlier = _still_in_force(before, asked.from_step)
     header = replace(
         fresh,
         request=forked(before.request, asked.session_id),
@@ -82,9 +87,15 @@ def begun(
         args_key=before.args_key,
         created_at=began_at,
         durability="journaled",
-        fork=Fork(before.request_id, asked.from_step, over.model, over.hints, named, tuple(over.messages)),
+        fork=Fork(before.request_id, asked.from_step, over.model, over.hints, named, tuple(over.messages), earlier),
     )
     return header, rows
+
+
+def _still_in_force(origin: Header, from_step: int) -> tuple[Fork, ...]:
+    """The forks that the origin comes from, one by one, and that changed what comes before that step, or at it."""
+    before = () if origin.fork is None else origin.fork.in_force
+    return tuple(replace(each, earlier=()) for each in before if each.from_step <= from_step)
 
 
 def kept(record: Record, from_step: int) -> list[Row]:

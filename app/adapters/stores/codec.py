@@ -24,7 +24,7 @@ from app.domain.messages import Message, ModelMessage
 
 T = TypeVar("T")
 FORMAT = 1
-"""Raised with whatever an earlier version cannot read, be it one kind, one field or one value more: so that it leaves
+"""Raised with whatever an earlier release cannot read, be it one kind, one field or one value more: so that it leaves
 such a record to others, for what it cannot read of a format that it knows is broken, and ends.
 """
 MOST_BYTES = 128 * 2**20

@@ -269,6 +269,35 @@ async def said(served: Served, session_id: str = "s") -> list[tuple[Any, Any]]:
     return [(each["role"], each.get("content")) for each in told]
 
 
+async def starts(served: Served, answer: Answer) -> list[tuple[Any, ...]]:
+    """Of an execution's inferences: how many messages, by which engine, at which temperature."""
+    names = ("message_count", "provider", "temperature")
+    told = await log(served, str(answer.json["request_id"]))
+    return [tuple(each[name] for name in names) for each in told if each["type"] == "inference.start"]
+
+
+async def test_a_fork_of_a_fork_keeps_and_repeats_what_was_done_under_the_first_one_s_overrides(tmp_path: Path) -> None:
+    scripts = {"a": [CALL, {"text": "first"}, {"text": "plain"}], "b": [CALL, {"text": "second"}, *[{"text": "b"}] * 3]}
+    async with scripted(tmp_path, **scripts) as served:
+        first = await fork(served, 2, model="b", hints={"temperature": 1}, messages=[FRENCH])
+        name = str(first.json["request_id"])
+        behind = await fork(served, 4, origin=name, hints={"temperature": 0}, messages=[FRENCH], session_id="s")
+        beside = await fork(served, 2, origin=name, hints={"top_p": 0.5})
+        before = await fork(served, 0, origin=name)
+        third = await fork(served, 4, origin=str(behind.json["request_id"]), session_id="t")
+        begun = [await starts(served, each) for each in (first, behind, beside, before, third)]
+        talks = [await said(served, session_id) for session_id in "st"]
+        replays = [await order(served, "replay", str(each.json["request_id"])) for each in (behind, beside, third)]
+    kept, again = (1, "a", None), (4, "b", 1.0)
+    assert begun[0] == [kept, again, (6, "b", 1.0)]
+    assert begun[1] == begun[4] == [kept, again, (7, "b", 0.0)]
+    assert begun[2] == [kept, again]
+    assert begun[3] == [(1, "a", None)]
+    assert talks[0] == talks[1]
+    assert [who for who, _ in talks[0]] == ["user", "user", "user", *["assistant", "tool"] * 2, "assistant"]
+    assert [each.json["identical"] for each in replays] == [True] * 3
+
+
 async def test_a_fork_with_a_session_takes_a_turn_in_it_and_says_what_the_whole_request_would(tmp_path: Path) -> None:
     async with scripted(tmp_path, a=[CALL, {"text": "first"}, {"text": "second"}, {"text": "third"}]) as served:
         forked = await fork(served, 2, session_id="s", messages=[FRENCH])
