@@ -127,6 +127,10 @@ class Store(Protocol):
         """
         ...
 
+    async def give_back(self, execution_id: str, epoch: int) -> None:
+        """Undoes the claim that led to that epoch, of whose execution nothing was put since; it has no owner then."""
+        ...
+
     async def ask_to_cancel(self, tenant: str, execution_id: str) -> None:
         """Writes down that it is to be cancelled, for whoever owns it; its owner is told where that can be done."""
         ...

@@ -9,8 +9,8 @@ Theory of operation
    not run, and what belongs to somebody who was never seen to live. What an owner left that is gone is queued at once.
 3. A cancel of what another replica runs is written down, and its owner told; it is heeded by whoever owns the execution
    when it is read, or by anybody when nobody does.
-4. What a later version wrote is left to replicas that know it, as they come while all are being replaced. It is looked
-   at once in each of its epochs.
+4. What a later version wrote, or a later version of its pattern tells, is left to replicas that know it, as they come
+   while all are being replaced. It is looked at once in each of its epochs, which stays as it is.
 """
 
 from collections.abc import Collection
@@ -100,11 +100,14 @@ class Ownership:
 
     async def _end_here(self, left: Left, code: Code, why: str) -> None:
         """Ends what waits, unless it is somebody else's or of a later version."""
+        if _at_epoch(left) in self._later:
+            return
         try:
             await self.end(left, code, why)
         except StorageFailure as failure:
             if not _is_later(failure):
                 raise
+            self._later.add(_at_epoch(left))
 
     async def _claimed(self, execution_id: str, epoch: int) -> Execution | None:
         """The execution, which is ours now; None when somebody else has it, or knows it."""
@@ -118,6 +121,10 @@ class Ownership:
             self._later.add((execution_id, epoch))
             return None
         if record is None:
+            return None
+        if self._launcher.is_later(record.header):
+            await self._store.give_back(execution_id, record.epoch)
+            self._later.add((execution_id, epoch))
             return None
         execution = self._launcher.recorded(record)
         standing = standing_of(record)

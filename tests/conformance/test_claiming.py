@@ -1,5 +1,6 @@
 """What every store promises of records that it cannot read: the broken end, those of a later version are left alone."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,6 +162,30 @@ async def test_what_a_later_version_wrote_is_left_as_it_is(here: Replica, there:
     assert session.busy
     assert there.listener.heard == []
     assert await there.store.claim("b", 1) is not None
+
+
+async def test_what_was_claimed_and_given_back_is_as_it_was_but_for_its_owner(here: Replica, there: Replica) -> None:
+    await begun(here, "a", "r-a", MOVED)
+    before = await stands(here)
+    claimed = await there.store.claim("a", 1)
+    assert claimed is not None
+    await there.store.give_back("a", claimed.epoch)
+    assert await stands(here) == replace(before, owner=None)
+    await there.store.give_back("a", claimed.epoch)
+    assert (await stands(here)).epoch == 1
+    here.journal.put("a", row("0"), anchored(STARTED))
+    await here.journal.durable("a")
+    assert await stands(here) == replace(
+        before, events=2, standing=replace(before.standing, total_steps=1, last_step="0")
+    )
+    assert await here.store.claim("a", 1) is not None
+
+
+async def test_what_has_ended_is_not_given_back(here: Replica) -> None:
+    await begun(here, "a", "r-a", moved(State.COMPLETE), COMPLETED)
+    before = await stands(here)
+    await here.store.give_back("a", before.epoch)
+    assert await stands(here) == before
 
 
 async def test_an_answer_that_cannot_be_read_is_left_out_and_says_so(here: Replica) -> None:

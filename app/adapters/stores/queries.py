@@ -135,6 +135,13 @@ CLAIM = Statement(
         )
     )
 )
+GIVE_BACK = Statement(
+    lambda _: (
+        update(executions)
+        .where(_THIS, executions.c.epoch == bindparam("the_epoch"), _LIVE)
+        .values(owner=None, epoch=executions.c.epoch - 1)
+    )
+)
 END_BROKEN = Statement(
     lambda _: (
         update(executions)

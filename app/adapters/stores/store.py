@@ -89,6 +89,10 @@ class DatabaseStore:
             self._sink.publish(execution_id, told)
         return None
 
+    async def give_back(self, execution_id: str, epoch: int) -> None:
+        which = {"the_execution_id": execution_id, "the_epoch": epoch}
+        await self._database.write(lambda: ask(queries.GIVE_BACK, which))
+
     async def ask_to_cancel(self, tenant: str, execution_id: str) -> None:
         asked = {"the_tenant": tenant, "the_execution_id": execution_id, "asked_at": self._clock.now()}
         await self._database.write(lambda: ask(queries.ASK_TO_CANCEL, asked), recognisable=True)

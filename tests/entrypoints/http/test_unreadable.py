@@ -1,5 +1,6 @@
 """A service that finds what it cannot read: the broken ends, that of a later version waits, and nobody else suffers."""
 
+import re
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -28,6 +29,16 @@ def forge(folder: Path, request_id: str, other: bytes) -> None:
         where = "number = 0 AND execution_id = (SELECT execution_id FROM executions WHERE request_id = ?)"
         changed = database.execute(f"UPDATE commits SET outcome = ? WHERE {where}", [other, request_id])
         assert changed.rowcount == 1
+
+
+def tell_by_version(folder: Path, request_id: str, version: bytes) -> None:
+    """Says that another version of its pattern tells that execution."""
+    with closing(sqlite3.connect(folder / "portico.db", isolation_level=None)) as database:
+        where = "number = 0 AND execution_id = (SELECT execution_id FROM executions WHERE request_id = ?)"
+        (header,) = database.execute(f"SELECT outcome FROM commits WHERE {where}", [request_id]).fetchone()
+        other = re.sub(rb'"pattern_version":\d+', b'"pattern_version":' + version, header, count=1)
+        assert other != header
+        database.execute(f"UPDATE commits SET outcome = ? WHERE {where}", [other, request_id])
 
 
 def row_of(folder: Path, request_id: str) -> tuple[Any, ...]:
@@ -90,6 +101,40 @@ async def test_what_a_later_version_wrote_waits_for_a_replica_that_knows_it(tmp_
         assert (await served.get("/readyz")).status == 200
         assert b"portico_bugs_total{" not in (await served.get("/metrics")).body
     assert row_of(tmp_path, "second") == before
+
+
+@pytest.mark.parametrize(("version", "state"), [(b"99", "EXECUTE"), (b"0", "ERROR")], ids=["later", "earlier"])
+async def test_what_a_later_version_of_its_pattern_tells_waits_and_of_an_earlier_one_ends(
+    tmp_path: Path, version: bytes, state: str
+) -> None:
+    await interrupt(tmp_path, LATER)
+    tell_by_version(tmp_path, "third", version)
+    async with kept(tmp_path) as (served, service):
+        await idle(service)
+        await anyio.sleep(MANY_SWEEPS)
+        shown = (await served.get("/v1/executions/third")).json
+        assert await ids(served, "?state=COMPLETE") == ["first"]
+        assert b"portico_bugs_total{" not in (await served.get("/metrics")).body
+        assert (await order(served, "cancel", "third")).status == (202 if state == "EXECUTE" else 200)
+        await idle(service)
+        ended = (await served.get("/v1/executions/third")).json["state"]
+    assert (shown["state"], ended) == (state, "CANCELLED" if state == "EXECUTE" else "ERROR")
+
+
+async def test_what_is_of_a_mode_that_is_not_here_waits_and_can_be_cancelled(tmp_path: Path) -> None:
+    await interrupt(tmp_path, LATER)
+    with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
+        database.execute("""UPDATE commits SET outcome = replace(CAST(outcome AS TEXT), '"chat"', '"flow"')
+            WHERE number = 0 AND execution_id = (SELECT execution_id FROM executions WHERE request_id = 'third')""")
+        database.execute("UPDATE commits SET outcome = CAST(outcome AS BLOB)")
+        database.execute("UPDATE executions SET mode = 'flow' WHERE request_id = 'third'")
+    async with kept(tmp_path) as (served, service):
+        await anyio.sleep(MANY_SWEEPS)
+        assert (await served.get("/v1/executions/third")).json["state"] == "EXECUTE"
+        await order(served, "cancel", "third")
+        await idle(service)
+        assert (await served.get("/v1/executions/third")).json["state"] == "CANCELLED"
+        assert b"portico_bugs_total{" not in (await served.get("/metrics")).body
 
 
 @pytest.mark.parametrize(("other", "state"), [(BROKEN, "ERROR"), (LATER, "SUSPENDED")], ids=["broken", "later"])
