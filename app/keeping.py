@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Stored:
     """An execution as the store knows it. `owner` runs it, unless nobody does; `epoch` counts its owners.
 
-    `events` is the number of the last event.
+    `events` is the number of the last event. A response that cannot be read is left out, and is the last error.
     """
 
     execution_id: str
@@ -34,6 +34,16 @@ class Stored:
     owner: str | None
     epoch: int
     events: int
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A live execution that somebody has to see to. It is of use while the execution is in that epoch."""
+
+    execution_id: str
+    tenant: str
+    owner: str | None
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,23 +121,29 @@ class Store(Protocol):
     async def claim(self, execution_id: str, epoch: int) -> Record | None:
         """Makes this replica the owner, if it is still in that epoch and has not ended: its record then, else None.
 
-        Whatever an earlier owner still writes is refused from now on.
+        Whatever an earlier owner still writes is refused from now on. One whose record is broken ends here, as ERROR,
+        and so does its session's turn: None too. Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when a later version
+        wrote it; nothing is changed then, for somebody else may know it.
         """
+        ...
+
+    async def give_back(self, execution_id: str, epoch: int) -> None:
+        """Undoes the claim that led to that epoch, of whose execution nothing was put since; it has no owner then."""
         ...
 
     async def ask_to_cancel(self, tenant: str, execution_id: str) -> None:
         """Writes down that it is to be cancelled, for whoever owns it; its owner is told where that can be done."""
         ...
 
-    async def to_cancel(self) -> Sequence[Stored]:
+    async def to_cancel(self) -> Sequence[Left]:
         """Live executions that somebody asked to cancel, of this replica or of nobody."""
         ...
 
-    async def unattended(self, alive: Collection[str]) -> Sequence[Stored]:
+    async def unattended(self, alive: Collection[str]) -> Sequence[Left]:
         """Live executions that somebody should run: their owner is not alive, or their last question is answered."""
         ...
 
-    async def expired(self) -> Sequence[Stored]:
+    async def expired(self) -> Sequence[Left]:
         """Suspended executions with an open question that is past its time."""
         ...
 
@@ -163,8 +179,8 @@ class Past:
 class Followers(Protocol):
     """Live readers of executions that run elsewhere, or nowhere yet."""
 
-    def follow(self, stored: Stored, after: int) -> Subscription:
-        """A reader of all events behind that number to the terminal event, over suspensions too."""
+    def follow(self, stored: Stored, after: int, *, past_suspension: bool = True) -> Subscription:
+        """A reader of all events behind that number to the terminal event, or to the next suspension before it."""
         ...
 
 

@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from app.domain.boundary import Durability, ExecutionHints, PlanStep, SystemRequest, TokenUsage
 from app.domain.failures import Code, Failure, failure
 from app.domain.fields import Way
+from app.domain.forks import Fork
 from app.domain.frozen import dataclass
 from app.domain.lifecycle import Mode
 from app.domain.messages import Message, ModelMessage, ToolCall
@@ -323,21 +324,6 @@ class Row:
     fingerprint: str
     outcome: Outcome
     at: float
-
-
-@dataclass(frozen=True)
-class Fork:
-    """What an execution begins with: the top-level steps of its `origin`, a request id, before `from_step`.
-
-    From there on what is not None holds, and the messages are said before the next inference.
-    """
-
-    origin: str
-    from_step: int
-    model: str | None = None
-    hints: ExecutionHints | None = None
-    tools: tuple[str, ...] | None = None
-    messages: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from app.domain.boundary import StepStatus, Suspension, SuspensionKind, SystemRe
 from app.domain.failures import Code
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
+from app.domain.forks import Fork
 from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
 
@@ -320,6 +321,12 @@ class Recorded(NamedTuple):
     event: Event
 
 
+class Kept(Recorded):
+    """One that tells again what a fork keeps: its origin did it, so nothing of it is counted a second time."""
+
+    __slots__ = ()
+
+
 Anchored: TypeAlias = tuple[str, CorrelationContext, Event]
 """The step that an event hangs behind, what is told with it, the event: what the execution hands to the journal."""
 
@@ -332,10 +339,10 @@ class Live(NamedTuple):
     event: InferenceDelta
 
 
-def numbered(told: Sequence[Anchored], first: int, at: float) -> list[Recorded]:
-    """The events of one commit, numbered on from the first."""
+def numbered(told: Sequence[Anchored], first: int, at: float, fork: Fork | None = None) -> list[Recorded]:
+    """The events of one commit, numbered on from the first; those of what the `fork` keeps are `Kept`."""
     return [
-        Recorded(number, at, anchor, correlation, event)
+        (Recorded if fork is None or not fork.keeps(anchor) else Kept)(number, at, anchor, correlation, event)
         for number, (anchor, correlation, event) in enumerate(told, first)
     ]
 

@@ -21,6 +21,8 @@ class Turn:
     async def come(self) -> Past:
         """What was said before, when it has come; at once without a session, or when it was stopped.
 
+        A fork goes on with what was said before its origin, and hears nothing of its session.
+
         Until then no running time passes.
 
         Raises: RequestFailure (REQUEST_NOT_FOUND) when the session is deleted; StorageFailure.
@@ -28,13 +30,17 @@ class Turn:
         if self._session_id is None or self._execution.stopped is not None:
             return self.past
         execution, header = self._execution, self._execution.header
-        self.past = await execution.world.conversations.turn(
+        past = await execution.world.conversations.turn(
             header.tenant,
             self._session_id,
             header.execution_id,
             limit=looked_at(header.bounds),
             waits=execution.put,
         )
+        if header.fork is None:
+            self.past = past
+        else:
+            execution.said_before = past.count
         if execution.deadline is not None:
             execution.deadline.begin_again()
         return self.past
@@ -55,9 +61,13 @@ def added(execution: Execution, said: Sequence[Message], produced: Produced) -> 
 
     What the system says stands at the beginning of a session only.
     """
-    request, prepared = execution.header.request, execution.prepared
+    request, fork, prepared = execution.header.request, execution.header.fork, execution.prepared
     if request.session_id is None or prepared is None:
         return []
-    own = [message for message in request.messages if prepared.said_before == 0 or message.role != "system"]
+    # What a fork kept of PREPARE counts what its origin's session held.
+    said_before = prepared.said_before if fork is None else execution.said_before
+    later = () if fork is None else (message for each in fork.in_force for message in each.messages)
+    asked = [*request.messages, *later]
+    own = [message for message in asked if said_before == 0 or message.role != "system"]
     answer = [Message(role="assistant", content=produced.content)] if produced.content else []
     return [*own, *(said or answer)]

@@ -32,12 +32,7 @@ import anyio
 from app.domain.boundary import SystemResponse
 from app.domain.digests import digest, span_id
 from app.domain.effects import STOP, CutOff, Decided, Header, Outcome, Prepared, Row, Stopped
-from app.domain.events import (
-    CorrelationContext,
-    Event,
-    LifecycleTransition,
-    Live,
-)
+from app.domain.events import CorrelationContext, Event, LifecycleTransition, Live
 from app.domain.failures import Cancellation, Code, Failure
 from app.domain.lifecycle import Lifecycle, State
 from app.domain.messages import Message
@@ -75,6 +70,7 @@ class Execution:
         self.questions: list[Question] = []
         self.prepared: Prepared | None = None
         self.prepared_at = 0.0
+        self.said_before = 0
         self.draft: Produced | None = None
         self.open_steps: list[OpenStep] = []
         self.response: SystemResponse | None = None

@@ -67,6 +67,17 @@ class Listed:
     next: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """An execution that does not run here though an answer of its was taken: others are open, or somebody else has it.
+
+    Where it is watched its `events` are read from that answer on, to its end or its next suspension.
+    """
+
+    view: ExecutionView
+    events: Subscription | None
+
+
 class Executions:
     """What can be asked of executions by tenant and request id. Another tenant's does not exist.
 
@@ -158,10 +169,10 @@ class Executions:
 
     async def resume(
         self, tenant: str, request_id: str, answer: ResumeRequest, *, by: str, watch: bool
-    ) -> Running | ExecutionView:
-        """Answers one open question. It runs again once none is left open, until then it is shown.
+    ) -> Running | Noted:
+        """Answers one open question. It runs again once none is left open.
 
-        Where a cancel comes between the answer and that, it is the cancelled execution that is returned.
+        Where a cancel comes between the answer and that, it is the cancelled execution that is noted.
 
         Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_INVALID,
         REQUEST_SHUTTING_DOWN); StorageFailure (STORAGE_SNAPSHOT_INVALID) when today's pattern tells something else than
@@ -178,11 +189,10 @@ class Executions:
         resumed = ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, by)
         told = (RESUMED, record.events[0].correlation, resumed)
         taken = await self._store.answer(tenant, stored.execution_id, row.key, row, [told])
-        if taken.open:
-            return await self.show(tenant, request_id)
-        running = await self.ownership.go_on(stored, taken.epoch, watch=watch)
-        running = running or self._launcher.named(tenant, request_id)
-        return running or await self.show(tenant, request_id)
+        running = None if taken.open else await self.ownership.go_on(stored, taken.epoch, watch=watch)
+        if running is None and not watch:
+            running = self._launcher.named(tenant, request_id)
+        return running or await self._noted(stored, watch=watch)
 
     async def replay(self, tenant: str, request_id: str) -> Replayed:
         """Tells its record again, offline. Raises: as `at_rest`."""
@@ -200,6 +210,10 @@ class Executions:
         record = await self._record(tenant, stored.execution_id)
         self._replayer.refuse_other_versions(record.header)
         return record
+
+    async def _noted(self, stored: Stored, *, watch: bool) -> Noted:
+        view = await self.show(stored.tenant, stored.request_id)
+        return Noted(view, self._followers.follow(stored, stored.events, past_suspension=False) if watch else None)
 
     async def _refuse_what_cannot_go_on(self, record: Record) -> None:
         """An answer is taken once: it must not be lost to a journal that then diverges."""

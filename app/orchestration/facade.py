@@ -11,9 +11,9 @@ from app.domain.access import Principal
 from app.domain.boundary import Durability, SystemRequest
 from app.domain.digests import digest
 from app.domain.effects import Bounds, Header
-from app.domain.failures import Code, RequestFailure
+from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.frozen import dataclass
-from app.domain.lifecycle import Mode
+from app.domain.lifecycle import TERMINAL, Mode
 from app.domain.quote import Quote
 from app.domain.tools import SideEffects, ToolDefinition
 from app.keeping import Followers, Store
@@ -151,7 +151,7 @@ class Facade:
         stages = Stages(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
         origin = await self.executions.at_rest(principal.tenant, request_id)
-        request, bounds = await self._admit(overridden(origin.header.request, asked.overrides), principal.tenant)
+        request, bounds = await self._admit(overridden(origin.header, asked), principal.tenant)
         named = None if asked.overrides.tools is None else offerable(request, self._world.registry)
         header, rows = begun(self._header(request, principal, bounds, calling), origin, asked, tools=named)
         await self._world.journal.open(header, rows=rows)
@@ -246,12 +246,14 @@ class Facade:
         return Queued(await self.executions.show(header.tenant, header.request_id))
 
     async def _earlier(self, tenant: str, earlier: Earlier) -> ExecutionView:
-        """Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS)."""
+        """Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS); StorageFailure."""
         if not earlier.same_body:
             raise RequestFailure(
                 Code.REQUEST_IDEMPOTENCY_MISMATCH, "the Idempotency-Key was used with another body before"
             )
         shown = await self.executions.show(tenant, earlier.request_id)
+        if shown.response is None and shown.state in TERMINAL:
+            raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "its answer cannot be read by this version")
         if shown.response is None:
             raise RequestFailure(
                 Code.REQUEST_IN_PROGRESS,

@@ -3,6 +3,11 @@
 The steps are kept as they were recorded, and what they tell is told again, under the new execution's own ids. Until
 the step that it forks at everything is asked for as the first time, so that each kept step is known again by its
 fingerprint; from there on the overrides hold. They stand in the header, and a fork replays like any other execution.
+
+A session that it is given hears it, and it does not hear the session: it goes on with the talk that its kept steps are
+part of, and adds to the session what the whole request would add, its messages, the rounds of tools and the answer.
+Refused: to wait for its turn there, for it would seem to have been at work meanwhile; and to hear what was said there
+where no step is kept, for then one number more or less would make it another conversation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,10 +16,11 @@ from dataclasses import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.domain.boundary import ExecutionHints, SystemRequest
-from app.domain.effects import STOP, Fork, Header, Row
+from app.domain.effects import STOP, Header, Row
 from app.domain.events import ExecutionSuspended
 from app.domain.failures import Code, RequestFailure
-from app.domain.fields import Name, ToolName
+from app.domain.fields import Identifier, Name, ToolName
+from app.domain.forks import Fork, ordinal_of
 from app.domain.messages import Message
 from app.orchestration.run import merged
 from app.ports import Record
@@ -38,13 +44,17 @@ class ForkRequest(BaseModel):
 
     from_step: int = Field(ge=0, strict=True, description="How many top-level steps are kept as they were recorded.")
     overrides: Overrides = Field(Overrides(), description="What holds from the next step on.")
+    session_id: Identifier | None = Field(None, description="The session that hears it; none when absent.")
 
 
-def overridden(request: SystemRequest, overrides: Overrides) -> SystemRequest:
+def overridden(origin: Header, asked: ForkRequest) -> SystemRequest:
     """The request as it would have to be, were it asked for whole. Raises: RequestFailure (REQUEST_INVALID)."""
-    given = {name: value for name, value in overrides if name in {"model", "tools"} and value is not None}
-    given |= {"hints": merged(request.hints, overrides.hints), "messages": [*request.messages, *overrides.messages]}
-    changed = forked(request).model_copy(update=given)
+    changed = forked(origin.request)
+    changes: tuple[Fork | Overrides, ...] = (*_still_in_force(origin, asked.from_step), asked.overrides)
+    for over in changes:
+        given = {name: value for name in ("model", "tools") if (value := getattr(over, name)) is not None}
+        given |= {"hints": merged(changed.hints, over.hints), "messages": [*changed.messages, *over.messages]}
+        changed = changed.model_copy(update=given)
     try:
         return SystemRequest.model_validate(changed.model_dump(by_alias=True))
     except ValidationError as error:
@@ -52,9 +62,9 @@ def overridden(request: SystemRequest, overrides: Overrides) -> SystemRequest:
     raise RequestFailure(Code.REQUEST_INVALID, "overrides.messages do not follow what was said", {"errors": faults})
 
 
-def forked(request: SystemRequest) -> SystemRequest:
+def forked(request: SystemRequest, session_id: str | None = None) -> SystemRequest:
     """The request as the new execution has it, without what is the other one's own."""
-    own = {"request_id": None, "session_id": None, "trace_id": None, "if_session_busy": "reject"}
+    own = {"request_id": None, "session_id": session_id, "trace_id": None, "if_session_busy": "reject"}
     return request.model_copy(update=own)
 
 
@@ -69,16 +79,23 @@ def begun(
     before, over = origin.header, asked.overrides
     began_at, rows = _rebased(before, kept(origin, asked.from_step), fresh.created_at)
     named = None if tools is None else tuple(tools)
+    earlier = _still_in_force(before, asked.from_step)
     header = replace(
         fresh,
-        request=forked(before.request),
+        request=forked(before.request, asked.session_id),
         bounds=replace(before.bounds, timeout=fresh.bounds.timeout),
         args_key=before.args_key,
         created_at=began_at,
         durability="journaled",
-        fork=Fork(before.request_id, asked.from_step, over.model, over.hints, named, tuple(over.messages)),
+        fork=Fork(before.request_id, asked.from_step, over.model, over.hints, named, tuple(over.messages), earlier),
     )
     return header, rows
+
+
+def _still_in_force(origin: Header, from_step: int) -> tuple[Fork, ...]:
+    """The forks that the origin comes from, one by one, and that changed what comes before that step, or at it."""
+    before = () if origin.fork is None else origin.fork.in_force
+    return tuple(replace(each, earlier=()) for each in before if each.from_step <= from_step)
 
 
 def kept(record: Record, from_step: int) -> list[Row]:
@@ -86,14 +103,14 @@ def kept(record: Record, from_step: int) -> list[Row]:
 
     Raises: RequestFailure (REQUEST_INVALID) when no such step began: what may have been left undone is not kept.
     """
-    last = max((ordinal for ordinal in map(_ordinal, _begun(record)) if ordinal is not None), default=0)
+    last = max((ordinal for ordinal in map(ordinal_of, _begun(record)) if ordinal is not None), default=0)
     if from_step > last:
         what = f"must be at most {last}, the last step that began"
         errors = [{"field": "from_step", "message": what}]
         raise RequestFailure(Code.REQUEST_INVALID, f"from_step: {what}", {"errors": errors})
     rows: list[Row] = []
     for key, row in record.rows.items():
-        ordinal = _ordinal(key)
+        ordinal = ordinal_of(key)
         if ordinal is not None and ordinal >= from_step:
             break
         if key != STOP:
@@ -117,8 +134,3 @@ def _begun(record: Record) -> Iterator[str]:
         yield item.anchor
         if isinstance(item.event, ExecutionSuspended):
             yield from (each.suspension_id for each in item.event.suspensions)
-
-
-def _ordinal(key: str) -> int | None:
-    first = key.partition("/")[0]
-    return int(first) if first.isdecimal() else None

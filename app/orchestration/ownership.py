@@ -9,15 +9,18 @@ Theory of operation
    not run, and what belongs to somebody who was never seen to live. What an owner left that is gone is queued at once.
 3. A cancel of what another replica runs is written down, and its owner told; it is heeded by whoever owns the execution
    when it is read, or by anybody when nobody does.
+4. What a later version wrote, or a later version of its pattern tells, is left to replicas that know it, as they come
+   while all are being replaced. It is looked at once in each of its epochs, which stays as it is.
 """
 
 from collections.abc import Collection
+from contextlib import suppress
 
 from app.domain.events import LifecycleTransition
-from app.domain.failures import Code
+from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.lifecycle import State
 from app.domain.standing import Standing
-from app.keeping import Store, Stored
+from app.keeping import Left, Store, Stored
 from app.orchestration.execution import Execution
 from app.orchestration.running import Launcher, Running
 from app.orchestration.world import World
@@ -38,6 +41,7 @@ class Ownership:
         self._store = store
         self._launcher = launcher
         self._left: frozenset[tuple[str, int]] = frozenset()
+        self._later: set[tuple[str, int]] = set()
 
     async def advance(self, ticket: Ticket) -> None:
         """Runs it, now that it is its turn, until it ends or is suspended; does nothing when somebody else has it."""
@@ -50,14 +54,19 @@ class Ownership:
         execution = await self._claimed(stored.execution_id, epoch)
         return None if execution is None else self._launcher.start(execution, watch=watch, claimed=True)
 
-    async def end(self, stored: Stored, code: Code, why: str) -> Running | None:
-        """Ends what waits; None when somebody else has it."""
-        record = await self._store.claim(stored.execution_id, stored.epoch)
+    async def end(self, left: Left | Stored, code: Code, why: str) -> bool:
+        """Ends what waits; False when somebody else has it. Where there is no room now its next owner does.
+
+        Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when a later version wrote it, which is left as it is.
+        """
+        record = await self._store.claim(left.execution_id, left.epoch)
         if record is None:
-            return None
+            return False
         execution = self._launcher.recorded(record)
         execution.stop(code, why)
-        return self._launcher.start(execution, watch=False)
+        with suppress(RequestFailure):
+            self._launcher.start(execution, watch=False, claimed=True)
+        return True
 
     async def recover(self, alive: Collection[str], gone: Collection[str] | None) -> int:
         """Queues what nobody runs though it should run; how many that were.
@@ -66,10 +75,10 @@ class Ownership:
         everything is; else what is found a second time.
         """
         found = [each for each in await self._store.unattended(alive) if not self._launcher.runs(each.execution_id)]
-        before, self._left = self._left, frozenset((each.execution_id, each.epoch) for each in found)
-        left = [
-            each for each in found if gone is None or each.owner in gone or (each.execution_id, each.epoch) in before
-        ]
+        before, self._left = self._left, frozenset(map(_at_epoch, found))
+        self._later &= self._left
+        known = [each for each in found if _at_epoch(each) not in self._later]
+        left = [each for each in known if gone is None or each.owner in gone or _at_epoch(each) in before]
         for each in left:
             await self._launcher.queue(Ticket(each.tenant, each.execution_id, each.epoch))
         return len(left)
@@ -77,24 +86,45 @@ class Ownership:
     async def expire(self) -> int:
         """Ends the executions of which a question was not answered in time. How many that were."""
         found = await self._store.expired()
-        for stored in found:
-            await self.end(stored, Code.CANCELLED_TIMEOUT, "a question was not answered in time")
+        for left in found:
+            await self._end_here(left, Code.CANCELLED_TIMEOUT, "a question was not answered in time")
         return len(found)
 
     async def heed_cancels(self) -> int:
         """Ends what somebody asked to cancel elsewhere, if it is this replica's or nobody's. How many that were."""
         found = await self._store.to_cancel()
-        for stored in found:
-            if not self._launcher.heed_cancel(stored.execution_id):
-                await self.end(stored, Code.CANCELLED_SIGNAL, "a client cancelled it")
+        for left in found:
+            if not self._launcher.heed_cancel(left.execution_id):
+                await self._end_here(left, Code.CANCELLED_SIGNAL, "a client cancelled it")
         return len(found)
 
+    async def _end_here(self, left: Left, code: Code, why: str) -> None:
+        """Ends what waits, unless it is somebody else's or of a later version."""
+        if _at_epoch(left) in self._later:
+            return
+        try:
+            await self.end(left, code, why)
+        except StorageFailure as failure:
+            if not _is_later(failure):
+                raise
+            self._later.add(_at_epoch(left))
+
     async def _claimed(self, execution_id: str, epoch: int) -> Execution | None:
-        """The execution, which is ours now; None when somebody else has it."""
+        """The execution, which is ours now; None when somebody else has it, or knows it."""
         if self._launcher.runs(execution_id):
             return None
-        record = await self._store.claim(execution_id, epoch)
+        try:
+            record = await self._store.claim(execution_id, epoch)
+        except StorageFailure as failure:
+            if not _is_later(failure):
+                raise
+            self._later.add((execution_id, epoch))
+            return None
         if record is None:
+            return None
+        if self._launcher.is_later(record.header):
+            await self._store.give_back(execution_id, record.epoch)
+            self._later.add((execution_id, epoch))
             return None
         execution = self._launcher.recorded(record)
         standing = standing_of(record)
@@ -103,6 +133,15 @@ class Ownership:
             self._world.journal.put(execution_id, None, [(RESUMED, execution.root, moved)])
             execution.before.resumed()
         return execution
+
+
+def _at_epoch(left: Left) -> tuple[str, int]:
+    return left.execution_id, left.epoch
+
+
+def _is_later(failure: StorageFailure) -> bool:
+    """Whether a claim was refused since a later version wrote what was to be claimed."""
+    return failure.code is Code.STORAGE_SNAPSHOT_INVALID
 
 
 def standing_of(record: Record) -> Standing:

@@ -63,7 +63,7 @@ class Run:
         """When it was, in Unix seconds."""
         self.context = execution.root
         """What is told with everything that happens here."""
-        self._fork = execution.header.fork
+        self._forks = () if execution.header.fork is None else execution.header.fork.in_force
         self._unsaid: Sequence[Message] = ()
         self._aside = False
         self._step: OpenStep | None = None
@@ -306,15 +306,13 @@ class Run:
         return key
 
     def _leave_the_record(self) -> None:
-        """Puts in force what holds from here on, where the execution that this one was forked from ends."""
-        fork = self._fork
-        if fork is None or self._prefix or self._ordinal < fork.from_step:
-            return
-        self._fork = None
-        self.model, self.hints = fork.model or self.model, merged(self.hints, fork.hints)
-        if fork.tools is not None:
-            self.tools = self.named = fork.tools
-        self._unsaid = fork.messages
+        """Puts in force what holds from here on, where an execution that this one was forked from ends."""
+        while self._forks and not self._prefix and self._ordinal >= self._forks[0].from_step:
+            fork, self._forks = self._forks[0], self._forks[1:]
+            self.model, self.hints = fork.model or self.model, merged(self.hints, fork.hints)
+            if fork.tools is not None:
+                self.tools = self.named = fork.tools
+            self._unsaid = (*self._unsaid, *fork.messages)
 
     @property
     def said(self) -> list[Message]:

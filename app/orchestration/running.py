@@ -157,6 +157,11 @@ class Launcher:
         header = replace(record.header, durability="journaled")
         return Execution(header, world=self._world, journal=self._world.journal, record=record)
 
+    def is_later(self, header: Header) -> bool:
+        """Whether the execution is told by a later version of its pattern, or by one that is not there yet."""
+        pattern = self.patterns.get(header.mode)
+        return pattern is None or header.pattern_version > pattern.version
+
     def named(self, tenant: str, request_id: str) -> Running | None:
         """The execution of that name, if it runs here."""
         return self._named.get((tenant, request_id))
@@ -234,7 +239,9 @@ def story_of(
     turn: Callable[[], Awaitable[Sequence[Message]]] | None = None,
 ) -> Story:
     """How an execution is told today; one whose journal belongs to another version of its pattern fails."""
-    pattern = patterns[header.mode]
+    pattern = patterns.get(header.mode)
+    if pattern is None:
+        return Story(prepare, _refuse)
     known = pattern.version == header.pattern_version
     return Story(prepare, pattern.run if known else _refuse, pattern.planning, turn)
 

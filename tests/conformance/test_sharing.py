@@ -2,7 +2,7 @@
 
 from app.adapters.stores.replicas import DatabaseReplicas
 from app.domain.lifecycle import State
-from app.keeping import Stored
+from app.keeping import Left
 from app.ports import Clock
 from tests.conformance.test_store import begun, journaled, moved, suspended
 from tests.support.examples import FAILED, anchored
@@ -17,7 +17,7 @@ def among(here: Replica, clock: Clock, name: str) -> DatabaseReplicas:
 
 def ids(found: object) -> list[str]:
     assert isinstance(found, list)
-    return [each.execution_id for each in found if isinstance(each, Stored)]
+    return [each.execution_id for each in found if isinstance(each, Left)]
 
 
 async def test_replicas_that_beat_live(here: Replica, clock: Clock) -> None:

@@ -118,6 +118,7 @@ def test_b6_109_every_query_carries_the_tenant() -> None:
     over_all = {
         "CLAIM",
         "CLAIMED",
+        "GIVE_BACK",
         "UNATTENDED",
         "TO_CANCEL",
         "WAITING",

@@ -15,7 +15,7 @@ from app.domain.lifecycle import State
 from app.domain.messages import Message
 from app.keeping import Past
 from tests.conformance.test_store import journaled, moved, refused
-from tests.support.examples import COMPLETED, MOVED, SUSPENDED, anchored
+from tests.support.examples import COMPLETED, MOVED, SUSPENDED, anchored, row
 from tests.support.stores import Replica
 
 EVER = 10_000
@@ -49,6 +49,21 @@ def texts(past: Past) -> list[str]:
 
 async def said(on: Replica) -> list[str]:
     return [message.text for message in await on.conversations.messages("local", "s", limit=EVER)]
+
+
+async def test_b6_106_what_begins_with_another_one_s_steps_takes_its_turn_like_the_others(
+    here: Replica, there: Replica
+) -> None:
+    await here.journal.open(journaled("a", "r-a", session_id="s"), rows=[row("0")])
+    for steps in ([], [row("0")]):
+        with pytest.raises(RequestFailure) as failure:
+            await there.journal.open(journaled("b", "r-b", session_id="s"), rows=steps)
+        assert failure.value.code is Code.REQUEST_SESSION_BUSY
+    assert await there.store.find("local", "r-b") is None
+    assert await turn(here, "a") == Past(0, [], ())
+    await ends(here, "a", "1", "2")
+    await there.journal.open(journaled("c", "r-c", session_id="s"), rows=[row("0")])
+    assert texts(await turn(there, "c")) == ["1", "2"]
 
 
 async def test_what_was_said_before_is_there_when_the_turn_comes(here: Replica) -> None:

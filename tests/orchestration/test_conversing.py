@@ -194,15 +194,17 @@ class Life:
         async with replica(self._database, self._clock, "second") as second:
             world = on(second, chaos(self._clock, self._seed + 1_000, self.acts, tool_rounds=3))
             left = await second.store.unattended(alive=())
+            names: list[str] = []
             async with anyio.create_task_group() as group:
                 for stored in reversed(left):
                     record = await second.store.claim(stored.execution_id, stored.epoch)
                     assert record is not None
+                    names.append(record.header.request_id)
                     second.journal.adopt(record)
                     execution = Execution(record.header, world=world.world, journal=second.journal, record=record)
                     group.start_soon(self._live, second, world, execution)
                 with anyio.move_on_after(1_000):
-                    while await self._runs(second, left):  # noqa: ASYNC110 - there is no event for it
+                    while await self._runs(second, names):  # noqa: ASYNC110 - there is no event for it
                         await anyio.sleep(5)
                 group.cancel_scope.cancel()
             found = [await second.store.find("local", header.request_id) for header in self.headers(world)]
@@ -212,9 +214,9 @@ class Life:
         await live(execution, world.story(execution))
         there.conversations.turn_over("local", "s")
 
-    async def _runs(self, there: Replica, left: list[Stored]) -> bool:
+    async def _runs(self, there: Replica, names: list[str]) -> bool:
         """Whether any of them still goes on: none does once their session waits for a resume."""
-        stand = [await there.store.find("local", each.request_id) for each in left]
+        stand = [await there.store.find("local", each) for each in names]
         states = [each.standing.state for each in stand if each is not None]
         return State.SUSPENDED not in states and any(state not in _ENDED for state in states)
 

@@ -20,7 +20,7 @@ from app.bootstrap import PATTERNS, Service, open_service
 from app.domain.access import LOCAL
 from app.domain.boundary import SystemRequest
 from app.domain.lifecycle import Mode
-from app.orchestration.executions import ExecutionView, ResumeRequest
+from app.orchestration.executions import ExecutionView, Noted, ResumeRequest
 from app.orchestration.forking import ForkRequest
 from app.orchestration.running import Running
 from app.settings import Settings
@@ -178,7 +178,7 @@ async def _execute(service: Service, text: str, fields: Mapping[str, Any]) -> Ru
     return await service.facade.execute(SystemRequest.model_validate(asked), LOCAL)
 
 
-async def _end(running: Running | ExecutionView) -> None:
+async def _end(running: Running | ExecutionView | Noted) -> None:
     if isinstance(running, Running):
         ended = anyio.Event()
         running.when_done(ended.set)

@@ -4,14 +4,16 @@ What this replica publishes of such an execution reaches its readers at once, de
 is read from the store. The store is looked at when somebody says that a log has grown, and every `POLL_S` anyway.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 import anyio
 
-from app.domain.events import TERMINAL_EVENTS, InferenceStart, Live, Recorded
-from app.domain.failures import StorageFailure
+from app.domain.events import LAST, TERMINAL_EVENTS, InferenceStart, Live, Recorded
+from app.domain.failures import Code, StorageFailure
 from app.keeping import Store, Stored
 from app.ports import Subscription, Watchers
 
@@ -31,9 +33,10 @@ class Following:
         self._wanted = anyio.Event()
         self._grown: set[str] = set()
 
-    def follow(self, stored: Stored, after: int) -> Subscription:
+    def follow(self, stored: Stored, after: int, *, past_suspension: bool = True) -> Subscription:
         live = self._watchers.watch(stored.execution_id, past_suspension=True)
-        reader = FollowedLog(stored, after, live, wants=self.grown, leave=self._leave)
+        place = Place(stored.tenant, stored.execution_id, after, TERMINAL_EVENTS if past_suspension else LAST)
+        reader = FollowedLog(place, live, wants=self.grown, leave=self._leave)
         self._readers.setdefault(stored.execution_id, []).append(reader)
         self.grown(stored.execution_id)
         return reader
@@ -59,7 +62,13 @@ class Following:
 
     async def _read_on(self, reader: "FollowedLog") -> None:
         while reader.has_room:
-            page = await self._store.events(reader.tenant, reader.execution_id, after=reader.last, limit=_PAGE)
+            try:
+                page = await self._store.events(reader.tenant, reader.execution_id, after=reader.last, limit=_PAGE)
+            except StorageFailure as fault:
+                if fault.code is not Code.STORAGE_SNAPSHOT_INVALID:
+                    raise
+                reader.dismiss()
+                return
             reader.offer(page)
             if len(page) < _PAGE:
                 return
@@ -72,25 +81,35 @@ class Following:
             self._readers.pop(reader.execution_id, None)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in whose log reading begins, and with which events it ends."""
+
+    tenant: str
+    execution_id: str
+    after: int
+    last: Collection[type[Any]]
+
+
 class FollowedLog:
-    """Implements `ports.Subscription`: every number once and in order, to the terminal event, over suspensions too.
+    """Implements `ports.Subscription`: every number once and in order, to the first event that is one of the last.
 
     It ends before where this replica sends its readers away.
     """
 
     def __init__(
         self,
-        stored: Stored,
-        after: int,
+        place: Place,
         live: Subscription,
         *,
         wants: Callable[[str], None],
         leave: Callable[["FollowedLog"], None],
     ) -> None:
         """`wants` is told when something is missing, `leave` once when nothing more will be read."""
-        self.tenant = stored.tenant
-        self.execution_id = stored.execution_id
-        self.last = after
+        self.tenant = place.tenant
+        self.execution_id = place.execution_id
+        self.last = place.after
+        self._ends_with = place.last
         self.ended = False
         self.overflowed = False
         self._live = live
@@ -133,11 +152,15 @@ class FollowedLog:
             self._wants(self.execution_id)
         return taken
 
+    def dismiss(self) -> None:
+        """Nothing more comes than what waits: what follows cannot be read."""
+        self._end()
+        self._notify()
+
     def close(self) -> None:
         """The reader leaves. Closing twice is fine."""
         self._waiting = []
-        self._end()
-        self._notify()
+        self.dismiss()
 
     def _hear(self) -> None:
         """Takes what this replica publishes, as far as nothing is missing before it; the rest is in the store.
@@ -167,7 +190,7 @@ class FollowedLog:
     def _append(self, item: Recorded) -> None:
         self._waiting.append(item)
         self.last = item.sequence_number
-        if type(item.event) in TERMINAL_EVENTS:
+        if type(item.event) in self._ends_with:
             self._end()
 
     def _end(self) -> None:

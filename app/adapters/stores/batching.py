@@ -78,7 +78,7 @@ def apply(batch: Batch) -> Transaction[Verdict]:
     yield from ask_each(_SUSPEND, [row for each in new for row in each.suspensions])
     for each in fresh:
         if each.turn is not None:
-            yield from _end_turn(each.execution_id, each.turn)
+            yield from end_turn(each.execution_id, each.turn)
     if batch.ended:
         refused |= yield from _keep(batch.ended)
     return Verdict(lost, refused)
@@ -126,7 +126,8 @@ def _step(advances: Sequence[Advance]) -> Values:
     return advances[-1].after | expected
 
 
-def _end_turn(execution_id: str, turn: Turn) -> Generator[Asked, Rows, None]:
+def end_turn(execution_id: str, turn: Turn) -> Generator[Asked, Rows, None]:
+    """Appends what was said where it was still its turn, and hands the turn on."""
     session = {"the_tenant": turn.tenant, "the_session_id": turn.session_id, "the_holder": execution_id}
     grown = yield from ask(_END_TURN, session | {"grown_by": len(turn.messages), "updated_at": turn.at})
     if not grown:

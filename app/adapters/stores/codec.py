@@ -3,9 +3,10 @@
 Data only, never code: what is read is checked by type, field by field, and unknown fields are refused, for a stored
 record may be of a newer version or not of ours at all. Every record begins with its `FORMAT`; what reads another one
 is added here when there is another one. Whatever belongs to the closed unions is stored by its name, so that a new
-outcome or event needs nothing here. Events name their few correlations once.
+outcome or event needs nothing here but another `FORMAT`. Events name their few correlations once.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
@@ -23,6 +24,9 @@ from app.domain.messages import Message, ModelMessage
 
 T = TypeVar("T")
 FORMAT = 1
+"""Raised with whatever an earlier release cannot read, be it one kind, one field or one value more: so that it leaves
+such a record to others, for what it cannot read of a format that it knows is broken, and ends.
+"""
 MOST_BYTES = 128 * 2**20
 """No limit of the service lets a record grow near this; a longer one is not ours."""
 
@@ -37,6 +41,7 @@ def _exact(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid"))
 
 
+_BEGINS = re.compile(rb"\[([0-9]{1,9}),")
 _OPENING = _exact(tuple[_Version, Header, list[_Step]])
 _RESPONSE = _exact(tuple[_Version, SystemResponse])
 _Said: TypeAlias = Annotated[
@@ -52,6 +57,12 @@ _OUTCOMES: Mapping[str, TypeAdapter[Any]] = MappingProxyType(
     {kind.__name__: _exact(kind) for kind in get_args(Outcome)}
 )
 _EVENTS: Mapping[str, TypeAdapter[Any]] = MappingProxyType({kind.type: _exact(kind) for kind in get_args(Event)})
+
+
+def is_later(data: object) -> bool:
+    """Whether that says of itself that a later version wrote it."""
+    begins = _BEGINS.match(data) if isinstance(data, bytes) else None
+    return begins is not None and int(begins[1]) > FORMAT
 
 
 def encode_opening(header: Header, rows: Sequence[Row] = ()) -> bytes:

@@ -28,12 +28,10 @@ class Commit(NamedTuple):
 
 def opening(header: Header, owner: str | None, claim: Claim | None = None) -> Opening:
     """The rows of a new execution, and what it asks to be granted."""
-    session_id = header.request.session_id
     row = _execution(header, Standing(header.created_at), owner, events=0)
     stored = empty_commit(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_opening(header)}
-    session = None if session_id is None else _session(header, session_id)
     key = None if claim is None else _key(header, claim)
-    return Opening(row, stored, key, session, may_wait=header.request.if_session_busy == "enqueue")
+    return Opening(row, stored, key, _session(header), may_wait=header.request.if_session_busy == "enqueue")
 
 
 def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, owner: str) -> Advance:
@@ -56,13 +54,14 @@ def advance(header: Header, commit: Commit, standing: Standing, *, epoch: int, o
 def whole(
     header: Header, rows: Sequence[Row], events: Sequence[Recorded], after: Standing, *, owner: str | None
 ) -> Opening:
-    """An execution that was held in memory, with all that was put so far; it has neither session nor key."""
+    """An execution with all that was put so far: one that was held in memory, or begins with another one's steps."""
     stored = empty_commit(header.execution_id, number=0, epoch=1)
     stored["outcome"] = codec.encode_opening(header, rows)
     if events:
         stored |= log(events)
     row = _execution(header, after, _left_to(owner, after, events), events=len(events))
-    return Opening(row, stored, suspensions=() if after.ended else _suspensions(header, events))
+    suspensions = () if after.ended else _suspensions(header, events)
+    return Opening(row, stored, session=_session(header), suspensions=suspensions)
 
 
 def step(row: Row) -> Values:
@@ -158,8 +157,10 @@ def _turn(header: Header, commit: Commit) -> Turn | None:
     return Turn(header.tenant, session_id, commit.at, [codec.encode_message(each) for each in commit.turn])
 
 
-def _session(header: Header, session_id: str) -> Values:
-    at = header.created_at
+def _session(header: Header) -> Values | None:
+    session_id, at = header.request.session_id, header.created_at
+    if session_id is None:
+        return None
     names = {"tenant": header.tenant, "session_id": session_id, "holder": header.execution_id}
     return names | {"created_at": at, "updated_at": at}
 

@@ -68,7 +68,7 @@ class _Open:
         """What that is when it is put now. Raises: RuntimeError when the step is recorded already."""
         if row is not None and row.key in self.keys:
             raise RuntimeError(f"step {row.key} of {self.header.execution_id} is recorded already")
-        recorded = numbered(events, self.events + 1, at)
+        recorded = numbered(events, self.events + 1, at, self.header.fork)
         return Commit(self.commits + 1, self.events + len(recorded), row, recorded, turn, at)
 
     def take(self, commit: Commit) -> None:

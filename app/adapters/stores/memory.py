@@ -57,7 +57,7 @@ class MemoryJournal:
         held.commits += 1
         if not events:
             return
-        recorded = numbered(events, len(held.events) + 1, self._clock.now())
+        recorded = numbered(events, len(held.events) + 1, self._clock.now(), held.header.fork)
         held.events += recorded
         self._sink.publish(execution_id, recorded)
 

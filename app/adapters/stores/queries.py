@@ -34,6 +34,7 @@ _OPEN = and_(
 )
 _AT_MOST: BindParameter[int] = bindparam("at_most", type_=BigInteger)
 FILTERS = ("state", "mode", "session_id")
+_ENDED_WITH = ("state", "entered_at", "last_error", "commits", "events", "response")
 
 
 def _stored() -> Select[Any]:
@@ -56,6 +57,11 @@ def _stored() -> Select[Any]:
         executions.c.last_error,
         executions.c.response,
     )
+
+
+def _left() -> Select[Any]:
+    """The columns of `keeping.Left`: those alone that every version reads."""
+    return select(executions.c.execution_id, executions.c.tenant, executions.c.owner, executions.c.epoch)
 
 
 def _given(column: str) -> BindParameter[str]:
@@ -116,19 +122,45 @@ CLAIM = Statement(
         update(executions)
         .where(_THIS, executions.c.epoch == bindparam("the_epoch"), _LIVE)
         .values(owner=bindparam("owner"), epoch=executions.c.epoch + 1)
-        .returning(executions.c.epoch)
+        .returning(
+            executions.c.tenant,
+            executions.c.request_id,
+            executions.c.session_id,
+            executions.c.mode,
+            executions.c.state,
+            executions.c.attempt,
+            executions.c.commits,
+            executions.c.events,
+            executions.c.epoch,
+        )
+    )
+)
+GIVE_BACK = Statement(
+    lambda _: (
+        update(executions)
+        .where(_THIS, executions.c.epoch == bindparam("the_epoch"), _LIVE)
+        .values(owner=None, epoch=executions.c.epoch - 1)
+    )
+)
+END_BROKEN = Statement(
+    lambda _: (
+        update(executions)
+        .where(_OF_TENANT, _THIS, executions.c.epoch == bindparam("the_epoch"), _LIVE)
+        .values({name: bindparam(name) for name in _ENDED_WITH})
+        .values(owner=None)
+        .returning(executions.c.execution_id)
     )
 )
 UNATTENDED = Statement(
     lambda _: (
-        _stored()
+        _left()
         .where(_LIVE, or_(executions.c.owner.is_not(None), ~exists().where(_OPEN)))
         .order_by(executions.c.execution_id)
     )
 )
 EXPIRED = Statement(
     lambda _: (
-        _stored()
+        _left()
         .where(_LIVE, _SUSPENDED, exists().where(_OPEN, suspensions.c.expires_at <= bindparam("now")))
         .order_by(executions.c.execution_id)
     )
@@ -198,7 +230,7 @@ ASK_TO_CANCEL = Statement(
 )
 TO_CANCEL = Statement(
     lambda _: (
-        _stored()
+        _left()
         .join(
             cancels, and_(cancels.c.execution_id == executions.c.execution_id, cancels.c.tenant == executions.c.tenant)
         )

@@ -24,7 +24,7 @@ async def load(database: Database, tenant: str, execution_id: str) -> Record | N
     Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when it cannot be read.
     """
     rows = await database.read(lambda: _select(tenant, execution_id))
-    return await decoded(lambda: record(rows), weight(rows))
+    return await decoded(lambda: record(rows), weight(rows)) if rows else None
 
 
 async def decoded(work: Callable[[], T], size: int) -> T:
@@ -37,10 +37,13 @@ def weight(rows: Rows) -> int:
     return sum(len(cell) for row in rows for cell in (row[4], row[5]) if isinstance(cell, bytes))
 
 
-def record(rows: Rows) -> Record | None:
-    """The record of these commits in order; the first holds the header, and what had been held in memory."""
+def record(rows: Rows) -> Record:
+    """The record of these commits in order; the first holds the header, and what had been held in memory.
+
+    Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when it cannot be read.
+    """
     if not rows:
-        return None
+        raise _not_whole()
     header, held = codec.decode_opening(rows[0][4])
     steps = {step.key: step for step in held}
     events: list[Recorded] = []

@@ -5,6 +5,7 @@ from typing import Any
 
 from app.adapters.stores import codec, queries
 from app.adapters.stores.batching import COMMIT
+from app.adapters.stores.claiming import broken, claim, end
 from app.adapters.stores.database import Cells, Database, Rows, Statement, Transaction, ask, ask_each
 from app.adapters.stores.entries import empty_commit, log, step
 from app.adapters.stores.openings import KEY_KEPT_S
@@ -14,7 +15,7 @@ from app.domain.events import Anchored, Recorded, numbered
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.lifecycle import Mode, State
 from app.domain.standing import Standing
-from app.keeping import Answer, Page, Pending, Selection, Stored
+from app.keeping import Answer, Left, Page, Pending, Selection, Stored
 from app.ports import Clock, EventSink, Record
 
 _BEHIND_ALL = "\U0010ffff"
@@ -77,28 +78,40 @@ class DatabaseStore:
         return taken
 
     async def claim(self, execution_id: str, epoch: int) -> Record | None:
-        rows = await self._database.write(lambda: _claim(execution_id, epoch, self._owner))
-        return await decoded(lambda: record(rows), weight(rows))
+        claimed = await self._database.write(lambda: claim(execution_id, epoch, self._owner))
+        if claimed is None:
+            return None
+        try:
+            return await decoded(lambda: record(claimed.rows), weight(claimed.rows))
+        except StorageFailure as unreadable:
+            told = broken(claimed, unreadable, self._clock.now())
+        if await self._database.write(lambda: end(claimed, told)):
+            self._sink.publish(execution_id, told)
+        return None
+
+    async def give_back(self, execution_id: str, epoch: int) -> None:
+        which = {"the_execution_id": execution_id, "the_epoch": epoch}
+        await self._database.write(lambda: ask(queries.GIVE_BACK, which))
 
     async def ask_to_cancel(self, tenant: str, execution_id: str) -> None:
         asked = {"the_tenant": tenant, "the_execution_id": execution_id, "asked_at": self._clock.now()}
         await self._database.write(lambda: ask(queries.ASK_TO_CANCEL, asked), recognisable=True)
         self._on_cancel(execution_id)
 
-    async def to_cancel(self) -> Sequence[Stored]:
-        return [_stored(row) for row in await self._read(queries.TO_CANCEL, {"the_owner": self._owner})]
+    async def to_cancel(self) -> Sequence[Left]:
+        return [Left(*row) for row in await self._read(queries.TO_CANCEL, {"the_owner": self._owner})]
 
     async def waiting(self) -> int:
         """How many executions wait for their turn."""
         found: int = (await self._read(queries.WAITING, {}))[0][0]
         return found
 
-    async def unattended(self, alive: Collection[str]) -> Sequence[Stored]:
-        found = [_stored(row) for row in await self._read(queries.UNATTENDED, {})]
+    async def unattended(self, alive: Collection[str]) -> Sequence[Left]:
+        found = [Left(*row) for row in await self._read(queries.UNATTENDED, {})]
         return [each for each in found if each.owner not in alive]
 
-    async def expired(self) -> Sequence[Stored]:
-        return [_stored(row) for row in await self._read(queries.EXPIRED, {"now": self._clock.now()})]
+    async def expired(self) -> Sequence[Left]:
+        return [Left(*row) for row in await self._read(queries.EXPIRED, {"now": self._clock.now()})]
 
     async def forget(self, *, ended_before: float, limit: int) -> int:
         forgotten = self._clock.now() - KEY_KEPT_S
@@ -120,21 +133,18 @@ def _stored(row: Cells) -> Stored:
 def _standing(cells: Sequence[Any]) -> Standing:
     entered_at, state, attempt, total_steps, last_step, last_error, response = cells
     error = None if last_error is None else Code(last_error)
-    answered = None if response is None else codec.decode_response(response)
+    answered = None
+    if response is not None:
+        try:
+            answered = codec.decode_response(response)
+        except StorageFailure as unreadable:
+            error = unreadable.code
     return Standing(entered_at, State(state), attempt, total_steps, last_step, error, answered)
 
 
 def _events(rows: Rows, after: int, up_to: int) -> list[Recorded]:
     events = (event for row in rows for event in codec.decode_events(row[0]))
     return [event for event in events if after < event.sequence_number <= up_to]
-
-
-def _claim(execution_id: str, epoch: int, owner: str) -> Transaction[Rows]:
-    """The commits of the execution that is ours now; none when it is not."""
-    claimed = yield from ask(queries.CLAIM, {"the_execution_id": execution_id, "the_epoch": epoch, "owner": owner})
-    if not claimed:
-        return ()
-    return (yield from ask(queries.CLAIMED, {"the_execution_id": execution_id}))
 
 
 def _answer(

@@ -23,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 
 from app.domain import events
 from app.domain.boundary import SystemResponse
-from app.domain.events import FIELDS, Live, Recorded, timestamp
+from app.domain.events import FIELDS, Kept, Live, Recorded, timestamp
 from app.domain.lifecycle import State
 from app.ports import Clock
 
@@ -82,12 +82,13 @@ class LogSink:
     def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
         if self._verbose:
             for item in items:
-                self._tell(execution_id, item)
+                if type(item) is not Kept:
+                    self._tell(execution_id, item)
         elif type(items[0]) is Live:
             return
         for item in items:
             handler = self._handlers.get(type(item.event))
-            if handler is not None:
+            if handler is not None and type(item) is not Kept:
                 handler(execution_id, item.at, item.event)
 
     def bug(self, execution_id: str, bug: Exception) -> None:

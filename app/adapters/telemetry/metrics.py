@@ -2,7 +2,7 @@
 
 `SERIES` is the whole list, `closed_sets` says which values a label may have. Anything else is folded, so that no
 client, model or provider can add a series: ids, model names and error texts are never labels. A label's child is bound
-once and then found by its values, because `labels()` is dearer than counting.
+once and then found by its values, because `labels()` is dearer than counting. What a fork keeps was counted before.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ from prometheus_client import (
 
 from app.domain import events, fallback, lifecycle
 from app.domain.boundary import StepStatus
-from app.domain.events import FinishReason, Live, Recorded
+from app.domain.events import FinishReason, Kept, Live, Recorded
 from app.domain.failures import Code
 from app.domain.plan import StepType
 
@@ -265,7 +265,7 @@ class MetricsSink:
     def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
         for item in items:
             handler = self._handlers.get(type(item.event))
-            if handler is not None:
+            if handler is not None and type(item) is not Kept:
                 handler(execution_id, item.at, item.event)
 
     def refused(self, code: Code) -> None:

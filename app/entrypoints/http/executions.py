@@ -19,12 +19,13 @@ from app.domain.failures import Code, Failure, RequestFailure
 from app.entrypoints.http.correlation import correlate, parent_of
 from app.entrypoints.http.errors import CLOSE, JSON, Answer
 from app.entrypoints.http.forms import Answering, Form, form_of, stream_headers
-from app.entrypoints.http.query import Listing, first_event, path_id, read_query
+from app.entrypoints.http.query import Listing, cursor, first_event, path_id, place_of, read_query
 from app.entrypoints.http.sse import EventStream, nothing_follows
 from app.entrypoints.http.taking import refused, taken
-from app.orchestration.executions import Executions, ExecutionView, ResumeRequest
+from app.orchestration.executions import Executions, ResumeRequest
 from app.orchestration.facade import Calling
 from app.orchestration.forking import ForkRequest
+from app.orchestration.running import Running
 
 M = TypeVar("M", bound=BaseModel)
 EXECUTIONS, SUSPENSIONS = "/v1/executions", "/v1/suspensions"
@@ -88,9 +89,10 @@ class Simple:
 async def listed(asked: Asked) -> Answer:
     """A page of executions, the newest first."""
     query = read_query(asked.scope, Listing)
-    page = await asked.executions.listed(LOCAL.tenant, query.selection, after=query.after, limit=query.limit)
+    after = place_of(LOCAL.tenant, EXECUTIONS, query.after)
+    page = await asked.executions.listed(LOCAL.tenant, query.selection, after=after, limit=query.limit)
     data = [orjson.Fragment(each.model_dump_json(by_alias=True)) for each in page.executions]
-    return asked.page(data, page.next)
+    return asked.page(data, cursor(LOCAL.tenant, EXECUTIONS, page.next))
 
 
 async def suspensions(asked: Asked) -> Answer:
@@ -191,9 +193,9 @@ async def _resumed(answering: Answering, request_id: str, answer: ResumeRequest)
     executions = answering.service.facade.executions
     watch = answering.form is Form.EVENTS
     found = await executions.resume(LOCAL.tenant, request_id, answer, by=LOCAL.user, watch=watch)
-    if isinstance(found, ExecutionView):
-        return await answering.found(found)
-    return await answering.started(found, nothing_follows)
+    if isinstance(found, Running):
+        return await answering.started(found, nothing_follows)
+    return await answering.found(found.view) if found.events is None else answering.followed(found.view, found.events)
 
 
 async def _forked(answering: Answering, request_id: str, asked: ForkRequest) -> ASGIApp:

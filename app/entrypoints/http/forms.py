@@ -86,6 +86,11 @@ class Answering:
         open_questions = view.response.model_copy(update={"suspensions": view.suspensions})
         return told(open_questions, *ids.headers(), self.timing(0.0), *extra)
 
+    def followed(self, view: ExecutionView, events: Subscription) -> EventStream:
+        """The events of one that does not run here, as they come."""
+        ids = correlate(self.scope, self.service.facade.new_id, view.request_id)
+        return EventStream(events, headers=stream_headers(ids), stopping=self.stopping)
+
     async def streamed(self, view: ExecutionView, response: SystemResponse, *extra: Header) -> ASGIApp:
         """All events of one that ended or is suspended."""
         log = await self.service.facade.executions.told(LOCAL.tenant, view.request_id)

@@ -162,9 +162,10 @@ def _resume() -> dict[str, Any]:
 
 def _fork() -> dict[str, Any]:
     kept = "The first `from_step` top-level steps are kept as they were recorded and not done again; from there on the "
-    told = "overrides hold. The new execution is journaled, and `caused_by` of its events names this one."
+    told = "overrides hold. The new execution is journaled, and `caused_by` of its events names this one. With a "
+    heard = "`session_id` it takes a turn there: the session hears what it said, it hears nothing of the session."
     operation = _following("fork", "ForkRequest", "The new execution completed", "The new execution is suspended")
-    return {"post": operation | {"summary": "Go on from one of its steps anew", "description": f"{kept}{told}"}}
+    return {"post": operation | {"summary": "Go on from one of its steps anew", "description": f"{kept}{told}{heard}"}}
 
 
 def _following(name: str, asked: str, completed: str, waits: str) -> dict[str, Any]:

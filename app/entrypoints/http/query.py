@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from starlette.types import Scope
 
+from app.domain.digests import digest
 from app.domain.failures import Code, RequestFailure
 from app.domain.fields import Identifier
 from app.domain.lifecycle import Mode, State
@@ -19,6 +20,7 @@ MOST_PARAMETERS = 32
 PAGE = 100
 LONGEST_PAGE = 1_000
 LAST_EVENT_ID = "Last-Event-ID"
+_SEAL = 8
 _DIGITS = 15
 """More than any number has, and fewer than a database takes."""
 
@@ -29,7 +31,7 @@ def _digits(given: object) -> object:
     return given
 
 
-Place = Annotated[str, StringConstraints(pattern=r"^[0-9.e+-]{1,32}/[A-Za-z0-9._:-]{1,128}$")]
+Cursor = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Whole = Annotated[int, BeforeValidator(_digits)]
 
 
@@ -46,7 +48,7 @@ class Listing(Query):
     mode: Mode | None = Field(None, description="Only those of this mode.")
     session_id: Identifier | None = Field(None, description="Only those of this session.")
     limit: Whole = Field(PAGE, ge=1, le=LONGEST_PAGE, description="Most executions of this page.")
-    after: Identifier | None = Field(None, description="The `next` of the page before.")
+    after: Cursor | None = Field(None, description="The `next` of the page before.")
 
     @property
     def selection(self) -> Selection:
@@ -57,7 +59,7 @@ class ListingSessions(Query):
     """How many sessions are listed at once."""
 
     limit: Whole = Field(PAGE, ge=1, le=LONGEST_PAGE, description="Most sessions of this page.")
-    after: Place | None = Field(None, description="The `next` of the page before.")
+    after: Cursor | None = Field(None, description="The `next` of the page before.")
 
 
 class ListingMessages(Query):
@@ -93,6 +95,25 @@ def read_query(scope: Scope, model: type[Q]) -> Q:
     if len(given) != len(pairs):
         raise RequestFailure(Code.REQUEST_INVALID, "the query has the same parameter twice")
     return _valid(model, given)
+
+
+def cursor(tenant: str, collection: str, place: str | None) -> str | None:
+    """What the tenant is given for the place where a page of that collection ends; None behind the last.
+
+    The place itself is in it, so it outlives whatever stood there, and a seal, so that nobody mistypes it unnoticed.
+    """
+    return None if place is None else f"{digest(tenant, collection, place)[:_SEAL]}.{place}"
+
+
+def place_of(tenant: str, collection: str, given: str | None) -> str | None:
+    """The place that a cursor was given for. Raises: RequestFailure (REQUEST_INVALID) when it was given for none."""
+    if given is None:
+        return None
+    place = given.partition(".")[2]
+    if given != cursor(tenant, collection, place):
+        what = "must be the `next` of a page of this collection"
+        raise RequestFailure(Code.REQUEST_INVALID, f"after: {what}", {"errors": [{"field": "after", "message": what}]})
+    return place
 
 
 def first_event(scope: Scope) -> int:

@@ -15,7 +15,7 @@ from app.domain.failures import Code, Failure, RequestFailure
 from app.entrypoints.http.correlation import correlate
 from app.entrypoints.http.errors import CLOSE, Answer
 from app.entrypoints.http.executions import Asked, Simple
-from app.entrypoints.http.query import ListingMessages, ListingSessions, path_id, read_query
+from app.entrypoints.http.query import ListingMessages, ListingSessions, cursor, path_id, place_of, read_query
 from app.entrypoints.http.taking import refused, taken
 from app.orchestration.sessions import SessionChanges
 
@@ -25,9 +25,10 @@ SESSIONS = "/v1/sessions"
 async def listed(asked: Asked) -> Answer:
     """A page of sessions, the one spoken in last first."""
     query = read_query(asked.scope, ListingSessions)
-    page = await asked.service.facade.sessions.listed(LOCAL.tenant, after=query.after, limit=query.limit)
+    after = place_of(LOCAL.tenant, SESSIONS, query.after)
+    page = await asked.service.facade.sessions.listed(LOCAL.tenant, after=after, limit=query.limit)
     data = [orjson.Fragment(each.model_dump_json()) for each in page.sessions]
-    return asked.page(data, page.next)
+    return asked.page(data, cursor(LOCAL.tenant, SESSIONS, page.next))
 
 
 async def shown(asked: Asked) -> Answer:

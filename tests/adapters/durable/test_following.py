@@ -117,6 +117,20 @@ async def test_what_nobody_says_is_read_a_little_later() -> None:
         assert anyio.current_time() - began <= POLL_S
 
 
+@pytest.mark.parametrize("stored", [True, False])
+async def test_who_reads_to_the_next_suspension_reads_no_further(stored: bool) -> None:
+    async with _place() as here:
+        suspended = here.log.grow(3)
+        here.log.told[-1] = suspended[-1] = suspended[-1]._replace(event=SUSPENDED)
+        reader = here.following.follow(A, 1, past_suspension=False)
+        if not stored:
+            here.bus.publish("a", suspended)
+        here.log.grow(2, last=True)
+        assert await rest(reader) == [2, 3]
+        assert await rest(here.read(3)) == [4, 5]
+        assert not here.bus.watched("a")
+
+
 async def test_a_database_that_does_not_answer_is_asked_again() -> None:
     async with _place() as here:
         here.log.fails = True

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.adapters.telemetry.logs import LINE_BYTES, LogSink, open_logger, route_stdlib
-from app.domain.events import LifecycleTransition
+from app.domain.events import Kept, LifecycleTransition
 from app.domain.lifecycle import State
 from tests.support.examples import (
     CANCELLED,
@@ -119,6 +119,15 @@ def test_only_failures_are_told_at_warning(pipe: Pipe) -> None:
     sink.publish("a", plain_chat())
     sink.publish("b", recorded(FAILED))
     assert [line["event"] for line in pipe.lines()] == ["execution.failed"]
+
+
+@pytest.mark.parametrize("level", ["debug", "info"])
+def test_what_a_fork_keeps_is_not_told_again(pipe: Pipe, level: str) -> None:
+    *chat, end = plain_chat()
+    _sink(pipe, level).publish("fork", [*(Kept(*item) for item in chat), end])
+    *told, ended = pipe.lines()
+    assert [line["event"] for line in told] == ([] if level == "info" else [end.event.type])
+    assert (ended["event"], ended["attempts"], ended["duration_ms"]) == ("execution.ended", 0, None)
 
 
 def test_every_event_is_told_at_debug_with_its_ids(pipe: Pipe) -> None:

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.adapters.telemetry.metrics import SERIES, MetricsSink, closed_sets, folded
 from app.domain import events
 from app.domain.boundary import StepStatus
-from app.domain.events import EVENT_TYPES, Event
+from app.domain.events import EVENT_TYPES, Event, Kept
 from app.domain.failures import Code
 from app.domain.lifecycle import State
 from tests.support.examples import (
@@ -201,3 +201,10 @@ def test_a_step_of_a_type_that_nobody_registered_adds_no_series(metrics: Metrics
     for number in range(50):
         metrics.publish("a", recorded(events.StepEnd(f"type-{number}", 1, StepStatus.COMPLETED, 1.0, None)))
     assert _value(metrics, "portico_steps_total", step_type="other") == 50
+
+
+def test_what_a_fork_keeps_is_not_counted_again(metrics: MetricsSink) -> None:
+    metrics.publish("origin", plain_chat())
+    before = _samples(metrics)
+    metrics.publish("fork", [Kept(*item) for item in plain_chat()])
+    assert _samples(metrics) == before

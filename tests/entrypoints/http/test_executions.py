@@ -60,6 +60,27 @@ async def test_executions_are_listed_newest_first_by_pages_and_by_filters() -> N
         assert await ids(served, "?session_id=s-1") == []
 
 
+async def test_pages_go_on_behind_what_was_deleted_and_only_behind_a_page() -> None:
+    async with portico() as (served, _):
+        for name in ("a", "b", "c", "d"):
+            await served.post(chat("Hello", request_id=name, session_id=f"s-{name}"))
+        pages = [(await served.get(f"{path}?limit=2")).json for path in ("/v1/executions", "/v1/sessions")]
+        places = [page["next"] for page in pages]
+        for name in ("c", "b"):
+            assert (await served.ask(request_bytes("DELETE", f"/v1/sessions/s-{name}", {}))).status == 204
+        left = await ids(served, f"?limit=2&after={places[0]}")
+        sessions: Any = (await served.get(f"/v1/sessions?limit=2&after={places[1]}")).json["data"]
+        refused = [
+            await served.get(f"{path}?after={place}")
+            for path, other in (("/v1/executions", places[1]), ("/v1/sessions", places[0]))
+            for place in (other, str(other)[:-1], "c", "")
+        ]
+    assert (left, [each["session_id"] for each in sessions]) == (["a"], ["s-a"])
+    assert {(answer.status, answer.json["code"], str(answer.json["detail"])[:7]) for answer in refused} == {
+        (422, "REQUEST_INVALID", "after: ")
+    }
+
+
 async def test_an_execution_is_shown_as_it_stands() -> None:
     async with portico() as (served, _):
         response = (await served.post(chat("Please calculate 17*3", request_id="q"))).json

@@ -20,10 +20,16 @@ CALL = {"tool_calls": [{"name": "calculate", "arguments": {"expression": "17*3"}
 
 
 async def fork(
-    served: Served, from_step: Any, headers: dict[str, str] | None = None, origin: str = "q", **overrides: Any
+    served: Served,
+    from_step: Any,
+    headers: dict[str, str] | None = None,
+    origin: str = "q",
+    session_id: object = None,
+    **overrides: Any,
 ) -> Answer:
     """Forks the execution `q`, unless another is named."""
-    body = orjson.dumps({"from_step": from_step} | ({"overrides": overrides} if overrides else {}))
+    asked = {"from_step": from_step} | ({} if session_id is None else {"session_id": session_id})
+    body = orjson.dumps(asked | ({"overrides": overrides} if overrides else {}))
     return await served.post(body, headers, path=f"/v1/executions/{origin}/fork")
 
 
@@ -77,6 +83,33 @@ async def test_a_fork_keeps_the_steps_before_it_and_does_the_next_anew(tmp_path:
     assert {each["caused_by"] for each in logs[0] if each["type"] == "lifecycle.transition"} == {"q"}
     assert {each["trace_id"] for each in logs[0]}.isdisjoint(each["trace_id"] for each in logs[1])
     assert replayed == {"identical": True, "steps": shown["total_steps"]}
+
+
+COUNTED = ("inferences", "tokens", "tool_calls", "fallback_transitions", "inference_duration_seconds_count")
+
+
+async def counted(served: Served) -> dict[str, float]:
+    """What was counted of what executions did, by series."""
+    lines = (await served.get("/metrics")).body.decode().splitlines()
+    ours = [line.rsplit(" ", 1) for line in lines if line.startswith(tuple(f"portico_{name}" for name in COUNTED))]
+    return {series: float(value) for series, value in ours if "_created" not in series}
+
+
+async def test_what_is_kept_is_told_but_not_counted_again(tmp_path: Path) -> None:
+    usage = [{"usage": {"input_tokens": each, "output_tokens": 1, "total_tokens": each + 1}} for each in (100, 20, 3)]
+    replies = [CALL, {"text": "first"}, {"text": "second"}]
+    async with scripted(tmp_path, a=[reply | used for reply, used in zip(replies, usage, strict=True)]) as served:
+        once = await counted(served)
+        name = (await fork(served, 2)).json["request_id"]
+        twice = await counted(served)
+        told_again = {each["type"] for each in await log(served, str(name))}
+    fresh = {series: twice[series] - value for series, value in once.items()}
+    assert twice.keys() == once.keys()
+    assert {"inference.end", "tool.end", "fallback.transition"} <= told_again
+    assert [value for series, value in fresh.items() if "tool_calls_total" in series] == [0.0]
+    inferences = [(once[series], value) for series, value in fresh.items() if "inferences_total" in series]
+    assert sorted(inferences) == [(1.0, 0.0), (1.0, 1.0)]
+    assert sorted(value for series, value in fresh.items() if "tokens_total" in series) == [1.0, 3.0]
 
 
 async def test_the_overrides_hold_from_the_step_on(tmp_path: Path) -> None:
@@ -225,6 +258,143 @@ async def test_a_fork_of_a_turn_keeps_what_was_said_before_it_and_leaves_the_ses
     assert (forked.json["state"], forked.json["session_id"]) == ("COMPLETE", None)
     assert starts[0] == origin[0] == 3
     assert starts[1] == origin[1] + 1
+
+
+FRENCH = {"role": "user", "content": "In French."}
+
+
+async def said(served: Served, session_id: str = "s") -> list[tuple[Any, Any]]:
+    """Who said what in a session."""
+    told: Any = (await served.get(f"/v1/sessions/{session_id}/messages")).json["data"]
+    return [(each["role"], each.get("content")) for each in told]
+
+
+async def starts(served: Served, answer: Answer) -> list[tuple[Any, ...]]:
+    """Of an execution's inferences: how many messages, by which engine, at which temperature."""
+    names = ("message_count", "provider", "temperature")
+    told = await log(served, str(answer.json["request_id"]))
+    return [tuple(each[name] for name in names) for each in told if each["type"] == "inference.start"]
+
+
+async def test_a_fork_of_a_fork_keeps_and_repeats_what_was_done_under_the_first_one_s_overrides(tmp_path: Path) -> None:
+    scripts = {"a": [CALL, {"text": "first"}, {"text": "plain"}], "b": [CALL, {"text": "second"}, *[{"text": "b"}] * 3]}
+    async with scripted(tmp_path, **scripts) as served:
+        first = await fork(served, 2, model="b", hints={"temperature": 1}, messages=[FRENCH])
+        name = str(first.json["request_id"])
+        behind = await fork(served, 4, origin=name, hints={"temperature": 0}, messages=[FRENCH], session_id="s")
+        beside = await fork(served, 2, origin=name, hints={"top_p": 0.5})
+        before = await fork(served, 0, origin=name)
+        third = await fork(served, 4, origin=str(behind.json["request_id"]), session_id="t")
+        begun = [await starts(served, each) for each in (first, behind, beside, before, third)]
+        talks = [await said(served, session_id) for session_id in "st"]
+        replays = [await order(served, "replay", str(each.json["request_id"])) for each in (behind, beside, third)]
+    kept, again = (1, "a", None), (4, "b", 1.0)
+    assert begun[0] == [kept, again, (6, "b", 1.0)]
+    assert begun[1] == begun[4] == [kept, again, (7, "b", 0.0)]
+    assert begun[2] == [kept, again]
+    assert begun[3] == [(1, "a", None)]
+    assert talks[0] == talks[1]
+    assert [who for who, _ in talks[0]] == ["user", "user", "user", *["assistant", "tool"] * 2, "assistant"]
+    assert [each.json["identical"] for each in replays] == [True] * 3
+
+
+async def test_a_fork_with_a_session_takes_a_turn_in_it_and_says_what_the_whole_request_would(tmp_path: Path) -> None:
+    async with scripted(tmp_path, a=[CALL, {"text": "first"}, {"text": "second"}, {"text": "third"}]) as served:
+        forked = await fork(served, 2, session_id="s", messages=[FRENCH])
+        once = await said(served)
+        session = (await served.get("/v1/sessions/s")).json
+        assert (await served.post(chat("And?", session_id="s", request_id="next"))).json["content"] == "third"
+        logs = [await log(served, str(name)) for name in (forked.json["request_id"], "next")]
+        assert (await order(served, "replay", str(forked.json["request_id"]))).json["identical"] is True
+    assert (forked.json["session_id"], forked.json["content"]) == ("s", "second")
+    assert once == [
+        ("user", "What is 17*3?"),
+        ("user", "In French."),
+        ("assistant", ""),
+        ("tool", "51"),
+        ("assistant", "second"),
+    ]
+    assert (session["messages"], session["busy"]) == (5, False)
+    assert {each["session_id"] for each in logs[0]} == {"s"}
+    counts = [[each["message_count"] for each in log if each["type"] == "inference.start"] for log in logs]
+    assert counts == [[1, 4], [6]]
+
+
+async def test_a_fork_hears_nothing_of_its_session_and_the_session_has_one_beginning(tmp_path: Path) -> None:
+    system = {"role": "system", "content": "Be brief."}
+    asked = orjson.dumps({"request_id": "q", "messages": [system, {"role": "user", "content": "Who?"}]})
+    async with portico() as (served, _):
+        assert (await served.post(asked)).status == 200
+        await served.post(chat("Something else entirely", session_id="old"))
+        for session_id in ("new", "old"):
+            forked = await fork(served, 0, session_id=session_id)
+            begun = [each for each in await log(served, forked.json["request_id"]) if each["type"] == "inference.start"]
+            assert [each["message_count"] for each in begun] == [2]
+        new, old = [[each[0] for each in await said(served, name)] for name in ("new", "old")]
+    assert new == ["system", "user", "assistant"]
+    assert old == ["user", "assistant", "user", "assistant"]
+
+
+async def test_a_fork_of_a_planned_execution_plans_anew_without_what_its_session_heard() -> None:
+    async with portico() as (served, _):
+        await served.post(chat("Please calculate 17*3", request_id="q", mode="plan"))
+        await served.post(chat("Please calculate 2+2", session_id="s"))
+        alone, within = [await fork(served, 0, session_id=session_id) for session_id in (None, "s")]
+        logs = [await log(served, answer.json["request_id"]) for answer in (alone, within)]
+        assert [each for each, _ in await said(served)][-2:] == ["user", "assistant"]
+    assert alone.json["content"] == within.json["content"]
+    assert told(logs[0], "plan.created") != []
+    assert len(logs[0]) == len(logs[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("[[slow:5]] Hello", "REQUEST_SESSION_BUSY"), (ASK, "REQUEST_RESUME_REQUIRED")]
+)
+async def test_b6_106_a_fork_is_refused_while_another_has_the_turn_and_leaves_nothing(text: str, code: str) -> None:
+    async with portico() as (served, service):
+        await served.post(chat("Please calculate 17*3", request_id="q"))
+        await served.post(chat(text, session_id="s", request_id="other"), ASYNC)
+        if code == "REQUEST_SESSION_BUSY":
+            await running(service)
+        else:
+            await idle(service)
+        before = (await served.get("/v1/executions")).json["data"]
+        refused = await fork(served, 2, session_id="s")
+        after = (await served.get("/v1/executions")).json["data"]
+        assert [each["request_id"] for each in after] == [each["request_id"] for each in before]
+        other = await fork(served, 2, session_id="another")
+        await order(served, "cancel", "other")
+        await idle(service)
+        assert (await fork(served, 2, session_id="s")).status == 200
+    assert (refused.status, refused.json["code"], other.status) == (409, code, 200)
+
+
+async def test_b6_106_a_fork_has_its_session_s_turn_until_it_ends(tmp_path: Path) -> None:
+    kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 0.1}}
+    slow = {"role": "user", "content": "[[slow:60]] Please calculate 2+2"}
+    async with portico(**kept) as (served, service):
+        await served.post(chat("Please calculate 17*3", request_id="q"))
+        name = (await fork(served, 2, ASYNC, session_id="s", messages=[slow])).json["request_id"]
+        await running(service)
+        assert (await served.post(chat("Hello", session_id="s"))).json["code"] == "REQUEST_SESSION_BUSY"
+    async with portico(**kept) as (served, service):
+        waits = chat("Hello", session_id="s", request_id="w", if_session_busy="enqueue")
+        assert (await served.post(waits)).status == 200
+        assert (await served.get(f"/v1/executions/{name}")).json["state"] == "COMPLETE"
+        roles = [each for each, _ in await said(served)]
+    assert roles[:2] == ["user", "user"]
+    assert roles[-2:] == ["user", "assistant"]
+    assert roles.count("user") == 3
+
+
+@pytest.mark.parametrize("session_id", ["", "a b", "x" * 129, 7, ["s"]])
+async def test_a_fork_s_session_has_an_id(session_id: object) -> None:
+    async with portico() as (served, _):
+        await served.post(chat("Hello", request_id="q"))
+        refused = await fork(served, 0, session_id=session_id)
+    details: Any = refused.json["details"]
+    assert (refused.status, refused.json["code"]) == (422, "REQUEST_INVALID")
+    assert [each["field"] for each in details["errors"]] == ["session_id"]
 
 
 SIZE = {"type": "object", "properties": {"size": {"enum": ["small", "large"]}}, "required": ["size"]}

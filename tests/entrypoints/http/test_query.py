@@ -1,5 +1,6 @@
 """What may stand behind the question mark."""
 
+from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
@@ -7,7 +8,7 @@ from starlette.types import Scope
 
 from app.domain.failures import RequestFailure
 from app.domain.lifecycle import Mode, State
-from app.entrypoints.http.query import Listing, first_event, read_query
+from app.entrypoints.http.query import Listing, cursor, first_event, place_of, read_query
 from app.keeping import Selection
 
 
@@ -44,7 +45,8 @@ def test_every_parameter_is_read() -> None:
         ("state=suspended", "state"),
         ("mode=", "mode"),
         ("session_id=a%0Ab", "session_id"),
-        ("after=%00", "after"),
+        ("after=", "after"),
+        (f"after={'1' * 257}", "after"),
         ("zork=1", "zork"),
     ],
 )
@@ -58,6 +60,42 @@ def test_a_bad_or_unknown_parameter_is_refused_by_name(query: str, field: str) -
 @pytest.mark.parametrize(("query", "status"), [("limit=1&limit=1", 422), ("state=%ff", 400), ("a=1&" * 40, 400)])
 def test_what_cannot_be_read_as_parameters_is_refused(query: str, status: int) -> None:
     assert refusal(query).status == status
+
+
+PLACES = ("01a202d8-1095-75a4-a9fa-8bbdc0369c10", "1790000000.25/s.1", "")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_cursor_leads_to_its_place(place: str) -> None:
+    given = cursor("local", "/v1/executions", place)
+    assert place_of("local", "/v1/executions", given) == place
+    query = read_query(scope(urlencode({"after": str(given)})), Listing)
+    assert query.after == given
+
+
+def test_without_a_place_there_is_no_cursor_and_the_other_way_round() -> None:
+    assert cursor("local", "/v1/executions", None) is None
+    assert place_of("local", "/v1/executions", None) is None
+
+
+def mistyped(given: str) -> Iterator[str]:
+    for index, character in enumerate(given):
+        yield given[:index] + given[index + 1 :]
+        yield given[:index] + ("1" if character != "1" else "7") + given[index + 1 :]
+        yield given[:index] + "0" + given[index:]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_cursor_that_was_mistyped_or_given_for_something_else_is_refused_by_name(place: str) -> None:
+    given = cursor("local", "/v1/executions", place)
+    assert given is not None
+    others = [cursor("other", "/v1/executions", place), cursor("local", "/v1/sessions", place)]
+    for bad in (*mistyped(given), *others, place, "x", ".", "\x00", "\U0010ffff"):
+        with pytest.raises(RequestFailure) as caught:
+            place_of("local", "/v1/executions", bad)
+        assert caught.value.status == 422
+        assert [error["field"] for error in caught.value.details["errors"]] == ["after"]
+        assert caught.value.message.startswith("after: ")
 
 
 def test_reading_begins_where_the_header_says_before_where_the_query_does() -> None:

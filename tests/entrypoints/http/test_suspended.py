@@ -172,10 +172,12 @@ async def test_i7_an_execution_that_a_bug_ends_has_failed_and_says_so(mode: Mode
 
 
 @asynccontextmanager
-async def with_two_questions(tmp_path: Path) -> AsyncIterator[Served]:
-    """A service whose model asks two people at once, then answers."""
+async def with_two_questions(tmp_path: Path, *then: dict[str, Any]) -> AsyncIterator[Served]:
+    """A service whose model asks two people at once, then answers, unless it does something else."""
     asks = [{"name": "ask_person", "arguments": {"question": who}} for who in ("First?", "Second?")]
-    (tmp_path / "replies.json").write_bytes(orjson.dumps([{"tool_calls": asks}, {"text": "Both answered"}]))
+    (tmp_path / "replies.json").write_bytes(
+        orjson.dumps([{"tool_calls": asks}, *(then or [{"text": "Both answered"}])])
+    )
     engine = {"model": f"scripted:///{tmp_path}/replies.json"}
     async with portico(engines={"only": engine}) as (served, _):
         await served.post(chat("Ask them", request_id="q"))
@@ -212,12 +214,77 @@ async def test_a_live_reader_hears_of_every_answer_as_it_is_taken(tmp_path: Path
             assert await client.chunk() == KEEP_ALIVE
 
 
-@pytest.mark.parametrize("form", [EVENTS, ASYNC], ids=["events", "async"])
+@pytest.mark.parametrize("form", [{}, ASYNC], ids=["plain", "async"])
 async def test_an_answer_that_leaves_others_open_says_where_it_stands(tmp_path: Path, form: dict[str, str]) -> None:
     async with with_two_questions(tmp_path) as served:
         first, second = (await served.get("/v1/executions/q")).json["suspensions"]
         half = await resume(served, form, suspension_id=first["suspension_id"])
     assert (half.status, half.json["suspensions"]) == (202, [second])
+
+
+@asynccontextmanager
+async def half_answered(served: Served) -> AsyncIterator[tuple[Connection, dict[str, Any], dict[str, Any]]]:
+    """Who answered the first of two questions and asked for events, what was told of that, and the other question."""
+    asked: Any = (await served.get("/v1/executions/q")).json["suspensions"]
+    body = orjson.dumps({"tool_id": "ask_person", "payload": "one", "suspension_id": asked[0]["suspension_id"]})
+    headers = {"Content-Type": "application/json", **EVENTS}
+    async with served.connect() as client:
+        await client.send(request_bytes("POST", "/v1/executions/q/resume", headers, body))
+        status, answered = await client.head()
+        assert (status, answered["content-type"], answered["location"]) == (200, "text/event-stream", LOG)
+        (told,) = await heard(client, b"event: execution.resumed")
+        assert told["suspension_id"] == asked[0]["suspension_id"]
+        yield client, told, asked[1]
+
+
+@pytest.mark.parametrize(
+    ("then", "last"),
+    [
+        ([{"text": "Both answered"}], "execution.completed"),
+        ([{"tool_calls": [{"name": "ask_person", "arguments": {"question": "Third?"}}]}], "execution.suspended"),
+    ],
+)
+async def test_an_answer_that_leaves_others_open_is_followed_by_events_to_the_end_or_the_next_suspension(
+    tmp_path: Path, then: list[dict[str, Any]], last: str
+) -> None:
+    async with (
+        with_two_questions(tmp_path, *then) as served,
+        half_answered(served) as (client, first, other),
+    ):
+        with anyio.fail_after(20):
+            assert await client.chunk() == KEEP_ALIVE
+        whole = await resume(served, payload="two", suspension_id=other["suspension_id"])
+        rest = b""
+        while piece := await client.chunk():
+            rest += piece
+        told = events(Answer(200, {}, rest))
+    assert told[-1]["type"] == last
+    assert told[-1]["response"] == whole.json
+    assert numbers([first, *told]) == list(range(first["sequence_number"], told[-1]["sequence_number"] + 1))
+
+
+async def test_whoever_follows_half_an_answer_stops_nothing_and_is_told_of_a_cancel(tmp_path: Path) -> None:
+    async with with_two_questions(tmp_path) as served:
+        async with half_answered(served) as (_, _, other):
+            pass
+        assert (await served.get("/v1/executions/q")).json["suspensions"] == [other]
+    async with with_two_questions(tmp_path) as served, half_answered(served) as (client, _, _):
+        await order(served, "cancel")
+        assert (await heard(client, b"event: execution.cancelled"))[-1]["type"] == "execution.cancelled"
+        assert await client.chunk() == b""
+
+
+async def test_b5_93_whoever_follows_half_an_answer_is_sent_away_at_a_shutdown(tmp_path: Path) -> None:
+    (tmp_path / "replies.json").write_bytes(
+        orjson.dumps([{"tool_calls": [{"name": "ask_person", "arguments": {"question": "?"}}] * 2}])
+    )
+    tables = {"engines": {"only": {"model": f"scripted:///{tmp_path}/replies.json"}}}
+    async with portico(**tables) as (served, service):
+        await served.post(chat("Ask them", request_id="q"))
+        async with half_answered(served) as (client, _, _):
+            await service.drain()
+            assert await client.chunk() == RETRY
+            assert await client.chunk() == b""
 
 
 async def test_a_replay_leaves_out_what_was_answered_and_not_gone_on_with(tmp_path: Path) -> None:
@@ -246,6 +313,27 @@ async def test_b4_89_an_answer_is_not_taken_by_a_journal_that_today_s_pattern_do
         taken = await resume(served)
     assert (refused.status, refused.json["code"]) == (409, "STORAGE_SNAPSHOT_INVALID")
     assert (taken.status, taken.json["state"]) == (200, "COMPLETE")
+
+
+@pytest.mark.parametrize("by", ["the clock", "a client"])
+async def test_what_ends_while_as_many_run_as_may_ends_when_there_is_room(tmp_path: Path, by: str) -> None:
+    tables: dict[str, Any] = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"max_in_flight": 1}}
+    async with portico(**tables) as (served, service):
+        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat("[[slow:100]] Hello", request_id="long"), ASYNC)
+        await running(service)
+        if by == "a client":
+            assert (await order(served, "cancel")).status == 202
+        else:
+            with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
+                database.execute("UPDATE suspensions SET expires_at = 0")
+        await anyio.sleep(40)
+        assert (await served.get("/readyz")).status == 200
+        assert (await resume(served)).json["code"] == "REQUEST_RESUME_UNEXPECTED"
+        await idle(service)
+        await anyio.sleep(40)
+        states = [(await served.get(f"/v1/executions/{each}")).json["state"] for each in ("long", "q")]
+    assert states == ["COMPLETE", "CANCELLED"]
 
 
 @pytest.mark.parametrize("form", ["stream", "reader"])

@@ -1,0 +1,127 @@
+"""Taking an execution over from whoever had it, and the end of one whose record turns out to be broken.
+
+A record that a later version wrote is not taken at all, so that a replica that has not been replaced yet leaves it as
+it is. Any other that cannot be read could never go on, and would be taken over for ever: it ends, with what its own
+row tells of it, in the transaction that ends its session's turn.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from app.adapters.stores import codec
+from app.adapters.stores.batching import COMMIT, Turn, end_turn
+from app.adapters.stores.database import Cells, Rows, Transaction, ask, ask_each
+from app.adapters.stores.entries import empty_commit, log
+from app.adapters.stores.queries import CLAIM, CLAIMED, END_BROKEN
+from app.domain.boundary import SystemError, SystemResponse
+from app.domain.digests import span_id
+from app.domain.events import CorrelationContext, ExecutionFailed, LifecycleTransition, Recorded
+from app.domain.failures import Code, StorageFailure
+from app.domain.lifecycle import Mode, State
+
+_END = "end"
+"""The anchor of events that hang behind no step."""
+_NO_TRACE = "0" * 32
+"""Where nothing is left that tells the trace; no trace has this id [W3C Trace Context]."""
+
+
+class Claimed(NamedTuple):
+    """An execution that is ours now: what its own row says, and its commits."""
+
+    execution_id: str
+    tenant: str
+    request_id: str
+    session_id: str | None
+    mode: Mode
+    state: State
+    attempt: int
+    commits: int
+    events: int
+    epoch: int
+    rows: Rows
+
+
+def claim(execution_id: str, epoch: int, owner: str) -> Transaction[Claimed | None]:
+    """The execution that is ours now; None when it is not.
+
+    Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when a later version wrote it; nothing is changed then.
+    """
+    found = yield from ask(CLAIM, {"the_execution_id": execution_id, "the_epoch": epoch, "owner": owner})
+    if not found:
+        return None
+    rows = yield from ask(CLAIMED, {"the_execution_id": execution_id})
+    if any(codec.is_later(cell) for row in rows for cell in (row[4], row[5])):
+        raise _later()
+    return _claimed(execution_id, found[0], rows)
+
+
+def broken(claimed: Claimed, failure: StorageFailure, at: float) -> Sequence[Recorded]:
+    """The last events of one whose record cannot be read."""
+    response = SystemResponse(
+        request_id=claimed.request_id,
+        session_id=claimed.session_id,
+        trace_id=_trace_id(claimed.rows),
+        mode=claimed.mode,
+        state=State.ERROR,
+        error=SystemError.of(failure),
+    )
+    root = span_id(claimed.execution_id, "")
+    correlation = CorrelationContext(claimed.request_id, claimed.session_id, response.trace_id, root, None)
+    moved = LifecycleTransition(claimed.state, State.ERROR, claimed.attempt, failure.code.lower())
+    last = claimed.events
+    return [
+        Recorded(last + 1, at, _END, correlation, moved),
+        Recorded(last + 2, at, _END, correlation, ExecutionFailed(response)),
+    ]
+
+
+def end(claimed: Claimed, told: Sequence[Recorded]) -> Transaction[bool]:
+    """Ends it with these events, which end its session's turn too; False when it is not ours any more."""
+    number = max([claimed.commits, *(row[0] for row in claimed.rows)]) + 1
+    if not (yield from ask(END_BROKEN, _after(claimed, told, number))):
+        return False
+    stored = empty_commit(claimed.execution_id, number=number, epoch=claimed.epoch)
+    yield from ask_each(COMMIT, [stored | log(told)])
+    if claimed.session_id is not None:
+        turn = Turn(claimed.tenant, claimed.session_id, told[-1].at, messages=())
+        yield from end_turn(claimed.execution_id, turn)
+    return True
+
+
+def _claimed(execution_id: str, row: Cells, rows: Rows) -> Claimed:
+    tenant, request_id, session_id, mode, state, attempt, commits, events, epoch = row
+    try:
+        runs, stands = Mode(mode), State(state)
+    except ValueError:
+        raise _later() from None
+    return Claimed(execution_id, tenant, request_id, session_id, runs, stands, attempt, commits, events, epoch, rows)
+
+
+def _after(claimed: Claimed, told: Sequence[Recorded], number: int) -> dict[str, object]:
+    failed = told[-1].event
+    assert isinstance(failed, ExecutionFailed)  # noqa: S101 - what such a record comes to
+    return {
+        "the_tenant": claimed.tenant,
+        "the_execution_id": claimed.execution_id,
+        "the_epoch": claimed.epoch,
+        "state": State.ERROR,
+        "entered_at": told[-1].at,
+        "last_error": Code.STORAGE_SNAPSHOT_INVALID,
+        "commits": number,
+        "events": told[-1].sequence_number,
+        "response": codec.encode_response(failed.response),
+    }
+
+
+def _trace_id(rows: Rows) -> str:
+    """That of its first events that can be read."""
+    for row in rows:
+        if row[5] is not None:
+            with suppress(StorageFailure):
+                return codec.decode_events(row[5])[0].correlation.trace_id
+    return _NO_TRACE
+
+
+def _later() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored execution is of a later version")
