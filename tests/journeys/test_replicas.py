@@ -11,7 +11,7 @@ import pytest
 from anyio import to_thread
 
 from tests.support.postgres import PostgresServer, postgres_server
-from tests.support.replicas import TERMINAL, ask_each, replicas, shown, until, whole_log
+from tests.support.replicas import TERMINAL, Replica, ask_each, replicas, shown, until, whole_log
 from tests.support.service import Answer, Served, request_bytes
 
 EXECUTIONS = 100
@@ -60,7 +60,7 @@ async def test_b5_94_nothing_of_a_hundred_executions_is_lost_with_one_of_three_r
         )
         assert {answer.status for answer in answers} == {202}
         async with anyio.create_task_group() as group:
-            group.start_soon(_kill_the_first_at_work, fleet.replicas)
+            group.start_soon(_kill_one_at_work, fleet.replicas)
             logs = await logs_of(fleet.proxy, names)
         counted = {(await shown(fleet.proxy, name))["state"] for name in names}
     assert {name: faults for name, log in logs.items() if (faults := faults_of(log))} == {}
@@ -95,7 +95,7 @@ async def test_b4_84_executions_live_through_a_restart_of_the_database(server: P
     names = [f"restart-{number}" for number in range(20)]
     async with replicas(server.url, tmp_path, 2) as fleet:
         await ask_each(fleet.proxy, [chat("[[slow:2]] Please calculate 17*3", name) for name in names], at_once=10)
-        await until(lambda: _runs(fleet.replicas[0].served))
+        await _one_at_work(fleet.replicas)
         await to_thread.run_sync(server.restart)
         logs = await logs_of(fleet.proxy, names)
         await until(lambda: _is_ready(fleet.proxy))
@@ -122,9 +122,20 @@ async def test_b6_103_replicas_that_are_asked_the_same_at_once_answer_as_one(
     assert ended[-1]["type"] == "execution.cancelled"
 
 
-async def _kill_the_first_at_work(fleet: Any) -> None:
-    await until(lambda: _runs(fleet[0].served))
-    fleet[0].kill()
+async def _kill_one_at_work(fleet: list[Replica]) -> None:
+    (await _one_at_work(fleet)).kill()
+
+
+async def _one_at_work(fleet: list[Replica]) -> Replica:
+    """A replica that runs something: which of them takes what waits is not ours to say."""
+    working: list[Replica] = []
+
+    async def found() -> bool:
+        working.extend([each for each in fleet if await _runs(each.served)])
+        return bool(working)
+
+    await until(found)
+    return working[0]
 
 
 async def _runs(served: Served) -> bool:

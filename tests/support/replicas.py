@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
@@ -101,6 +101,10 @@ async def replicas(url: str, folder: Path, count: int) -> AsyncIterator[Fleet]:
                 await anyio.sleep(0.01)
 
 
+class Unavailable(Exception):  # noqa: N818 - what a replica says, no error of the tests
+    """A replica does not answer for now."""
+
+
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Returns when that is so."""
     while not await condition():  # noqa: ASYNC110 - another process has no event for it
@@ -113,13 +117,13 @@ async def shown(served: Served, request_id: str) -> dict[str, Any]:
 
 
 async def whole_log(served: Served, request_id: str) -> list[dict[str, Any]]:
-    """All events to the terminal one; a reader that is cut off comes back with the last number that it saw."""
+    """All events to the terminal one; a reader that is cut off or refused comes back with the last number it saw."""
     told: list[dict[str, Any]] = []
     while not told or told[-1]["type"] not in TERMINAL:
         after = {"Last-Event-ID": str(told[-1]["sequence_number"])} if told else {}
         try:
             await _read(served, request_id, after, told)
-        except (anyio.EndOfStream, anyio.BrokenResourceError, OSError):
+        except (Unavailable, anyio.EndOfStream, anyio.BrokenResourceError, OSError):
             await anyio.sleep(0.05)
     return told
 
@@ -143,7 +147,9 @@ async def _read(served: Served, request_id: str, after: dict[str, str], told: li
     async with served.connect() as connection:
         await connection.send(request_bytes("GET", f"/v1/executions/{request_id}/events", after))
         status, _ = await connection.head()
-        assert status == 200
+        if status == 503:
+            raise Unavailable
+        assert status == 200, f"{status} after {after}: {await connection.chunk()!r}"
         unread = b""
         while piece := await connection.chunk():
             *frames, unread = (unread + piece).split(b"\n\n")
@@ -180,5 +186,6 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
     except ConnectionError:
         writer.transport.abort()
-    if writer.can_write_eof():
-        writer.write_eof()
+    if not writer.is_closing():
+        with suppress(OSError):  # the other side may have gone a moment ago
+            writer.write_eof()

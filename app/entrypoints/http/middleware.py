@@ -1,7 +1,7 @@
 """What surrounds every answer: its ids, the hosts it is given for, and that a bug of ours says nothing but that."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -31,12 +31,12 @@ class EveryAnswer:
             return
         started = False
 
-        async def named(message: Message) -> None:
+        def named(message: Message) -> Awaitable[None]:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
                 self._name(scope, message)
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, named)
