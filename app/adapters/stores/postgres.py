@@ -28,12 +28,14 @@ _MIGRATING = 5_206_161_072_301_846
 LOST = (
     OSError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
     asyncpg.TooManyConnectionsError,
 )
+"""A connection is of no more use then. Where one breaks under it, asyncpg may lose its place in the protocol."""
 _REFUSED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 

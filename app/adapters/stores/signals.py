@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import anyio
+import asyncpg
 
 from app.adapters.stores.postgres import LOST, Connect, Connection
 from app.domain.events import Live, Recorded
@@ -49,11 +50,11 @@ class Signals:
         self._say(_CANCEL + execution_id)
 
     async def run(self, heard: Heard) -> None:
-        """Says and hears until it is cancelled; over a connection that broke nothing more."""
+        """Says and hears until it is cancelled; over a connection that broke, or was refused a word, nothing more."""
         while True:
             try:
                 await self._converse(heard)
-            except LOST:
+            except (*LOST, asyncpg.PostgresError):
                 await anyio.sleep(_RETRY_S)
 
     def _say(self, word: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
+import asyncpg
 import pytest
 from sqlalchemy import Double, bindparam, func, select, update
 
@@ -79,6 +80,21 @@ async def test_b4_84_a_transaction_cut_in_its_midst_is_applied_once(database: Pa
     await database.write(cut_once)
     assert tries == 2
     assert [await found(database, key) for key in "ab"] == [1, 1]
+
+
+async def test_b4_84_a_connection_that_lost_its_place_in_the_protocol_is_replaced(database: Paced) -> None:
+    tries = 0
+
+    def lost_once() -> Transaction[None]:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+        yield from inserting("a")
+
+    await database.write(lost_once)
+    assert tries == 2
+    assert await found(database, "a") == 1
 
 
 async def test_b4_84_a_server_that_stays_away_is_given_up_and_found_again(

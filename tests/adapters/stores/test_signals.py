@@ -8,6 +8,7 @@ from functools import partial
 
 import anyio
 import asyncpg
+import pytest
 
 from app.adapters.stores.signals import Heard, Signals
 from app.domain.events import CorrelationContext, InferenceDelta, Live, Recorded
@@ -100,3 +101,43 @@ async def test_b4_84_whoever_was_cut_off_listens_again_and_looks_for_what_was_mi
         while "a" not in ears.grown:
             mouth.publish("a", [EVENT])
             await anyio.sleep(0.1)
+
+
+@pytest.mark.parametrize("fault", [asyncpg.InternalClientError("no place"), asyncpg.QueryCanceledError("too slow")])
+async def test_b4_84_what_goes_wrong_with_a_word_costs_its_connection_and_nothing_else(
+    postgres_url: str, fault: Exception
+) -> None:
+    first, ears = Failing(fault), Ears()
+
+    async def connect() -> object:
+        return await asyncpg.connect(postgres_url) if first.terminated else first
+
+    signals = Signals(connect, lambda: False)
+    with _outside():
+        async with anyio.create_task_group() as group:
+            group.start_soon(signals.run, Heard(ears.grown.append, ears.cancel))
+            await until(lambda: ears.cancels == 1)
+            signals.cancel("a")
+            await until(lambda: ears.cancels == 2)
+            group.cancel_scope.cancel()
+    assert first.terminated
+
+
+@dataclass
+class Failing:
+    """A connection over which nothing can be said."""
+
+    fault: Exception
+    terminated: bool = False
+
+    async def add_listener(self, _channel: str, _heard: object) -> None:
+        """Hears nothing."""
+
+    async def execute(self, *_said: str) -> None:
+        raise self.fault
+
+    def is_closed(self) -> bool:
+        return False
+
+    def terminate(self) -> None:
+        self.terminated = True
