@@ -20,6 +20,9 @@ from app.domain.forks import Fork
 from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
 
+INIT = "init"
+END = "end"
+"""Anchors of the first and the last events, which hang behind no step."""
 FinishReason = Literal["stop", "tool", "length", "content_filter", "cancelled", "error"]
 
 

@@ -6,7 +6,7 @@ import anyio
 
 from app.domain.boundary import StepStatus
 from app.domain.effects import PREPARE, Outcome, Prepared, Refused, StageTrace
-from app.domain.events import LifecycleTransition, StageEnd
+from app.domain.events import END, INIT, LifecycleTransition, StageEnd
 from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure
 from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
@@ -18,10 +18,6 @@ from app.orchestration.execution import Execution
 from app.orchestration.leaf import Leaf
 from app.orchestration.run import Run
 from app.orchestration.settling import Dropped, Suspended, has_diverged
-
-INIT = "init"
-END = "end"
-"""Anchors of the first and the last events, which hang behind no step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,10 @@ from app.adapters.stores.entries import empty_commit, log
 from app.adapters.stores.queries import CLAIM, CLAIMED, END_BROKEN
 from app.domain.boundary import SystemError, SystemResponse
 from app.domain.digests import span_id
-from app.domain.events import CorrelationContext, ExecutionFailed, LifecycleTransition, Recorded
+from app.domain.events import END, CorrelationContext, ExecutionFailed, LifecycleTransition, Recorded, numbered
 from app.domain.failures import Code, StorageFailure
 from app.domain.lifecycle import Mode, State
 
-_END = "end"
-"""The anchor of events that hang behind no step."""
 _NO_TRACE = "0" * 32
 """Where nothing is left that tells the trace; no trace has this id [W3C Trace Context]."""
 
@@ -69,11 +67,8 @@ def broken(claimed: Claimed, failure: StorageFailure, at: float) -> Sequence[Rec
     root = span_id(claimed.execution_id, "")
     correlation = CorrelationContext(claimed.request_id, claimed.session_id, response.trace_id, root, None)
     moved = LifecycleTransition(claimed.state, State.ERROR, claimed.attempt, failure.code.lower())
-    last = claimed.events
-    return [
-        Recorded(last + 1, at, _END, correlation, moved),
-        Recorded(last + 2, at, _END, correlation, ExecutionFailed(response)),
-    ]
+    told = (END, correlation, moved), (END, correlation, ExecutionFailed(response))
+    return numbered(told, claimed.events + 1, at)
 
 
 def end(claimed: Claimed, told: Sequence[Recorded]) -> Transaction[bool]:
