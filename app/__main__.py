@@ -7,16 +7,16 @@ def portico() -> None:
     """Runs the command that this process was started with."""
     # What is loaded stays: looking through it for garbage takes a fifth of the time until the service is ready.
     gc.disable()
-    from app.bootstrap import open_archive, open_service  # noqa: PLC0415 - see above
+    from app.bootstrap.service import open_history_reader, open_service  # noqa: PLC0415 - see above
     from app.entrypoints import cli  # noqa: PLC0415 - see above
     from app.entrypoints.http.app import create_app  # noqa: PLC0415 - see above
-    from app.entrypoints.http.limits import BoundedProtocol  # noqa: PLC0415 - see above
+    from app.entrypoints.http.protocol import BoundedProtocol  # noqa: PLC0415 - see above
 
     gc.freeze()
     gc.enable()
     cli.main(
         cli.Wiring(
-            create_app=create_app, protocol=BoundedProtocol, open_service=open_service, open_archive=open_archive
+            create_app=create_app, protocol=BoundedProtocol, open_service=open_service, open_archive=open_history_reader
         )
     )
 

@@ -10,11 +10,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from bench.keeping import KEEPING
+from bench.local_storage import LOCAL_STORAGE_SCENARIOS
 from bench.processes import Cores
-from bench.report import missed, show, write
-from bench.scenarios import SCENARIOS, Bench, Numbers, Scenario, Unmeasurable
-from bench.sharing import SHARING
+from bench.report import missed_bounds, print_table, write_results
+from bench.scenarios import SCENARIOS, BenchEnvironment, Numbers, Scenario, Unmeasurable
+from bench.shared_storage import SHARED_STORAGE_SCENARIOS
 from bench.upstream import open_upstream
 
 TOTAL_SECONDS = 400
@@ -23,14 +23,16 @@ TOTAL_SECONDS = 400
 def main(
     scenarios: Annotated[list[str] | None, typer.Argument(help="Names of scenarios; all when none is given.")] = None,
     *,
-    report_only: Annotated[bool, typer.Option(help="Exit with 0 also when a bound is missed.")] = False,
+    report_only: Annotated[bool, typer.Option(help="Exit with 0 also when a bound is missed_bounds.")] = False,
 ) -> None:
     """Measures Portico against its bounds."""
     console = Console(stderr=True)
     chosen = [
-        scenario for scenario in (*SCENARIOS, *KEEPING, *SHARING) if not scenarios or scenario.__name__ in scenarios
+        scenario
+        for scenario in (*SCENARIOS, *LOCAL_STORAGE_SCENARIOS, *SHARED_STORAGE_SCENARIOS)
+        if not scenarios or scenario.__name__ in scenarios
     ]
-    cores = Cores.here()
+    cores = Cores.detect()
     if not cores.measured:
         console.print("[yellow]One core only: load and service share it, so numbers are not comparable.")
     try:
@@ -38,9 +40,9 @@ def main(
     except RuntimeError as broken:
         console.print(f"[red]nothing was measured:[/] {escape(str(broken))}")
         sys.exit(2)
-    show(numbers, Console())
-    console.print(f"written to {write(numbers, pinned=bool(cores.measured))}")
-    if missed(numbers) and not report_only:
+    print_table(numbers, Console())
+    console.print(f"written to {write_results(numbers, pinned=bool(cores.measured))}")
+    if missed_bounds(numbers) and not report_only:
         sys.exit(1)
 
 
@@ -53,7 +55,7 @@ async def measure(chosen: Sequence[Scenario], cores: Cores, console: Console) ->
         for scenario in chosen:
             console.print(f"{scenario.__name__} …")
             try:
-                numbers |= await scenario(Bench(cores, upstream))
+                numbers |= await scenario(BenchEnvironment(cores, upstream))
             except Unmeasurable as why:
                 console.print(f"[yellow]left out:[/] {escape(str(why))}")
     return numbers

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 class Bound:
     """The most that a number may be; None for one that is only shown."""
 
-    number: str
+    metric: str
     meaning: str
     unit: str
-    most: float | None
+    maximum: float | None
 
 
 BOUNDS = (

@@ -44,14 +44,14 @@ async def get(port: int, path: str) -> bytes:
 
 
 @dataclass
-class Round:
+class RequestRound:
     """A number of equal requests that the connections share. `expected` is text that every answer holds."""
 
     request: bytes
     expected: bytes
-    left: int
+    remaining: int
     status: int = 200
-    open: int = 0
+    in_flight: int = 0
     latencies: list[float] = field(default_factory=list)
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -61,8 +61,8 @@ class Round:
 
     def answered(self, seconds: float) -> None:
         self.latencies.append(seconds)
-        self.open -= 1
-        if not self.left and not self.open and not self.done.done():
+        self.in_flight -= 1
+        if not self.remaining and not self.in_flight and not self.done.done():
             self.done.set_result(None)
 
 
@@ -70,7 +70,7 @@ class _Connection(asyncio.Protocol):
     """A keep-alive connection that sends requests of its round until none is left."""
 
     def __init__(self) -> None:
-        self._round: Round | None = None
+        self._round: RequestRound | None = None
         self._buffer = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -85,17 +85,17 @@ class _Connection(asyncio.Protocol):
         self._round = None
         self._transport.close()
 
-    def join(self, round_: Round) -> None:
+    def join(self, round_: RequestRound) -> None:
         """Takes part in a round from now on."""
         self._round = round_
         self._send(round_)
 
-    def _send(self, round_: Round) -> None:
+    def _send(self, round_: RequestRound) -> None:
         if self._transport.is_closing():
             round_.fail("the service closed an idle connection")
-        elif round_.left:
-            round_.left -= 1
-            round_.open += 1
+        elif round_.remaining:
+            round_.remaining -= 1
+            round_.in_flight += 1
             self._sent_at = time.perf_counter()
             self._transport.write(round_.request.replace(_KEY, b"key-%020d" % time.monotonic_ns(), 1))
 
@@ -111,7 +111,7 @@ class _Connection(asyncio.Protocol):
         elif len(self._buffer) >= end + length:
             self._take(self._round, bytes(self._buffer[: end + length]))
 
-    def _take(self, round_: Round, answer: bytes) -> None:
+    def _take(self, round_: RequestRound, answer: bytes) -> None:
         self._buffer.clear()
         if not answer.startswith(b"HTTP/1.1 %d" % round_.status) or round_.expected not in answer:
             round_.fail(f"another answer than expected: {answer[:2000]!r}")
@@ -131,7 +131,7 @@ class Connections:
 
         Raises: RuntimeError when any answer has another status, or does not hold `expected`.
         """
-        round_ = Round(request, expected, count, status)
+        round_ = RequestRound(request, expected, count, status)
         for connection in self._connections:
             connection.join(round_)
         try:
@@ -155,7 +155,7 @@ async def open_connections(port: int, count: int) -> AsyncIterator[Connections]:
             connection.close()
 
 
-class Reader(asyncio.Protocol):
+class StreamClient(asyncio.Protocol):
     """One stream of events, read for the times that the upstream wrote into its pieces.
 
     `delays` are seconds from the upstream's writing to our reading, in order.
@@ -191,7 +191,7 @@ class Reader(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._finish()
 
-    def leave(self) -> None:
+    def abort(self) -> None:
         """Closes the connection without a word."""
         self._ended = True
         self._transport.abort()
@@ -205,7 +205,7 @@ class Reader(asyncio.Protocol):
             self.done.set_exception(RuntimeError(f"{len(self.delays)} of {PIECES} pieces came: {self._carry[-300:]!r}"))
 
 
-async def open_reader(port: int, request: bytes) -> Reader:
+async def open_stream_client(port: int, request: bytes) -> StreamClient:
     """Sends one request for a stream and reads it."""
-    _, reader = await asyncio.get_running_loop().create_connection(lambda: Reader(request), "127.0.0.1", port)
+    _, reader = await asyncio.get_running_loop().create_connection(lambda: StreamClient(request), "127.0.0.1", port)
     return reader

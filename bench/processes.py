@@ -33,13 +33,13 @@ class Cores:
     load: frozenset[int]
 
     @classmethod
-    def here(cls) -> "Cores":
+    def detect(cls) -> "Cores":
         cores = sorted(os.sched_getaffinity(0))
         return cls(frozenset(cores[:1]), frozenset(cores[1:2])) if len(cores) > 1 else cls(frozenset(), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredProcess:
     """A running process and where it listens. `ready_seconds` is from its start to the first ready answer."""
 
     pid: int
@@ -56,7 +56,9 @@ class Measured:
 
 
 @asynccontextmanager
-async def open_portico(cores: Cores, upstream_port: int, *, storage: str | None = None) -> AsyncIterator[Measured]:
+async def open_portico(
+    cores: Cores, upstream_port: int, *, storage: str | None = None
+) -> AsyncIterator[MeasuredProcess]:
     """The service as a user starts it, with one engine: the upstream. Its log goes to a file, as it would.
 
     Executions are kept in the database at that URL, or in a SQLite file of its own.
@@ -75,7 +77,7 @@ async def open_portico(cores: Cores, upstream_port: int, *, storage: str | None 
 
 
 @asynccontextmanager
-async def open_proxy(cores: Cores, upstream_port: int) -> AsyncIterator[Measured]:
+async def open_proxy(cores: Cores, upstream_port: int) -> AsyncIterator[MeasuredProcess]:
     """The bare proxy, in front of the same upstream."""
     port = free_port()
     command = (sys.executable, "-m", "bench.proxy", f"http://127.0.0.1:{upstream_port}/v1", str(port))
@@ -101,7 +103,7 @@ def free_port() -> int:
 @asynccontextmanager
 async def _open(
     command: tuple[str, ...], port: int, *, cores: Cores, environment: Mapping[str, str], directory: str
-) -> AsyncIterator[Measured]:
+) -> AsyncIterator[MeasuredProcess]:
     with tempfile.TemporaryFile() as log:
         started = time.monotonic()
         process = await asyncio.create_subprocess_exec(
@@ -116,7 +118,7 @@ async def _open(
                 said = log.read().decode(errors="replace")[-2000:]
                 ended = "did not end" if process.returncode is None else f"ended with {process.returncode}"
                 raise RuntimeError(f"{' '.join(command)} was not ready, {ended}, and said: {said}")
-            yield Measured(process.pid, port, ready - started)
+            yield MeasuredProcess(process.pid, port, ready - started)
         finally:
             await _end(process)
 

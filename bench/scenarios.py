@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from bench.decoding import constraining, decoding
-from bench.load import Connections, open_connections, open_reader, request
-from bench.processes import Cores, Measured, open_portico, open_proxy
-from bench.upstream import HOLD, INTERVAL, PIECES, ROLL, TEXT, VALUE, Upstream
+from bench.answers import measure_constraints, measure_decoding
+from bench.load import Connections, open_connections, open_stream_client, request
+from bench.processes import Cores, MeasuredProcess, open_portico, open_proxy
+from bench.upstream import BLOCK, INTERVAL, PIECES, ROLL, TEXT, VALUE, BenchUpstream
 
 CONNECTIONS = 32
 WARM_UP = 400
@@ -48,27 +48,27 @@ def tool_request(*, keyed: bool = False) -> bytes:
     return request(asked, keyed=keyed)
 
 
-CHAT, ROLLED = chat_request(), tool_request()
-STREAM = request({"messages": [{"role": "user", "content": "Tell me more."}]}, stream=True)
-HELD = request({"messages": [{"role": "user", "content": HOLD}]})
-PLAN = request(
+CHAT_REQUEST, TOOL_REQUEST = chat_request(), tool_request()
+STREAM_REQUEST = request({"messages": [{"role": "user", "content": "Tell me more."}]}, stream=True)
+BLOCKED_REQUEST = request({"messages": [{"role": "user", "content": BLOCK}]})
+PLAN_REQUEST = request(
     {
         "mode": "plan",
         "messages": [{"role": "user", "content": "What is the answer?"}],
         "plan": {"steps": [{"name": f"step {number}", "type": "infer"} for number in range(STEPS)]},
     }
 )
-ONE = _structured({"mode": "structured"})
-VOTE = _structured({"mode": "redundant", "redundancy": {"n": REPLICAS, "early_stop": False}})
-HELD_STREAM = request({"messages": [{"role": "user", "content": HOLD}]}, stream=True)
+STRUCTURED_REQUEST = _structured({"mode": "structured"})
+REDUNDANT_REQUEST = _structured({"mode": "redundant", "redundancy": {"n": REPLICAS, "early_stop": False}})
+BLOCKED_STREAM_REQUEST = request({"messages": [{"role": "user", "content": BLOCK}]}, stream=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class BenchEnvironment:
     """What every scenario runs with."""
 
     cores: Cores
-    upstream: Upstream
+    upstream: BenchUpstream
 
 
 class Unmeasurable(RuntimeError):  # noqa: N818 - what it says of a machine is no error
@@ -76,10 +76,10 @@ class Unmeasurable(RuntimeError):  # noqa: N818 - what it says of a machine is n
 
 
 Numbers: TypeAlias = Mapping[str, float]
-Scenario: TypeAlias = Callable[[Bench], Coroutine[None, None, Numbers]]
+Scenario: TypeAlias = Callable[[BenchEnvironment], Coroutine[None, None, Numbers]]
 
 
-async def chat(bench: Bench) -> Numbers:
+async def chat(bench: BenchEnvironment) -> Numbers:
     """Plain chat at 32 connections, interleaved with the bare proxy; medians over rounds."""
     async with (
         open_portico(bench.cores, bench.upstream.port) as portico,
@@ -88,14 +88,14 @@ async def chat(bench: Bench) -> Numbers:
         open_connections(proxy.port, CONNECTIONS) as to_proxy,
     ):
         for connections in (to_portico, to_proxy):
-            await connections.run(CHAT, WARM_UP, expected=TEXT.encode())
+            await connections.run(CHAT_REQUEST, WARM_UP, expected=TEXT.encode())
         ours, bare = [], []
         for _ in range(ROUNDS):
-            ours.append(await cpu_per_request(portico, to_portico, CHAT))
-            bare.append(await cpu_per_request(proxy, to_proxy, CHAT))
-        latencies = await to_portico.run(CHAT, TIMED, expected=TEXT.encode())
+            ours.append(await cpu_per_request(portico, to_portico, CHAT_REQUEST))
+            bare.append(await cpu_per_request(proxy, to_proxy, CHAT_REQUEST))
+        latencies = await to_portico.run(CHAT_REQUEST, TIMED, expected=TEXT.encode())
         async with open_connections(portico.port, 1) as alone:
-            lonely = await alone.run(CHAT, ALONE, expected=TEXT.encode())
+            lonely = await alone.run(CHAT_REQUEST, ALONE, expected=TEXT.encode())
     return {
         "chat_cpu_ms": statistics.median(ours) * 1000,
         "proxy_cpu_ms": statistics.median(bare) * 1000,
@@ -106,65 +106,65 @@ async def chat(bench: Bench) -> Numbers:
     }
 
 
-async def tool_round(bench: Bench) -> Numbers:
+async def tool_round(bench: BenchEnvironment) -> Numbers:
     """Two inferences and one local tool between them."""
     async with (
         open_portico(bench.cores, bench.upstream.port) as portico,
         open_connections(portico.port, CONNECTIONS) as connections,
     ):
-        await connections.run(ROLLED, WARM_UP, expected=TEXT.encode())
+        await connections.run(TOOL_REQUEST, WARM_UP, expected=TEXT.encode())
         asked = bench.upstream.requests
-        costs = [await cpu_per_request(portico, connections, ROLLED) for _ in range(ROUNDS)]
+        costs = [await cpu_per_request(portico, connections, TOOL_REQUEST) for _ in range(ROUNDS)]
         inferences = (bench.upstream.requests - asked) / (ROUNDS * REQUESTS)
     if inferences != 2:
         raise RuntimeError(f"a tool round took {inferences} inferences")
     return {"tool_round_cpu_ms": statistics.median(costs) * 1000}
 
 
-async def plan(bench: Bench) -> Numbers:
+async def plan(bench: BenchEnvironment) -> Numbers:
     """An authored plan whose steps each ask a model, one after the other, interleaved with plain chat."""
     async with (
         open_portico(bench.cores, bench.upstream.port) as portico,
         open_connections(portico.port, CONNECTIONS) as connections,
     ):
-        await connections.run(CHAT, WARM_UP, expected=TEXT.encode())
-        await connections.run(PLAN, CONNECTIONS, expected=TEXT.encode())
+        await connections.run(CHAT_REQUEST, WARM_UP, expected=TEXT.encode())
+        await connections.run(PLAN_REQUEST, CONNECTIONS, expected=TEXT.encode())
         chats, plans = [], []
         for _ in range(ROUNDS):
-            chats.append(await cpu_per_request(portico, connections, CHAT))
-            plans.append(await cpu_per_request(portico, connections, PLAN, PLANS))
+            chats.append(await cpu_per_request(portico, connections, CHAT_REQUEST))
+            plans.append(await cpu_per_request(portico, connections, PLAN_REQUEST, PLANS))
     return {
         "plan_cpu_ms": statistics.median(plans) * 1000,
         "plan_ratio": statistics.median(whole / one for whole, one in zip(plans, chats, strict=True)),
     }
 
 
-async def redundant(bench: Bench) -> Numbers:
+async def redundant(bench: BenchEnvironment) -> Numbers:
     """Replicas that all answer and vote, interleaved with one structured request."""
     async with (
         open_portico(bench.cores, bench.upstream.port) as portico,
         open_connections(portico.port, CONNECTIONS) as connections,
     ):
-        for what in (ONE, VOTE):
+        for what in (STRUCTURED_REQUEST, REDUNDANT_REQUEST):
             await connections.run(what, WARM_UP, expected=TEXT.encode())
         single, voted = [], []
         for _ in range(ROUNDS):
-            single.append(await cpu_per_request(portico, connections, ONE))
-            voted.append(await cpu_per_request(portico, connections, VOTE, VOTES))
+            single.append(await cpu_per_request(portico, connections, STRUCTURED_REQUEST))
+            voted.append(await cpu_per_request(portico, connections, REDUNDANT_REQUEST, VOTES))
     return {
         "structured_cpu_ms": statistics.median(single) * 1000,
         "redundant_ratio": statistics.median(whole / one for whole, one in zip(voted, single, strict=True)),
     }
 
 
-async def streams(bench: Bench) -> Numbers:
+async def streams(bench: BenchEnvironment) -> Numbers:
     """100 streams of 50 chunks at 20 ms, in turn with the bare proxy's. They start one after the other."""
     async with (
         open_portico(bench.cores, bench.upstream.port) as portico,
         open_proxy(bench.cores, bench.upstream.port) as proxy,
     ):
         for measured in (portico, proxy):
-            await asyncio.gather(*[(await open_reader(measured.port, STREAM)).done for _ in range(2)])
+            await asyncio.gather(*[(await open_stream_client(measured.port, STREAM_REQUEST)).done for _ in range(2)])
         waves, bare = [], []
         for _ in range(STREAM_WAVES):
             waves.append(await _stream_wave(portico))
@@ -183,22 +183,22 @@ async def streams(bench: Bench) -> Numbers:
     }
 
 
-async def closing(bench: Bench) -> Numbers:
+async def client_close(bench: BenchEnvironment) -> Numbers:
     """From a client's close to the upstream's, before the first byte, for JSON and for a stream."""
     seconds = []
     async with open_portico(bench.cores, bench.upstream.port) as portico:
         for turn in range(CLOSES):
-            reader = await open_reader(portico.port, HELD_STREAM if turn % 2 else HELD)
+            reader = await open_stream_client(portico.port, BLOCKED_STREAM_REQUEST if turn % 2 else BLOCKED_REQUEST)
             async with asyncio.timeout(5):
                 await bench.upstream.opened.get()
                 closed_at = time.monotonic()
-                reader.leave()
+                reader.abort()
                 seconds.append(await bench.upstream.closed.get() - closed_at)
             reader.done.exception() if reader.done.done() else reader.done.cancel()
     return {"close_p50_ms": statistics.median(seconds) * 1000, "close_p99_ms": _quantile(seconds, 0.99) * 1000}
 
 
-async def starting(bench: Bench) -> Numbers:
+async def startup(bench: BenchEnvironment) -> Numbers:
     """From the start of the process to its first ready answer, and the memory it then idles with."""
     ready, resident = [], []
     for _ in range(STARTS):
@@ -209,15 +209,17 @@ async def starting(bench: Bench) -> Numbers:
     return {"start_seconds": statistics.median(ready), "idle_mb": max(resident) / 1e6}
 
 
-async def reading(_bench: Bench) -> Numbers:
+async def answers(_bench: BenchEnvironment) -> Numbers:
     """What is computed on an answer, in this process."""
-    return decoding() | constraining()
+    return measure_decoding() | measure_constraints()
 
 
-SCENARIOS: tuple[Scenario, ...] = (chat, tool_round, redundant, plan, streams, reading, closing, starting)
+SCENARIOS: tuple[Scenario, ...] = (chat, tool_round, redundant, plan, streams, answers, client_close, startup)
 
 
-async def cpu_per_request(measured: Measured, connections: Connections, what: bytes, requests: int = REQUESTS) -> float:
+async def cpu_per_request(
+    measured: MeasuredProcess, connections: Connections, what: bytes, requests: int = REQUESTS
+) -> float:
     """Seconds of CPU that each of so many requests takes, with those that its record takes to be written behind."""
     before = measured.cpu_seconds()
     await connections.run(what, requests, expected=TEXT.encode())
@@ -235,11 +237,11 @@ class _Wave:
     delays: list[float]
 
 
-async def _stream_wave(portico: Measured) -> _Wave:
+async def _stream_wave(portico: MeasuredProcess) -> _Wave:
     before, resident = portico.cpu_seconds(), portico.resident_bytes()
     readers = []
     for _ in range(STREAMS):
-        readers.append(await open_reader(portico.port, STREAM))
+        readers.append(await open_stream_client(portico.port, STREAM_REQUEST))
         await asyncio.sleep(PIECES * INTERVAL / 2 / STREAMS)
     await asyncio.sleep(PIECES * INTERVAL / 4)
     grown = portico.resident_bytes() - resident

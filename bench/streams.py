@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.adapters.engines.anthropic import Messages
+from app.adapters.engines.anthropic.dialect import AnthropicDialect
 from app.adapters.engines.dialect import Dialect
-from app.adapters.engines.event_stream import EventStream
-from app.adapters.engines.gemini import GenerateContent
-from app.adapters.engines.json_lines import JsonLines
-from app.adapters.engines.ollama import OllamaChat
-from app.adapters.engines.openai_compatible import ChatCompletions
-from app.adapters.engines.openai_responses import Responses
+from app.adapters.engines.gemini.dialect import GeminiDialect
+from app.adapters.engines.ollama.dialect import OllamaDialect
+from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from app.adapters.engines.openai.responses import ResponsesDialect
+from app.adapters.engines.wire.event_stream import EventStreamParser
+from app.adapters.engines.wire.json_lines import JsonLinesParser
 
 PIECES = 50
 _CHAT = (
@@ -50,11 +50,11 @@ _OLLAMA = (
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class ProviderStream:
     """What one provider sends; `end` stands behind each of its events."""
 
     dialect: Dialect
-    frames: type[EventStream] | type[JsonLines]
+    frames: type[EventStreamParser] | type[JsonLinesParser]
     body: bytes
     end: bytes
 
@@ -115,10 +115,10 @@ def _ollama() -> bytes:
     return b"".join(line + b"\n" for line in (*said, _OLLAMA % (9, 1, b"", done)))
 
 
-STREAMS: Mapping[str, Stream] = {
-    "chat completions": Stream(ChatCompletions(), EventStream, _chat(), b"\n\n"),
-    "responses": Stream(Responses(), EventStream, _responses(), b"\n\n"),
-    "anthropic": Stream(Messages(), EventStream, _messages(), b"\n\n"),
-    "gemini": Stream(GenerateContent(), EventStream, _gemini(), b"\r\n\r\n"),
-    "ollama": Stream(OllamaChat(), JsonLines, _ollama(), b"\n"),
+STREAMS: Mapping[str, ProviderStream] = {
+    "chat completions": ProviderStream(ChatCompletionsDialect(), EventStreamParser, _chat(), b"\n\n"),
+    "responses": ProviderStream(ResponsesDialect(), EventStreamParser, _responses(), b"\n\n"),
+    "anthropic": ProviderStream(AnthropicDialect(), EventStreamParser, _messages(), b"\n\n"),
+    "gemini": ProviderStream(GeminiDialect(), EventStreamParser, _gemini(), b"\r\n\r\n"),
+    "ollama": ProviderStream(OllamaDialect(), JsonLinesParser, _ollama(), b"\n"),
 }

@@ -15,7 +15,7 @@ import orjson
 
 ROLL = "bench-roll"
 ASK = "bench-ask"
-HOLD = "bench-hold"
+BLOCK = "bench-hold"
 VALUE = "bench-value"
 PIECES = 50
 INTERVAL = 0.02
@@ -60,7 +60,7 @@ _END = _piece({}, "stop") + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
 
 @dataclass
-class Upstream:
+class BenchUpstream:
     """What the upstream has seen. `opened` and `closed` are when a held request came and when its connection went."""
 
     port: int
@@ -72,7 +72,7 @@ class Upstream:
 class _Connection(asyncio.Protocol):
     """One connection, keep-alive, one request at a time."""
 
-    def __init__(self, upstream: Upstream) -> None:
+    def __init__(self, upstream: BenchUpstream) -> None:
         self._upstream = upstream
         self._buffer = b""
         self._held = False
@@ -98,7 +98,7 @@ class _Connection(asyncio.Protocol):
 
     def _answer(self, body: bytes) -> None:
         streamed = b'"stream":true' in body or b'"stream": true' in body
-        if HOLD.encode() in body:
+        if BLOCK.encode() in body:
             self._held = True
             self._upstream.opened.put_nowait(time.monotonic())
         elif streamed:
@@ -121,9 +121,9 @@ class _Connection(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def open_upstream() -> AsyncIterator[Upstream]:
+async def open_upstream() -> AsyncIterator[BenchUpstream]:
     """An upstream on a free loopback port."""
-    upstream = Upstream(port=0)
+    upstream = BenchUpstream(port=0)
     server = await asyncio.get_running_loop().create_server(lambda: _Connection(upstream), "127.0.0.1", 0)
     upstream.port = server.sockets[0].getsockname()[1]
     try:

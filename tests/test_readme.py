@@ -8,9 +8,9 @@ import pytest
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.capabilities.tools.registry import ToolRegistry
 from app.entrypoints.cli.commands import command_line
-from app.orchestration.planning.planner import held_against
+from app.orchestration.planning.planner import refusal_of
 from app.settings import load_settings
-from tests.support.readme import PART, PARTS, README, written
+from tests.support.readme import GENERATED_PART, PART_WRITERS, README, regenerate
 
 PAGE = README.read_text(encoding="utf-8")
 MAKEFILE = README.with_name("Makefile").read_text(encoding="utf-8")
@@ -20,20 +20,20 @@ LINKS = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", PAGE) if "://" not 
 
 
 def test_every_generated_part_is_there_once_and_as_the_code_has_it() -> None:
-    assert sorted(part["name"] for part in PART.finditer(PAGE)) == sorted(PARTS)
-    assert written(PAGE) == PAGE, "make readme"
+    assert sorted(part["name"] for part in GENERATED_PART.finditer(PAGE)) == sorted(PART_WRITERS)
+    assert regenerate(PAGE) == PAGE, "make readme"
 
 
 def test_a_part_that_drifted_is_noticed() -> None:
-    for name in PARTS:
+    for name in PART_WRITERS:
         drifted = PAGE.replace(f"<!-- generated:{name} -->\n", f"<!-- generated:{name} -->\nby hand\n")
         assert drifted != PAGE
-        assert written(drifted) == PAGE
+        assert regenerate(drifted) == PAGE
 
 
 def test_a_part_of_unknown_name_is_refused() -> None:
     with pytest.raises(KeyError):
-        written("<!-- generated:weather -->\n<!-- /generated -->")
+        regenerate("<!-- generated:weather -->\n<!-- /generated -->")
 
 
 def test_every_make_target_it_names_exists() -> None:
@@ -54,7 +54,7 @@ def test_every_configuration_it_shows_can_be_used(table: str, tmp_path: Path) ->
     keys = dict.fromkeys(re.findall(r'api_key_env = "(\w+)"', table), "sk-1")
     settings = load_settings(keys, file, local_model=lambda: None)
     if settings.planner.steps:
-        assert held_against(settings.planner.steps, settings.plan_policy(ToolRegistry(*BUILTIN_TOOLS).names())) is None
+        assert refusal_of(settings.planner.steps, settings.plan_policy(ToolRegistry(*BUILTIN_TOOLS).names())) is None
 
 
 def test_every_file_it_links_exists() -> None:

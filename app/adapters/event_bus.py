@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
-from app.domain.events import LAST, TERMINAL_EVENTS, Live, Recorded
-from app.ports import EventSink
+from app.domain.journal.events import RESTING_EVENTS, TERMINAL_EVENTS, LiveDelta, StoredEvent
+from app.ports.events import EventSink
 
 
 class EventBus:
@@ -32,9 +32,9 @@ class EventBus:
         self._capacity = capacity
         self._on_fault = on_fault
         self._on_drop = on_drop
-        self._readers: dict[str, tuple[LiveReader, ...]] = {}
+        self._readers: dict[str, tuple[LiveSubscription, ...]] = {}
 
-    def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
+    def publish(self, execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
         for sink in self._sinks:
             try:
                 sink.publish(execution_id, items)
@@ -45,37 +45,42 @@ class EventBus:
             if reader.overflowed:
                 self._on_drop()
 
-    def watch(self, execution_id: str, *, past_suspension: bool = False) -> "LiveReader":
-        last = TERMINAL_EVENTS if past_suspension else LAST
-        reader = LiveReader(execution_id, self._capacity, self._leave, last=last)
+    def subscribe(self, execution_id: str, *, past_suspension: bool = False) -> "LiveSubscription":
+        last = TERMINAL_EVENTS if past_suspension else RESTING_EVENTS
+        reader = LiveSubscription(execution_id, self._capacity, self._leave, last=last)
         self._readers[execution_id] = (*self._readers.get(execution_id, ()), reader)
         return reader
 
-    def watched(self, execution_id: str) -> bool:
+    def has_subscribers(self, execution_id: str) -> bool:
         return execution_id in self._readers
 
-    def dismiss(self, execution_id: str) -> None:
+    def disconnect(self, execution_id: str) -> None:
         for reader in self._readers.get(execution_id, ()):
             reader.dismiss()
 
-    def dismiss_all_but(self, running: Collection[str]) -> None:
+    def disconnect_all_except(self, running: Collection[str]) -> None:
         for execution_id in [each for each in self._readers if each not in running]:
-            self.dismiss(execution_id)
+            self.disconnect(execution_id)
 
-    def _leave(self, reader: "LiveReader") -> None:
+    def _leave(self, reader: "LiveSubscription") -> None:
         """Forgets the reader; its execution is no longer watched when it was the last."""
         others = tuple(other for other in self._readers.pop(reader.execution_id) if other is not reader)
         if others:
             self._readers[reader.execution_id] = others
 
 
-class LiveReader:
+class LiveSubscription:
     """Implements `ports.Subscription`."""
 
     __slots__ = ("_capacity", "_last", "_leave", "_notify", "_waiting", "ended", "execution_id", "overflowed")
 
     def __init__(
-        self, execution_id: str, capacity: int, leave: Callable[["LiveReader"], None], *, last: Collection[type[Any]]
+        self,
+        execution_id: str,
+        capacity: int,
+        leave: Callable[["LiveSubscription"], None],
+        *,
+        last: Collection[type[Any]],
     ) -> None:
         """After one of the events that are `last` it has ended."""
         self.execution_id = execution_id
@@ -84,10 +89,10 @@ class LiveReader:
         self.ended = False
         self._capacity = capacity
         self._leave = leave
-        self._waiting: list[Recorded | Live] = []
+        self._waiting: list[StoredEvent | LiveDelta] = []
         self._notify: Callable[[], None] = _nobody
 
-    def offer(self, items: Sequence[Recorded | Live]) -> None:
+    def offer(self, items: Sequence[StoredEvent | LiveDelta]) -> None:
         """Queues all of them, or drops the reader with everything that waits when there is no room."""
         if len(self._waiting) + len(items) > self._capacity:
             self.overflowed = True
@@ -101,11 +106,11 @@ class LiveReader:
     def notify(self, callback: Callable[[], None] | None) -> None:
         self._notify = callback or _nobody
 
-    def take(self) -> Sequence[Recorded | Live]:
+    def take(self) -> Sequence[StoredEvent | LiveDelta]:
         taken, self._waiting = self._waiting, []
         return taken
 
-    async def next(self) -> Sequence[Recorded | Live]:
+    async def next(self) -> Sequence[StoredEvent | LiveDelta]:
         if not self._waiting and not self.ended:
             arrived = get_running_loop().create_future()
             self.notify(partial(_resolve, arrived))

@@ -92,17 +92,17 @@ class FallbackFsm:
         return self.retries_spent < self.max_retries
 
 
-def bound(candidates: int, max_retries: int) -> int:
+def max_transitions(candidates: int, max_retries: int) -> int:
     """The most state changes any event sequence can cause."""
     return candidates * (2 * max_retries + 3) + 2
 
 
-def bound_answered(candidates: int, max_retries: int) -> int:
+def max_transitions_if_answered(candidates: int, max_retries: int) -> int:
     """The most state changes of an event sequence that ends in SUCCEEDED; there is none without a candidate."""
     return candidates * (2 * max_retries + 3)
 
 
-def most_attempts(candidates: int, max_retries: int) -> int:
+def max_attempts(candidates: int, max_retries: int) -> int:
     """The most visits of ATTEMPTING that any event sequence can cause."""
     return candidates * (max_retries + 1)
 

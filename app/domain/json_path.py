@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-Step = str | int | None
+PathStep = str | int | None
 """A member's name, an element's index from 0 (negative: from the end), or None for every one of them."""
 MOST_STEPS: Final = 64
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -18,12 +18,12 @@ _STEP = re.compile(
 _ESCAPE = re.compile(r"\\(.)")
 
 
-def written(steps: Iterable[Step], most_characters: int = 64) -> str:
+def format_path(steps: Iterable[PathStep], most_characters: int = 64) -> str:
     """The path as text, `$` for the whole value; names are cut at `most_characters`."""
     return "$" + "".join(_step(step, most_characters) for step in steps)
 
 
-def _step(step: Step, most_characters: int) -> str:
+def _step(step: PathStep, most_characters: int) -> str:
     if step is None:
         return "[*]"
     if isinstance(step, int):
@@ -35,9 +35,9 @@ def _step(step: Step, most_characters: int) -> str:
     return f"['{quoted}']"
 
 
-def read(text: str) -> tuple[Step, ...]:
+def parse(text: str) -> tuple[PathStep, ...]:
     """The steps of a written path. Raises: ValueError where it is none."""
-    steps: list[Step] = []
+    steps: list[PathStep] = []
     at = 1
     while at < len(text):
         found = _STEP.match(text, at)
@@ -50,7 +50,7 @@ def read(text: str) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _read(found: re.Match[str]) -> Step:
+def _read(found: re.Match[str]) -> PathStep:
     if found["every"]:
         return None
     if found["index"]:
@@ -60,16 +60,16 @@ def _read(found: re.Match[str]) -> Step:
     return _ESCAPE.sub(r"\1", found["single"] if found["single"] is not None else found["double"])
 
 
-Found = list[tuple[tuple[Step, ...], Any]]
+Matches = list[tuple[tuple[PathStep, ...], Any]]
 """Values, each with its place."""
 
 
-def below(found: Found, step: Step) -> Found:
+def children(found: Matches, step: PathStep) -> Matches:
     """Everything that stands one step below these places; nothing where the step leads nowhere."""
     return [((*place, key), inner) for place, outer in found for key, inner in _children(outer, step)]
 
 
-def _children(outer: Any, step: Step) -> Iterable[tuple[Step, Any]]:
+def _children(outer: Any, step: PathStep) -> Iterable[tuple[PathStep, Any]]:
     if isinstance(outer, dict):
         if step is None:
             return outer.items()

@@ -77,7 +77,7 @@ NEXT: Mapping[Mode, Mapping[State, frozenset[State]]] = MappingProxyType(
 )
 
 
-def bound(mode: Mode, attempts: int, avoided: frozenset[State] = frozenset()) -> int:
+def max_transitions(mode: Mode, attempts: int, avoided: frozenset[State] = frozenset()) -> int:
     """The most state changes of an execution with so many attempts, from nothing to INIT and to its end.
 
     It does not enter the states that are `avoided`, and waits for nobody.
@@ -86,7 +86,7 @@ def bound(mode: Mode, attempts: int, avoided: frozenset[State] = frozenset()) ->
 
 
 def _longest(mode: Mode, state: State, retries: int, avoided: frozenset[State]) -> int:
-    after = [Lifecycle(mode, state).after(to) for to in NEXT[mode][state] - avoided]
+    after = [Lifecycle(mode, state).transition_to(to) for to in NEXT[mode][state] - avoided]
     walks = [(place.state, retries + 1 - place.attempt) for place in after]
     return max((1 + _longest(mode, to, left, avoided) for to, left in walks if left >= 0), default=0)
 
@@ -99,7 +99,7 @@ class Lifecycle:
     state: State = State.INIT
     attempt: int = 1
 
-    def after(self, to: State) -> "Lifecycle":
+    def transition_to(self, to: State) -> "Lifecycle":
         """The place that edge leads to.
 
         Raises: OrchestrationFailure (ORCHESTRATION_INVALID_TRANSITION) when the table has no such edge.

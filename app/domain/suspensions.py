@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from app.domain.boundary import SuspensionKind
+from app.domain.contract.response import SuspensionKind
 
 
 class _Decision(BaseModel):
@@ -51,16 +51,16 @@ class GiveUp(_Decision):
     decision: Literal["give_up"]
 
 
-Approval = Annotated[Approve | Deny, Field(discriminator="decision")]
-Outcome = Annotated[Happened | RunAgain | GiveUp, Field(discriminator="decision")]
-APPROVAL: TypeAdapter[Approve | Deny] = TypeAdapter(Approval)
-OUTCOME: TypeAdapter[Happened | RunAgain | GiveUp] = TypeAdapter(Outcome)
+ApprovalDecision = Annotated[Approve | Deny, Field(discriminator="decision")]
+UnknownOutcomeDecision = Annotated[Happened | RunAgain | GiveUp, Field(discriminator="decision")]
+APPROVAL_DECISIONS: TypeAdapter[Approve | Deny] = TypeAdapter(ApprovalDecision)
+UNKNOWN_OUTCOME_DECISIONS: TypeAdapter[Happened | RunAgain | GiveUp] = TypeAdapter(UnknownOutcomeDecision)
 _FORMS: Mapping[SuspensionKind, TypeAdapter[Any]] = MappingProxyType(
-    {SuspensionKind.APPROVAL: APPROVAL, SuspensionKind.UNKNOWN_OUTCOME: OUTCOME}
+    {SuspensionKind.APPROVAL: APPROVAL_DECISIONS, SuspensionKind.UNKNOWN_OUTCOME: UNKNOWN_OUTCOME_DECISIONS}
 )
 
 
-def payload_faults(kind: SuspensionKind, payload: JsonValue) -> list[tuple[str, str]]:
+def payload_errors(kind: SuspensionKind, payload: JsonValue) -> list[tuple[str, str]]:
     """What is wrong with an answer to a suspension of that kind, as pairs of path and message; none for a good one."""
     if kind not in _FORMS:
         return []

@@ -64,7 +64,7 @@ class OfferedTool:
     approval: bool = False
 
 
-def waves(names: Sequence[str], unsafe: frozenset[str]) -> list[list[int]]:
+def concurrent_groups(names: Sequence[str], unsafe: frozenset[str]) -> list[list[int]]:
     """Splits the calls of one reply into groups that may run at once, as indexes in call order.
 
     An unsafe call is a barrier: it stands alone, all before it have settled and none after it has started.

@@ -5,24 +5,32 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.capabilities.contracts import Contract
-from app.capabilities.forming import sent, way_of
-from app.capabilities.inference import Catalogue, models_asked
+from app.capabilities.answer_contract import AnswerContract
+from app.capabilities.models.catalogue import EngineCatalogue, requested_models
+from app.capabilities.models.format_enforcement import choose_enforcement, prepare_call
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.boundary import NamedTool, OutputContract, PlanOptions, PlanPolicy, RedundancyOptions, SystemRequest
-from app.domain.effects import Bounds, EngineCall
+from app.domain.contract.messages import TOOL_NAME_PATTERN
+from app.domain.contract.request import (
+    NamedTool,
+    OutputContract,
+    PlanOptions,
+    PlanPolicy,
+    RedundancyOptions,
+    SystemRequest,
+)
 from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure, RequestFailure, ToolFailure
+from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import Mode
-from app.domain.messages import TOOL_NAME_PATTERN
+from app.domain.model_call import EngineCall
 from app.domain.pausing import Pausing
-from app.domain.plan import StepType, tools_named
-from app.domain.steps import ROWS
+from app.domain.plan.plan import StepType, named_tools
+from app.domain.plan.steps import STEP_SPECS
 from app.domain.tools import ToolDefinition
-from app.orchestration.budget import budget_of
-from app.orchestration.world import World
-from app.ports import Engine
+from app.orchestration.execution.environment import Environment
+from app.orchestration.execution.ledger import budget_for
+from app.ports.model import Engine
 
-Fault: TypeAlias = tuple[str, str]
+FieldError: TypeAlias = tuple[str, str]
 """A field's path and what is wrong with it."""
 
 
@@ -61,14 +69,14 @@ class Admission:
     """Refuses what cannot run here, and says which field is why. `modes` are those that have a pattern."""
 
     def __init__(
-        self, limits: ConfiguredLimits, catalogue: Catalogue, registry: ToolRegistry, modes: frozenset[Mode]
+        self, limits: ConfiguredLimits, catalogue: EngineCatalogue, registry: ToolRegistry, modes: frozenset[Mode]
     ) -> None:
         self._limits = limits
         self._modes = modes
         self._catalogue = catalogue
         self._tools = frozenset(registry.names())
 
-    def admit(self, request: SystemRequest) -> Bounds:
+    def admit(self, request: SystemRequest) -> EffectiveLimits:
         """The limits that will be in force.
 
         Raises: RequestFailure (REQUEST_INVALID) naming every field at fault; ToolFailure (TOOL_NOT_FOUND).
@@ -86,7 +94,7 @@ class Admission:
             raise _invalid(faults)
         self._known_tools(request)
         hints, limits, caps = request.hints, request.limits, self._limits
-        return Bounds(
+        return EffectiveLimits(
             timeout=caps.timeout if hints.timeout is None else hints.timeout,
             tool_rounds=caps.tool_rounds if limits.tool_rounds is None else limits.tool_rounds,
             calls_per_reply=caps.calls_per_reply if limits.calls_per_reply is None else limits.calls_per_reply,
@@ -100,7 +108,7 @@ class Admission:
             history_tokens=caps.history_tokens,
         )
 
-    def _above_caps(self, request: SystemRequest) -> Iterator[Fault]:
+    def _above_caps(self, request: SystemRequest) -> Iterator[FieldError]:
         caps, plan = self._limits, request.plan or _NO_PLAN
         policy = plan.policy or _NO_POLICY
         asked = (
@@ -118,7 +126,7 @@ class Admission:
             if value is not None and value > cap:
                 yield field, f"must be at most {cap:g}"
 
-    def _redundancy(self, request: SystemRequest) -> Iterator[Fault]:
+    def _redundancy(self, request: SystemRequest) -> Iterator[FieldError]:
         if request.mode is not Mode.REDUNDANT:
             if request.redundancy is not None:
                 yield "redundancy", f"is of no use in mode {request.mode}"
@@ -131,17 +139,17 @@ class Admission:
         if options.models is not None and len(options.models) != options.n:
             yield "redundancy.models", f"must name {options.n} models, one a replica"
         for index, model in enumerate(options.models or ()):
-            if not self._catalogue.knows(model):
+            if not self._catalogue.has(model):
                 yield f"redundancy.models.{index}", "must be a name from GET /v1/engines"
 
-    def _options(self, request: SystemRequest) -> Iterator[Fault]:
+    def _options(self, request: SystemRequest) -> Iterator[FieldError]:
         self._catalogue.resolve(request.model)
         if request.hints.options:
             allowed = frozenset().union(*(engine.profile.options for engine in self._asked(request)))
             for key in sorted(request.hints.options.keys() - allowed):
                 yield "hints.options", f"{key[:64]!a} is not an option of this model's engines"
 
-    def _unpriced(self, request: SystemRequest) -> Iterator[Fault]:
+    def _unpriced(self, request: SystemRequest) -> Iterator[FieldError]:
         if request.limits.cost is not None:
             for engine in self._asked(request):
                 if engine.profile.price is None:
@@ -149,7 +157,7 @@ class Admission:
 
     def _asked(self, request: SystemRequest) -> Sequence[Engine]:
         """The engines that may be asked, without those of unknown names."""
-        known = [model for model in models_asked(request) if model is None or self._catalogue.knows(model)]
+        known = [model for model in requested_models(request) if model is None or self._catalogue.has(model)]
         models = known or (request.model,)
         return tuple(dict.fromkeys(engine for model in models for engine in self._catalogue.resolve(model)))
 
@@ -168,12 +176,12 @@ class Admission:
             raise _invalid([("hints.tool_choice", "must name one of the request's tools")])
 
 
-def _session(request: SystemRequest) -> Iterator[Fault]:
+def _session(request: SystemRequest) -> Iterator[FieldError]:
     if request.if_session_busy == "enqueue" and request.session_id is None:
         yield "if_session_busy", "is of no use without a session_id"
 
 
-def _plan(request: SystemRequest) -> Iterator[Fault]:
+def _plan(request: SystemRequest) -> Iterator[FieldError]:
     asked = request.plan
     if asked is None:
         return
@@ -189,18 +197,18 @@ def _plan(request: SystemRequest) -> Iterator[Fault]:
 def _tools_of_steps(request: SystemRequest) -> list[str]:
     """What the steps of an authored plan call tools, as far as these could be names of some."""
     steps = [] if request.plan is None else request.plan.steps or []
-    named = (name for step in steps if step.type in ROWS for _, name in tools_named(step))
+    named = (name for step in steps if step.type in STEP_SPECS for _, name in named_tools(step))
     return [name for name in dict.fromkeys(named) if re.fullmatch(TOOL_NAME_PATTERN, name)]
 
 
-def _of_later_versions(request: SystemRequest) -> Iterator[Fault]:
+def _of_later_versions(request: SystemRequest) -> Iterator[FieldError]:
     asked = request.model_fields_set
     for field in sorted(_LATER_FIELDS & asked):
         if getattr(request, field) != SystemRequest.model_fields[field].get_default(call_default_factory=True):
             yield field, _NOT_YET
 
 
-def _without_form(request: SystemRequest) -> Iterator[Fault]:
+def _without_form(request: SystemRequest) -> Iterator[FieldError]:
     """What mode chat, whose answer is a text without a form, cannot keep."""
     output = request.output
     if request.mode is not Mode.CHAT:
@@ -215,7 +223,7 @@ def _without_form(request: SystemRequest) -> Iterator[Fault]:
             yield f"output.rules.{index}.path", "needs a value, which mode structured has, not mode chat"
 
 
-def keepable(request: SystemRequest) -> Pausing[None]:
+def compile_contract(request: SystemRequest) -> Pausing[None]:
     """Makes the contract ready, which is remembered.
 
     Raises: ConfigurationFailure, RequestFailure, for a contract that no answer could be held to.
@@ -225,25 +233,27 @@ def keepable(request: SystemRequest) -> Pausing[None]:
         raise _formless("output.schema", "redundant needs a schema")
     if request.mode not in _FORM_OPTIONAL and output.schema_ is None and output.grammar is None:
         raise _formless("output", "structured needs a schema or a grammar")
-    yield from Contract.making(output)
+    yield from AnswerContract.compiling(output)
 
 
-def affordable(request: SystemRequest, bounds: Bounds, world: World, tools: Sequence[ToolDefinition]) -> None:
+def check_budget(
+    request: SystemRequest, bounds: EffectiveLimits, world: Environment, tools: Sequence[ToolDefinition]
+) -> None:
     """Raises: OrchestrationFailure (ORCHESTRATION_BUDGET_EXCEEDED) when no engine could be asked the first thing.
 
     With tools that is what they are offered with; what a form is asked for with comes later then. What a plan asks
     first is not known yet.
     """
-    budget = budget_of(bounds)
+    budget = budget_for(bounds)
     if budget is None or request.mode is Mode.PLAN:
         return
     form = OutputContract() if tools else request.output
     call = EngineCall(request.messages, tools, request.hints, form.schema_, form.grammar)
     refused: list[OrchestrationFailure] = []
-    for engine in world.catalogue.asked(request):
+    for engine in world.catalogue.engines_for(request):
         try:
-            first = sent(call, engine.profile, way_of(call, engine.profile))
-            budget.grant("", first, engine.profile, world.counter)
+            first = prepare_call(call, engine.profile, choose_enforcement(call, engine.profile))
+            budget.grant("", first, engine.profile, world.token_counter)
         except OrchestrationFailure as refusal:
             refused.append(refusal)
         else:
@@ -255,7 +265,7 @@ def _formless(field: str, why: str) -> ConfigurationFailure:
     return ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, f"{field}: {why}", {"field": field})
 
 
-def _invalid(faults: Sequence[Fault]) -> RequestFailure:
+def _invalid(faults: Sequence[FieldError]) -> RequestFailure:
     summary = "; ".join(f"{field} {what}" for field, what in faults)
     details = {"errors": [{"field": field, "message": what} for field, what in faults]}
     return RequestFailure(Code.REQUEST_INVALID, summary, details)

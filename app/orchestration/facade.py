@@ -6,29 +6,34 @@ from functools import partial
 
 from pydantic import BaseModel, Field, JsonValue
 
-from app.capabilities.failover import BreakerState
+from app.capabilities.models.breaker import BreakerState
 from app.domain.access import Principal
-from app.domain.boundary import Durability, SystemRequest
-from app.domain.digests import digest
-from app.domain.effects import Bounds, Header
+from app.domain.contract.quote import Quote
+from app.domain.contract.request import SystemRequest
+from app.domain.contract.response import Durability
 from app.domain.failures import Code, RequestFailure, StorageFailure
+from app.domain.fingerprints import digest
 from app.domain.frozen import dataclass
+from app.domain.journal.header import EffectiveLimits, ExecutionHeader
 from app.domain.lifecycle import TERMINAL, Mode
-from app.domain.quote import Quote
 from app.domain.tools import SideEffects, ToolDefinition
-from app.keeping import Followers, Store
-from app.orchestration.admission import Admission, ConfiguredLimits, affordable, keepable
-from app.orchestration.conversing import looked_at
-from app.orchestration.execution import Execution
+from app.orchestration.admission import Admission, ConfiguredLimits, check_budget, compile_contract
+from app.orchestration.execution.environment import Environment
+from app.orchestration.execution.execution import Execution
+from app.orchestration.execution.session_turn import history_window
 from app.orchestration.executions import Executions, ExecutionView
-from app.orchestration.forking import ForkRequest, begun, overridden
-from app.orchestration.pipeline.auth_resolve import auth_resolve
-from app.orchestration.pipeline.prepare import Stages, conversation, offerable
-from app.orchestration.quoting import Quoting
-from app.orchestration.running import Launcher, Running
+from app.orchestration.pipeline.prepare import StageTimer, allowed_tools, build_conversation
+from app.orchestration.pipeline.stages import auth_resolve
+from app.orchestration.quote import QuoteCalculator
+from app.orchestration.runtime.fork import ForkRequest, fork_execution, merge_overrides
+from app.orchestration.runtime.handle import ExecutionHandle
+from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.sessions import Sessions, model_of
-from app.orchestration.world import World
-from app.ports import Claim, Earlier, EngineFault, Record, Ticket
+from app.ports.events import EventTailer
+from app.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
+from app.ports.model import EngineError
+from app.ports.runtime import QueueTicket
+from app.ports.storage import ExecutionStore
 
 
 class EngineView(BaseModel):
@@ -59,7 +64,7 @@ class ToolView(BaseModel):
     reason: str = Field(description="Why not.")
 
 
-class EngineReach(BaseModel):
+class EnginePing(BaseModel):
     """Whether an engine answers."""
 
     name: str = Field(description="The configured name.")
@@ -68,7 +73,7 @@ class EngineReach(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Calling:
+class CallOptions:
     """How an execution is asked for, beside the request itself.
 
     The request's own `trace_id` wins over the caller's. With `watch` its events can be read from the first on. `key`
@@ -78,15 +83,15 @@ class Calling:
     trace_id: str | None = None
     parent_span_id: str | None = None
     watch: bool = False
-    key: str | None = None
+    idempotency_key: str | None = None
     background: bool = False
 
 
-PLAIN = Calling()
+DEFAULT_OPTIONS = CallOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
+class FacadeConfig:
     """What is configured beside engines and tools: caps, the currency of prices, the text of grammars by name."""
 
     limits: ConfiguredLimits
@@ -95,7 +100,7 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
+class Accepted:
     """An execution that is kept, and runs here or elsewhere when its turn comes."""
 
     view: ExecutionView
@@ -105,7 +110,13 @@ class Facade:
     """Everything entry points may ask for."""
 
     def __init__(
-        self, world: World, store: Store, *, launcher: Launcher, deployment: Deployment, followers: Followers
+        self,
+        world: Environment,
+        store: ExecutionStore,
+        *,
+        launcher: Launcher,
+        deployment: FacadeConfig,
+        followers: EventTailer,
     ) -> None:
         self.executions = Executions(world, store, launcher, followers)
         self.sessions = Sessions(world, launcher)
@@ -113,22 +124,22 @@ class Facade:
         self._launcher = launcher
         self._deployment = deployment
         patterns = launcher.patterns
-        self._admission = Admission(deployment.limits, world.catalogue, world.registry, frozenset(patterns))
-        static = patterns[Mode.PLAN].static if Mode.PLAN in patterns else None
-        self._quoting = Quoting(world.catalogue, world.registry, deployment.currency, static)
+        self._admission = Admission(deployment.limits, world.catalogue, world.tool_registry, frozenset(patterns))
+        static = patterns[Mode.PLAN].static_plan if Mode.PLAN in patterns else None
+        self._quoting = QuoteCalculator(world.catalogue, world.tool_registry, deployment.currency, static)
 
     async def execute(
-        self, request: SystemRequest, principal: Principal, calling: Calling = PLAIN
-    ) -> Running | Queued | ExecutionView:
+        self, request: SystemRequest, principal: Principal, calling: CallOptions = DEFAULT_OPTIONS
+    ) -> ExecutionHandle | Accepted | ExecutionView:
         """Starts an execution in a task of its own and returns at once; one in the background waits for its turn.
 
         One that is watched begins at once all the same. With an Idempotency-Key that was used before with the same
         body it is the execution of that time that is returned. Raises: Failure for what is refused before there is an
         execution.
         """
-        stages = Stages(self._world.clock)
+        stages = StageTimer(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
-        claim = None if calling.key is None else Claim(calling.key, digest(request))
+        claim = None if calling.idempotency_key is None else IdempotencyClaim(calling.idempotency_key, digest(request))
         if calling.background:
             request = request.model_copy(update={"background": True})
         request, bounds = await self._admit(request, principal.tenant)
@@ -142,20 +153,20 @@ class Facade:
         return self._launcher.start(execution, watch=calling.watch, stages=stages)
 
     async def fork(
-        self, request_id: str, asked: ForkRequest, principal: Principal, calling: Calling = PLAIN
-    ) -> Running:
+        self, request_id: str, asked: ForkRequest, principal: Principal, calling: CallOptions = DEFAULT_OPTIONS
+    ) -> ExecutionHandle:
         """Starts a new execution that begins with the first steps of one that ended or waits, and returns at once.
 
         Raises: Failure for an unknown or running one, and for what `execute` would refuse before there is an execution.
         """
-        stages = Stages(self._world.clock)
+        stages = StageTimer(self._world.clock)
         principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
-        origin = await self.executions.at_rest(principal.tenant, request_id)
-        request, bounds = await self._admit(overridden(origin.header, asked), principal.tenant)
-        named = None if asked.overrides.tools is None else offerable(request, self._world.registry)
-        header, rows = begun(self._header(request, principal, bounds, calling), origin, asked, tools=named)
+        origin = await self.executions.load_at_rest(principal.tenant, request_id)
+        request, bounds = await self._admit(merge_overrides(origin.header, asked), principal.tenant)
+        named = None if asked.overrides.tools is None else allowed_tools(request, self._world.tool_registry)
+        header, rows = fork_execution(self._header(request, principal, bounds, calling), origin, asked, tools=named)
         await self._world.journal.open(header, rows=rows)
-        record = Record(header, {row.key: row for row in rows}, ())
+        record = ExecutionHistory(header, {row.key: row for row in rows}, ())
         execution = Execution(header, world=self._world, journal=self._world.journal, record=record)
         return self._launcher.start(execution, watch=calling.watch, stages=stages)
 
@@ -164,7 +175,7 @@ class Facade:
         auth_resolve(principal)
         request, bounds = await self._admit(request, principal.tenant)
         if request.mode is Mode.PLAN:
-            return await self._world.workers.run(partial(self._quoting.quote, request, bounds))
+            return await self._world.thread_pool.run(partial(self._quoting.quote, request, bounds))
         return self._quoting.quote(request, bounds)
 
     def stop_all(self) -> None:
@@ -181,7 +192,7 @@ class Facade:
 
     def tools(self) -> list[ToolView]:
         """Every registered tool, by name."""
-        definitions = {tool.name: tool for tool in self._world.registry.all_definitions()}
+        definitions = {tool.name: tool for tool in self._world.tool_registry.all_definitions()}
         return [
             ToolView(
                 name=status.info.name,
@@ -194,10 +205,10 @@ class Facade:
                 available=status.available,
                 reason=status.reason,
             )
-            for status in self._world.registry.check_availability()
+            for status in self._world.tool_registry.check_availability()
         ]
 
-    async def reach(self) -> list[EngineReach]:
+    async def ping_engines(self) -> list[EnginePing]:
         """Tries every engine's endpoint, one after the other."""
         return [await self._reach(name) for name in self._world.catalogue.engines]
 
@@ -205,7 +216,7 @@ class Facade:
         """A UUIDv7, for whatever has no id yet."""
         return self._world.entropy.uuid7()
 
-    async def _admit(self, request: SystemRequest, tenant: str) -> tuple[SystemRequest, Bounds]:
+    async def _admit(self, request: SystemRequest, tenant: str) -> tuple[SystemRequest, EffectiveLimits]:
         """The request, with its session's model and the text of a grammar that it names, and the limits in force.
 
         Raises: Failure for what is refused before there is an execution.
@@ -214,10 +225,10 @@ class Facade:
         bounds = self._admission.admit(request)
         request = _with_grammar(request, self._deployment.grammars)
         if request.mode is not Mode.CHAT or request.output.rules:
-            await self._world.turns.do(keepable(request))
+            await self._world.turns.do(compile_contract(request))
         if bounds.tokens is not None or bounds.cost is not None:
-            tools = self._world.registry.definitions(offerable(request, self._world.registry))
-            affordable(await self._with_history(request, bounds, tools, tenant), bounds, self._world, tools)
+            tools = self._world.tool_registry.definitions(allowed_tools(request, self._world.tool_registry))
+            check_budget(await self._with_history(request, bounds, tools, tenant), bounds, self._world, tools)
         return request, bounds
 
     async def _with_model(self, request: SystemRequest, tenant: str) -> SystemRequest:
@@ -228,24 +239,24 @@ class Facade:
         return request if model is None else request.model_copy(update={"model": model})
 
     async def _with_history(
-        self, request: SystemRequest, bounds: Bounds, tools: Sequence[ToolDefinition], tenant: str
+        self, request: SystemRequest, bounds: EffectiveLimits, tools: Sequence[ToolDefinition], tenant: str
     ) -> SystemRequest:
         """The request as it would be told now."""
         if request.session_id is None:
             return request
-        past = await self._world.conversations.past(tenant, request.session_id, limit=looked_at(bounds))
-        told = conversation(request, bounds, world=self._world, past=past, tools=tools)
+        past = await self._world.conversations.history(tenant, request.session_id, limit=history_window(bounds))
+        told = build_conversation(request, bounds, world=self._world, past=past, tools=tools)
         return request.model_copy(update={"messages": list(told.messages)})
 
-    async def _queue(self, header: Header, claim: Claim | None) -> Queued | ExecutionView:
+    async def _queue(self, header: ExecutionHeader, claim: IdempotencyClaim | None) -> Accepted | ExecutionView:
         await self._launcher.admit()
-        earlier = await self._world.journal.open(header, claim, waits=True)
+        earlier = await self._world.journal.open(header, claim, queued=True)
         if earlier is not None:
             return await self._earlier(header.tenant, earlier)
-        await self._launcher.queue(Ticket(header.tenant, header.execution_id, epoch=1))
-        return Queued(await self.executions.show(header.tenant, header.request_id))
+        await self._launcher.queue(QueueTicket(header.tenant, header.execution_id, epoch=1))
+        return Accepted(await self.executions.show(header.tenant, header.request_id))
 
-    async def _earlier(self, tenant: str, earlier: Earlier) -> ExecutionView:
+    async def _earlier(self, tenant: str, earlier: IdempotencyHit) -> ExecutionView:
         """Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS); StorageFailure."""
         if not earlier.same_body:
             raise RequestFailure(
@@ -263,10 +274,12 @@ class Facade:
             )
         return shown
 
-    def _header(self, request: SystemRequest, principal: Principal, bounds: Bounds, calling: Calling) -> Header:
+    def _header(
+        self, request: SystemRequest, principal: Principal, bounds: EffectiveLimits, calling: CallOptions
+    ) -> ExecutionHeader:
         execution_id = self._world.entropy.uuid7()
         own_trace = request.trace_id is not None and request.trace_id != calling.trace_id
-        return Header(
+        return ExecutionHeader(
             execution_id=execution_id,
             request_id=request.request_id or execution_id,
             tenant=principal.tenant,
@@ -298,15 +311,15 @@ class Facade:
             breaker=self._world.health.breakers[name].state,
         )
 
-    async def _reach(self, name: str) -> EngineReach:
+    async def _reach(self, name: str) -> EnginePing:
         try:
-            return EngineReach(name=name, ok=True, detail=await self._world.catalogue.engines[name].reach())
-        except EngineFault as fault:
-            return EngineReach(name=name, ok=False, detail=f"{fault.reason}: {fault.message}")
+            return EnginePing(name=name, ok=True, detail=await self._world.catalogue.engines[name].ping())
+        except EngineError as fault:
+            return EnginePing(name=name, ok=False, detail=f"{fault.reason}: {fault.message}")
 
 
-def _durability(request: SystemRequest, calling: Calling) -> Durability:
-    kept = request.background or request.session_id is not None or calling.key is not None
+def _durability(request: SystemRequest, calling: CallOptions) -> Durability:
+    kept = request.background or request.session_id is not None or calling.idempotency_key is not None
     return "journaled" if kept else "memory"
 
 

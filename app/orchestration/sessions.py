@@ -8,14 +8,14 @@ import anyio
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from app.domain.contract.constrained_types import Name
+from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure
-from app.domain.fields import Name
-from app.domain.messages import Message
-from app.keeping import Session
-from app.orchestration.running import Launcher
-from app.orchestration.world import World
+from app.orchestration.execution.environment import Environment
+from app.orchestration.runtime.launcher import Launcher
+from app.ports.storage import StoredSession
 
-MOST_BYTES = 65_536
+MAX_DETAIL_BYTES = 65_536
 """Of what a client keeps with a session."""
 
 
@@ -43,7 +43,7 @@ class SessionChanges(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class ListedSessions:
+class SessionPage:
     """Some sessions, the one spoken in last first; `next` is what the page after this begins after."""
 
     sessions: list[SessionView]
@@ -51,7 +51,7 @@ class ListedSessions:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedMessages:
+class MessagePage:
     """Some messages, the oldest first; `next` is the number of the last, None when there are no more."""
 
     messages: Sequence[Message]
@@ -64,38 +64,38 @@ class Sessions:
     Raises: RequestFailure (REQUEST_NOT_FOUND) in everything that names one, StorageFailure.
     """
 
-    def __init__(self, world: World, launcher: Launcher) -> None:
+    def __init__(self, world: Environment, launcher: Launcher) -> None:
         self._world = world
         self._launcher = launcher
 
-    async def listed(self, tenant: str, *, after: str | None, limit: int) -> ListedSessions:
+    async def page(self, tenant: str, *, after: str | None, limit: int) -> SessionPage:
         """A page of them."""
         page = await self._world.conversations.sessions(tenant, after=after, limit=limit)
-        return ListedSessions([_view(each) for each in page.items], page.next)
+        return SessionPage([_view(each) for each in page.items], page.next)
 
     async def show(self, tenant: str, session_id: str) -> SessionView:
         """As it stands."""
         return _view(_known(await self._world.conversations.session(tenant, session_id)))
 
-    async def change(self, tenant: str, session_id: str, changes: SessionChanges) -> SessionView:
+    async def update(self, tenant: str, session_id: str, changes: SessionChanges) -> SessionView:
         """Changes what was given.
 
         Raises: RequestFailure (REQUEST_INVALID) for a model that is not known, or too much to keep.
         """
-        if changes.model is not None and not self._world.catalogue.knows(changes.model):
+        if changes.model is not None and not self._world.catalogue.has(changes.model):
             raise _invalid("model", "must be a name from GET /v1/engines")
         given = changes.model_dump(include=changes.model_fields_set)
         for field in ("preferences", "state"):
-            if len(orjson.dumps(given.get(field))) > MOST_BYTES:
-                raise _invalid(field, f"must be at most {MOST_BYTES} bytes")
-        return _view(_known(await self._world.conversations.describe(tenant, session_id, given)))
+            if len(orjson.dumps(given.get(field))) > MAX_DETAIL_BYTES:
+                raise _invalid(field, f"must be at most {MAX_DETAIL_BYTES} bytes")
+        return _view(_known(await self._world.conversations.update(tenant, session_id, given)))
 
-    async def messages(self, tenant: str, session_id: str, *, after: int, limit: int) -> ListedMessages:
+    async def messages(self, tenant: str, session_id: str, *, after: int, limit: int) -> MessagePage:
         """Its messages behind that number."""
         session = _known(await self._world.conversations.session(tenant, session_id))
         found = await self._world.conversations.messages(tenant, session_id, after=after, limit=limit)
         last = after + len(found)
-        return ListedMessages(found, last if found and last < session.messages else None)
+        return MessagePage(found, last if found and last < session.message_count else None)
 
     async def delete(self, tenant: str, session_id: str) -> None:
         """Removes it, its messages, and all that is kept of its executions, once what runs here in it was stopped."""
@@ -104,18 +104,18 @@ class Sessions:
             running.cancel("its session was deleted")
         for running in stopping:
             ended = anyio.Event()
-            running.when_done(ended.set)
+            running.add_done_callback(ended.set)
             await ended.wait()
         if not await self._world.conversations.delete(tenant, session_id):
             raise _unknown()
 
 
-def _view(session: Session) -> SessionView:
+def _view(session: StoredSession) -> SessionView:
     return SessionView(
         session_id=session.session_id,
         created_at=datetime.fromtimestamp(session.created_at, UTC),
         updated_at=datetime.fromtimestamp(session.updated_at, UTC),
-        messages=session.messages,
+        messages=session.message_count,
         busy=session.busy,
         model=model_of(session),
         preferences=session.details.get("preferences"),
@@ -123,13 +123,13 @@ def _view(session: Session) -> SessionView:
     )
 
 
-def model_of(session: Session) -> str | None:
+def model_of(session: StoredSession) -> str | None:
     """What the session's requests ask when they name no model."""
     model = session.details.get("model")
     return model if isinstance(model, str) else None
 
 
-def _known(session: Session | None) -> Session:
+def _known(session: StoredSession | None) -> StoredSession:
     if session is None:
         raise _unknown()
     return session

@@ -1,7 +1,7 @@
 """Environment and TOML file to one frozen `Settings`; the only reader of `os.environ`."""
 
-from app.settings.loading import load_settings
-from app.settings.tables import (
+from app.settings.loader import load_settings
+from app.settings.schema import (
     AuthSettings,
     EngineSettings,
     FailoverSettings,

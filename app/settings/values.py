@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, PlainSerializer, PlainValidator, ValidationInfo
 
-NOT_YET = "this version of Portico does not have it yet"
+NOT_IN_THIS_VERSION = "this version of Portico does not have it yet"
 
 
 class Secret:

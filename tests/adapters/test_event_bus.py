@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from app.adapters.event_bus import EventBus
-from app.domain.events import Event, Live, Recorded
-from tests.support.examples import CANCELLED, COMPLETED, FAILED, MOVED, STARTED, SUSPENDED, live, recorded
+from app.domain.journal.events import Event, LiveDelta, StoredEvent
+from tests.support.examples import CANCELLED, COMPLETED, FAILED, MOVED, STARTED, SUSPENDED, live_delta, stored_events
 
 CAPACITY = 8
 
@@ -16,16 +16,16 @@ class Listener:
     """A sink that keeps what it hears."""
 
     def __init__(self) -> None:
-        self.heard: list[Recorded | Live] = []
+        self.heard: list[StoredEvent | LiveDelta] = []
 
-    def publish(self, _execution_id: str, items: Sequence[Recorded | Live]) -> None:
+    def publish(self, _execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
         self.heard.extend(items)
 
 
 class Broken:
     """A sink that always fails."""
 
-    def publish(self, _execution_id: str, _items: Sequence[Recorded | Live]) -> None:
+    def publish(self, _execution_id: str, _items: Sequence[StoredEvent | LiveDelta]) -> None:
         raise ZeroDivisionError("a sink's bug")
 
 
@@ -43,30 +43,30 @@ class Bench:
 
 def test_a_sink_hears_everything_before_publish_returns() -> None:
     listener = Listener()
-    Bench(listener).bus.publish("a", recorded(MOVED, STARTED))
+    Bench(listener).bus.publish("a", stored_events(MOVED, STARTED))
     assert [item.event for item in listener.heard] == [MOVED, STARTED]
 
 
 def test_b5_102_a_sink_that_fails_reaches_neither_the_core_nor_the_next_sink() -> None:
     listener = Listener()
     bench = Bench(Broken(), listener)
-    bench.bus.publish("a", recorded(MOVED))
+    bench.bus.publish("a", stored_events(MOVED))
     assert [type(fault) for fault in bench.faults] == [ZeroDivisionError]
     assert [item.event for item in listener.heard] == [MOVED]
 
 
 async def test_a_reader_gets_all_that_waits_at_once() -> None:
     bus = Bench().bus
-    reader = bus.watch("a")
-    bus.publish("a", recorded(MOVED))
-    bus.publish("a", [live()])
-    assert [type(item) for item in await reader.next()] == [Recorded, Live]
+    reader = bus.subscribe("a")
+    bus.publish("a", stored_events(MOVED))
+    bus.publish("a", [live_delta()])
+    assert [type(item) for item in await reader.next()] == [StoredEvent, LiveDelta]
 
 
 async def test_a_reader_that_waits_is_woken() -> None:
     bus = Bench().bus
-    reader = bus.watch("a")
-    got: list[Recorded | Live] = []
+    reader = bus.subscribe("a")
+    got: list[StoredEvent | LiveDelta] = []
 
     async def read() -> None:
         got.extend(await reader.next())
@@ -74,18 +74,18 @@ async def test_a_reader_that_waits_is_woken() -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(read)
         await anyio.wait_all_tasks_blocked()
-        bus.publish("a", recorded(MOVED))
-        bus.publish("a", [live()])
+        bus.publish("a", stored_events(MOVED))
+        bus.publish("a", [live_delta()])
     assert len(got) == 2
 
 
 def test_a_reader_is_notified_of_all_that_arrives_and_of_its_end() -> None:
     bus = Bench().bus
-    reader = bus.watch("a")
+    reader = bus.subscribe("a")
     told: list[tuple[int, bool]] = []
     reader.notify(lambda: told.append((len(reader.take()), reader.ended)))
-    bus.publish("a", [*recorded(MOVED, STARTED), live()])
-    bus.publish("a", recorded(COMPLETED))
+    bus.publish("a", [*stored_events(MOVED, STARTED), live_delta()])
+    bus.publish("a", stored_events(COMPLETED))
     assert told == [(3, False), (1, True)]
     reader.notify(None)
     reader.close()
@@ -94,25 +94,25 @@ def test_a_reader_is_notified_of_all_that_arrives_and_of_its_end() -> None:
 
 async def test_a_reader_hears_only_its_own_execution() -> None:
     bus = Bench().bus
-    reader = bus.watch("a")
-    bus.publish("b", recorded(STARTED))
-    bus.publish("a", recorded(MOVED))
+    reader = bus.subscribe("a")
+    bus.publish("b", stored_events(STARTED))
+    bus.publish("a", stored_events(MOVED))
     assert [item.event for item in await reader.next()] == [MOVED]
 
 
 async def test_readers_of_one_execution_hear_the_same() -> None:
     bus = Bench().bus
-    readers = [bus.watch("a") for _ in range(3)]
-    bus.publish("a", recorded(MOVED, STARTED))
+    readers = [bus.subscribe("a") for _ in range(3)]
+    bus.publish("a", stored_events(MOVED, STARTED))
     assert len({tuple(await reader.next()) for reader in readers}) == 1
 
 
 @pytest.mark.parametrize("last", [COMPLETED, FAILED, CANCELLED, SUSPENDED], ids=lambda event: event.type)
 async def test_a_subscription_ends_after_the_last_event_was_delivered(last: Event) -> None:
     bus = Bench().bus
-    reader = bus.watch("a")
-    bus.publish("a", recorded(MOVED, last))
-    assert not bus.watched("a")
+    reader = bus.subscribe("a")
+    bus.publish("a", stored_events(MOVED, last))
+    assert not bus.has_subscribers("a")
     assert [item.event for item in await reader.next()] == [MOVED, last]
     assert await reader.next() == []
     assert await reader.next() == []
@@ -121,10 +121,10 @@ async def test_a_subscription_ends_after_the_last_event_was_delivered(last: Even
 
 async def test_b2_38_a_reader_that_falls_behind_is_dropped_and_the_others_are_not() -> None:
     bench = Bench(listener := Listener())
-    slow, quick = bench.bus.watch("a"), bench.bus.watch("a")
-    heard: list[Recorded | Live] = []
+    slow, quick = bench.bus.subscribe("a"), bench.bus.subscribe("a")
+    heard: list[StoredEvent | LiveDelta] = []
     for _ in range(CAPACITY + 1):
-        bench.bus.publish("a", recorded(MOVED))
+        bench.bus.publish("a", stored_events(MOVED))
         heard.extend(await quick.next())
     assert slow.overflowed
     assert await slow.next() == []
@@ -135,25 +135,25 @@ async def test_b2_38_a_reader_that_falls_behind_is_dropped_and_the_others_are_no
 
 async def test_b2_38_a_dropped_reader_holds_nothing_and_is_no_longer_counted() -> None:
     bench = Bench()
-    bench.bus.watch("a")
+    bench.bus.subscribe("a")
     for _ in range(CAPACITY * 3):
-        bench.bus.publish("a", recorded(MOVED))
+        bench.bus.publish("a", stored_events(MOVED))
     assert bench.drops == 1
-    assert not bench.bus.watched("a")
+    assert not bench.bus.has_subscribers("a")
 
 
 async def test_as_many_as_fit_may_wait() -> None:
     bus = Bench().bus
-    reader = bus.watch("a")
-    bus.publish("a", recorded(*[MOVED] * CAPACITY))
+    reader = bus.subscribe("a")
+    bus.publish("a", stored_events(*[MOVED] * CAPACITY))
     assert len(await reader.next()) == CAPACITY
     assert not reader.overflowed
 
 
 async def test_a_waiting_reader_that_is_closed_returns_empty() -> None:
     bus = Bench().bus
-    reader = bus.watch("a")
-    got: list[Sequence[Recorded | Live]] = []
+    reader = bus.subscribe("a")
+    got: list[Sequence[StoredEvent | LiveDelta]] = []
 
     async def read() -> None:
         got.append(await reader.next())
@@ -167,52 +167,52 @@ async def test_a_waiting_reader_that_is_closed_returns_empty() -> None:
 
 async def test_a_cancelled_wait_loses_nothing() -> None:
     bus = Bench().bus
-    reader = bus.watch("a")
+    reader = bus.subscribe("a")
     with anyio.move_on_after(5):
         await reader.next()
-    bus.publish("a", recorded(MOVED))
+    bus.publish("a", stored_events(MOVED))
     assert [item.event for item in await reader.next()] == [MOVED]
 
 
 def test_an_execution_is_watched_while_it_has_a_reader() -> None:
     bus = Bench().bus
-    assert not bus.watched("a")
-    first, second = bus.watch("a"), bus.watch("a")
+    assert not bus.has_subscribers("a")
+    first, second = bus.subscribe("a"), bus.subscribe("a")
     first.close()
     first.close()
-    assert bus.watched("a")
+    assert bus.has_subscribers("a")
     second.close()
-    assert not bus.watched("a")
+    assert not bus.has_subscribers("a")
 
 
 def test_i10_nothing_is_held_for_readers_that_left() -> None:
     bus = Bench().bus
     for number in range(100):
-        reader = bus.watch(str(number))
-        bus.publish(str(number), recorded(MOVED, *([COMPLETED] if number % 2 else [])))
+        reader = bus.subscribe(str(number))
+        bus.publish(str(number), stored_events(MOVED, *([COMPLETED] if number % 2 else [])))
         reader.close()
-        assert not bus.watched(str(number))
+        assert not bus.has_subscribers(str(number))
 
 
 async def test_a_reader_that_waits_for_a_resume_goes_on_over_a_suspension() -> None:
     bus = Bench().bus
-    short, long = bus.watch("a"), bus.watch("a", past_suspension=True)
-    bus.publish("a", recorded(SUSPENDED))
+    short, long = bus.subscribe("a"), bus.subscribe("a", past_suspension=True)
+    bus.publish("a", stored_events(SUSPENDED))
     assert (short.ended, long.ended) == (True, False)
-    bus.publish("a", recorded(MOVED, COMPLETED))
+    bus.publish("a", stored_events(MOVED, COMPLETED))
     assert [item.event for item in await long.next()] == [SUSPENDED, MOVED, COMPLETED]
     assert long.ended
 
 
 async def test_a_reader_that_is_dismissed_gets_what_waits_and_nothing_more() -> None:
     bus = Bench().bus
-    dismissed, other = bus.watch("a", past_suspension=True), bus.watch("b")
-    bus.publish("a", recorded(MOVED))
-    bus.dismiss_all_but({"b"})
-    bus.dismiss("nobody's")
-    bus.publish("a", recorded(MOVED))
+    dismissed, other = bus.subscribe("a", past_suspension=True), bus.subscribe("b")
+    bus.publish("a", stored_events(MOVED))
+    bus.disconnect_all_except({"b"})
+    bus.disconnect("nobody's")
+    bus.publish("a", stored_events(MOVED))
     assert dismissed.ended
     assert [item.event for item in await dismissed.next()] == [MOVED]
     assert await dismissed.next() == []
     assert not other.ended
-    assert not bus.watched("a")
+    assert not bus.has_subscribers("a")

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from app.ports import Clock
-from tests.support.stores import Replica, database_of, in_a_task, lone_replica, replica
+from app.ports.runtime import Clock
+from tests.support.stores import StoreReplica, database_opener, in_own_task, open_only_replica, open_replica
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def here(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> AsyncIterator[Replica]:
-    async with in_a_task(lone_replica(database_of(request, tmp_path), clock)) as alone:
+async def here(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> AsyncIterator[StoreReplica]:
+    async with in_own_task(open_only_replica(database_opener(request, tmp_path), clock)) as alone:
         yield alone
 
 
 @pytest.fixture
-async def there(here: Replica, clock: Clock) -> AsyncIterator[Replica]:
+async def there(here: StoreReplica, clock: Clock) -> AsyncIterator[StoreReplica]:
     """Another replica on the same database."""
-    async with in_a_task(replica(here.database, clock, "other")) as other:
+    async with in_own_task(open_replica(here.database, clock, "other")) as other:
         yield other

@@ -8,11 +8,13 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter
 
-from app.adapters.stores.memory import MemoryJournal
-from app.domain.effects import Header, Outcome
-from app.domain.events import Event, Live, Recorded
+from app.adapters.stores.memory_journal import MemoryJournal
 from app.domain.failures import Code, RequestFailure
-from app.ports import Clock, Journal
+from app.domain.journal.events import Event, LiveDelta, StoredEvent
+from app.domain.journal.header import ExecutionHeader
+from app.domain.journal.outcomes import Outcome
+from app.ports.journal import Journal
+from app.ports.runtime import Clock
 from tests.support.examples import (
     COMPLETED,
     DELTA,
@@ -20,25 +22,25 @@ from tests.support.examples import (
     MOVED,
     OUTCOMES,
     STARTED,
-    anchored,
     correlation,
     header,
-    row,
+    recorded_step,
+    unnumbered,
 )
-from tests.support.stores import Listener, database_of, in_a_task, lone_replica
+from tests.support.stores import RecordingSink, database_opener, in_own_task, open_only_replica
 
 KEEP_ENDED = 3
 
 
-Level = Callable[..., Header]
+Level = Callable[..., ExecutionHeader]
 
 
-def in_memory(execution_id: str, request_id: str = "r-1", tenant: str = "local") -> Header:
+def in_memory(execution_id: str, request_id: str = "r-1", tenant: str = "local") -> ExecutionHeader:
     """A header of an execution that is held in memory."""
     return header(execution_id, request_id, tenant)
 
 
-def journaled(execution_id: str, request_id: str = "r-1", tenant: str = "local") -> Header:
+def journaled(execution_id: str, request_id: str = "r-1", tenant: str = "local") -> ExecutionHeader:
     """A header of an execution that is committed step by step."""
     return replace(header(execution_id, request_id, tenant), durability="journaled")
 
@@ -54,17 +56,17 @@ class Kept:
     """A journal and what it published."""
 
     journal: Journal
-    listener: Listener
+    listener: RecordingSink
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def kept(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> AsyncIterator[Kept]:
     if request.param == "memory":
-        listener = Listener()
+        listener = RecordingSink()
         yield Kept(MemoryJournal(clock, listener, keep_ended=KEEP_ENDED), listener)
         return
-    async with in_a_task(lone_replica(database_of(request, tmp_path), clock)) as alone:
-        yield Kept(alone.journal, alone.listener)
+    async with in_own_task(open_only_replica(database_opener(request, tmp_path), clock)) as alone:
+        yield Kept(alone.journal, alone.sink)
 
 
 @pytest.fixture
@@ -73,83 +75,83 @@ def journal(kept: Kept) -> Journal:
 
 
 @pytest.fixture
-def listener(kept: Kept) -> Listener:
+def listener(kept: Kept) -> RecordingSink:
     return kept.listener
 
 
 async def test_events_are_numbered_from_one_without_gaps_over_all_commits(
-    journal: Journal, level: Level, listener: Listener
+    journal: Journal, level: Level, listener: RecordingSink
 ) -> None:
     await journal.open(level("a"))
-    journal.put("a", None, anchored(MOVED))
-    journal.put("a", row("0"), [])
-    journal.put("a", row("1"), anchored(STARTED, MOVED))
-    journal.put("a", None, anchored(COMPLETED))
+    journal.put("a", None, unnumbered(MOVED))
+    journal.put("a", recorded_step("0"), [])
+    journal.put("a", recorded_step("1"), unnumbered(STARTED, MOVED))
+    journal.put("a", None, unnumbered(COMPLETED))
     await journal.durable("a")
-    assert listener.numbers("a") == [1, 2, 3, 4]
+    assert listener.sequence_numbers("a") == [1, 2, 3, 4]
 
 
-async def test_every_execution_has_its_own_numbers(journal: Journal, level: Level, listener: Listener) -> None:
+async def test_every_execution_has_its_own_numbers(journal: Journal, level: Level, listener: RecordingSink) -> None:
     await journal.open(level("a", "r-a"))
     await journal.open(level("b", "r-b"))
     for _ in range(3):
-        journal.put("a", None, anchored(MOVED))
-        journal.put("b", None, anchored(MOVED, STARTED))
+        journal.put("a", None, unnumbered(MOVED))
+        journal.put("b", None, unnumbered(MOVED, STARTED))
     await journal.durable("a")
     await journal.durable("b")
-    assert listener.numbers("a") == [1, 2, 3]
-    assert listener.numbers("b") == [1, 2, 3, 4, 5, 6]
+    assert listener.sequence_numbers("a") == [1, 2, 3]
+    assert listener.sequence_numbers("b") == [1, 2, 3, 4, 5, 6]
 
 
 async def test_what_is_durable_is_loaded_as_it_was_put(journal: Journal, level: Level, clock: Clock) -> None:
     opened = level("a")
     await journal.open(opened)
-    journal.put("a", row("prepare"), anchored(MOVED))
+    journal.put("a", recorded_step("prepare"), unnumbered(MOVED))
     put_at = [clock.now(), clock.now() + 5]
     await clock.sleep(5)
-    journal.put("a", row("0"), anchored(STARTED))
+    journal.put("a", recorded_step("0"), unnumbered(STARTED))
     await journal.durable("a")
     record = await journal.load("a")
     assert record is not None
     assert record.header == opened
-    assert dict(record.rows) == {"prepare": row("prepare"), "0": row("0")}
-    assert list(record.rows) == ["prepare", "0"]
+    assert dict(record.steps) == {"prepare": recorded_step("prepare"), "0": recorded_step("0")}
+    assert list(record.steps) == ["prepare", "0"]
     assert [(each.event, each.anchor) for each in record.events] == [(MOVED, "0"), (STARTED, "0")]
     assert [each.at for each in record.events] == pytest.approx(put_at, abs=0.05, rel=0)
 
 
 async def test_what_was_loaded_does_not_change_afterwards(journal: Journal, level: Level) -> None:
     await journal.open(level("a"))
-    journal.put("a", row("0"), anchored(MOVED))
+    journal.put("a", recorded_step("0"), unnumbered(MOVED))
     await journal.durable("a")
     record = await journal.load("a")
     assert record is not None
-    journal.put("a", row("1"), anchored(MOVED))
+    journal.put("a", recorded_step("1"), unnumbered(MOVED))
     await journal.durable("a")
-    assert list(record.rows) == ["0"]
+    assert list(record.steps) == ["0"]
     assert len(record.events) == 1
-    assert not hasattr(record.rows, "__setitem__")
+    assert not hasattr(record.steps, "__setitem__")
 
 
-async def test_a_key_is_recorded_once(journal: Journal, level: Level, listener: Listener) -> None:
+async def test_a_key_is_recorded_once(journal: Journal, level: Level, listener: RecordingSink) -> None:
     await journal.open(level("a"))
-    journal.put("a", row("0"), anchored(MOVED))
+    journal.put("a", recorded_step("0"), unnumbered(MOVED))
     with pytest.raises(RuntimeError, match="recorded already"):
-        journal.put("a", row("0"), anchored(MOVED))
+        journal.put("a", recorded_step("0"), unnumbered(MOVED))
     await journal.durable("a")
-    assert listener.numbers("a") == [1]
+    assert listener.sequence_numbers("a") == [1]
 
 
 async def test_a_delta_stands_behind_what_was_put_before_it_and_is_not_kept(
-    journal: Journal, level: Level, listener: Listener
+    journal: Journal, level: Level, listener: RecordingSink
 ) -> None:
     await journal.open(level("a"))
-    journal.put("a", None, anchored(STARTED))
-    journal.delta("a", correlation(), DELTA)
-    journal.put("a", None, anchored(MOVED))
+    journal.put("a", None, unnumbered(STARTED))
+    journal.publish_delta("a", correlation(), DELTA)
+    journal.put("a", None, unnumbered(MOVED))
     await journal.durable("a")
-    assert [type(item) for _, item in listener.heard] == [Recorded, Live, Recorded]
-    assert listener.numbers("a") == [1, 2]
+    assert [type(item) for _, item in listener.published] == [StoredEvent, LiveDelta, StoredEvent]
+    assert listener.sequence_numbers("a") == [1, 2]
     record = await journal.load("a")
     assert record is not None
     assert [each.event for each in record.events] == [STARTED, MOVED]
@@ -162,7 +164,7 @@ async def test_b2_46_a_request_id_that_runs_is_refused(journal: Journal, level: 
     assert refused.value.code is Code.REQUEST_ID_CONFLICT
     assert refused.value.status == 409
     assert await journal.load("b") is None
-    journal.put("a", row("0"), anchored(MOVED))
+    journal.put("a", recorded_step("0"), unnumbered(MOVED))
 
 
 async def test_b2_46_a_request_id_that_just_ended_is_refused(journal: Journal, level: Level) -> None:
@@ -181,9 +183,9 @@ async def test_nothing_is_put_after_the_end(journal: Journal, level: Level) -> N
     await journal.open(level("a"))
     journal.close("a")
     with pytest.raises(RuntimeError, match="not open"):
-        journal.put("a", row("0"), [])
+        journal.put("a", recorded_step("0"), [])
     with pytest.raises(RuntimeError, match="not open"):
-        journal.delta("a", correlation(), DELTA)
+        journal.publish_delta("a", correlation(), DELTA)
 
 
 async def test_closing_twice_changes_nothing(journal: Journal, level: Level) -> None:
@@ -218,21 +220,21 @@ def test_what_is_recorded_survives_json(value: object) -> None:
 
 
 def test_a_header_survives_json() -> None:
-    adapter = TypeAdapter(Header)
+    adapter = TypeAdapter(ExecutionHeader)
     assert adapter.validate_json(adapter.dump_json(header("a"), by_alias=True)) == header("a")
 
 
-async def test_what_begins_with_steps_has_them_beside_its_header(journal: Journal, listener: Listener) -> None:
-    await journal.open(journaled("a"), rows=[row("prepare"), row("0")])
+async def test_what_begins_with_steps_has_them_beside_its_header(journal: Journal, listener: RecordingSink) -> None:
+    await journal.open(journaled("a"), rows=[recorded_step("prepare"), recorded_step("0")])
     record = await journal.load("a")
     assert record is not None
-    assert (list(record.rows), record.events, record.commits) == (["prepare", "0"], (), 0)
-    assert listener.numbers("a") == []
+    assert (list(record.steps), record.events, record.commit_count) == (["prepare", "0"], (), 0)
+    assert listener.sequence_numbers("a") == []
     with pytest.raises(RuntimeError, match="recorded already"):
-        journal.put("a", row("0"), [])
-    journal.put("a", row("1"), anchored(STARTED))
+        journal.put("a", recorded_step("0"), [])
+    journal.put("a", recorded_step("1"), unnumbered(STARTED))
     await journal.durable("a")
     after = await journal.load("a")
     assert after is not None
-    assert (list(after.rows), after.commits) == (["prepare", "0", "1"], 1)
-    assert listener.numbers("a") == [1]
+    assert (list(after.steps), after.commit_count) == (["prepare", "0", "1"], 1)
+    assert listener.sequence_numbers("a") == [1]

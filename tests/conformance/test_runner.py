@@ -10,16 +10,16 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from app.adapters.durable.dbos import DbosRunner, Shared
-from app.adapters.durable.inline import InlineRunner
-from app.adapters.durable.line import LineLimits
-from app.adapters.durable.slots import Slots, open_slots
+from app.adapters.runners.dbos import DbosRunner, SharedQueue
+from app.adapters.runners.fair_queue import QueueLimits
+from app.adapters.runners.local import LocalRunner
+from app.adapters.runners.task_pool import TaskPool, open_task_pool
 from app.domain.failures import Code, RequestFailure, StorageFailure
-from app.ports import Runner, Ticket
+from app.ports.runtime import QueueTicket, Runner
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
 MAX_IN_FLIGHT = 3
-LIMITS = LineLimits(waiting=5, at_once=3, per_tenant=2)
+LIMITS = QueueLimits(max_waiting=5, max_running=3, max_running_per_tenant=2)
 DRAIN_SECONDS = 30.0
 LAST_WORDS = 1.5
 
@@ -30,7 +30,7 @@ class DrainingRunner(Runner, Protocol):
     @property
     def in_flight(self) -> int: ...
 
-    def attending(self, advance: Callable[[Ticket], Awaitable[None]]) -> AbstractAsyncContextManager[None]: ...
+    def attending(self, advance: Callable[[QueueTicket], Awaitable[None]]) -> AbstractAsyncContextManager[None]: ...
 
     async def drain(self, cancel: Callable[[], None]) -> None: ...
 
@@ -42,7 +42,7 @@ Opener = Callable[[OnBug], AbstractAsyncContextManager[DrainingRunner]]
 @asynccontextmanager
 async def _inline(on_bug: OnBug) -> AsyncIterator[DrainingRunner]:
     async with _slots(on_bug) as slots:
-        yield InlineRunner(slots, LIMITS, VirtualClock())
+        yield LocalRunner(slots, LIMITS, VirtualClock())
 
 
 @asynccontextmanager
@@ -57,12 +57,12 @@ async def _dbos(on_bug: OnBug, url: str) -> AsyncIterator[DrainingRunner]:
         def fault(fault: Exception) -> None:
             raise fault
 
-        shared = Shared(url, "replica", waiting)
+        shared = SharedQueue(url, "replica", waiting)
         yield DbosRunner(slots, LIMITS, shared=shared, clock=VirtualClock(), on_fault=fault)
 
 
-def _slots(on_bug: OnBug) -> AbstractAsyncContextManager[Slots]:
-    return open_slots(max_in_flight=MAX_IN_FLIGHT, drain_seconds=DRAIN_SECONDS, on_bug=on_bug)
+def _slots(on_bug: OnBug) -> AbstractAsyncContextManager[TaskPool]:
+    return open_task_pool(max_in_flight=MAX_IN_FLIGHT, drain_seconds=DRAIN_SECONDS, on_bug=on_bug)
 
 
 @pytest.fixture(params=["inline", "dbos"])
@@ -178,10 +178,10 @@ async def test_several_bugs_of_one_body_are_one_bug(opener: Opener, work: Work) 
 async def test_b5_93_draining_refuses_new_work_at_once(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner, anyio.create_task_group() as owner:
         runner.start("a", work.until_let_go("a"))
-        assert not runner.draining
+        assert not runner.is_draining
         owner.start_soon(runner.drain, work.cancel)
         await anyio.wait_all_tasks_blocked()
-        assert runner.draining
+        assert runner.is_draining
         with pytest.raises(RequestFailure) as refused:
             runner.start("b", nothing)
         assert _code(refused) == (Code.REQUEST_SHUTTING_DOWN, 503, 1.0)
@@ -205,7 +205,7 @@ async def test_b5_93_draining_without_work_returns_at_once(opener: Opener, work:
         began = anyio.current_time()
         await runner.drain(work.cancel)
         assert anyio.current_time() == began
-        assert runner.draining
+        assert runner.is_draining
         assert work.cancels == 0
 
 
@@ -250,12 +250,12 @@ class Turns:
 
     def __init__(self) -> None:
         self.gate = anyio.Event()
-        self.came: list[Ticket] = []
+        self.came: list[QueueTicket] = []
         self.over: list[str] = []
         self.at_once: list[int] = []
         self.most_of_one_tenant = 0
 
-    async def advance(self, ticket: Ticket) -> None:
+    async def advance(self, ticket: QueueTicket) -> None:
         self.came.append(ticket)
         running = [each for each in self.came if each.execution_id not in self.over]
         self.at_once.append(len(running))
@@ -265,8 +265,8 @@ class Turns:
         self.over.append(ticket.execution_id)
 
 
-def ticket(name: str, tenant: str = "one", epoch: int = 1) -> Ticket:
-    return Ticket(tenant, f"{name}-{uuid4()}", epoch)
+def ticket(name: str, tenant: str = "one", epoch: int = 1) -> QueueTicket:
+    return QueueTicket(tenant, f"{name}-{uuid4()}", epoch)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -279,7 +279,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def _outside() -> AbstractContextManager[None]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    return loop.outside()
+    return loop.in_real_time()
 
 
 @asynccontextmanager
@@ -344,8 +344,8 @@ async def test_b6_110_no_more_run_at_once_than_may_and_no_tenant_takes_all_place
         await until(lambda: one in turns.came and len(turns.came) == MAX_IN_FLIGHT)
         turns.gate.set()
         await until(lambda: len(turns.over) == 5)
-    assert max(turns.at_once) <= LIMITS.at_once
-    assert turns.most_of_one_tenant == LIMITS.per_tenant
+    assert max(turns.at_once) <= LIMITS.max_running
+    assert turns.most_of_one_tenant == LIMITS.max_running_per_tenant
 
 
 async def test_what_is_started_at_once_takes_a_place_too(opener: Opener, work: Work) -> None:
@@ -363,9 +363,9 @@ async def test_what_is_started_at_once_takes_a_place_too(opener: Opener, work: W
 
 async def test_b2_53_more_than_may_wait_are_refused(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner:
-        for number in range(LIMITS.waiting):
+        for number in range(LIMITS.max_waiting):
             await runner.admit()
-            if isinstance(runner, InlineRunner):
+            if isinstance(runner, LocalRunner):
                 await runner.queue(ticket(str(number)))
         with pytest.raises(RequestFailure) as refused:
             await runner.admit()
@@ -387,7 +387,7 @@ async def test_b5_93_while_it_drains_nothing_more_is_admitted_and_no_turn_comes(
 async def test_a_turn_that_the_database_does_not_let_come_comes_later(opener: Opener, work: Work) -> None:
     faults, came = [StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer")], []
 
-    async def advance(ticket: Ticket) -> None:
+    async def advance(ticket: QueueTicket) -> None:
         came.append(ticket)
         if faults:
             raise faults.pop()

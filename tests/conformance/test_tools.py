@@ -10,11 +10,11 @@ from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.capabilities.tools.definition import tool
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.effects import ToolAsked, ToolEnded
+from app.domain.contract.messages import TOOL_NAME_PATTERN, ToolCall
 from app.domain.failures import Code
-from app.domain.messages import TOOL_NAME_PATTERN, ToolCall
+from app.domain.journal.outcomes import ToolCallSuspended, ToolEnded
 from app.domain.tools import SideEffects
-from app.ports import Tool
+from app.ports.tool import Tool
 from tests.support.entropy import SeededEntropy
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
@@ -28,7 +28,7 @@ async def send_note(to: str, text: str = "") -> str:
 
 def _gone() -> FakeTool:
     gone = FakeTool("gone")
-    gone.reason = "its program is not installed"
+    gone.unavailable_reason = "its program is not installed"
     return gone
 
 
@@ -90,7 +90,7 @@ async def test_a_good_call_gives_a_text_or_asks_unless_the_tool_is_unavailable(
     ended = await executor.attempt(
         ToolCall(id="c", name=name, arguments=GOOD[name]), key="key", attempt=0, seconds_left=60
     )
-    if isinstance(ended, ToolAsked):
+    if isinstance(ended, ToolCallSuspended):
         assert ended.value
         return
     assert ended.code is (None if each.available().available else Code.TOOL_UNAVAILABLE)

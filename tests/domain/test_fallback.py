@@ -14,9 +14,9 @@ from app.domain.fallback import (
     FallbackFsm,
     InvalidTransition,
     State,
-    bound,
-    bound_answered,
-    most_attempts,
+    max_attempts,
+    max_transitions,
+    max_transitions_if_answered,
 )
 
 TERMINAL_STATES = (State.SUCCEEDED, State.EXHAUSTED, State.ABORTED)
@@ -135,20 +135,22 @@ def test_a_refused_event_changes_nothing(state: State, event: Event, candidates:
 
 @pytest.mark.parametrize(("candidates", "max_retries"), SIZES)
 def test_every_event_sequence_ends_within_the_bound_and_the_longest_needs_it(candidates: int, max_retries: int) -> None:
-    assert bound(candidates, max_retries) == candidates * (2 * max_retries + 3) + 2
-    assert longest_walk(candidates, max_retries) == bound(candidates, max_retries)
+    assert max_transitions(candidates, max_retries) == candidates * (2 * max_retries + 3) + 2
+    assert longest_walk(candidates, max_retries) == max_transitions(candidates, max_retries)
 
 
 @pytest.mark.parametrize(("candidates", "max_retries"), [size for size in SIZES if size[0]])
 def test_a_walk_that_is_answered_is_two_changes_shorter_at_most(candidates: int, max_retries: int) -> None:
     longest = longest_walk(candidates, max_retries, ends={SUCCEEDED})
-    assert bound_answered(candidates, max_retries) == longest == bound(candidates, max_retries) - 2
+    assert (
+        max_transitions_if_answered(candidates, max_retries) == longest == max_transitions(candidates, max_retries) - 2
+    )
 
 
 @pytest.mark.parametrize(("candidates", "max_retries"), SIZES)
 def test_no_event_sequence_attempts_more_often_and_one_does_so_often(candidates: int, max_retries: int) -> None:
     attempts = longest_walk(candidates, max_retries, counted=lambda after: after is ATTEMPTING)
-    assert most_attempts(candidates, max_retries) == attempts
+    assert max_attempts(candidates, max_retries) == attempts
     if candidates:
         answered = longest_walk(candidates, max_retries, lambda after: after is ATTEMPTING, {SUCCEEDED})
         assert answered == attempts
@@ -166,7 +168,7 @@ def test_the_machine_counts_its_own_changes_on_every_path(candidates: int, max_r
             fsm.fire(event)
             after = place_of(fsm)
             assert fsm.transitions == changes + (place[0] not in TERMINAL)
-            assert fsm.transitions <= bound(candidates, max_retries)
+            assert fsm.transitions <= max_transitions(candidates, max_retries)
             if reached.get(after, -1) < fsm.transitions:
                 reached[after] = fsm.transitions
                 waiting.append((after, fsm.transitions))

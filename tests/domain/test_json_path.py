@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.json_path import Found, Step, below, read, written
+from app.domain.json_path import Matches, PathStep, children, format_path, parse
 
 steps = st.lists(st.text(max_size=12) | st.integers(-999, 999) | st.none(), max_size=8).map(tuple)
 
 
 @given(steps)
 @settings(deadline=None, max_examples=300, derandomize=True)
-def test_what_is_written_is_read_back(path: tuple[Step, ...]) -> None:
-    assert read(written(path)) == path
+def test_what_is_written_is_read_back(path: tuple[PathStep, ...]) -> None:
+    assert parse(format_path(path)) == path
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,8 @@ def test_what_is_written_is_read_back(path: tuple[Step, ...]) -> None:
         ("$.naïve-key", ("naïve-key",)),
     ],
 )
-def test_a_path_is_read_step_by_step(text: str, path: tuple[Step, ...]) -> None:
-    assert read(text) == path
+def test_a_path_is_read_step_by_step(text: str, path: tuple[PathStep, ...]) -> None:
+    assert parse(text) == path
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_path_is_read_step_by_step(text: str, path: tuple[Step, ...]) -> None:
 )
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be a path"):
-        read(text)
+        parse(text)
 
 
 VALUE = {"items": [{"n": 1}, {"n": 2}, {}], "a": {"b": None}}
@@ -62,9 +62,9 @@ VALUE = {"items": [{"n": 1}, {"n": 2}, {}], "a": {"b": None}}
     ],
 )
 def test_a_path_leads_to_what_stands_there_with_its_own_place(text: str, found: list[tuple[str, Any]]) -> None:
-    reached: Found = reduce(below, read(text), [((), VALUE)])
-    assert [(written(place), value) for place, value in reached] == found
+    reached: Matches = reduce(children, parse(text), [((), VALUE)])
+    assert [(format_path(place), value) for place, value in reached] == found
 
 
 def test_a_long_name_is_cut_where_it_is_shown() -> None:
-    assert len(written(["x" * 1_000])) < 80
+    assert len(format_path(["x" * 1_000])) < 80

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from app.domain.failures import Code, OrchestrationFailure
-from app.domain.lifecycle import NEXT, TERMINAL, Lifecycle, Mode, State, bound
+from app.domain.lifecycle import NEXT, TERMINAL, Lifecycle, Mode, State, max_transitions
 
 EVERYWHERE = "EXECUTE>SUSPENDED SUSPENDED>EXECUTE"
 FORWARD = {
@@ -45,10 +45,10 @@ def test_an_edge_is_taken_and_a_missing_one_is_refused(mode: Mode, before: State
     for after in State:
         if expected(mode, before, after):
             attempt = 2 if (before, after) == (State.VALIDATE, State.EXECUTE) else 1
-            assert place.after(after) == Lifecycle(mode, after, attempt)
+            assert place.transition_to(after) == Lifecycle(mode, after, attempt)
             continue
         with pytest.raises(OrchestrationFailure) as refused:
-            place.after(after)
+            place.transition_to(after)
         assert refused.value.code is Code.ORCHESTRATION_INVALID_TRANSITION
     assert place == Lifecycle(mode, before, 1)
 
@@ -84,13 +84,13 @@ def test_only_plan_mode_knows_the_plan_state() -> None:
 def test_each_return_from_validate_is_one_attempt_more(mode: Mode) -> None:
     place = Lifecycle(mode, State.EXECUTE)
     for attempt in range(2, 6):
-        place = place.after(State.VALIDATE).after(State.EXECUTE)
+        place = place.transition_to(State.VALIDATE).transition_to(State.EXECUTE)
         assert place.attempt == attempt
 
 
 def test_a_suspension_is_no_attempt() -> None:
     place = Lifecycle(Mode.CHAT, State.EXECUTE)
-    assert place.after(State.SUSPENDED).after(State.EXECUTE) == place
+    assert place.transition_to(State.SUSPENDED).transition_to(State.EXECUTE) == place
 
 
 def test_the_table_cannot_be_changed() -> None:
@@ -104,7 +104,7 @@ def walks(place: Lifecycle, attempts: int, avoided: frozenset[State]) -> Iterato
         yield 0
         return
     for to in NEXT[place.mode][place.state] - avoided:
-        after = place.after(to)
+        after = place.transition_to(to)
         if after.attempt <= attempts:
             yield from (1 + changes for changes in walks(after, attempts, avoided))
 
@@ -115,8 +115,8 @@ def walks(place: Lifecycle, attempts: int, avoided: frozenset[State]) -> Iterato
 def test_the_bound_is_the_longest_walk_with_so_many_attempts(mode: Mode, attempts: int, *, unjudged: bool) -> None:
     avoided = frozenset({State.VALIDATE}) if unjudged else frozenset()
     changes = max(walks(Lifecycle(mode), attempts, avoided | {State.SUSPENDED}))
-    assert bound(mode, attempts, avoided) == 1 + changes
+    assert max_transitions(mode, attempts, avoided) == 1 + changes
 
 
 def test_the_bound_holds_for_as_many_attempts_as_can_be_configured() -> None:
-    assert bound(Mode.STRUCTURED, 100) == 5 + 2 * 99
+    assert max_transitions(Mode.STRUCTURED, 100) == 5 + 2 * 99

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.tools import SideEffects, ToolInfo, waves
+from app.domain.tools import SideEffects, ToolInfo, concurrent_groups
 
 NAMES = ("look", "count", "pay", "send")
 replies = st.lists(st.sampled_from(NAMES), max_size=12)
@@ -15,19 +15,19 @@ unsafe_sets = st.frozensets(st.sampled_from(NAMES))
 
 @given(replies, unsafe_sets)
 def test_every_call_is_in_one_wave_and_in_call_order(names: list[str], unsafe: frozenset[str]) -> None:
-    assert list(itertools.chain(*waves(names, unsafe))) == list(range(len(names)))
-    assert all(waves(names, unsafe))
+    assert list(itertools.chain(*concurrent_groups(names, unsafe))) == list(range(len(names)))
+    assert all(concurrent_groups(names, unsafe))
 
 
 @given(replies, unsafe_sets)
 def test_an_unsafe_call_is_alone_in_its_wave(names: list[str], unsafe: frozenset[str]) -> None:
-    for wave in waves(names, unsafe):
+    for wave in concurrent_groups(names, unsafe):
         assert len(wave) == 1 or not any(names[index] in unsafe for index in wave)
 
 
 @given(replies, unsafe_sets)
 def test_neighbours_that_are_safe_run_at_once(names: list[str], unsafe: frozenset[str]) -> None:
-    for before, after in itertools.pairwise(waves(names, unsafe)):
+    for before, after in itertools.pairwise(concurrent_groups(names, unsafe)):
         assert names[before[-1]] in unsafe or names[after[0]] in unsafe
 
 
@@ -42,7 +42,7 @@ def test_neighbours_that_are_safe_run_at_once(names: list[str], unsafe: frozense
     ],
 )
 def test_the_waves_of_a_reply(names: list[str], groups: list[list[int]]) -> None:
-    assert waves(names, frozenset({"pay"})) == groups
+    assert concurrent_groups(names, frozenset({"pay"})) == groups
 
 
 @pytest.mark.parametrize(

@@ -9,20 +9,29 @@ from typing import Any
 import orjson
 import pytest
 
-from app.adapters.stores.beside import open_beside
+from app.adapters.stores.executions.store import DatabaseExecutionStore
+from app.adapters.stores.factory import open_read_only
 from app.adapters.stores.sqlite import open_sqlite
-from app.adapters.stores.store import DatabaseStore
-from app.bootstrap import PATTERNS, open_archive
+from app.bootstrap.service import PATTERNS, open_history_reader
 from app.domain.access import LOCAL
 from app.domain.failures import Code, StorageFailure
 from app.domain.lifecycle import TERMINAL, Mode, State
-from app.orchestration.replaying import Archive
-from app.ports import Record
+from app.orchestration.runtime.replay import HistoryReader
+from app.ports.journal import ExecutionHistory
 from app.settings import Settings
-from tests.entrypoints.http.waiting import idle
 from tests.support.entropy import SeededEntropy
-from tests.support.journals import FOLDER, KEPT, Rows, answer, path_of, put, read, service_on
-from tests.support.stores import Listener
+from tests.support.golden_journals import (
+    FOLDER,
+    GOLDEN_EXECUTIONS,
+    Rows,
+    answer_suspension_of,
+    insert_rows,
+    open_service_on,
+    path_of,
+    read_rows,
+)
+from tests.support.server_state import idle
+from tests.support.stores import RecordingSink
 from tests.support.virtual_time import VirtualClock
 
 JOURNALS = sorted(FOLDER.iterdir())
@@ -34,7 +43,7 @@ def state(rows: Rows) -> State:
 
 def of(*states: State) -> list[Path]:
     """The journals of executions that stand there."""
-    return [each for each in JOURNALS if state(read(each)) in states]
+    return [each for each in JOURNALS if state(read_rows(each)) in states]
 
 
 def name(rows: Rows) -> str:
@@ -53,25 +62,25 @@ async def stored(folder: Path, rows: Rows) -> Path:
     database = folder / "portico.db"
     async with open_sqlite(database):
         pass
-    put(database, rows)
+    insert_rows(database, rows)
     return database
 
 
 @asynccontextmanager
-async def archive(database: Path) -> AsyncIterator[Archive]:
+async def archive(database: Path) -> AsyncIterator[HistoryReader]:
     settings = Settings.model_validate({"storage": {"url": f"sqlite:///{database}"}})
-    async with open_archive(settings) as opened:
+    async with open_history_reader(settings) as opened:
         yield opened
 
 
 def test_there_is_a_golden_journal_of_all_that_is_worth_keeping() -> None:
-    for kept, golden in KEPT.items():
+    for kept, golden in GOLDEN_EXECUTIONS.items():
         assert path_of(kept, Mode(golden.fields.get("mode", "chat"))) in JOURNALS
 
 
 @pytest.mark.parametrize("path", of(*TERMINAL, State.SUSPENDED), ids=lambda path: path.stem)
 async def test_a_golden_journal_is_told_again_step_by_step_or_refused(path: Path, tmp_path: Path) -> None:
-    rows = read(path)
+    rows = read_rows(path)
     async with archive(await stored(tmp_path, rows)) as opened:
         if not is_of_today(rows):
             with pytest.raises(StorageFailure) as refused:
@@ -85,18 +94,18 @@ async def test_a_golden_journal_is_told_again_step_by_step_or_refused(path: Path
 
 @pytest.mark.parametrize("path", of(State.SUSPENDED), ids=lambda path: path.stem)
 async def test_a_golden_suspension_is_resumed_or_refused_and_left_as_it_is(path: Path, tmp_path: Path) -> None:
-    rows = read(path)
-    async with service_on(await stored(tmp_path, rows)) as service:
+    rows = read_rows(path)
+    async with open_service_on(await stored(tmp_path, rows)) as service:
         executions = service.facade.executions
         before = await executions.show(LOCAL.tenant, name(rows))
         if not is_of_today(rows):
             with pytest.raises(StorageFailure) as refused:
-                await answer(service, name(rows))
+                await answer_suspension_of(service, name(rows))
             assert refused.value.code is Code.STORAGE_SNAPSHOT_INVALID
             assert await executions.show(LOCAL.tenant, name(rows)) == before
             return
         for _ in before.suspensions:
-            await answer(service, name(rows))
+            await answer_suspension_of(service, name(rows))
         shown = await executions.show(LOCAL.tenant, name(rows))
         assert (await executions.replay(LOCAL.tenant, name(rows))).identical
     assert shown.state is State.COMPLETE
@@ -104,8 +113,8 @@ async def test_a_golden_suspension_is_resumed_or_refused_and_left_as_it_is(path:
 
 @pytest.mark.parametrize("path", of(State.EXECUTE), ids=lambda path: path.stem)
 async def test_a_golden_interruption_is_gone_on_with_or_fails_and_says_why(path: Path, tmp_path: Path) -> None:
-    rows = read(path)
-    async with service_on(await stored(tmp_path, rows)) as service:
+    rows = read_rows(path)
+    async with open_service_on(await stored(tmp_path, rows)) as service:
         await idle(service)
         shown = await service.facade.executions.show(LOCAL.tenant, name(rows))
     if is_of_today(rows):
@@ -132,9 +141,9 @@ def tampered(rows: Rows) -> Iterator[tuple[str, int, Any]]:
         yield "number", number, 1_000
 
 
-async def load(database: Path, clock: VirtualClock, execution_id: str) -> Record | None:
-    async with open_beside(f"sqlite:///{database}", clock, SeededEntropy(0)) as beside:
-        return await DatabaseStore(beside, clock, "reader", Listener()).load(LOCAL.tenant, execution_id)
+async def load(database: Path, clock: VirtualClock, execution_id: str) -> ExecutionHistory | None:
+    async with open_read_only(f"sqlite:///{database}", clock, SeededEntropy(0)) as beside:
+        return await DatabaseExecutionStore(beside, clock, "reader", RecordingSink()).load(LOCAL.tenant, execution_id)
 
 
 async def refused(database: Path, clock: VirtualClock, execution_id: str) -> bool:
@@ -150,7 +159,7 @@ async def refused(database: Path, clock: VirtualClock, execution_id: str) -> boo
 async def test_b4_89_a_golden_journal_that_was_tampered_with_is_refused(
     path: Path, tmp_path: Path, clock: VirtualClock
 ) -> None:
-    rows = read(path)
+    rows = read_rows(path)
     database = await stored(tmp_path, rows)
     execution_id = rows["executions"][0]["execution_id"]
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
@@ -169,7 +178,7 @@ async def test_b4_89_a_golden_journal_that_was_tampered_with_is_refused(
 async def test_b4_89_a_golden_journal_that_lacks_a_commit_is_refused(
     path: Path, tmp_path: Path, clock: VirtualClock
 ) -> None:
-    rows = read(path)
+    rows = read_rows(path)
     for number in range(1, len(rows["commits"])):
         folder = tmp_path / str(number)
         folder.mkdir()

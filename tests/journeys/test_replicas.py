@@ -10,9 +10,17 @@ import orjson
 import pytest
 from anyio import to_thread
 
+from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
 from tests.support.postgres import PostgresServer, postgres_server
-from tests.support.replicas import TERMINAL, Replica, ask_each, replicas, shown, until, whole_log
-from tests.support.service import Answer, Served, request_bytes
+from tests.support.replica_processes import (
+    TERMINAL,
+    ReplicaProcess,
+    ask_each,
+    get_execution,
+    read_event_log,
+    run_replicas,
+    wait_until,
+)
 
 EXECUTIONS = 100
 
@@ -27,12 +35,12 @@ def chat(text: str, request_id: str, **fields: Any) -> bytes:
     return orjson.dumps({"request_id": request_id, "messages": [{"role": "user", "content": text}]} | fields)
 
 
-async def logs_of(served: Served, names: list[str]) -> dict[str, list[dict[str, Any]]]:
+async def logs_of(served: RunningServer, names: list[str]) -> dict[str, list[dict[str, Any]]]:
     """The whole logs of these executions, read at once."""
     logs: dict[str, list[dict[str, Any]]] = {}
 
     async def read(name: str) -> None:
-        logs[name] = await whole_log(served, name)
+        logs[name] = await read_event_log(served, name)
 
     async with anyio.create_task_group() as group:
         for name in names:
@@ -54,7 +62,7 @@ async def test_b5_94_nothing_of_a_hundred_executions_is_lost_with_one_of_three_r
     server: PostgresServer, tmp_path: Path
 ) -> None:
     names = [f"kill-{number}" for number in range(EXECUTIONS)]
-    async with replicas(server.url, tmp_path, 3) as fleet:
+    async with run_replicas(server.url, tmp_path, 3) as fleet:
         answers = await ask_each(
             fleet.proxy, [chat("[[slow:2]] Please calculate 17*3", name) for name in names], at_once=20
         )
@@ -62,7 +70,7 @@ async def test_b5_94_nothing_of_a_hundred_executions_is_lost_with_one_of_three_r
         async with anyio.create_task_group() as group:
             group.start_soon(_kill_one_at_work, fleet.replicas)
             logs = await logs_of(fleet.proxy, names)
-        counted = {(await shown(fleet.proxy, name))["state"] for name in names}
+        counted = {(await get_execution(fleet.proxy, name))["state"] for name in names}
     assert {name: faults for name, log in logs.items() if (faults := faults_of(log))} == {}
     assert counted == {"COMPLETE"}
 
@@ -70,9 +78,9 @@ async def test_b5_94_nothing_of_a_hundred_executions_is_lost_with_one_of_three_r
 async def test_b5_95_a_paused_replica_that_wakes_up_adds_nothing_to_what_another_took_over(
     server: PostgresServer, tmp_path: Path
 ) -> None:
-    async with replicas(server.url, tmp_path, 2) as fleet:
+    async with run_replicas(server.url, tmp_path, 2) as fleet:
         paused, other = fleet.replicas
-        answers: list[Answer] = []
+        answers: list[HttpAnswer] = []
 
         async def ask() -> None:
             body = chat("[[slow:3]] Please calculate 17*3", "paused")
@@ -80,12 +88,12 @@ async def test_b5_95_a_paused_replica_that_wakes_up_adds_nothing_to_what_another
 
         async with anyio.create_task_group() as group:
             group.start_soon(ask)
-            await until(lambda: _is(other.served, "paused", "EXECUTE"))
+            await wait_until(lambda: _is(other.served, "paused", "EXECUTE"))
             paused.pause()
-            await until(lambda: _is(other.served, "paused", "COMPLETE"))
+            await wait_until(lambda: _is(other.served, "paused", "COMPLETE"))
             paused.wake()
-        log = await whole_log(paused.served, "paused")
-        seen = [await shown(each.served, "paused") for each in fleet.replicas]
+        log = await read_event_log(paused.served, "paused")
+        seen = [await get_execution(each.served, "paused") for each in fleet.replicas]
     assert [(answer.status, answer.json["error"]["code"]) for answer in answers] == [(503, "STORAGE_UNAVAILABLE")]
     assert faults_of(log) == []
     assert seen[0] == seen[1]
@@ -93,27 +101,27 @@ async def test_b5_95_a_paused_replica_that_wakes_up_adds_nothing_to_what_another
 
 async def test_b4_84_executions_live_through_a_restart_of_the_database(server: PostgresServer, tmp_path: Path) -> None:
     names = [f"restart-{number}" for number in range(20)]
-    async with replicas(server.url, tmp_path, 2) as fleet:
+    async with run_replicas(server.url, tmp_path, 2) as fleet:
         await ask_each(fleet.proxy, [chat("[[slow:2]] Please calculate 17*3", name) for name in names], at_once=10)
         await _one_at_work(fleet.replicas)
         await to_thread.run_sync(server.restart)
         logs = await logs_of(fleet.proxy, names)
-        await until(lambda: _is_ready(fleet.proxy))
+        await wait_until(lambda: _is_ready(fleet.proxy))
     assert {name: faults for name, log in logs.items() if (faults := faults_of(log))} == {}
 
 
 async def test_b6_103_replicas_that_are_asked_the_same_at_once_answer_as_one(
     server: PostgresServer, tmp_path: Path
 ) -> None:
-    async with replicas(server.url, tmp_path, 2) as fleet:
+    async with run_replicas(server.url, tmp_path, 2) as fleet:
         one, other = (each.served for each in fleet.replicas)
         asked = await one.post(chat('Use ask_person: "May I?"', "asked"))
         answers = await _both(one, other, "resume", {"tool_id": "ask_person", "payload": "yes"}, "asked")
-        log = await whole_log(other, "asked")
+        log = await read_event_log(other, "asked")
         await one.post(chat("[[slow:300]] Hello", "endless"), {"Prefer": "respond-async"})
-        await until(lambda: _is(other, "endless", "EXECUTE"))
+        await wait_until(lambda: _is(other, "endless", "EXECUTE"))
         cancels = await _both(one, other, "cancel", None, "endless")
-        ended = await whole_log(other, "endless")
+        ended = await read_event_log(other, "endless")
     assert asked.status == 202
     assert sorted(answer.status for answer in answers) == [200, 409]
     assert [event["type"] for event in log].count("execution.resumed") == 1
@@ -122,41 +130,41 @@ async def test_b6_103_replicas_that_are_asked_the_same_at_once_answer_as_one(
     assert ended[-1]["type"] == "execution.cancelled"
 
 
-async def _kill_one_at_work(fleet: list[Replica]) -> None:
+async def _kill_one_at_work(fleet: list[ReplicaProcess]) -> None:
     (await _one_at_work(fleet)).kill()
 
 
-async def _one_at_work(fleet: list[Replica]) -> Replica:
+async def _one_at_work(fleet: list[ReplicaProcess]) -> ReplicaProcess:
     """A replica that runs something: which of them takes what waits is not ours to say."""
-    working: list[Replica] = []
+    working: list[ReplicaProcess] = []
 
     async def found() -> bool:
         working.extend([each for each in fleet if await _runs(each.served)])
         return bool(working)
 
-    await until(found)
+    await wait_until(found)
     return working[0]
 
 
-async def _runs(served: Served) -> bool:
+async def _runs(served: RunningServer) -> bool:
     exposed = (await served.get("/metrics")).body.decode()
     return "portico_executions_in_flight 0" not in exposed
 
 
-async def _is(served: Served, request_id: str, state: str) -> bool:
-    return (await shown(served, request_id)).get("state") == state
+async def _is(served: RunningServer, request_id: str, state: str) -> bool:
+    return (await get_execution(served, request_id)).get("state") == state
 
 
-async def _is_ready(served: Served) -> bool:
+async def _is_ready(served: RunningServer) -> bool:
     return (await served.get("/readyz")).status == 200
 
 
-async def _both(one: Served, other: Served, what: str, body: object, request_id: str) -> list[Answer]:
+async def _both(one: RunningServer, other: RunningServer, what: str, body: object, request_id: str) -> list[HttpAnswer]:
     """What two replicas answer that are asked at once."""
-    answers: list[Answer] = []
+    answers: list[HttpAnswer] = []
     path = f"/v1/executions/{request_id}/{what}"
 
-    async def ask(served: Served) -> None:
+    async def ask(served: RunningServer) -> None:
         if body is None:
             answers.append(await served.ask(request_bytes("POST", path, {})))
         else:

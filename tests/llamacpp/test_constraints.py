@@ -13,14 +13,14 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from app.adapters.engines.http_engine import Timeouts
-from app.adapters.engines.llama_cpp import LlamaCppEngine
-from app.adapters.engines.strict_json import loads
-from app.capabilities.constraint.grammar import Grammar
-from app.domain.effects import Reason
-from app.ports import EngineFault
-from tests.adapters.engines.asking import Heard
-from tests.llamacpp.asking import MISSING, ask, call, loaded, local
+from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
+from app.adapters.engines.timeouts import Timeouts
+from app.adapters.engines.wire.strict_json import loads
+from app.capabilities.output.grammar.compiled import Grammar
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+from tests.adapters.engines.engine_calls import RecordedProgress
+from tests.llamacpp.engine_calls import MISSING, ask, call, loaded, local
 from tests.llamacpp.grammars import GRAMMARS
 from tests.llamacpp.schemas import SCHEMAS, Schema
 
@@ -69,7 +69,7 @@ async def test_every_answer_keeps_its_grammar(engine: LlamaCppEngine):
 async def test_a_form_is_kept_at_every_temperature_and_told_as_it_is_written(
     engine: LlamaCppEngine, temperature: float
 ):
-    heard = Heard()
+    heard = RecordedProgress()
     what = call(temperature=temperature, schema=SCHEMAS[-1], max_tokens=400)
     reply = await engine.attempt(what, heard, stream=True)
     assert "".join(heard.texts) == reply.text
@@ -99,7 +99,7 @@ async def test_many_readings_do_not_hold_up_an_answer(model_file: Files, tiny: M
     """Of sixty brackets llama.cpp's own sampler would keep 2 ** 60 stacks."""
     path = model_file(favour={**tiny.ENDLESS, "(": 50, "((((": 50, "x": -50})
     async with local(path, reserve=60) as engine:
-        await engine.reach()
+        await engine.ping()
         with anyio.fail_after(10):
             reply = await ask(engine, grammar=GRAMMARS["brackets with many readings"])
     assert set(reply.text) == {"("}
@@ -112,11 +112,11 @@ async def test_a_grammar_that_takes_long_does_not_hold_up_the_next(model_file: F
     grammar = f'root ::= (r0 | r1 | r2){{500}}\n{rules}r900 ::= "a"'
     words = tuple("".join(letters) for letters in product("abcdefghijklmnopqrst", repeat=3))
     path = model_file(favour={**tiny.ENDLESS, **{chr(code): 20 for code in range(65, 91)}}, words=words)
-    async with local(path, timeouts=Timeouts(attempt=2)) as engine:
+    async with local(path, timeouts=Timeouts(attempt_seconds=2)) as engine:
         await loaded(engine)
-        with pytest.raises(EngineFault) as caught:
+        with pytest.raises(EngineError) as caught:
             await ask(engine, grammar=grammar)
-        assert caught.value.reason in {Reason.TIMED_OUT, Reason.REFUSED}
+        assert caught.value.reason in {AttemptFailureReason.TIMED_OUT, AttemptFailureReason.REFUSED}
         with anyio.fail_after(5):
             await ask(engine, max_tokens=3)
 
@@ -153,10 +153,10 @@ HOSTILE_SCHEMAS: Mapping[str, Schema] = {
 
 @pytest.mark.parametrize("name", HOSTILE_SCHEMAS)
 async def test_a_schema_that_cannot_be_kept_is_refused(engine: LlamaCppEngine, name: str):
-    with anyio.fail_after(30), pytest.raises(EngineFault) as caught:
+    with anyio.fail_after(30), pytest.raises(EngineError) as caught:
         await ask(engine, schema=HOSTILE_SCHEMAS[name])
     assert (caught.value.reason, caught.value.message) == (
-        Reason.REFUSED,
+        AttemptFailureReason.REFUSED,
         "the schema cannot be kept while the answer is written",
     )
     assert (await ask(engine, max_tokens=3)).usage.output_tokens > 0
@@ -187,10 +187,10 @@ HOSTILE_GRAMMARS: Mapping[str, str] = {
 
 @pytest.mark.parametrize("name", HOSTILE_GRAMMARS)
 async def test_a_grammar_that_cannot_be_kept_is_refused(engine: LlamaCppEngine, name: str):
-    with anyio.fail_after(30), pytest.raises(EngineFault) as caught:
+    with anyio.fail_after(30), pytest.raises(EngineError) as caught:
         await ask(engine, grammar=HOSTILE_GRAMMARS[name])
     assert (caught.value.reason, caught.value.message) == (
-        Reason.REFUSED,
+        AttemptFailureReason.REFUSED,
         "the grammar cannot be kept while the answer is written",
     )
     assert (await ask(engine, max_tokens=3)).usage.output_tokens > 0

@@ -8,10 +8,10 @@ from types import ModuleType
 import anyio
 import pytest
 
-from app.adapters.engines.http_engine import Timeouts
-from app.domain.effects import Reason
-from app.ports import EngineFault
-from tests.llamacpp.asking import MISSING, ask, loaded, local
+from app.adapters.engines.timeouts import Timeouts
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+from tests.llamacpp.engine_calls import MISSING, ask, loaded, local
 
 pytest.importorskip("llama_cpp", reason=MISSING)
 pytest.importorskip("gguf", reason=MISSING)
@@ -44,9 +44,9 @@ async def test_no_texts_have_no_vectors(path: Path):
 async def test_a_text_that_is_too_long_exceeds_the_context(path: Path):
     async with local(path) as engine:
         for text in ("a " * 3_000, "a" * 500_000):
-            with pytest.raises(EngineFault) as caught:
+            with pytest.raises(EngineError) as caught:
                 await engine.embed(["hello", text])
-            assert caught.value.reason is Reason.CONTEXT_EXCEEDED
+            assert caught.value.reason is AttemptFailureReason.CONTEXT_EXCEEDED
         assert len(await engine.embed(["hello"])) == 1
 
 
@@ -59,17 +59,17 @@ async def test_embedding_leaves_answers_as_they_are(model_file: Files):
 
 async def test_a_model_that_only_embeds_does_not_answer(tiny: ModuleType, tmp_path: Path):
     async with local(tiny.write_embedder(tmp_path / "embedder.gguf")) as engine:
-        with pytest.raises(EngineFault) as caught:
+        with pytest.raises(EngineError) as caught:
             await ask(engine)
-    assert (caught.value.reason, caught.value.message) == (Reason.MODEL_MISSING, "the model only embeds")
+    assert (caught.value.reason, caught.value.message) == (AttemptFailureReason.MODEL_MISSING, "the model only embeds")
 
 
 async def test_many_texts_are_left_between_two(model_file: Files):
     texts = [f"number {number} " * 50 for number in range(100_000)]
-    async with local(model_file(), timeouts=Timeouts(attempt=0.5)) as engine:
+    async with local(model_file(), timeouts=Timeouts(attempt_seconds=0.5)) as engine:
         await loaded(engine)
-        with pytest.raises(EngineFault) as caught:
+        with pytest.raises(EngineError) as caught:
             await engine.embed(texts)
-        assert caught.value.reason is Reason.TIMED_OUT
+        assert caught.value.reason is AttemptFailureReason.TIMED_OUT
         with anyio.fail_after(5):
             await engine.embed(["hello"])

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from app.capabilities.constraint.grammar import Grammar, GrammarError, Verdict
-from tests.support.grammars import ALPHABET, SAMPLES, Language, random_grammar, written
+from app.capabilities.output.grammar.compiled import Grammar, GrammarError, GrammarMatch
+from tests.support.grammars import ALPHABET, SAMPLES, EnumeratedLanguage, gbnf_text, random_grammar
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="the optional package llama-cpp-python is not installed")
 tiny_model = pytest.importorskip("tests.llamacpp.tiny_model", reason="gguf, which writes models, is not installed")
@@ -29,18 +29,18 @@ OURS_ALONE = (
 """What is said of grammars that llama.cpp takes, or that it must not be asked about: some end its process."""
 
 
-class Peer:
+class GrammarPeer:
     """llama.cpp's sampler for one grammar, fed character by character."""
 
-    def __init__(self, vocabulary: "Vocabulary", sampler: object) -> None:
+    def __init__(self, vocabulary: "GrammarVocabulary", sampler: object) -> None:
         self._vocabulary = vocabulary
         self._sampler = sampler
 
     def __del__(self) -> None:
         llama_cpp.llama_sampler_free(self._sampler)
 
-    def copy(self) -> "Peer":
-        return Peer(self._vocabulary, llama_cpp.llama_sampler_clone(self._sampler))
+    def copy(self) -> "GrammarPeer":
+        return GrammarPeer(self._vocabulary, llama_cpp.llama_sampler_clone(self._sampler))
 
     def may_end(self) -> bool:
         return self._allows(self._vocabulary.end)
@@ -53,11 +53,11 @@ class Peer:
             llama_cpp.llama_sampler_accept(self._sampler, token)
         return allowed
 
-    def verdict(self, text: str) -> Verdict:
+    def verdict(self, text: str) -> GrammarMatch:
         for position, character in enumerate(text):
             if not self.take(character):
-                return Verdict(accepted=False, position=position)
-        return Verdict(self.may_end(), len(text))
+                return GrammarMatch(accepted=False, position=position)
+        return GrammarMatch(self.may_end(), len(text))
 
     def _allows(self, token: int) -> bool:
         candidate = (llama_cpp.llama_token_data * 1)(llama_cpp.llama_token_data(token, 0.0, 0.0))
@@ -67,7 +67,7 @@ class Peer:
         return candidate[0].logit == 0.0
 
 
-class Vocabulary:
+class GrammarVocabulary:
     """A model's tokens, of which those for single characters and the end are used.
 
     A character must be one token: of one that comes in pieces llama.cpp refuses the first where a negated class
@@ -89,30 +89,32 @@ class Vocabulary:
     def token(self, character: str) -> int:
         return self._names.index(character if character in self._names else f"<0x{ord(character):02X}>")
 
-    def peer(self, grammar: str) -> Peer | None:
+    def peer(self, grammar: str) -> GrammarPeer | None:
         """The sampler of a grammar; None when llama.cpp refuses it."""
         sampler = llama_cpp.llama_sampler_init_grammar(self._tokens, grammar.encode(), b"root")
-        return Peer(self, sampler) if sampler else None
+        return GrammarPeer(self, sampler) if sampler else None
 
 
 @pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> GrammarVocabulary:
     characters = {one for _, text in SAMPLES for one in text + STRANGE if not one.isascii()}
-    return Vocabulary(tmp_path_factory.mktemp("model") / "tiny.gguf", "".join(sorted(characters)))
+    return GrammarVocabulary(tmp_path_factory.mktemp("model") / "tiny.gguf", "".join(sorted(characters)))
 
 
-def test_more_than_50000_random_pairs_of_a_grammar_and_a_text_get_the_same_verdict(vocabulary: Vocabulary) -> None:
+def test_more_than_50000_random_pairs_of_a_grammar_and_a_text_get_the_same_verdict(
+    vocabulary: GrammarVocabulary,
+) -> None:
     pairs = 0
     for seed in range(400):
         trees = random_grammar(Random(seed))
-        language = Language(trees, 0)
+        language = EnumeratedLanguage(trees, 0)
         if language.refused is None:
-            agree(written(trees), vocabulary, dead_ends=not language.every_rule_ends)
+            agree(gbnf_text(trees), vocabulary, dead_ends=not language.every_rule_ends)
             pairs += len(TEXTS)
     assert pairs > 50_000
 
 
-def agree(grammar: str, vocabulary: Vocabulary, *, dead_ends: bool) -> None:
+def agree(grammar: str, vocabulary: GrammarVocabulary, *, dead_ends: bool) -> None:
     """Compares all short texts. llama.cpp walks into dead ends, so that it sees more beginnings where there are any."""
     peer = vocabulary.peer(grammar)
     assert peer is not None, grammar
@@ -125,7 +127,7 @@ def agree(grammar: str, vocabulary: Vocabulary, *, dead_ends: bool) -> None:
         assert found.position <= position if dead_ends else found.position == position, (grammar, text)
 
 
-def _beginnings(peer: Peer, text: str) -> Iterator[tuple[str, bool]]:
+def _beginnings(peer: GrammarPeer, text: str) -> Iterator[tuple[str, bool]]:
     """All texts that may be begun with, and whether they may end there."""
     yield text, peer.may_end()
     for character in ALPHABET if len(text) < LONGEST else "":
@@ -136,7 +138,7 @@ def _beginnings(peer: Peer, text: str) -> Iterator[tuple[str, bool]]:
 
 @pytest.mark.parametrize(("grammar", "text"), SAMPLES)
 def test_what_people_write_gets_the_same_verdicts_with_anything_wrong(
-    vocabulary: Vocabulary, grammar: str, text: str
+    vocabulary: GrammarVocabulary, grammar: str, text: str
 ) -> None:
     random = Random(0)
     ours, theirs = Grammar(grammar), vocabulary.peer(grammar)
@@ -146,11 +148,11 @@ def test_what_people_write_gets_the_same_verdicts_with_anything_wrong(
         assert ours.check(changed) == theirs.copy().verdict(changed), changed
 
 
-def test_changed_grammars_are_read_or_refused_alike(vocabulary: Vocabulary) -> None:
+def test_changed_grammars_are_read_or_refused_alike(vocabulary: GrammarVocabulary) -> None:
     random = Random(0)
     read = refused = 0
     for seed in range(3000):
-        plain = random.choice([written(random_grammar(Random(seed))), *WRITTEN])
+        plain = random.choice([gbnf_text(random_grammar(Random(seed))), *WRITTEN])
         grammar = mutated(plain, random, STRANGE, random.choice((0, 1, 1, 2)))
         refusal = refusal_of(grammar)
         if refusal is None:

@@ -8,14 +8,14 @@ from types import ModuleType
 import anyio
 import pytest
 
-from app.adapters.engines.http_engine import Timeouts
-from app.adapters.engines.llama_cpp import LlamaCppEngine
-from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason
-from app.domain.messages import Message
-from app.ports import EngineFault
-from tests.adapters.engines.asking import Heard
-from tests.llamacpp.asking import MISSING, PATIENCE, Begun, ask, call, loaded, local
+from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
+from app.adapters.engines.timeouts import Timeouts
+from app.domain.contract.messages import Message
+from app.domain.contract.response import TokenUsage
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+from tests.adapters.engines.engine_calls import RecordedProgress
+from tests.llamacpp.engine_calls import MISSING, PATIENCE, StartedProgress, ask, call, loaded, local
 
 pytest.importorskip("llama_cpp", reason=MISSING)
 pytest.importorskip("gguf", reason=MISSING)
@@ -35,7 +35,7 @@ def patient(path: Path, timeouts: Timeouts = PATIENCE) -> LlamaCppEngine:
 
 async def test_a_cancelled_attempt_frees_the_model_at_once(endless: Path):
     async with patient(endless) as engine:
-        left = Begun()
+        left = StartedProgress()
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
                 group.start_soon(lambda: engine.attempt(call(), left, stream=True))
@@ -51,7 +51,7 @@ async def test_a_cancelled_attempt_frees_the_model_at_once(endless: Path):
 async def test_a_cancelled_attempt_counts_what_it_has_read_and_written(endless: Path):
     async with patient(endless) as engine:
         whole = (await ask(engine, max_tokens=1)).usage.input_tokens
-        left = Begun()
+        left = StartedProgress()
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: engine.attempt(call(), left, stream=True))
             await left.heard.wait()
@@ -65,8 +65,8 @@ async def test_a_cancelled_attempt_counts_what_it_has_read_and_written(endless: 
 async def test_a_long_prompt_is_left_between_its_parts(endless: Path):
     long = Message(role="user", content="q" * (LONG - 100))
     async with patient(endless) as engine:
-        await engine.reach()
-        left = Heard()
+        await engine.ping()
+        left = RecordedProgress()
         with anyio.move_on_after(0.1):
             await engine.attempt(call(long), left, stream=True)
         with anyio.fail_after(5):
@@ -79,7 +79,7 @@ async def test_a_long_prompt_is_left_between_its_parts(endless: Path):
 
 async def test_who_gives_up_waiting_is_never_asked_for(endless: Path):
     async with patient(endless) as engine:
-        first, second, third = Begun(), Begun(), Begun()
+        first, second, third = StartedProgress(), StartedProgress(), StartedProgress()
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: engine.attempt(call(max_tokens=3000), first, stream=True))
             await first.heard.wait()
@@ -100,7 +100,7 @@ async def test_all_are_answered_in_the_order_of_asking(endless: Path):
         answered.append(number)
 
     async with patient(endless) as engine, anyio.create_task_group() as group:
-        await engine.reach()
+        await engine.ping()
         for number in range(20):
             group.start_soon(one, number)
     assert answered == list(range(20))
@@ -124,7 +124,7 @@ async def test_many_at_once_get_what_each_would_get_alone(model_file: Files):
 
 async def test_two_models_write_at_once(endless: Path, model_file: Files):
     async with patient(endless) as one, local(model_file()) as other:
-        first = Begun()
+        first = StartedProgress()
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: one.attempt(call(), first, stream=True))
             await first.heard.wait()
@@ -136,38 +136,38 @@ async def test_two_models_write_at_once(endless: Path, model_file: Files):
 
 
 async def test_an_attempt_that_takes_too_long_times_out_with_what_it_has_used(endless: Path):
-    async with patient(endless, Timeouts(attempt=0.5)) as engine:
+    async with patient(endless, Timeouts(attempt_seconds=0.5)) as engine:
         await loaded(engine)
-        heard = Heard()
-        with pytest.raises(EngineFault) as caught:
+        heard = RecordedProgress()
+        with pytest.raises(EngineError) as caught:
             await engine.attempt(call(), heard, stream=False)
-        assert caught.value.reason is Reason.TIMED_OUT
+        assert caught.value.reason is AttemptFailureReason.TIMED_OUT
         assert heard.usages[-1].output_tokens > 0
         assert (await ask(engine, max_tokens=3)).text
 
 
 async def test_waiting_in_line_counts_towards_the_first_token(endless: Path):
-    async with patient(endless, Timeouts(attempt=300, first_token=0.3, idle=300)) as engine:
+    async with patient(endless, Timeouts(attempt_seconds=300, first_token_seconds=0.3, idle_seconds=300)) as engine:
         await loaded(engine)
-        first, second = Begun(), Heard()
+        first, second = StartedProgress(), RecordedProgress()
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: engine.attempt(call(), first, stream=True))
             await first.heard.wait()
-            with pytest.raises(EngineFault) as caught:
+            with pytest.raises(EngineError) as caught:
                 await engine.attempt(call(), second, stream=True)
-            assert caught.value.reason is Reason.TIMED_OUT
+            assert caught.value.reason is AttemptFailureReason.TIMED_OUT
             group.cancel_scope.cancel()
     assert second.usages == [TokenUsage()]
 
 
 async def test_a_model_that_is_loaded_is_reached_although_it_writes(endless: Path):
     async with patient(endless) as engine:
-        first = Begun()
+        first = StartedProgress()
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: engine.attempt(call(), first, stream=True))
             await first.heard.wait()
             with anyio.fail_after(5):
-                assert await engine.reach() == f"loaded, with a context of {LONG} tokens"
+                assert await engine.ping() == f"loaded, with a context of {LONG} tokens"
             group.cancel_scope.cancel()
 
 
@@ -184,8 +184,8 @@ async def test_an_engine_that_nobody_asked_needs_nothing_loaded(endless: Path):
 
 
 async def test_a_load_goes_on_when_nobody_waits_for_it(endless: Path):
-    async with patient(endless, Timeouts(attempt=0.05)) as engine:
-        with pytest.raises(EngineFault) as caught:
-            await engine.reach()
-        assert caught.value.reason is Reason.TIMED_OUT
+    async with patient(endless, Timeouts(attempt_seconds=0.05)) as engine:
+        with pytest.raises(EngineError) as caught:
+            await engine.ping()
+        assert caught.value.reason is AttemptFailureReason.TIMED_OUT
         await loaded(engine)

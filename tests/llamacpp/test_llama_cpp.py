@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.llama_cpp_sampling import SamplingOptions
-from app.domain.boundary import ExecutionHints, TokenUsage
-from app.domain.effects import EngineCall, Reason
+from app.adapters.engines.llama_cpp.sampling import SamplingOptions
+from app.domain.contract.messages import Message, TextPart
+from app.domain.contract.request import ExecutionHints
+from app.domain.contract.response import TokenUsage
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.messages import Message, TextPart
-from app.ports import EngineFault
-from tests.adapters.engines.asking import Heard
+from app.domain.model_call import AttemptFailureReason, EngineCall
+from app.ports.model import EngineError
 from tests.adapters.engines.cases import DICE, GRAMMAR, IMAGE
-from tests.llamacpp.asking import HELLO, MISSING, ask, call, local
+from tests.adapters.engines.engine_calls import RecordedProgress
+from tests.llamacpp.engine_calls import HELLO, MISSING, ask, call, local
 
 pytest.importorskip("llama_cpp", reason=MISSING)
 pytest.importorskip("gguf", reason=MISSING)
@@ -25,7 +26,7 @@ Files = Callable[..., Path]
 
 async def test_a_stream_brings_the_text_that_the_reply_holds(model_file: Files):
     async with local(model_file()) as engine:
-        heard = Heard()
+        heard = RecordedProgress()
         reply = await engine.attempt(call(seed=1, max_tokens=60), heard, stream=True)
     assert reply.text
     assert "".join(heard.texts) == reply.text
@@ -34,7 +35,7 @@ async def test_a_stream_brings_the_text_that_the_reply_holds(model_file: Files):
 
 async def test_without_a_stream_the_text_comes_with_the_reply_alone(model_file: Files):
     async with local(model_file()) as engine:
-        streamed, whole = Heard(), Heard()
+        streamed, whole = RecordedProgress(), RecordedProgress()
         first = await engine.attempt(call(seed=1, max_tokens=60), streamed, stream=True)
         second = await engine.attempt(call(seed=1, max_tokens=60), whole, stream=False)
     assert whole.texts == []
@@ -134,7 +135,9 @@ async def test_what_it_does_not_heed_is_named(model_file: Files):
     hints = ExecutionHints(seed=2**32, temperature=0.5, top_p=0.5, stop="END", max_tokens=3, tool_choice="required")
     async with local(model_file()) as engine:
         heeded = await ask(engine, seed=2**31, temperature=0.5, top_p=0.5, stop=["END"], max_tokens=3)
-        reply = await engine.attempt(EngineCall([said], [DICE], hints, grammar=GRAMMAR), Heard(), stream=False)
+        reply = await engine.attempt(
+            EngineCall([said], [DICE], hints, grammar=GRAMMAR), RecordedProgress(), stream=False
+        )
     assert heeded.withheld == ()
     assert reply.withheld == ("hints.seed", "hints.tool_choice", "messages.images", "messages.name", "tools")
 
@@ -179,9 +182,9 @@ async def test_penalties_change_what_is_repeated(model_file: Files, tiny: Module
 )
 async def test_an_option_that_means_nothing_is_refused_by_name(model_file: Files, name: str, value: object):
     async with local(model_file(), name) as engine:
-        with pytest.raises(EngineFault, match=rf"hints\.options\.{name}") as caught:
+        with pytest.raises(EngineError, match=rf"hints\.options\.{name}") as caught:
             await ask(engine, options={name: value})
-        assert caught.value.reason is Reason.REFUSED
+        assert caught.value.reason is AttemptFailureReason.REFUSED
         assert (await ask(engine, max_tokens=3)).text
 
 
@@ -202,16 +205,16 @@ async def test_an_answer_ends_where_the_context_does(model_file: Files, tiny: Mo
 
 async def test_the_context_is_no_larger_than_the_models_own(model_file: Files, tiny: ModuleType):
     async with local(model_file(favour=tiny.ENDLESS, context=256), window=128_000) as engine:
-        assert await engine.reach() == "loaded, with a context of 256 tokens"
+        assert await engine.ping() == "loaded, with a context of 256 tokens"
         assert (await ask(engine, max_tokens=1000)).usage.total_tokens == 256
 
 
 @pytest.mark.parametrize("characters", [300, 3_000, 300_000, 4_000_000])
 async def test_a_conversation_that_does_not_fit_exceeds_the_context(model_file: Files, characters: int):
     async with local(model_file(), window=300) as engine:
-        with pytest.raises(EngineFault) as caught:
+        with pytest.raises(EngineError) as caught:
             await ask(engine, Message(role="user", content="q" * characters))
-        assert caught.value.reason is Reason.CONTEXT_EXCEEDED
+        assert caught.value.reason is AttemptFailureReason.CONTEXT_EXCEEDED
         assert (await ask(engine, max_tokens=3)).text
 
 
@@ -220,7 +223,7 @@ async def test_a_prompt_that_leaves_room_for_one_token_fits(model_file: Files, t
         frame = (await ask(engine, max_tokens=1)).usage.input_tokens - len(HELLO.text)
         fits = await ask(engine, Message(role="user", content="q" * (299 - frame)))
         assert fits.usage == TokenUsage(input_tokens=299, output_tokens=1, total_tokens=300)
-        with pytest.raises(EngineFault):
+        with pytest.raises(EngineError):
             await ask(engine, Message(role="user", content="q" * (300 - frame)))
 
 
@@ -229,7 +232,7 @@ async def test_a_stop_text_ends_the_answer_before_it(model_file: Files, tiny: Mo
         free = (await ask(engine, seed=5, max_tokens=80)).text
         for start, size in ((0, 3), (11, 1), (20, 7), (40, 12)):
             stop = free[start : start + size]
-            heard = Heard()
+            heard = RecordedProgress()
             reply = await engine.attempt(call(seed=5, max_tokens=80, stop=stop), heard, stream=True)
             assert (reply.text, reply.finish_reason) == (free[: free.index(stop)], "stop")
             assert "".join(heard.texts) == reply.text
@@ -252,7 +255,7 @@ async def test_what_only_looked_like_a_stop_text_is_said(model_file: Files, tiny
 async def test_characters_of_several_tokens_arrive_whole(model_file: Files, tiny: ModuleType):
     likely = {f"<0x{byte:02X}>": 6 for byte in "日本語é😀".encode()}
     async with local(model_file(favour=tiny.ENDLESS | likely)) as engine:
-        heard = Heard()
+        heard = RecordedProgress()
         reply = await engine.attempt(call(seed=1, max_tokens=500), heard, stream=True)
     assert any(len(character.encode()) > 1 and character != "\ufffd" for character in reply.text)
     assert "".join(heard.texts) == reply.text
@@ -260,9 +263,9 @@ async def test_characters_of_several_tokens_arrive_whole(model_file: Files, tiny
 
 async def test_weights_that_are_no_numbers_give_a_malformed_answer(model_file: Files):
     async with local(model_file(favour={"a": float("nan")})) as engine:
-        with pytest.raises(EngineFault) as caught:
+        with pytest.raises(EngineError) as caught:
             await ask(engine)
-    assert caught.value.reason is Reason.MALFORMED
+    assert caught.value.reason is AttemptFailureReason.MALFORMED
 
 
 async def test_an_option_no_local_model_knows_is_a_configuration_error(model_file: Files):

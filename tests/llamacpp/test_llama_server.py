@@ -11,13 +11,13 @@ from types import ModuleType
 import anyio
 import pytest
 
-from app.adapters.engines.http_engine import HttpEngine
-from app.capabilities.constraint.grammar import Grammar
-from app.domain.boundary import ExecutionHints
-from app.domain.effects import EngineCall
-from app.ports import EngineFault
-from tests.adapters.engines.asking import HELLO, Heard, engine
-from tests.llamacpp.asking import MISSING
+from app.adapters.engines.http.engine import HttpEngine
+from app.capabilities.output.grammar.compiled import Grammar
+from app.domain.contract.request import ExecutionHints
+from app.domain.model_call import EngineCall
+from app.ports.model import EngineError
+from tests.adapters.engines.engine_calls import HELLO, RecordedProgress, engine
+from tests.llamacpp.engine_calls import MISSING
 from tests.llamacpp.grammars import GRAMMARS
 
 pytest.importorskip("gguf", reason=MISSING)
@@ -57,8 +57,8 @@ async def served(path: Path) -> AsyncIterator[HttpEngine]:
 async def _up(asker: HttpEngine) -> None:
     with anyio.fail_after(60):
         while True:
-            with suppress(EngineFault):
-                await asker.reach()
+            with suppress(EngineError):
+                await asker.ping()
                 return
             await anyio.sleep(0.2)
 
@@ -67,7 +67,7 @@ async def _up(asker: HttpEngine) -> None:
 async def test_its_answers_keep_the_grammar_that_was_sent(model_file: Files, tiny: ModuleType, stream: bool):
     async with served(model_file(favour=tiny.TERSE)) as asker:
         for name in TOLD:
-            heard = Heard()
+            heard = RecordedProgress()
             asked = EngineCall(
                 HELLO, (), ExecutionHints(max_tokens=1500, temperature=1, seed=3), grammar=GRAMMARS[name]
             )
@@ -79,5 +79,7 @@ async def test_its_answers_keep_the_grammar_that_was_sent(model_file: Files, tin
 
 async def test_without_a_grammar_it_says_anything(model_file: Files, tiny: ModuleType):
     async with served(model_file(favour=tiny.ENDLESS)) as asker:
-        reply = await asker.attempt(EngineCall(HELLO, (), ExecutionHints(max_tokens=30)), Heard(), stream=False)
+        reply = await asker.attempt(
+            EngineCall(HELLO, (), ExecutionHints(max_tokens=30)), RecordedProgress(), stream=False
+        )
     assert (reply.finish_reason, reply.usage.output_tokens) == ("length", 30)

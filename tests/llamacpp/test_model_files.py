@@ -8,11 +8,11 @@ from types import ModuleType
 
 import pytest
 
-from app.adapters.engines.llama_cpp import LlamaCppEngine
-from app.domain.effects import Reason
+from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
 from app.domain.failures import Code, ConfigurationFailure
-from app.ports import EngineFault
-from tests.llamacpp.asking import MISSING, ask, local
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+from tests.llamacpp.engine_calls import MISSING, ask, local
 
 pytest.importorskip("llama_cpp", reason=MISSING)
 pytest.importorskip("gguf", reason=MISSING)
@@ -21,11 +21,11 @@ Files = Callable[..., Path]
 
 async def missed(engine: LlamaCppEngine) -> str:
     """What both ways of asking say of a model that cannot be used."""
-    with pytest.raises(EngineFault) as reached:
-        await engine.reach()
-    with pytest.raises(EngineFault) as asked:
+    with pytest.raises(EngineError) as reached:
+        await engine.ping()
+    with pytest.raises(EngineError) as asked:
         await ask(engine)
-    assert reached.value.reason is asked.value.reason is Reason.MODEL_MISSING
+    assert reached.value.reason is asked.value.reason is AttemptFailureReason.MODEL_MISSING
     assert reached.value.message == asked.value.message
     return asked.value.message
 

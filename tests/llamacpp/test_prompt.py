@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.engines.llama_cpp_library import open_library
-from app.adapters.engines.llama_cpp_model import LocalModel
-from app.adapters.engines.llama_cpp_prompt import Prompter
-from app.domain.effects import Reason
-from app.domain.messages import Message, ToolCall
-from app.ports import EngineFault
-from tests.llamacpp.asking import HELLO, MISSING, ask, local
+from app.adapters.engines.llama_cpp.library import open_library
+from app.adapters.engines.llama_cpp.model import LocalModel
+from app.adapters.engines.llama_cpp.prompt import PromptWriter
+from app.domain.contract.messages import Message, ToolCall
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+from tests.llamacpp.engine_calls import HELLO, MISSING, ask, local
 
 pytest.importorskip("llama_cpp", reason=MISSING)
 pytest.importorskip("gguf", reason=MISSING)
@@ -22,10 +22,10 @@ LOOKUP = ToolCall(id="1", name="lookup", arguments={"word": "é"})
 
 
 @asynccontextmanager
-async def prompting(path: Path, window: int = 100_000) -> AsyncIterator[tuple[LocalModel, Prompter]]:
+async def prompting(path: Path, window: int = 100_000) -> AsyncIterator[tuple[LocalModel, PromptWriter]]:
     library = open_library("local")
     model = LocalModel(library, path, window_tokens=window)
-    yield model, Prompter(library, model)
+    yield model, PromptWriter(library, model)
     model.close()
 
 
@@ -105,10 +105,10 @@ async def test_a_tool_or_an_earlier_answer_steers_no_more_than_people_do(model_f
 )
 async def test_a_template_that_refuses_a_conversation_is_a_refused_request(model_file: Files, template: str):
     async with local(model_file(template=template)) as engine:
-        with pytest.raises(EngineFault) as caught:
+        with pytest.raises(EngineError) as caught:
             await ask(engine)
     assert (caught.value.reason, caught.value.message) == (
-        Reason.REFUSED,
+        AttemptFailureReason.REFUSED,
         "the model's chat template refuses the conversation",
     )
 
@@ -116,9 +116,9 @@ async def test_a_template_that_refuses_a_conversation_is_a_refused_request(model
 async def test_a_template_reaches_nothing_outside_itself(model_file: Files):
     template = "{{ messages.__class__.__mro__[1].__subclasses__() }}"
     async with local(model_file(template=template)) as engine:
-        with pytest.raises(EngineFault) as caught:
+        with pytest.raises(EngineError) as caught:
             await ask(engine)
-    assert caught.value.reason is Reason.REFUSED
+    assert caught.value.reason is AttemptFailureReason.REFUSED
 
 
 RUNS = ("a", "A", "1", "!", " ", "\n", "日", "é", "aB", "😀", "\u00a0", "\u3000", "a\u0301")

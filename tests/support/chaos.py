@@ -7,20 +7,22 @@ from typing import Any
 from anyio.lowlevel import checkpoint
 
 from app.capabilities.tools.definition import tool
-from app.domain.boundary import TokenUsage
-from app.domain.effects import EngineCall, Reason, Reply
-from app.domain.messages import ToolCall
+from app.domain.contract.messages import ToolCall
+from app.domain.contract.response import TokenUsage
+from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from app.domain.tools import SideEffects
-from app.ports import Clock, EngineCapabilities, EngineFault, EngineProfile, Progress, Tool, ToolContext, ToolError
-from tests.support.world import Stage, profile, stage
+from app.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
+from app.ports.runtime import Clock
+from app.ports.tool import Tool, ToolContext, ToolError
+from tests.support.harness import Harness, make_harness, profile
 
 FAULTS = [
-    Reason.RATE_LIMITED,
-    Reason.SERVER_ERROR,
-    Reason.BROKEN,
-    Reason.MALFORMED,
-    Reason.TIMED_OUT,
-    Reason.UNREACHABLE,
+    AttemptFailureReason.RATE_LIMITED,
+    AttemptFailureReason.SERVER_ERROR,
+    AttemptFailureReason.BROKEN,
+    AttemptFailureReason.MALFORMED,
+    AttemptFailureReason.TIMED_OUT,
+    AttemptFailureReason.UNREACHABLE,
 ]
 TOOLS = ["look", "flaky", "write"]
 
@@ -44,7 +46,7 @@ class RandomEngine:
             await self._clock.sleep(self._dice.random())
         await checkpoint()
         if self._dice.random() < 0.3:
-            raise EngineFault(self._dice.choice(FAULTS), "thrown", self._dice.choice([None, 0.5, 2.0]))
+            raise EngineError(self._dice.choice(FAULTS), "thrown", self._dice.choice([None, 0.5, 2.0]))
         usage = TokenUsage(input_tokens=3, output_tokens=2, total_tokens=5)
         if call.schema is not None:
             return Reply(self._dice.choice(FORMED), (), "stop", "", usage, self.profile.model)
@@ -53,7 +55,7 @@ class RandomEngine:
             return Reply("", calls, "tool", "", usage, self.profile.model)
         return Reply("done", (), "stop", "", usage, self.profile.model)
 
-    async def reach(self) -> str:
+    async def ping(self) -> str:
         """Always there."""
         return "here"
 
@@ -62,16 +64,16 @@ class RandomEngine:
         return ToolCall(id=f"c{index}", name=name, arguments={"mark": f"{self._dice.getrandbits(60):x}"})
 
 
-class Acts:
+class ToolActions:
     """What has happened in the world, by tool and mark."""
 
     def __init__(self) -> None:
-        self.done: list[tuple[str, str]] = []
+        self.performed: list[tuple[str, str]] = []
 
     @property
     def repeated_writes(self) -> list[tuple[str, str]]:
         """Unsafe acts that happened more than once."""
-        return [act for act, times in Counter(self.done).items() if act[0] == "write" and times > 1]
+        return [act for act, times in Counter(self.performed).items() if act[0] == "write" and times > 1]
 
     def tools(self, dice: Random) -> list[Tool]:
         """A tool that reads, one that often fails, and an unsafe one."""
@@ -79,14 +81,14 @@ class Acts:
         @tool(side_effects=SideEffects.READ, idempotent=True)
         async def look(mark: str, context: ToolContext) -> str:
             """Looks."""
-            self.done.append(("look", mark))
+            self.performed.append(("look", mark))
             await context.clock.sleep(dice.random())
             return mark
 
         @tool(side_effects=SideEffects.READ, idempotent=True)
         async def flaky(mark: str, context: ToolContext) -> str:
             """Fails half of the time."""
-            self.done.append(("flaky", mark))
+            self.performed.append(("flaky", mark))
             await context.clock.sleep(dice.random())
             if dice.random() < 0.5:
                 raise ToolError("flaked")
@@ -96,15 +98,15 @@ class Acts:
         async def write(mark: str, context: ToolContext) -> str:
             """Acts on the world."""
             await context.clock.sleep(dice.random() / 2)
-            self.done.append(("write", mark))
+            self.performed.append(("write", mark))
             await context.clock.sleep(dice.random() / 2)
             return mark
 
         return [look, flaky, write]
 
 
-def chaos(clock: Clock, seed: int, acts: Acts, **bounds: Any) -> Stage:
+def chaos_harness(clock: Clock, seed: int, acts: ToolActions, **bounds: Any) -> Harness:
     """A stage with two random engines and the three tools, all thrown from one seed."""
     dice = Random(seed)
     engines = [RandomEngine(name, clock, dice) for name in ("primary", "backup")]
-    return stage(clock, *engines, tools=acts.tools(dice), **bounds)
+    return make_harness(clock, *engines, tools=acts.tools(dice), **bounds)

@@ -5,39 +5,39 @@ from typing import NoReturn
 
 from pydantic import JsonValue
 
-from app.domain.messages import Message
-from app.keeping import Page, Past, Session
+from app.domain.contract.messages import Message
+from app.ports.storage import Page, SessionHistory, StoredSession
 
 
-class Said:
+class FixedConversations:
     """Implements `keeping.Conversations` for executions alone: every session holds the same, and nothing else."""
 
     def __init__(self, *said: Message) -> None:
-        self.said = Past(len(said), said)
-        self.over: list[tuple[str, str]] = []
+        self.history_value = SessionHistory(len(said), said)
+        self.released: list[tuple[str, str]] = []
 
-    async def past(self, tenant: str, session_id: str, *, limit: int) -> Past:
-        return self.said
+    async def history(self, tenant: str, session_id: str, *, limit: int) -> SessionHistory:
+        return self.history_value
 
-    async def turn(
-        self, tenant: str, session_id: str, execution_id: str, *, limit: int, waits: Callable[[], None]
-    ) -> Past:
-        return self.said
+    async def acquire_turn(
+        self, tenant: str, session_id: str, execution_id: str, *, limit: int, on_wait: Callable[[], None]
+    ) -> SessionHistory:
+        return self.history_value
 
-    def turn_over(self, tenant: str, session_id: str) -> None:
-        self.over.append((tenant, session_id))
+    def release_turn(self, tenant: str, session_id: str) -> None:
+        self.released.append((tenant, session_id))
 
-    async def session(self, tenant: str, session_id: str) -> Session | None:
+    async def session(self, tenant: str, session_id: str) -> StoredSession | None:
         return None
 
-    async def sessions(self, tenant: str, *, after: str | None = None, limit: int) -> Page[Session]:
+    async def sessions(self, tenant: str, *, after: str | None = None, limit: int) -> Page[StoredSession]:
         return Page([], None)
 
-    async def describe(self, tenant: str, session_id: str, changes: Mapping[str, JsonValue]) -> NoReturn:
+    async def update(self, tenant: str, session_id: str, changes: Mapping[str, JsonValue]) -> NoReturn:
         raise NotImplementedError
 
     async def messages(self, tenant: str, session_id: str, *, after: int = 0, limit: int) -> Sequence[Message]:
-        return self.said.last
+        return self.history_value.recent_messages
 
     async def delete(self, tenant: str, session_id: str) -> NoReturn:
         raise NotImplementedError

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from app.adapters.entropy import uuid7_text
+from app.adapters.system import format_uuid7
 from tests.support.virtual_time import EPOCH
 
 
@@ -15,10 +15,10 @@ class SeededEntropy:
 
     def uuid7(self) -> str:
         self._milliseconds += 1
-        return uuid7_text(self._milliseconds << 74 | self._random.getrandbits(74))
+        return format_uuid7(self._milliseconds << 74 | self._random.getrandbits(74))
 
     def token(self, size: int) -> str:
         return self._random.randbytes(size).hex()
 
-    def below(self, bound: int) -> int:
+    def random_below(self, bound: int) -> int:
         return self._random.randrange(bound)

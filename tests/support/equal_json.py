@@ -14,10 +14,10 @@ SPELLED_TWICE: list[tuple[Any, Any]] = [
 """One value, with its keys in another order or its numbers written in another way."""
 
 
-def same(one: Any, other: Any) -> bool:
+def equal_json(one: Any, other: Any) -> bool:
     """Equality of instances as JSON Schema defines it."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(equal_json(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(equal_json, one, other))
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)

@@ -4,46 +4,44 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from app.domain import events, fallback
-from app.domain.boundary import (
-    PlanStep,
+from app.domain import fallback
+from app.domain.contract.messages import Message, ToolCall
+from app.domain.contract.request import PlanStep, SystemRequest
+from app.domain.contract.response import (
+    NO_USAGE,
     ResponseMetadata,
     StepStatus,
     Suspension,
     SuspensionKind,
     SystemError,
-    SystemRequest,
     SystemResponse,
     TokenUsage,
 )
-from app.domain.effects import (
-    NO_USAGE,
-    Answered,
+from app.domain.failures import Code, failure
+from app.domain.journal import events
+from app.domain.journal.events import CorrelationContext, Event, InferenceDelta, LiveDelta, StoredEvent, UnnumberedEvent
+from app.domain.journal.header import EffectiveLimits, ExecutionHeader
+from app.domain.journal.outcomes import (
+    AttemptCancelled,
     AttemptFailed,
-    Bounds,
+    AttemptSucceeded,
     Candidate,
-    CutOff,
-    Decided,
-    Header,
-    Offered,
-    Plannable,
-    Planned,
+    InferenceSetup,
+    Plan,
+    PlanningInputs,
     Prepared,
-    Reason,
+    RaceDecided,
+    RecordedStep,
     Refused,
-    Replied,
-    Reply,
-    Row,
-    Slept,
     StageTrace,
-    Stopped,
-    ToolAsked,
+    StopDecision,
+    SuspensionAnswer,
+    TimerFired,
+    ToolCallSuspended,
     ToolEnded,
 )
-from app.domain.events import Anchored, CorrelationContext, Event, InferenceDelta, Live, Recorded
-from app.domain.failures import Code, failure
 from app.domain.lifecycle import Mode, State
-from app.domain.messages import Message, ToolCall
+from app.domain.model_call import AttemptFailureReason, Reply
 from app.domain.tools import OfferedTool
 from tests.support.virtual_time import EPOCH
 
@@ -63,24 +61,24 @@ REPLY = Reply(
 )
 
 OUTCOMES: Sequence[Any] = (
-    Plannable(({"name": "roll_dice", "description": "Rolls.", "parameters": {"type": "object"}},)),
-    Plannable((), (Message(role="user", content="hello"),)),
-    Planned((PlanStep(name="ask", type="infer", input="why?"),), "authored", ""),
+    PlanningInputs(({"name": "roll_dice", "description": "Rolls.", "parameters": {"type": "object"}},)),
+    PlanningInputs((), (Message(role="user", content="hello"),)),
+    Plan((PlanStep(name="ask", type="infer", input="why?"),), "authored", ""),
     Prepared(
         messages=(Message(role="user", content="roll"), REPLY.message("primary")),
         tools=("roll_dice",),
         truncated_history=True,
         stages=(StageTrace("ContextGuard", 0.25),),
     ),
-    Offered(
+    InferenceSetup(
         tools=(OfferedTool("roll_dice", unsafe=False),),
         candidates=(Candidate("primary", "gpt-4o-mini", (0.15, 0.6)),),
         left_out=(Candidate("backup", "claude"),),
         cut=(3, 4),
     ),
-    Replied(REPLY, 812.5),
+    AttemptSucceeded(REPLY, 812.5),
     AttemptFailed(
-        reason=Reason.RATE_LIMITED,
+        reason=AttemptFailureReason.RATE_LIMITED,
         message="429",
         wait=2.0,
         retry_after=2.0,
@@ -90,7 +88,7 @@ OUTCOMES: Sequence[Any] = (
         duration_ms=3.25,
     ),
     AttemptFailed(
-        reason=Reason.OVER_BUDGET,
+        reason=AttemptFailureReason.OVER_BUDGET,
         message="limits.tokens leaves 5 and the next inference needs 9",
         wait=None,
         retry_after=None,
@@ -101,9 +99,9 @@ OUTCOMES: Sequence[Any] = (
         details={"field": "limits.tokens", "limit": 100, "used": 95, "needed": 9},
     ),
     ToolEnded("[3, 4]", is_error=True, code=Code.TOOL_TIMEOUT, duration_ms=0.1, retry=True),
-    ToolAsked({"question": "really?"}, 0.5),
-    Slept(),
-    Answered({"decision": "approve", "list": [1, 2.5, None]}),
+    ToolCallSuspended({"question": "really?"}, 0.5),
+    TimerFired(),
+    SuspensionAnswer({"decision": "approve", "list": [1, 2.5, None]}),
     Refused(
         Code.TOOL_NOT_FOUND,
         "no such tool",
@@ -111,18 +109,18 @@ OUTCOMES: Sequence[Any] = (
         retry_after=1.5,
         stages=(StageTrace("x", 1.0, "error"),),
     ),
-    CutOff(duration_ms=7.0, usage=USAGE, partial="tw"),
-    Decided((0, 2)),
-    Stopped(Code.CANCELLED_SIGNAL, "cancelled"),
+    AttemptCancelled(duration_ms=7.0, usage=USAGE, partial="tw"),
+    RaceDecided((0, 2)),
+    StopDecision(Code.CANCELLED_SIGNAL, "cancelled"),
 )
 
 
-def header(execution_id: str, request_id: str = "r-1", tenant: str = "local") -> Header:
+def header(execution_id: str, request_id: str = "r-1", tenant: str = "local") -> ExecutionHeader:
     """A header of a small chat."""
     request = SystemRequest(
         request_id=request_id, messages=[Message(role="user", content="hello")], output={"schema": {"type": "object"}}
     )
-    return Header(
+    return ExecutionHeader(
         execution_id=execution_id,
         request_id=request_id,
         tenant=tenant,
@@ -131,16 +129,16 @@ def header(execution_id: str, request_id: str = "r-1", tenant: str = "local") ->
         mode=Mode.CHAT,
         pattern_version=1,
         request=request,
-        bounds=Bounds(timeout=600.0, tool_rounds=20, calls_per_reply=32, max_retries=1),
+        bounds=EffectiveLimits(timeout=600.0, tool_rounds=20, calls_per_reply=32, max_retries=1),
         currency="USD",
         args_key="00" * 32,
         created_at=EPOCH,
     )
 
 
-def row(key: str) -> Row:
+def recorded_step(key: str) -> RecordedStep:
     """A step that slept."""
-    return Row(key, "f" * 32, Slept(), EPOCH)
+    return RecordedStep(key, "f" * 32, TimerFired(), EPOCH)
 
 
 def correlation(request_id: str = "r-1") -> CorrelationContext:
@@ -193,14 +191,14 @@ TOOL_ENDED = events.ToolEnd("roll_dice", "call_1", 0.25, success=False, error_co
 DELTA = InferenceDelta(segment="1/0", offset=0, text="text nobody logs")
 
 
-def fell_back(before: fallback.State, after: fallback.State, by: fallback.Event) -> events.FallbackTransition:
+def fallback_transition(before: fallback.State, after: fallback.State, by: fallback.Event) -> events.FallbackTransition:
     """A move of the fallback machine."""
     return events.FallbackTransition(before, after, by, "primary", "gpt-4o-mini", 0, "because", "1/0")
 
 
 EVENTS: Sequence[Event] = (
     MOVED,
-    fell_back(fallback.State.IDLE, fallback.State.SELECTING, fallback.Event.START),
+    fallback_transition(fallback.State.IDLE, fallback.State.SELECTING, fallback.Event.START),
     events.StageEnd("ContextGuard", 0.125, "ok"),
     STARTED,
     events.InferenceRetracted("1/0"),
@@ -222,35 +220,35 @@ EVENTS: Sequence[Event] = (
 )
 
 
-def anchored(*given: Event) -> list[Anchored]:
+def unnumbered(*given: Event) -> list[UnnumberedEvent]:
     """These events as an execution hands them over."""
     return [("0", correlation(), event) for event in given]
 
 
-def recorded(*given: Event) -> list[Recorded]:
+def stored_events(*given: Event) -> list[StoredEvent]:
     """These events as a log of their own, a second apart."""
-    return [Recorded(number, EPOCH + number, "0", correlation(), event) for number, event in enumerate(given, 1)]
+    return [StoredEvent(number, EPOCH + number, "0", correlation(), event) for number, event in enumerate(given, 1)]
 
 
-def live(delta: InferenceDelta = DELTA, at: float = EPOCH) -> Live:
+def live_delta(delta: InferenceDelta = DELTA, at: float = EPOCH) -> LiveDelta:
     """A delta on its way."""
-    return Live(at, correlation(), delta)
+    return LiveDelta(at, correlation(), delta)
 
 
-def plain_chat() -> list[Recorded]:
+def plain_chat() -> list[StoredEvent]:
     """The whole log of a chat without tools."""
     machine, happening = fallback.State, fallback.Event
-    return recorded(
+    return stored_events(
         events.LifecycleTransition(None, State.INIT, 1, "accepted"),
         events.StageEnd("AuthResolve", 0.1, "ok"),
         events.LifecycleTransition(State.INIT, State.PREPARE, 1, "admitted"),
         *(events.StageEnd(stage, 0.1, "ok") for stage in ("HistorySanitize", "ContextGuard", "ToolSplit")),
         events.LifecycleTransition(State.PREPARE, State.EXECUTE, 1, "prepared"),
-        fell_back(machine.IDLE, machine.SELECTING, happening.START),
-        fell_back(machine.SELECTING, machine.ATTEMPTING, happening.PROVIDER_SUCCESS),
+        fallback_transition(machine.IDLE, machine.SELECTING, happening.START),
+        fallback_transition(machine.SELECTING, machine.ATTEMPTING, happening.PROVIDER_SUCCESS),
         STARTED,
         ENDED,
-        fell_back(machine.ATTEMPTING, machine.SUCCEEDED, happening.PROVIDER_SUCCESS),
+        fallback_transition(machine.ATTEMPTING, machine.SUCCEEDED, happening.PROVIDER_SUCCESS),
         *(events.StageEnd(stage, 0.1, "ok") for stage in ("Execute", "FailoverDecide")),
         events.LifecycleTransition(State.EXECUTE, State.COMPLETE, 1, "answered"),
         COMPLETED,

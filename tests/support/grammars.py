@@ -76,14 +76,14 @@ NAMES = ("root", "x", "y-1")
 
 
 @dataclass(frozen=True)
-class Literal:
+class LiteralText:
     """These characters, in this order."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class OneOf:
+class CharacterClass:
     """One of these characters, or one of all others."""
 
     characters: str
@@ -91,33 +91,33 @@ class OneOf:
 
 
 @dataclass(frozen=True)
-class Any:
+class AnyCharacter:
     """Any character."""
 
 
 @dataclass(frozen=True)
-class Name:
+class RuleReference:
     """What a rule says."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Sequence:
+class Concatenation:
     """One after the other."""
 
     parts: tuple["Tree", ...]
 
 
 @dataclass(frozen=True)
-class Either:
+class AnyOfTrees:
     """One of them."""
 
     parts: tuple["Tree", ...]
 
 
 @dataclass(frozen=True)
-class Times:
+class RepeatedTree:
     """From `least` to `most` times."""
 
     part: "Tree"
@@ -125,8 +125,10 @@ class Times:
     most: int | None
 
 
-Tree: TypeAlias = Literal | OneOf | Any | Name | Sequence | Either | Times
-Grammar: TypeAlias = Mapping[str, Tree]
+Tree: TypeAlias = (
+    LiteralText | CharacterClass | AnyCharacter | RuleReference | Concatenation | AnyOfTrees | RepeatedTree
+)
+GrammarTrees: TypeAlias = Mapping[str, Tree]
 
 COUNTS: tuple[tuple[int, int | None], ...] = (
     *((0, None), (1, None), (0, 1), (0, None), (1, None), (0, 1)),
@@ -134,7 +136,7 @@ COUNTS: tuple[tuple[int, int | None], ...] = (
 )
 
 
-def random_grammar(random: Random) -> Grammar:
+def random_grammar(random: Random) -> GrammarTrees:
     """A grammar of one to three rules, of any kind: also one that must be refused."""
     names = NAMES[: random.randint(1, len(NAMES))]
     return {name: _random_tree(random, names, random.choice((1, 2, 3))) for name in names}
@@ -145,40 +147,46 @@ def _random_tree(random: Random, names: tuple[str, ...], depth: int) -> Tree:
     parts = tuple(_random_tree(random, names, depth - 1) for _ in range(random.choice((1, 2, 2, 3)) if kind > 3 else 0))
     match kind:
         case 0 | 1:
-            return Literal(random.choice(("a", "b", "a", "b", "ab", "ba", "aa", "")))
+            return LiteralText(random.choice(("a", "b", "a", "b", "ab", "ba", "aa", "")))
         case 2:
-            return Any() if random.random() < 0.1 else OneOf(random.choice(("a", "b", "ab")), random.random() < 0.3)
+            return (
+                AnyCharacter()
+                if random.random() < 0.1
+                else CharacterClass(random.choice(("a", "b", "ab")), random.random() < 0.3)
+            )
         case 3:
-            return Name(random.choice(names))
+            return RuleReference(random.choice(names))
         case 4 | 5 | 6:
-            return Sequence(parts)
+            return Concatenation(parts)
         case 7 | 8:
-            return Either(parts)
+            return AnyOfTrees(parts)
         case _:
-            return Times(parts[0], *random.choice(COUNTS))
+            return RepeatedTree(parts[0], *random.choice(COUNTS))
 
 
-def written(grammar: Grammar) -> str:
+def gbnf_text(grammar: GrammarTrees) -> str:
     """The grammar in GBNF."""
     return "".join(f"{name} ::= {_written(tree)}\n" for name, tree in grammar.items())
 
 
 def _written(tree: Tree) -> str:  # noqa: PLR0911 - one for each kind of tree
     match tree:
-        case Literal(text):
+        case LiteralText(text):
             return f'"{text}"'
-        case OneOf(characters, negated):
+        case CharacterClass(characters, negated):
             return f"[{'^' if negated else ''}{characters}]"
-        case Any():
+        case AnyCharacter():
             return "."
-        case Name(name):
+        case RuleReference(name):
             return name
-        case Sequence(parts):
-            return " ".join(_bracketed(part) if isinstance(part, Either) else _written(part) for part in parts)
-        case Either(parts):
-            return " | ".join(_bracketed(part) if isinstance(part, Either) else _written(part) for part in parts)
-        case Times(part, least, most):
-            bare = isinstance(part, OneOf | Any | Name) or (isinstance(part, Literal) and part.text != "")
+        case Concatenation(parts):
+            return " ".join(_bracketed(part) if isinstance(part, AnyOfTrees) else _written(part) for part in parts)
+        case AnyOfTrees(parts):
+            return " | ".join(_bracketed(part) if isinstance(part, AnyOfTrees) else _written(part) for part in parts)
+        case RepeatedTree(part, least, most):
+            bare = isinstance(part, CharacterClass | AnyCharacter | RuleReference) or (
+                isinstance(part, LiteralText) and part.text != ""
+            )
             return (_written(part) if bare else _bracketed(part)) + _counted(least, most)
 
 
@@ -192,14 +200,14 @@ def _counted(least: int, most: int | None) -> str:
     return signs.get((least, most), exact)
 
 
-class Language:
+class EnumeratedLanguage:
     """What a grammar means, as far as texts of at most `longest` characters over the alphabet go.
 
     `texts` are those that follow it, `beginnings` what longer or equal ones may begin with. `refused` says why the
     grammar has to be refused, None when it has not; then the other two are as if it were not.
     """
 
-    def __init__(self, grammar: Grammar, longest: int) -> None:
+    def __init__(self, grammar: GrammarTrees, longest: int) -> None:
         self._grammar = grammar
         self._longest = longest
         self._texts: dict[str, frozenset[str]] = dict.fromkeys(grammar, frozenset())
@@ -223,35 +231,35 @@ class Language:
     def _ends(self, tree: Tree) -> bool:
         """Whether any text at all follows the tree."""
         match tree:
-            case Name(name):
+            case RuleReference(name):
                 return name in self._finite
-            case Sequence(parts):
+            case Concatenation(parts):
                 return all(map(self._ends, parts))
-            case Either(parts):
+            case AnyOfTrees(parts):
                 return any(map(self._ends, parts))
-            case Times(part, least, _):
+            case RepeatedTree(part, least, _):
                 return least == 0 or self._ends(part)
             case _:
                 return True
 
     def _all(self, tree: Tree) -> frozenset[str]:  # noqa: PLR0911 - one for each kind of tree
         match tree:
-            case Literal(text):
+            case LiteralText(text):
                 return frozenset({text}) if len(text) <= self._longest else frozenset()
-            case OneOf(characters, negated):
+            case CharacterClass(characters, negated):
                 return frozenset(one for one in ALPHABET if (one in characters) != negated)
-            case Any():
+            case AnyCharacter():
                 return frozenset(ALPHABET)
-            case Name(name):
+            case RuleReference(name):
                 return self._texts[name]
-            case Sequence(parts):
+            case Concatenation(parts):
                 texts = frozenset({""})
                 for part in parts:
                     texts = self._joined(texts, self._all(part))
                 return texts
-            case Either(parts):
+            case AnyOfTrees(parts):
                 return frozenset().union(*map(self._all, parts))
-            case Times(part, least, most):
+            case RepeatedTree(part, least, most):
                 return frozenset().union(*self._powers(self._all(part), most)[least:])
 
     def _powers(self, texts: frozenset[str], most: int | None) -> list[frozenset[str]]:
@@ -268,19 +276,19 @@ class Language:
         if not self._ends(tree):
             return frozenset()
         match tree:
-            case Literal(text):
+            case LiteralText(text):
                 return frozenset(text[:length] for length in range(min(len(text), self._longest) + 1))
-            case Name(name):
+            case RuleReference(name):
                 return self._beginnings[name]
-            case Sequence(parts):
+            case Concatenation(parts):
                 texts, begun = frozenset({""}), frozenset({""})
                 for part in parts:
                     begun |= self._joined(texts, self._begun(part))
                     texts = self._joined(texts, self._all(part))
                 return begun
-            case Either(parts):
+            case AnyOfTrees(parts):
                 return frozenset().union(*map(self._begun, parts))
-            case Times(part, _, most):
+            case RepeatedTree(part, _, most):
                 before = self._powers(self._all(part), most)[: -1 if most is not None else None]
                 return frozenset({""}).union(*(self._joined(power, self._begun(part)) for power in before))
             case _:
@@ -288,7 +296,7 @@ class Language:
 
     def _refused(self) -> str | None:
         if any(
-            isinstance(tree, Times) and tree.most is None and "" in self._all(tree.part)
+            isinstance(tree, RepeatedTree) and tree.most is None and "" in self._all(tree.part)
             for top in self._grammar.values()
             for tree in _trees(top)
         ):
@@ -303,18 +311,18 @@ class Language:
     def _entered(self, tree: Tree) -> frozenset[str]:
         """The rules that the tree may enter before any character."""
         match tree:
-            case Name(name):
+            case RuleReference(name):
                 return frozenset({name})
-            case Sequence(parts):
+            case Concatenation(parts):
                 entered: frozenset[str] = frozenset()
                 for part in parts:
                     entered |= self._entered(part)
                     if "" not in self._all(part):
                         break
                 return entered
-            case Either(parts):
+            case AnyOfTrees(parts):
                 return frozenset().union(*map(self._entered, parts))
-            case Times(part, _, most):
+            case RepeatedTree(part, _, most):
                 return self._entered(part) if most != 0 else frozenset()
             case _:
                 return frozenset()
@@ -323,8 +331,8 @@ class Language:
 def _trees(tree: Tree) -> Iterator[Tree]:
     yield tree
     match tree:
-        case Sequence(parts) | Either(parts):
+        case Concatenation(parts) | AnyOfTrees(parts):
             for part in parts:
                 yield from _trees(part)
-        case Times(part, _, _):
+        case RepeatedTree(part, _, _):
             yield from _trees(part)

@@ -7,34 +7,37 @@ from pydantic import JsonValue
 
 from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.boundary import StepReport, SystemRequest, SystemResponse
-from app.domain.effects import EngineCall, Reply
-from app.domain.events import Event
+from app.domain.contract.request import SystemRequest
+from app.domain.contract.response import StepReport, SystemResponse
 from app.domain.failures import Code
+from app.domain.journal.events import Event
 from app.domain.lifecycle import Mode
+from app.domain.model_call import EngineCall, Reply
 from app.orchestration.patterns.plan_executor import plan_executor
-from app.orchestration.planning.planner import plan
-from app.ports import Clock, EngineCapabilities, EngineProfile, Progress, Record
-from tests.support.world import Stage, ask, profile, stage, tell_again
+from app.orchestration.planning.planner import make_plan
+from app.ports.journal import ExecutionHistory
+from app.ports.model import EngineCapabilities, EngineProfile, Progress
+from app.ports.runtime import Clock
+from tests.support.harness import Harness, chat_request, make_harness, profile, replay_offline
 
 SCHEMA = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
 NATIVE = EngineCapabilities(schema=True, schema_with_tools=True, grammar=True)
 
 
-def planned(*steps: Mapping[str, Any], policy: Mapping[str, Any] | None = None, **fields: Any) -> SystemRequest:
+def plan_request(*steps: Mapping[str, Any], policy: Mapping[str, Any] | None = None, **fields: Any) -> SystemRequest:
     """A request with this plan; a step without a name is called `s` and its number, one without a type asks a model."""
     named = [{"name": f"s{number}", "type": "infer"} | dict(step) for number, step in enumerate(steps)]
-    return ask("request", mode=Mode.PLAN, plan={"steps": named, "policy": policy}, **fields)
+    return chat_request("request", mode=Mode.PLAN, plan={"steps": named, "policy": policy}, **fields)
 
 
-async def run_plan(here: Stage, request: SystemRequest) -> tuple[SystemResponse, Record]:
+async def run_plan(here: Harness, request: SystemRequest) -> tuple[SystemResponse, ExecutionHistory]:
     """The response and the record, which says the same when it is told again."""
-    response, record = await here.run(request, plan_executor, plan)
-    assert tell_again(record, plan_executor, plan) == len(record.rows)
+    response, record = await here.run(request, plan_executor, make_plan)
+    assert replay_offline(record, plan_executor, make_plan) == len(record.steps)
     return response, record
 
 
-class Oracle:
+class KeywordEngine:
     """An engine that looks up its answer by the first word of what a user said last: an entry of a script, or a list.
 
     A list is gone through in turn. What is not listed is answered with `re: ` and itself, after no time. `asked` is
@@ -43,7 +46,7 @@ class Oracle:
 
     def __init__(self, clock: Clock, name: str = "oracle", **answers: Mapping[str, Any] | Sequence[Mapping[str, Any]]):
         self.profile: EngineProfile = profile(name, capabilities=NATIVE)
-        self.asked: list[EngineCall] = []
+        self.calls: list[EngineCall] = []
         self._clock = clock
         self._answers = {
             word: entries if isinstance(entries, Mapping) else list(entries) for word, entries in answers.items()
@@ -51,13 +54,13 @@ class Oracle:
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         """The answer to the last user message."""
-        self.asked.append(call)
+        self.calls.append(call)
         text = next((message.text for message in reversed(call.messages) if message.role == "user"), "")
         entry = self._answers.get(text.partition(" ")[0], {"text": f"re: {text}"})
         script = [entry if isinstance(entry, Mapping) else entry.pop(0)]
         return await ScriptedEngine(self.profile, script, self._clock).attempt(call, progress, stream=stream)
 
-    async def reach(self) -> str:
+    async def ping(self) -> str:
         """Always there."""
         return "here"
 
@@ -68,26 +71,28 @@ def step_of(response: SystemResponse, number: int = 0) -> StepReport:
     return response.plan.steps[number]
 
 
-def code_of(report: StepReport) -> Code | None:
+def error_code_of(report: StepReport) -> Code | None:
     """Why it failed."""
     return None if report.error is None else report.error.code
 
 
-def events(record: Record, kind: type[Event]) -> list[Any]:
+def events_of(record: ExecutionHistory, kind: type[Event]) -> list[Any]:
     """Its events of that kind."""
     return [item.event for item in record.events if isinstance(item.event, kind)]
 
 
-async def one(clock: Clock, step: dict[str, Any], engine: Oracle | None = None, **fields: Any) -> StepReport:
+async def run_single_step(
+    clock: Clock, step: dict[str, Any], engine: KeywordEngine | None = None, **fields: Any
+) -> StepReport:
     """A plan of one step."""
-    here = stage(clock, engine or Oracle(clock), tools=BUILTIN_TOOLS)
-    response, _ = await run_plan(here, planned(step, **fields))
+    here = make_harness(clock, engine or KeywordEngine(clock), tools=BUILTIN_TOOLS)
+    response, _ = await run_plan(here, plan_request(step, **fields))
     return step_of(response)
 
 
-async def fed(clock: Clock, value: JsonValue, step: dict[str, Any], **fields: Any) -> SystemResponse:
+async def run_with_input(clock: Clock, value: JsonValue, step: dict[str, Any], **fields: Any) -> SystemResponse:
     """A plan whose second step is given that value by the first."""
     first = {"type": "validate", "input": value, "schema": {}}
-    here = stage(clock, Oracle(clock), tools=BUILTIN_TOOLS, **fields)
-    response, _ = await run_plan(here, planned(first, step))
+    here = make_harness(clock, KeywordEngine(clock), tools=BUILTIN_TOOLS, **fields)
+    response, _ = await run_plan(here, plan_request(first, step))
     return response

@@ -12,7 +12,7 @@ from typing import TypeVar
 import asyncpg
 
 from app.adapters.stores.database import Database, Transaction
-from app.adapters.stores.postgres import Patience, open_postgres
+from app.adapters.stores.postgres import PostgresTimeouts, open_postgres
 from app.adapters.stores.schema import metadata
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
@@ -47,7 +47,7 @@ def postgres_server() -> Iterator[PostgresServer]:
             server.cleanup()
 
 
-class Paced:
+class RealTimeDatabase:
     """A database of another process: while it is asked, time runs as fast as outside."""
 
     def __init__(self, database: Database) -> None:
@@ -57,37 +57,39 @@ class Paced:
         self._loop = loop
 
     async def append(self, work: Callable[[], Transaction[T]]) -> T:
-        with self._loop.outside():
+        with self._loop.in_real_time():
             return await self._database.append(work)
 
-    async def write(self, work: Callable[[], Transaction[T]], *, recognisable: bool = False) -> T:
-        with self._loop.outside():
-            return await self._database.write(work, recognisable=recognisable)
+    async def write(self, work: Callable[[], Transaction[T]], *, idempotent: bool = False) -> T:
+        with self._loop.in_real_time():
+            return await self._database.write(work, idempotent=idempotent)
 
     async def read(self, work: Callable[[], Transaction[T]]) -> T:
-        with self._loop.outside():
+        with self._loop.in_real_time():
             return await self._database.read(work)
 
 
 @asynccontextmanager
-async def paced(url: str, patience: Patience | None = None) -> AsyncIterator[Paced]:
+async def open_real_time_postgres(
+    url: str, timeouts: PostgresTimeouts | None = None
+) -> AsyncIterator[RealTimeDatabase]:
     """The database there with all it holds."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     async with AsyncExitStack() as stack:
-        with loop.outside():
-            opened = open_postgres(url, VirtualClock(), SeededEntropy(0), patience=patience or Patience())
+        with loop.in_real_time():
+            opened = open_postgres(url, VirtualClock(), SeededEntropy(0), timeouts=timeouts or PostgresTimeouts())
             database = await stack.enter_async_context(opened)
-        yield Paced(database)
+        yield RealTimeDatabase(database)
 
 
 @asynccontextmanager
-async def emptied(url: str, patience: Patience | None = None) -> AsyncIterator[Paced]:
+async def open_empty_postgres(url: str, timeouts: PostgresTimeouts | None = None) -> AsyncIterator[RealTimeDatabase]:
     """The database there with no rows."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    async with paced(url, patience) as database:
-        with loop.outside():
+    async with open_real_time_postgres(url, timeouts) as database:
+        with loop.in_real_time():
             connection = await asyncpg.connect(url)
             await connection.execute(f"TRUNCATE {', '.join(metadata.tables)}")
             await connection.close()

@@ -13,7 +13,7 @@ from app.domain.failures import TAXONOMY, FailureRow
 from app.domain.lifecycle import Mode
 
 README = Path(__file__).parents[2] / "README.md"
-PART = re.compile(r"(?P<begin><!-- generated:(?P<name>\w+) -->\n).*?(?P<end><!-- /generated -->)", re.DOTALL)
+GENERATED_PART = re.compile(r"(?P<begin><!-- generated:(?P<name>\w+) -->\n).*?(?P<end><!-- /generated -->)", re.DOTALL)
 
 
 def lifecycle() -> str:
@@ -35,12 +35,12 @@ def errors() -> str:
     return head + "".join(_error_row(row) for row in TAXONOMY.values())
 
 
-PARTS: Mapping[str, Callable[[], str]] = {"lifecycle": lifecycle, "fallback": fallback, "errors": errors}
+PART_WRITERS: Mapping[str, Callable[[], str]] = {"lifecycle": lifecycle, "fallback": fallback, "errors": errors}
 
 
-def written(text: str) -> str:
+def regenerate(text: str) -> str:
     """The page with every generated part as the code has it. Raises: KeyError for a part of unknown name."""
-    return PART.sub(lambda part: part["begin"] + PARTS[part["name"]]() + part["end"], text)
+    return GENERATED_PART.sub(lambda part: part["begin"] + PART_WRITERS[part["name"]]() + part["end"], text)
 
 
 def _mermaid(diagram: str) -> str:
@@ -59,6 +59,6 @@ def _error_row(row: FailureRow) -> str:
 if __name__ == "__main__":
     page = README.read_text(encoding="utf-8")
     if "--write" in sys.argv[1:]:
-        README.write_text(written(page), encoding="utf-8")
-    elif written(page) != page:
+        README.write_text(regenerate(page), encoding="utf-8")
+    elif regenerate(page) != page:
         sys.exit("README.md is not what the code says: make readme")

@@ -6,34 +6,48 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from app.capabilities.context import tokens_of
-from app.capabilities.tokens import EstimatingCounter
-from app.domain.boundary import SystemRequest, SystemResponse, TokenUsage
-from app.domain.effects import NO_USAGE, EngineCall, Reason, Reply
-from app.domain.events import FallbackTransition, InferenceStart, LifecycleTransition
+from app.capabilities.models.context_window import count_tokens
+from app.capabilities.models.tokens import EstimatingTokenCounter
+from app.domain.contract.messages import ToolCall
+from app.domain.contract.quote import Quote
+from app.domain.contract.request import SystemRequest
+from app.domain.contract.response import NO_USAGE, SystemResponse, TokenUsage
 from app.domain.failures import Code
+from app.domain.journal.events import FallbackTransition, InferenceStart, LifecycleTransition
 from app.domain.lifecycle import Mode
-from app.domain.messages import ToolCall
-from app.domain.quote import Quote
-from app.orchestration.planning.planner import plan
-from app.orchestration.quoting import Quoting
-from app.ports import Clock, EngineCapabilities, EngineFault, EngineProfile, Progress, Record
-from tests.support.chaos import TOOLS, Acts
-from tests.support.world import POLICY, Stage, ask, profile, stage
+from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from app.orchestration.planning.planner import make_plan
+from app.orchestration.quote import QuoteCalculator
+from app.ports.journal import ExecutionHistory
+from app.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
+from app.ports.runtime import Clock
+from tests.support.chaos import TOOLS, ToolActions
+from tests.support.harness import POLICY, Harness, chat_request, make_harness, profile
 
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"enum": ["Ulm", "Bonn"]}, "size": {"type": "integer"}},
     "required": ["city", "size"],
 }
-RETRIED = [Reason.RATE_LIMITED, Reason.SERVER_ERROR, Reason.MALFORMED, Reason.TIMED_OUT]
-FAULTS = [*RETRIED, *RETRIED, Reason.UNREACHABLE, Reason.QUOTA, Reason.CONTENT_FILTERED]
+RETRIED = [
+    AttemptFailureReason.RATE_LIMITED,
+    AttemptFailureReason.SERVER_ERROR,
+    AttemptFailureReason.MALFORMED,
+    AttemptFailureReason.TIMED_OUT,
+]
+FAULTS = [
+    *RETRIED,
+    *RETRIED,
+    AttemptFailureReason.UNREACHABLE,
+    AttemptFailureReason.QUOTA,
+    AttemptFailureReason.CONTENT_FILTERED,
+]
 GENEROUS = replace(POLICY, breaker_failures=0, retry_floor=10_000)
-COUNTER = EstimatingCounter()
+COUNTER = EstimatingTokenCounter()
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class EngineBehaviour:
     """How often an engine does what, as shares of 1; `obedient` ones use what they read and `max_tokens` at most."""
 
     fails: float
@@ -44,10 +58,10 @@ class Manner:
     obedient: bool = False
 
 
-class Spender:
+class SpendingEngine:
     """An engine that throws dice for everything but the size of its window, which it never exceeds."""
 
-    def __init__(self, profile: EngineProfile, clock: Clock, dice: Random, manner: Manner) -> None:
+    def __init__(self, profile: EngineProfile, clock: Clock, dice: Random, manner: EngineBehaviour) -> None:
         self.profile = profile
         self._clock = clock
         self._dice = dice
@@ -64,18 +78,18 @@ class Spender:
             await self._clock.sleep(self._dice.random() * self._manner.slow)
         await self._clock.sleep(self._dice.random() * self._manner.slow)
         if self._dice.random() < self._manner.fails:
-            raise EngineFault(self._dice.choice(FAULTS), "thrown", self._dice.choice([None, 0.0, 1.0]))
+            raise EngineError(self._dice.choice(FAULTS), "thrown", self._dice.choice([None, 0.0, 1.0]))
         text, calls = self._said(call.messages[0].text)
         return Reply(text, calls, "tool" if calls else "stop", "", usage if reported else NO_USAGE, self.profile.model)
 
-    async def reach(self) -> str:
+    async def ping(self) -> str:
         """Always there."""
         return "here"
 
     def _usage(self, call: EngineCall) -> TokenUsage:
         window = self.profile.context_window
         if self._manner.obedient:
-            read = tokens_of(call, COUNTER)
+            read = count_tokens(call, COUNTER)
             written = self._dice.randint(0, min(window - read, call.hints.max_tokens or window))
         else:
             whole = self._dice.random() < 0.3
@@ -88,7 +102,7 @@ class Spender:
         if "You judge whether" in told:
             return self._judgement()
         if "You plan how" in told:
-            return json.dumps({"rationale": "", "steps": steps(self._dice)}), ()
+            return json.dumps({"rationale": "", "steps": random_steps(self._dice)}), ()
         return self._answer()
 
     def _judgement(self) -> tuple[str, tuple[ToolCall, ...]]:
@@ -103,14 +117,14 @@ class Spender:
             asked = enumerate(zip(names, marks, strict=True))
             return "", tuple(ToolCall(id=f"c{at}", name=name, arguments={"mark": mark}) for at, (name, mark) in asked)
         if self._dice.random() < 0.2:
-            return json.dumps(conversation(self._dice)), ()
+            return json.dumps(random_conversation(self._dice)), ()
         if self._dice.random() < self._manner.fits:
             return json.dumps({"city": self._dice.choice(["Ulm", "Bonn"]), "size": self._dice.randrange(2)}), ()
         return self._dice.choice(["prose", '{"city": "Rome"}', "[[["]), ()
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class SpentTotals:
     """What an execution came to, counted from its record and by the clock."""
 
     inferences: int
@@ -121,7 +135,7 @@ class Spent:
     cost: float | None
 
     @classmethod
-    def of(cls, response: SystemResponse, record: Record, seconds: float) -> "Spent":
+    def of(cls, response: SystemResponse, record: ExecutionHistory, seconds: float) -> "SpentTotals":
         events = [item.event for item in record.events]
         return cls(
             inferences=sum(isinstance(event, InferenceStart) for event in events),
@@ -144,13 +158,13 @@ class Spent:
         return found
 
 
-def manner(dice: Random, *, obedient: bool = False) -> Manner:
+def random_behaviour(dice: Random, *, obedient: bool = False) -> EngineBehaviour:
     """From well-behaved to wild."""
     share, silent = dice.random, 0.0 if obedient else dice.random() / 2
-    return Manner(share() * 0.8, share() * 0.9, share(), silent, dice.choice([0.1, 1.0, 20.0]), obedient)
+    return EngineBehaviour(share() * 0.8, share() * 0.9, share(), silent, dice.choice([0.1, 1.0, 20.0]), obedient)
 
 
-def spenders(clock: Clock, dice: Random, *, priced: bool, obedient: bool = False) -> list[Spender]:
+def random_engines(clock: Clock, dice: Random, *, priced: bool, obedient: bool = False) -> list[SpendingEngine]:
     """Up to three engines, of all capabilities and windows."""
     found = []
     for name in ["a", "b", "c"][: dice.randrange(1, 4)]:
@@ -158,11 +172,11 @@ def spenders(clock: Clock, dice: Random, *, priced: bool, obedient: bool = False
         price = (dice.random() * 5, dice.random() * 20) if priced or dice.random() < 0.5 else None
         room = {"context_window": dice.choice([3_000, 8_000, 128_000]), "response_reserve": dice.choice([0, 500])}
         shape = profile(name, price=price, capabilities=able, **room)
-        found.append(Spender(shape, clock, dice, manner(dice, obedient=obedient)))
+        found.append(SpendingEngine(shape, clock, dice, random_behaviour(dice, obedient=obedient)))
     return found
 
 
-def conversation(dice: Random) -> dict[str, Any]:
+def random_conversation(dice: Random) -> dict[str, Any]:
     """What a step may be given to ask, with a form and tools where the dice say so."""
     found: dict[str, Any] = {"messages": [{"role": "user", "content": "Which city?"}]}
     if dice.random() < 0.5:
@@ -172,7 +186,7 @@ def conversation(dice: Random) -> dict[str, Any]:
     return found
 
 
-def steps(dice: Random) -> list[dict[str, Any]]:
+def random_steps(dice: Random) -> list[dict[str, Any]]:
     """A plan, most of the time one that can run."""
     found: list[dict[str, Any]] = []
     for number in range(dice.randrange(1, 6)):
@@ -186,7 +200,7 @@ def steps(dice: Random) -> list[dict[str, Any]]:
 def _infer(dice: Random) -> dict[str, Any]:
     step: dict[str, Any] = {"type": "infer"}
     if dice.random() < 0.4:
-        step["input"] = dice.choice(["Which city?", conversation(dice)])
+        step["input"] = dice.choice(["Which city?", random_conversation(dice)])
     if dice.random() < 0.5:
         step["schema"] = dice.choice([SCHEMA, {}])
     if dice.random() < 0.3:
@@ -207,7 +221,7 @@ def _redundant(dice: Random) -> dict[str, Any]:
     if dice.random() < 0.7:
         step |= {"n": dice.randrange(1, 4), "voting": dice.choice(["majority", "unanimity", "field_majority"])}
     if dice.random() < 0.4:
-        step["input"] = conversation(dice) | dice.choice([{}, {"n": 4}])
+        step["input"] = random_conversation(dice) | dice.choice([{}, {"n": 4}])
     return step
 
 
@@ -216,7 +230,7 @@ def _other(dice: Random) -> dict[str, Any]:
     return dice.choice([ranked, {"type": "validate", "rules": ["not_empty"]}])
 
 
-def asking(dice: Random, engines: Sequence[Spender], *modes: Mode) -> SystemRequest:
+def random_request(dice: Random, engines: Sequence[SpendingEngine], *modes: Mode) -> SystemRequest:
     """A request of any of these modes; of any that there is where none is named."""
     names = ["default", *(engine.profile.name for engine in engines)]
     mode = dice.choice(modes or [Mode.CHAT, Mode.STRUCTURED, Mode.REDUNDANT, Mode.PLAN])
@@ -225,7 +239,7 @@ def asking(dice: Random, engines: Sequence[Spender], *modes: Mode) -> SystemRequ
     if mode is Mode.PLAN:
         policies = [{"require_linear": True}, {"max_steps": 3}, {"allowed_step_types": ["infer", "tool"]}]
         policy = dice.choice(policies) if dice.random() < 0.3 else None
-        fields["plan"] = {"steps": dice.choice([None, steps(dice), steps(dice)]), "policy": policy}
+        fields["make_plan"] = {"steps": dice.choice([None, random_steps(dice), random_steps(dice)]), "policy": policy}
     elif mode is not Mode.CHAT:
         fields["output"]["schema"] = SCHEMA
     if dice.random() < (0.1 if mode is Mode.PLAN else 0.6):
@@ -235,10 +249,10 @@ def asking(dice: Random, engines: Sequence[Spender], *modes: Mode) -> SystemRequ
         models = [dice.choice(names) for _ in range(n)] if dice.random() < 0.5 else None
         voting = dice.choice(["majority", "unanimity", "field_majority"])
         fields["redundancy"] = {"n": n, "models": models, "voting": voting, "early_stop": dice.random() < 0.5}
-    return ask("Which city?", **fields)
+    return chat_request("Which city?", **fields)
 
 
-def bounds(dice: Random) -> dict[str, Any]:
+def random_limits(dice: Random) -> dict[str, Any]:
     """Limits from narrow to wide."""
     return {
         "tool_rounds": dice.randrange(4),
@@ -248,21 +262,23 @@ def bounds(dice: Random) -> dict[str, Any]:
     }
 
 
-def spending(clock: Clock, engines: Sequence[Spender], dice: Random, **limits: Any) -> Stage:
+def spending_harness(clock: Clock, engines: Sequence[SpendingEngine], dice: Random, **limits: Any) -> Harness:
     """A stage with these engines and tools that read, fail and write."""
     retries = dice.randrange(3)
     policy = replace(dice.choice([POLICY, GENEROUS]), max_retries=retries)
-    return stage(clock, *engines, tools=Acts().tools(dice), policy=policy, **limits)
+    return make_harness(clock, *engines, tools=ToolActions().tools(dice), policy=policy, **limits)
 
 
-def quoted(here: Stage, request: SystemRequest) -> Quote:
+def quote_of(here: Harness, request: SystemRequest) -> Quote:
     """The quote of the request on that stage."""
-    return Quoting(here.world.catalogue, here.world.registry, "USD").quote(request, here.bounds)
+    return QuoteCalculator(here.environment.catalogue, here.environment.tool_registry, "USD").quote(
+        request, here.limits
+    )
 
 
 def planning_of(request: SystemRequest) -> Any:
     """What plans for it."""
-    return plan if request.mode is Mode.PLAN else None
+    return make_plan if request.mode is Mode.PLAN else None
 
 
 def ended_by_budget(response: SystemResponse) -> bool:
@@ -270,13 +286,13 @@ def ended_by_budget(response: SystemResponse) -> bool:
     return response.error is not None and response.error.code is Code.ORCHESTRATION_BUDGET_EXCEEDED
 
 
-class Stubborn:
+class ReluctantEngine:
     """Engines in a row that never answer but when all retries are spent, and the last inference not even then.
 
     Every attempt uses the whole window, in output. What they say is asked of `says` by the number of the inference.
     """
 
-    def __init__(self, clock: Clock, shape: EngineProfile, round_of: "Round") -> None:
+    def __init__(self, clock: Clock, shape: EngineProfile, round_of: "AnswerScript") -> None:
         self.profile = shape
         self._clock = clock
         self._round = round_of
@@ -287,16 +303,16 @@ class Stubborn:
         progress.usage(usage)
         says = self._round.next()
         if says is None:
-            raise EngineFault(Reason.SERVER_ERROR, "not yet", 0.0)
+            raise EngineError(AttemptFailureReason.SERVER_ERROR, "not yet", 0.0)
         text, calls = (says, ()) if isinstance(says, str) else ("", says)
         return Reply(text, calls, "stop", "", usage, self.profile.model)
 
-    async def reach(self) -> str:
+    async def ping(self) -> str:
         """Always there."""
         return "here"
 
 
-class Round:
+class AnswerScript:
     """Which attempts are answered: the last of each inference, while there is something to say."""
 
     def __init__(self, attempts: int, says: Sequence[str | tuple[ToolCall, ...]]) -> None:

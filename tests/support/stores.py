@@ -9,97 +9,101 @@ from typing import TypeVar
 
 import pytest
 
-from app.adapters.stores.conversations import DatabaseConversations
 from app.adapters.stores.database import Database
-from app.adapters.stores.journal import Keeping, StoredJournal, open_journal
+from app.adapters.stores.executions.store import DatabaseExecutionStore
+from app.adapters.stores.journal.stored_journal import JournalConfig, StoredJournal, open_journal
+from app.adapters.stores.journal.writer import WriterCallbacks, WriterLimits
+from app.adapters.stores.sessions import DatabaseSessions
 from app.adapters.stores.sqlite import open_sqlite
-from app.adapters.stores.store import DatabaseStore
-from app.adapters.stores.writer import Bounds, Loss
-from app.domain.events import Live, Recorded
 from app.domain.failures import Failure
-from app.ports import Clock
-from tests.support.postgres import emptied
+from app.domain.journal.events import LiveDelta, StoredEvent
+from app.ports.runtime import Clock
+from tests.support.postgres import open_empty_postgres
 
 T = TypeVar("T")
 OpenDatabase = Callable[[], AbstractAsyncContextManager[Database]]
 
 
-def database_of(request: pytest.FixtureRequest, folder: Path) -> OpenDatabase:
+def database_opener(request: pytest.FixtureRequest, folder: Path) -> OpenDatabase:
     """What opens an empty database of the kind that the fixture is asked for."""
     if request.param == "sqlite":
         return lambda: open_sqlite(folder / "portico.db")
     url = request.getfixturevalue("postgres_url")
-    return lambda: emptied(url)
+    return lambda: open_empty_postgres(url)
 
 
-class Listener:
+class RecordingSink:
     """Hears everything, in order."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, Recorded | Live]] = []
+        self.published: list[tuple[str, StoredEvent | LiveDelta]] = []
 
-    def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
-        self.heard.extend((execution_id, item) for item in items)
+    def publish(self, execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
+        self.published.extend((execution_id, item) for item in items)
 
-    def numbers(self, execution_id: str) -> list[int]:
+    def sequence_numbers(self, execution_id: str) -> list[int]:
         """The sequence numbers that one execution's reader saw."""
-        return [item.sequence_number for who, item in self.heard if who == execution_id and isinstance(item, Recorded)]
+        return [
+            item.sequence_number
+            for who, item in self.published
+            if who == execution_id and isinstance(item, StoredEvent)
+        ]
 
 
 @dataclass
-class Losses:
+class RecordedLosses:
     """What a journal said it did not keep."""
 
     lost: dict[str, Failure] = field(default_factory=dict)
     dropped: int = 0
     bugs: list[Exception] = field(default_factory=list)
 
-    def loss(self) -> Loss:
-        return Loss(on_lost=self.lost.__setitem__, on_dropped=self._drop, on_bug=self.bugs.append)
+    def callbacks(self) -> WriterCallbacks:
+        return WriterCallbacks(on_lost=self.lost.__setitem__, on_dropped=self._drop, on_bug=self.bugs.append)
 
     def _drop(self) -> None:
         self.dropped += 1
 
 
 @dataclass
-class Replica:
+class StoreReplica:
     """One replica's view of a database: its journal, what it reads, what it heard and lost."""
 
     name: str
     database: Database
     journal: StoredJournal
-    store: DatabaseStore
-    conversations: DatabaseConversations
-    listener: Listener
-    losses: Losses
+    store: DatabaseExecutionStore
+    conversations: DatabaseSessions
+    sink: RecordingSink
+    losses: RecordedLosses
 
 
 @asynccontextmanager
-async def replica(
+async def open_replica(
     database: Database,
     clock: Clock,
     name: str = "replica",
     *,
-    bounds: Bounds | None = None,
+    limits: WriterLimits | None = None,
     closing_seconds: float = 5.0,
-) -> AsyncIterator[Replica]:
+) -> AsyncIterator[StoreReplica]:
     """A replica on that database, which it shares with others or not."""
-    listener, losses = Listener(), Losses()
-    keeping = Keeping(name, 3, bounds or Bounds(), closing_seconds)
-    async with open_journal(database, listener, clock, keeping, losses.loss()) as journal:
-        store = DatabaseStore(database, clock, name, listener)
-        yield Replica(name, database, journal, store, DatabaseConversations(database), listener, losses)
+    listener, losses = RecordingSink(), RecordedLosses()
+    keeping = JournalConfig(name, 3, limits or WriterLimits(), closing_seconds)
+    async with open_journal(database, listener, clock, keeping, losses.callbacks()) as journal:
+        store = DatabaseExecutionStore(database, clock, name, listener)
+        yield StoreReplica(name, database, journal, store, DatabaseSessions(database), listener, losses)
 
 
 @asynccontextmanager
-async def lone_replica(open_database: OpenDatabase, clock: Clock) -> AsyncIterator[Replica]:
+async def open_only_replica(open_database: OpenDatabase, clock: Clock) -> AsyncIterator[StoreReplica]:
     """A replica on a database of its own."""
-    async with open_database() as database, replica(database, clock) as alone:
+    async with open_database() as database, open_replica(database, clock) as alone:
         yield alone
 
 
 @asynccontextmanager
-async def in_a_task(context: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+async def in_own_task(context: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
     """The context entered and left by one task of its own, since pytest enters and leaves a fixture in two."""
     opened: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     leaving = asyncio.Event()

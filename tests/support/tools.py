@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from app.domain.messages import ToolCall
+from app.domain.contract.messages import ToolCall
 from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
-from app.ports import ToolContext
+from app.ports.tool import ToolContext
 
-Body = Callable[[Mapping[str, Any], ToolContext], Awaitable[str]]
-ANYTHING: Mapping[str, Any] = {"type": "object"}
+ToolBody = Callable[[Mapping[str, Any], ToolContext], Awaitable[str]]
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 
 async def _says_done(_arguments: Mapping[str, Any], _context: ToolContext) -> str:
@@ -21,18 +21,18 @@ class FakeTool:
     def __init__(
         self,
         name: str = "act",
-        body: Body = _says_done,
+        body: ToolBody = _says_done,
         *,
         idempotent: bool = True,
         timeout: float | None = None,
-        parameters: Mapping[str, Any] = ANYTHING,
+        parameters: Mapping[str, Any] = ANY_OBJECT,
         side_effects: SideEffects = SideEffects.READ,
     ) -> None:
         self._info = ToolInfo(name, "python", "Acts.", side_effects, idempotent, (), timeout)
         self._definition = ToolDefinition(name, "Acts.", parameters)
         self._body = body
-        self.reason = ""
-        self.runs = 0
+        self.unavailable_reason = ""
+        self.run_count = 0
 
     def info(self) -> ToolInfo:
         return self._info
@@ -41,10 +41,10 @@ class FakeTool:
         return self._definition
 
     def available(self) -> Availability:
-        return Availability(not self.reason, self.reason)
+        return Availability(not self.unavailable_reason, self.unavailable_reason)
 
     async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        self.runs += 1
+        self.run_count += 1
         return await self._body(arguments, context)
 
 

@@ -16,7 +16,7 @@ import anyio
 NO_LINGER = struct.pack("ii", 1, 0)
 
 
-class Act(Enum):
+class UpstreamAction(Enum):
     """What a script can do besides writing bytes."""
 
     CLOSE = "close"
@@ -28,18 +28,18 @@ class Act(Enum):
 
 
 @dataclass(frozen=True)
-class Pause:
+class UpstreamPause:
     """Say nothing for that many seconds, or until the peer leaves."""
 
     seconds: float
 
 
-Step: TypeAlias = bytes | Pause | Act
+Step: TypeAlias = bytes | UpstreamPause | UpstreamAction
 Script: TypeAlias = Sequence[Step]
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedRequest:
     """A request as it came. Header names are lower case."""
 
     method: str
@@ -51,7 +51,7 @@ class Received:
         return json.loads(self.body)
 
 
-class Upstream:
+class ScriptedUpstream:
     """Plays one script a request, in order, and the last one for all that follow.
 
     `requests` are those that came; `connections` counts what was accepted, `departures` holds the loop's time of each
@@ -64,14 +64,14 @@ class Upstream:
         self._secure = secure
         self._left = asyncio.Condition()
         self._arrived = asyncio.Condition()
-        self.requests: list[Received] = []
+        self.requests: list[ReceivedRequest] = []
         self.connections = 0
         self.departures: list[float] = []
         self.url = ""
         self._open: set[asyncio.StreamWriter] = set()
         self._over = asyncio.Event()
 
-    async def __aenter__(self) -> "Upstream":
+    async def __aenter__(self) -> "ScriptedUpstream":
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._secure, limit=2**20)
         scheme = "https" if self._secure else "http"
         self.url = f"{scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
@@ -85,12 +85,12 @@ class Upstream:
         async with self._left:
             await self._left.wait_for(lambda: not self._open)
 
-    async def arrived(self, requests: int = 1) -> None:
+    async def wait_for_requests(self, requests: int = 1) -> None:
         """Returns when that many requests have come in whole; a deaf upstream counts connections."""
         async with self._arrived:
             await self._arrived.wait_for(lambda: (self.connections if self._deaf else len(self.requests)) >= requests)
 
-    async def departed(self, connections: int = 1) -> None:
+    async def wait_for_departures(self, connections: int = 1) -> None:
         """Returns when that many connections were left by the peer."""
         async with self._left:
             await self._left.wait_for(lambda: len(self.departures) >= connections)
@@ -134,16 +134,16 @@ class Upstream:
                 case bytes():
                     writer.write(step)
                     await writer.drain()
-                case Pause(seconds):
+                case UpstreamPause(seconds):
                     with anyio.move_on_after(seconds):
                         await _gone(reader)
-                case Act.HANG:
+                case UpstreamAction.HANG:
                     await _gone(reader)
-                case Act.RESET:
+                case UpstreamAction.RESET:
                     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
                     writer.transport.abort()
                     return False
-                case Act.CLOSE:
+                case UpstreamAction.CLOSE:
                     return False
         return True
 
@@ -191,7 +191,7 @@ def _head(status: int, headers: Mapping[str, str]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-async def _request(reader: asyncio.StreamReader) -> Received | None:
+async def _request(reader: asyncio.StreamReader) -> ReceivedRequest | None:
     """The next request, None when the peer leaves instead."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -201,7 +201,7 @@ async def _request(reader: asyncio.StreamReader) -> Received | None:
     method, path, _ = start.split(" ", 2)
     headers = {name.lower(): value.strip() for name, value in (line.split(":", 1) for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Received(method, path, headers, body)
+    return ReceivedRequest(method, path, headers, body)
 
 
 async def _gone(reader: asyncio.StreamReader) -> None:

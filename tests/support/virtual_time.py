@@ -23,7 +23,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any
 
-from app.adapters.clock import SystemClock
+from app.adapters.system import SystemClock
 
 GRACE = 0.005
 QUIET_GRACE = 0.001
@@ -55,7 +55,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return job
 
     @contextmanager
-    def outside(self) -> Iterator[None]:
+    def in_real_time(self) -> Iterator[None]:
         """Time runs as fast as outside meanwhile: a server is asked that is none of this process."""
         self._jobs += 1
         try:
@@ -63,7 +63,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         finally:
             self._jobs -= 1
 
-    def works_outside(self) -> bool:
+    def has_external_work(self) -> bool:
         """Whether a worker thread or a child process of this loop is at work."""
         return self._jobs > 0 or any(_at_work(thread, self) for thread in threading.enumerate())
 
@@ -98,7 +98,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         return found
 
     def _pass(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
-        if self._loop.works_outside():
+        if self._loop.has_external_work():
             return self._wait_outside(timeout)
         told = super().select(0)
         if told:

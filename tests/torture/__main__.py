@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 
-from tests.torture.life import Life, live
+from tests.torture.replica_run import ReplicaRun, run_replica
 
 
 def main() -> None:
@@ -15,17 +15,17 @@ def main() -> None:
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            _live(Life.from_line(line))
+            _live(ReplicaRun.from_line(line))
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
 
 
-def _live(life: Life) -> None:
+def _live(life: ReplicaRun) -> None:
     """What is raised is told on standard error, and ends the process as any other end does."""
     code = 0
     try:
-        live(life)
+        run_replica(life)
     except BaseException:  # noqa: BLE001 - the process ends here
         traceback.print_exc()
         code = 1

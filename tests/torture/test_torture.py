@@ -12,24 +12,24 @@ from typing import IO, get_args
 
 import pytest
 
-from app.adapters.stores.store import DatabaseStore
-from app.domain.boundary import Durability
+from app.adapters.stores.executions.store import DatabaseExecutionStore
+from app.domain.contract.response import Durability
 from app.domain.lifecycle import TERMINAL, Mode, State
-from app.keeping import Stored
-from app.ports import Record
-from tests.orchestration.test_record_and_replay import is_a_whole_log, open_starts
+from app.ports.journal import ExecutionHistory
+from app.ports.storage import StoredExecution
+from tests.orchestration.execution.test_record_and_replay import is_a_whole_log, open_starts
+from tests.support.harness import EventLog, replay_offline
 from tests.support.virtual_time import VirtualClock
-from tests.support.world import Log, tell_again
-from tests.torture.life import (
+from tests.torture.replica_run import (
     ALL_PATTERNS,
-    Death,
     Instant,
-    Life,
-    Lived,
-    acts_of,
-    lived,
-    open_at,
+    InstantCounts,
+    KillPoint,
+    ReplicaRun,
+    open_database,
     published,
+    read_counts,
+    recorded_acts,
     repeated_writes,
 )
 
@@ -45,14 +45,14 @@ LOT: tuple[tuple[Mode, Durability, int], ...] = (
 ALL_LOTS = tuple((mode, durability, seed) for seed in range(20, 26) for mode, durability, _ in LOT)
 
 
-class Lives:
+class ReplicaProcess:
     """Lives lives, one after the other, in processes of their own."""
 
     def __init__(self, commands: IO[str], ends: IO[str]) -> None:
         self._commands = commands
         self._ends = ends
 
-    def live(self, life: Life) -> int:
+    def live(self, life: ReplicaRun) -> int:
         """How the process ended: zero, or less the signal that killed it."""
         self._commands.write(life.as_line())
         self._commands.flush()
@@ -60,49 +60,49 @@ class Lives:
 
 
 @contextmanager
-def process() -> Iterator[Lives]:
+def process() -> Iterator[ReplicaProcess]:
     """The process that forks for each life."""
     command = [sys.executable, "-m", "tests.torture"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdin is not None
         assert started.stdout is not None
-        yield Lives(started.stdin, started.stdout)
+        yield ReplicaProcess(started.stdin, started.stdout)
         started.stdin.close()
         assert started.wait(timeout=10) == 0
 
 
 @pytest.fixture(scope="module")
-def lives() -> Iterator[Lives]:
+def lives() -> Iterator[ReplicaProcess]:
     with process() as started:
         yield started
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class StoredResult:
     """What there is of an execution after all that happened to it."""
 
-    stored: Stored
-    record: Record
+    stored: StoredExecution
+    record: ExecutionHistory
 
 
-async def left(life: Life, clock: VirtualClock) -> Left | None:
+async def left(life: ReplicaRun, clock: VirtualClock) -> StoredResult | None:
     """What the store has of it; None when it never was durable."""
-    async with open_at(life.database, clock) as database:
-        store = DatabaseStore(database, clock, "reader", Log())
+    async with open_database(life.database, clock) as database:
+        store = DatabaseExecutionStore(database, clock, "reader", EventLog())
         stored = await store.find("local", life.name)
         record = None if stored is None else await store.load("local", stored.execution_id)
-    return None if stored is None or record is None else Left(stored, record)
+    return None if stored is None or record is None else StoredResult(stored, record)
 
 
-def check(life: Life, found: Left | None) -> None:
+def check(life: ReplicaRun, found: StoredResult | None) -> None:
     """It ended or waits for a person, nothing unsafe was done twice, and no event is missing, doubled or changed."""
     folder = Path(life.folder)
     assert repeated_writes(folder) == []
     if found is None:
         assert life.durability == "memory" or died_at_the_opening(life)
-        assert "write" not in {act for act, _ in acts_of(folder)}
+        assert "write" not in {act for act, _ in recorded_acts(folder)}
         return
-    record, state = found.record, found.stored.standing.state
+    record, state = found.record, found.stored.status.state
     assert state in {*TERMINAL, State.SUSPENDED}
     events = [(item.sequence_number, item.event.type) for item in record.events]
     assert [number for number, _ in events] == list(range(1, len(events) + 1))
@@ -110,43 +110,43 @@ def check(life: Life, found: Left | None) -> None:
     assert len(seen) == len(set(seen))
     assert set(seen) <= set(events)
     pattern = ALL_PATTERNS[life.mode]
-    assert tell_again(record, pattern.run, pattern.planning) > 0
+    assert replay_offline(record, pattern.run, pattern.planning) > 0
     if state is not State.SUSPENDED:
         assert is_a_whole_log(record)
         assert open_starts(record.events) == []
 
 
-def died_at_the_opening(life: Life) -> bool:
+def died_at_the_opening(life: ReplicaRun) -> bool:
     """Without its first commit there is no execution."""
-    return life.death is not None and (life.death.at, life.death.number) == ("commit", 1)
+    return life.death is not None and (life.death.kind, life.death.number) == ("commit", 1)
 
 
-def deaths(counted: Lived, *, every_instant: bool) -> Sequence[Death]:
+def deaths(counted: InstantCounts, *, every_instant: bool) -> Sequence[KillPoint]:
     """Around every commit and every effect: at all instants, or at one of them in turn."""
     points = [("commit", number) for number in range(1, counted.commits + 1)]
     points += [("effect", number) for number in range(1, counted.effects + 1)]
     turns = cycle(INSTANTS)
     return [
-        Death("commit" if at == "commit" else "effect", number, instant)
+        KillPoint("commit" if at == "commit" else "effect", number, instant)
         for at, number in points
         for instant in (INSTANTS if every_instant else [next(turns)])
     ]
 
 
-async def torture(lives: Lives, life: Life, clock: VirtualClock, *, every_instant: bool) -> int:
+async def torture(lives: ReplicaProcess, life: ReplicaRun, clock: VirtualClock, *, every_instant: bool) -> int:
     """Lives it once to its end, then dies around everything in it. How often it died.
 
     Where a database takes its time, branches may run in another order and an instant not come.
     """
     assert lives.live(life) == 0
     check(life, await left(life, clock))
-    died, all_deaths = 0, deaths(lived(Path(life.folder)), every_instant=every_instant)
+    died, all_deaths = 0, deaths(read_counts(Path(life.folder)), every_instant=every_instant)
     for number, death in enumerate(all_deaths):
         folder = Path(life.folder) / f"{number}"
         folder.mkdir()
         dying = replace(life, name=f"{life.name}-{number}", folder=str(folder), death=death)
         ended = [lives.live(dying)]
-        again = replace(dying, begins=False, death=Death("commit", 1 + number % 4, INSTANTS[number % 3]))
+        again = replace(dying, begins=False, death=KillPoint("commit", 1 + number % 4, INSTANTS[number % 3]))
         ended += [lives.live(again), lives.live(replace(again, death=None))]
         assert set(ended) <= {0, -SIGKILL}
         assert ended[-1] == 0
@@ -156,16 +156,16 @@ async def torture(lives: Lives, life: Life, clock: VirtualClock, *, every_instan
     return died
 
 
-def first(database: str, folder: Path, lot: tuple[Mode, Durability, int]) -> Life:
+def first(database: str, folder: Path, lot: tuple[Mode, Durability, int]) -> ReplicaRun:
     """The life that counts the instants there are."""
     mode, durability, seed = lot
     folder.mkdir(exist_ok=True)
-    return Life(database, str(folder), f"{mode}-{durability}-{seed}", seed, mode, durability, begins=True)
+    return ReplicaRun(database, str(folder), f"{mode}-{durability}-{seed}", seed, mode, durability, begins=True)
 
 
 @pytest.mark.parametrize("lot", LOT, ids=str)
 async def test_b5_94_a_kill_around_any_commit_or_effect_loses_nothing_and_repeats_nothing_unsafe(
-    lives: Lives, clock: VirtualClock, tmp_path: Path, lot: tuple[Mode, Durability, int]
+    lives: ReplicaProcess, clock: VirtualClock, tmp_path: Path, lot: tuple[Mode, Durability, int]
 ) -> None:
     life = first(str(tmp_path / "portico.db"), tmp_path, lot)
     assert await torture(lives, life, clock, every_instant=False) > 2
@@ -175,7 +175,12 @@ async def test_b5_94_a_kill_around_any_commit_or_effect_loses_nothing_and_repeat
 @pytest.mark.parametrize("lot", ALL_LOTS, ids=str)
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_every_kill_at_every_instant_on_both_databases(
-    lives: Lives, clock: VirtualClock, tmp_path: Path, lot: tuple[Mode, Durability, int], kind: str, postgres_url: str
+    lives: ReplicaProcess,
+    clock: VirtualClock,
+    tmp_path: Path,
+    lot: tuple[Mode, Durability, int],
+    kind: str,
+    postgres_url: str,
 ) -> None:
     database = postgres_url if kind == "postgres" else str(tmp_path / "portico.db")
     assert await torture(lives, first(database, tmp_path, lot), clock, every_instant=True) > 2

@@ -7,19 +7,17 @@ these together: a JSON body is a stream of one piece. So a new provider is one f
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from app.adapters.engines.pieces import Delta
-from app.adapters.engines.texts import TextPlace
-from app.domain.effects import EngineCall, Reason
-from app.domain.messages import Message, ModelMessage
-from app.ports import EngineFault, EngineProfile
-
-ARGUMENT_DEPTH: Final = 64
+from app.adapters.engines.wire.deltas import Delta
+from app.adapters.engines.wire.text_template import TextTemplate
+from app.domain.contract.messages import Message, ModelMessage
+from app.domain.model_call import AttemptFailureReason, EngineCall
+from app.ports.model import EngineProfile
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedRequest:
     """A request in a dialect: `path` stands behind the base URL, `body` becomes JSON.
 
     `withheld` names what the call held and the request does not, by dotted name.
@@ -43,13 +41,13 @@ class Dialect(Protocol):
         ...
 
     @property
-    def probe(self) -> str: ...
+    def probe_path(self) -> str: ...
 
     @property
-    def finishes(self) -> Mapping[str, str | Reason]: ...
+    def finish_reasons(self) -> Mapping[str, str | AttemptFailureReason]: ...
 
     @property
-    def texts(self) -> TextPlace:
+    def text_template(self) -> TextTemplate:
         """Where most chunks of a stream have a text, and nothing else that is new."""
         ...
 
@@ -57,7 +55,7 @@ class Dialect(Protocol):
         """What says who asks. A key never stands in a URL."""
         ...
 
-    def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> Encoded:
+    def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> EncodedRequest:
         """The request. Only options that the profile lists are sent; what is not is named beside it."""
         ...
 
@@ -69,7 +67,7 @@ class Dialect(Protocol):
         """One event of a stream. Raises: EngineFault, also for an error that the provider put into the stream."""
         ...
 
-    def reason(self, status: int, body: bytes) -> Reason:
+    def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         """Why a reply that is no success came. `body` may be anything and may be cut."""
         ...
 
@@ -78,7 +76,7 @@ class Dialect(Protocol):
 class EmbeddingDialect(Protocol):
     """How vectors of texts are asked for, where a provider has them."""
 
-    def encode_embeddings(self, texts: Sequence[str], model: str) -> Encoded: ...
+    def encode_embeddings(self, texts: Sequence[str], model: str) -> EncodedRequest: ...
 
     def decode_embeddings(self, body: bytes) -> list[list[float]]:
         """The vectors in the order of the texts. Raises: EngineFault."""
@@ -89,7 +87,7 @@ class EmbeddingDialect(Protocol):
 class CountingDialect(Protocol):
     """How a provider is asked what a call would cost in tokens, where it says so."""
 
-    def encode_count(self, call: EngineCall, profile: EngineProfile) -> Encoded: ...
+    def encode_count(self, call: EngineCall, profile: EngineProfile) -> EncodedRequest: ...
 
     def decode_count(self, body: bytes) -> int:
         """Tokens. Raises: EngineFault."""
@@ -97,19 +95,14 @@ class CountingDialect(Protocol):
 
 
 @runtime_checkable
-class WaitingDialect(Protocol):
+class RetryDelayDialect(Protocol):
     """Where a provider says in the body of its refusal, not in a header, how long it wants to be left alone."""
 
-    def retry_after(self, body: bytes) -> float | None:
+    def retry_delay(self, body: bytes) -> float | None:
         """Seconds; None where it says nothing."""
         ...
 
 
-def kept_of(message: Message) -> Sequence[dict[str, Any]]:
+def opaque_blocks(message: Message) -> Sequence[dict[str, Any]]:
     """What this provider said in that message and wants to be told again; nothing for other people's messages."""
     return message.kept if isinstance(message, ModelMessage) else ()
-
-
-def malformed(message: str) -> EngineFault:
-    """The fault of a reply that is not whole or not of its protocol."""
-    return EngineFault(Reason.MALFORMED, message)

@@ -19,15 +19,16 @@ import orjson
 from anyio.lowlevel import checkpoint
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from app.adapters.engines.withheld import OWN_NAMES, unsaid
-from app.capabilities.tokens import EstimatingCounter
-from app.domain.boundary import TokenUsage
-from app.domain.effects import EngineCall, Reason, Reply
+from app.adapters.engines.unsupported import DEFAULT_NAMES, unsent_options
+from app.capabilities.models.tokens import EstimatingTokenCounter
+from app.domain.contract.messages import ToolCall
+from app.domain.contract.response import TokenUsage
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.messages import ToolCall
-from app.ports import Clock, EngineFault, EngineProfile, Progress
+from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from app.ports.model import EngineError, EngineProfile, Progress
+from app.ports.runtime import Clock
 
-_COUNTER = EstimatingCounter()
+_COUNTER = EstimatingTokenCounter()
 CallText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
@@ -74,7 +75,7 @@ class ScriptedReply(_Entry):
 class ScriptedFault(_Entry):
     """An attempt that fails, in a stream after that many pieces."""
 
-    fault: Reason = Field(description="Why it fails.")
+    fault: AttemptFailureReason = Field(description="Why it fails.")
     retry_after: float | None = Field(None, ge=0, description="Seconds the provider asks to wait.")
     after_chunks: int = Field(0, ge=0, le=10_000, description="Pieces that a stream brings before.")
 
@@ -114,14 +115,14 @@ class ScriptedEngine:
     def profile(self) -> EngineProfile:
         return self._profile
 
-    async def reach(self) -> str:
+    async def ping(self) -> str:
         """Always there."""
         return f"scripted: {len(self._script) - self._taken} of {len(self._script)} replies left"
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         """Takes the next entry, whatever is asked."""
         if self._taken == len(self._script):
-            raise EngineFault(Reason.REFUSED, "scripted: the script has no reply left")
+            raise EngineError(AttemptFailureReason.REFUSED, "scripted: the script has no reply left")
         index, self._taken = self._taken, self._taken + 1
         entry = self._script[index]
         await self._clock.sleep(entry.delay)
@@ -130,7 +131,7 @@ class ScriptedEngine:
         if isinstance(entry, ScriptedFault):
             if entry.usage is not None:
                 progress.usage(entry.usage)
-            raise EngineFault(entry.fault, f"scripted: {entry.fault}", entry.retry_after)
+            raise EngineError(entry.fault, f"scripted: {entry.fault}", entry.retry_after)
         reply = _reply(entry, self._calls[index], self._profile.model, call)
         progress.usage(reply.usage)
         return reply
@@ -174,7 +175,7 @@ def _reply(entry: ScriptedReply, calls: tuple[ToolCall, ...], model: str, call: 
 
 def _unheeded(call: EngineCall) -> tuple[str, ...]:
     """All tuning; whether an answer has its form, the script alone decides."""
-    return unsaid(call, OWN_NAMES, {"grammar": call.grammar})
+    return unsent_options(call, DEFAULT_NAMES, {"grammar": call.grammar})
 
 
 def _estimate(call: EngineCall, text: str) -> TokenUsage:

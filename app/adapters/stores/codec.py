@@ -16,18 +16,36 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 import orjson
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError
 
-from app.domain.boundary import Suspension, SystemResponse
-from app.domain.effects import Header, Outcome, Row
-from app.domain.events import CorrelationContext, Event, Recorded
+from app.domain.contract.messages import Message, ModelMessage
+from app.domain.contract.response import Suspension, SystemResponse
 from app.domain.failures import Code, StorageFailure
-from app.domain.messages import Message, ModelMessage
+from app.domain.journal.events import CorrelationContext, Event, StoredEvent
+from app.domain.journal.header import ExecutionHeader
+from app.domain.journal.outcomes import (
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptSucceeded,
+    InferenceSetup,
+    Outcome,
+    Plan,
+    PlanningInputs,
+    Prepared,
+    RaceDecided,
+    RecordedStep,
+    Refused,
+    StopDecision,
+    SuspensionAnswer,
+    TimerFired,
+    ToolCallSuspended,
+    ToolEnded,
+)
 
 T = TypeVar("T")
 FORMAT = 1
 """Raised with whatever an earlier release cannot read, be it one kind, one field or one value more: so that it leaves
 such a record to others, for what it cannot read of a format that it knows is broken, and ends.
 """
-MOST_BYTES = 128 * 2**20
+MAX_RECORD_BYTES = 128 * 2**20
 """No limit of the service lets a record grow near this; a longer one is not ours."""
 
 _Ids: TypeAlias = tuple[str, str | None, str, str, str | None, str | None, str | None]
@@ -42,7 +60,7 @@ def _exact(kind: Any) -> TypeAdapter[Any]:
 
 
 _BEGINS = re.compile(rb"\[([0-9]{1,9}),")
-_OPENING = _exact(tuple[_Version, Header, list[_Step]])
+_OPENING = _exact(tuple[_Version, ExecutionHeader, list[_Step]])
 _RESPONSE = _exact(tuple[_Version, SystemResponse])
 _Said: TypeAlias = Annotated[
     Annotated[ModelMessage, Tag("model")] | Annotated[Message, Tag("plain")],
@@ -53,35 +71,52 @@ _SUSPENSION = _exact(tuple[_Version, Suspension])
 _VALUE = _exact(tuple[_Version, JsonValue])
 _NAMED = _exact(tuple[_Version, str, dict[str, Any]])
 _TOLD = _exact(tuple[_Version, int, list[_Ids], list[tuple[float, list[_Told]]]])
-_OUTCOMES: Mapping[str, TypeAdapter[Any]] = MappingProxyType(
-    {kind.__name__: _exact(kind) for kind in get_args(Outcome)}
+OUTCOME_TAGS: Mapping[type[Outcome], str] = MappingProxyType(
+    {
+        PlanningInputs: "Plannable",
+        Plan: "Planned",
+        Prepared: "Prepared",
+        InferenceSetup: "Offered",
+        AttemptSucceeded: "Replied",
+        AttemptFailed: "AttemptFailed",
+        ToolEnded: "ToolEnded",
+        ToolCallSuspended: "ToolAsked",
+        TimerFired: "Slept",
+        SuspensionAnswer: "Answered",
+        Refused: "Refused",
+        AttemptCancelled: "CutOff",
+        RaceDecided: "Decided",
+        StopDecision: "Stopped",
+    }
 )
+"""Tag under which each outcome is stored. Stored tags never change; classes may be renamed."""
+_OUTCOMES: Mapping[str, TypeAdapter[Any]] = MappingProxyType({tag: _exact(kind) for kind, tag in OUTCOME_TAGS.items()})
 _EVENTS: Mapping[str, TypeAdapter[Any]] = MappingProxyType({kind.type: _exact(kind) for kind in get_args(Event)})
 
 
-def is_later(data: object) -> bool:
+def is_newer_format(data: object) -> bool:
     """Whether that says of itself that a later version wrote it."""
     begins = _BEGINS.match(data) if isinstance(data, bytes) else None
     return begins is not None and int(begins[1]) > FORMAT
 
 
-def encode_opening(header: Header, rows: Sequence[Row] = ()) -> bytes:
+def encode_header(header: ExecutionHeader, rows: Sequence[RecordedStep] = ()) -> bytes:
     """The header, with the steps that were recorded before anything was stored."""
-    steps = [(row.key, row.fingerprint, row.at, type(row.outcome).__name__, row.outcome) for row in rows]
+    steps = [(row.key, row.fingerprint, row.at, OUTCOME_TAGS[type(row.outcome)], row.outcome) for row in rows]
     return _dump([FORMAT, header, steps])
 
 
-def decode_opening(data: bytes) -> tuple[Header, list[Row]]:
+def decode_header(data: bytes) -> tuple[ExecutionHeader, list[RecordedStep]]:
     """Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID), as everything here that decodes."""
     _, header, steps = _read(_OPENING, data, "opening")
     return header, [
-        Row(key, fingerprint, _of(_OUTCOMES, name, fields, "outcome"), at)
+        RecordedStep(key, fingerprint, _of(_OUTCOMES, name, fields, "outcome"), at)
         for key, fingerprint, at, name, fields in steps
     ]
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
-    return _dump([FORMAT, type(outcome).__name__, outcome])
+    return _dump([FORMAT, OUTCOME_TAGS[type(outcome)], outcome])
 
 
 def decode_outcome(data: bytes) -> Outcome:
@@ -106,7 +141,7 @@ def encode_message(message: Message) -> bytes:
 def decode_messages(each: Sequence[bytes]) -> list[Message]:
     """A history is read before every turn, so all of it at once."""
     whole = b"".join((b"[", b",".join(each), b"]"))
-    if max(map(len, each), default=0) > MOST_BYTES:
+    if max(map(len, each), default=0) > MAX_RECORD_BYTES:
         raise _invalid("message")
     found = _checked(lambda: _MESSAGES.validate_python((orjson.loads(whole),))[0], "message")
     if len(found) != len(each):
@@ -132,7 +167,7 @@ def decode_value(data: bytes) -> JsonValue:
     return value
 
 
-def encode_events(events: Sequence[Recorded]) -> bytes:
+def encode_events(events: Sequence[StoredEvent]) -> bytes:
     """Events that are numbered without gaps, at least one. Those that follow each other at one time share it."""
     numbers: dict[CorrelationContext, int] = {}
     told: list[tuple[float, list[tuple[str, int, str, Event]]]] = []
@@ -148,14 +183,14 @@ def encode_events(events: Sequence[Recorded]) -> bytes:
     return _dump([FORMAT, events[0].sequence_number, [_ids(each) for each in numbers], told])
 
 
-def decode_events(data: bytes) -> list[Recorded]:
+def decode_events(data: bytes) -> list[StoredEvent]:
     """A log is read by the ten thousand events, so nothing here is done twice that need not be."""
     _, first, ids, groups = _read(_TOLD, data, "events")
     numbers = count(first)
     try:
         correlations = [_correlation(each) for each in ids]
         return [
-            Recorded(next(numbers), at, anchor, correlations[index], _EVENTS[name].validate_python((fields,))[0])
+            StoredEvent(next(numbers), at, anchor, correlations[index], _EVENTS[name].validate_python((fields,))[0])
             for at, together in groups
             for anchor, index, name, fields in together
         ]
@@ -199,7 +234,7 @@ def _of(kinds: Mapping[str, TypeAdapter[Any]], name: str, fields: dict[str, Any]
 
 
 def _read(kind: TypeAdapter[Any], data: object, what: str) -> Any:
-    if not isinstance(data, bytes) or len(data) > MOST_BYTES:
+    if not isinstance(data, bytes) or len(data) > MAX_RECORD_BYTES:
         raise _invalid(what)
     return _checked(lambda: kind.validate_python((orjson.loads(data),))[0], what)
 

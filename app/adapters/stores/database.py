@@ -18,8 +18,8 @@ from sqlalchemy.engine import Dialect
 
 T = TypeVar("T")
 Backend = Literal["sqlite", "postgresql"]
-Rows: TypeAlias = "Sequence[Cells]"
-Values: TypeAlias = Mapping[str, Any]
+ResultRows: TypeAlias = "Sequence[ResultRow]"
+Parameters: TypeAlias = Mapping[str, Any]
 Insertion: TypeAlias = "Callable[..., postgresql.Insert] | Callable[..., sqlite.Insert]"
 """The `insert` of either dialect; both know ON CONFLICT."""
 _INSERTIONS: Mapping[Backend, Insertion] = MappingProxyType({"sqlite": sqlite.insert, "postgresql": postgresql.insert})
@@ -31,7 +31,7 @@ DIALECTS: Mapping[Backend, Dialect] = MappingProxyType(
 )
 
 
-class Cells(Protocol):
+class ResultRow(Protocol):
     """One row of an answer, by position."""
 
     def __getitem__(self, index: int, /) -> Any: ...
@@ -40,20 +40,20 @@ class Cells(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledStatement:
     """A statement as one database reads it. `values` are its parameters in order, from those given by name.
 
     `row` is the part of an insertion that holds all of them, so that it may be repeated; empty in anything else.
     """
 
     sql: str
-    values: Callable[[Values], Sequence[Any]]
-    returns: bool
-    row: str
+    parameters: Callable[[Parameters], Sequence[Any]]
+    returns_rows: bool
+    row_placeholder: str
 
-    def of_rows(self, count: int) -> str:
+    def for_rows(self, count: int) -> str:
         """The insertion of so many rows at once."""
-        return self.sql.replace(self.row, ", ".join([self.row] * count), 1)
+        return self.sql.replace(self.row_placeholder, ", ".join([self.row_placeholder] * count), 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,38 +62,40 @@ class Statement:
 
     make: Callable[[Any], Select[Any] | Insert | Update | Delete]
 
-    def compiled(self, backend: Backend) -> Compiled:
+    def compiled(self, backend: Backend) -> CompiledStatement:
         return _compile(self, backend)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StatementCall:
     """One statement, run with each of these values in turn; what it returns for all of them is the answer.
 
     Of an insertion that is `counted` the answer is one row: how many rows are new.
     """
 
     statement: Statement
-    values: Sequence[Values]
-    counted: bool = False
+    parameters: Sequence[Parameters]
+    count_only: bool = False
 
 
-Transaction: TypeAlias = Generator[Asked, Rows, T]
+Transaction: TypeAlias = Generator[StatementCall, ResultRows, T]
 
 
-def ask(statement: Statement, values: Values) -> Generator[Asked, Rows, Rows]:
+def execute(statement: Statement, values: Parameters) -> Generator[StatementCall, ResultRows, ResultRows]:
     """The rows of one statement, run once."""
-    return (yield Asked(statement, (values,)))
+    return (yield StatementCall(statement, (values,)))
 
 
-def ask_each(statement: Statement, values: Sequence[Values]) -> Generator[Asked, Rows, Rows]:
+def execute_each(
+    statement: Statement, values: Sequence[Parameters]
+) -> Generator[StatementCall, ResultRows, ResultRows]:
     """The rows of one statement run with each of the values; the database is not bothered for none."""
-    return (yield Asked(statement, values)) if values else ()
+    return (yield StatementCall(statement, values)) if values else ()
 
 
-def count_new(statement: Statement, values: Sequence[Values]) -> Generator[Asked, Rows, int]:
+def count_inserted(statement: Statement, values: Sequence[Parameters]) -> Generator[StatementCall, ResultRows, int]:
     """How many rows an insertion adds that leaves out what is there already."""
-    rows = yield Asked(statement, values, counted=True)
+    rows = yield StatementCall(statement, values, count_only=True)
     count: int = rows[0][0]
     return count
 
@@ -101,7 +103,7 @@ def count_new(statement: Statement, values: Sequence[Values]) -> Generator[Asked
 class Database(Protocol):
     """Where transactions run. Raises: StorageFailure (STORAGE_UNAVAILABLE, STORAGE_FULL), wherever it is asked."""
 
-    async def write(self, work: Callable[[], Transaction[T]], *, recognisable: bool = False) -> T:
+    async def write(self, work: Callable[[], Transaction[T]], *, idempotent: bool = False) -> T:
         """Runs it as one transaction, committed when this returns.
 
         One that a broken connection left in doubt is run anew when it is `recognisable`: when it sees by itself that
@@ -119,17 +121,17 @@ class Database(Protocol):
 
 
 @cache
-def _compile(statement: Statement, backend: Backend) -> Compiled:
+def _compile(statement: Statement, backend: Backend) -> CompiledStatement:
     core = statement.make(_INSERTIONS[backend])
     compiled = core.compile(dialect=DIALECTS[backend])
     names = tuple(compiled.positiontup or ())
     fixed = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
     sql, row = str(compiled), f"({', '.join('?' * len(names))})"
     returns = bool(compiled.effective_returning) or core.is_select
-    return Compiled(sql, _in_order(names, fixed), returns, row if f"VALUES {row}" in sql else "")
+    return CompiledStatement(sql, _in_order(names, fixed), returns, row if f"VALUES {row}" in sql else "")
 
 
-def _in_order(names: Sequence[str], fixed: Mapping[str, Any]) -> Callable[[Values], Sequence[Any]]:
+def _in_order(names: Sequence[str], fixed: Mapping[str, Any]) -> Callable[[Parameters], Sequence[Any]]:
     known = {name: fixed[name] for name in names if name in fixed}
     if known:
         return lambda values: [known[name] if name in known else values[name] for name in names]

@@ -14,10 +14,10 @@ from typing import TypeAlias, TypeVar
 import anyio
 import asyncpg
 
-from app.adapters.stores.database import Asked, Rows, Transaction
-from app.adapters.stores.migrating import CURRENT, upgrade
+from app.adapters.stores.database import ResultRows, StatementCall, Transaction
+from app.adapters.stores.schema_upgrade import SELECT_REVISION, upgrade_sql
 from app.domain.failures import Code, Failure, StorageFailure
-from app.ports import Clock, Entropy
+from app.ports.runtime import Clock, Entropy
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -25,7 +25,7 @@ Connect: TypeAlias = "Callable[[], Awaitable[Connection]]"
 _RETRY_AFTER = 1.0
 _MIGRATING = 5_206_161_072_301_846
 """Names the advisory lock under which one replica brings the schema up to date; any number that nobody else uses."""
-LOST = (
+CONNECTION_ERRORS = (
     OSError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
@@ -40,24 +40,24 @@ _REFUSED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class PostgresTimeouts:
     """How long anything is waited for, in seconds, and how often a transaction is tried."""
 
     connect: float = 5.0
     acquire: float = 5.0
     transaction: float = 10.0
-    tries: int = 8
-    first_wait: float = 0.05
-    longest_wait: float = 1.0
+    max_tries: int = 8
+    initial_backoff: float = 0.05
+    max_backoff: float = 1.0
 
 
-_PATIENCE = Patience()
+_PATIENCE = PostgresTimeouts()
 
 
 class _Lane:
     """Connections to one server, at most `width` at a time: opened when needed, used again while they are well."""
 
-    def __init__(self, connect: Connect, width: int, patience: Patience) -> None:
+    def __init__(self, connect: Connect, width: int, patience: PostgresTimeouts) -> None:
         self._connect = connect
         self._free: list[Connection] = []
         self._room = anyio.Semaphore(width)
@@ -97,7 +97,9 @@ class _Lane:
 class PostgresDatabase:
     """Implements `Database` on one server."""
 
-    def __init__(self, connect: Connect, clock: Clock, entropy: Entropy, patience: Patience, width: int) -> None:
+    def __init__(
+        self, connect: Connect, clock: Clock, entropy: Entropy, patience: PostgresTimeouts, width: int
+    ) -> None:
         self.connect = connect
         self._ordered = _Lane(connect, 1, patience)
         self._shared = _Lane(connect, width, patience)
@@ -105,8 +107,8 @@ class PostgresDatabase:
         self._entropy = entropy
         self._patience = patience
 
-    async def write(self, work: Callable[[], Transaction[T]], *, recognisable: bool = False) -> T:
-        return await self._tried(lambda tried: _transact(self._shared, work(), tried), recognisable=recognisable)
+    async def write(self, work: Callable[[], Transaction[T]], *, idempotent: bool = False) -> T:
+        return await self._tried(lambda tried: _transact(self._shared, work(), tried), recognisable=idempotent)
 
     async def append(self, work: Callable[[], Transaction[T]]) -> T:
         return await self._tried(lambda tried: _transact(self._ordered, work(), tried), recognisable=True)
@@ -119,27 +121,27 @@ class PostgresDatabase:
         self._ordered.close()
         self._shared.close()
 
-    async def bring_up_to_date(self) -> None:
+    async def upgrade_schema(self) -> None:
         """Runs the migrations that are missing, while no other replica does."""
         await self._tried(lambda _: _migrate(self._ordered), recognisable=True)
 
     async def _tried(self, attempt: Callable[["_Tried"], Awaitable[T]], *, recognisable: bool) -> T:
-        for number in range(self._patience.tries):
+        for number in range(self._patience.max_tries):
             tried = _Tried()
             try:
                 return await _within(self._patience.transaction, attempt(tried))
-            except (*LOST, *_REFUSED, asyncpg.PostgresError) as fault:
+            except (*CONNECTION_ERRORS, *_REFUSED, asyncpg.PostgresError) as fault:
                 in_doubt = tried.committing and not isinstance(fault, _REFUSED)
-                again = isinstance(fault, (*LOST, *_REFUSED)) and (recognisable or not in_doubt)
-                if not again or number + 1 == self._patience.tries:
+                again = isinstance(fault, (*CONNECTION_ERRORS, *_REFUSED)) and (recognisable or not in_doubt)
+                if not again or number + 1 == self._patience.max_tries:
                     raise _failure(fault) from fault
             await self._clock.sleep(self._wait(number))
         raise _failure(None)
 
     def _wait(self, number: int) -> float:
         """Seconds before the next try: exponential, with full jitter."""
-        longest = min(self._patience.longest_wait, self._patience.first_wait * 2.0**number)
-        return longest * self._entropy.below(1_000) / 1_000
+        longest = min(self._patience.max_backoff, self._patience.initial_backoff * 2.0**number)
+        return longest * self._entropy.random_below(1_000) / 1_000
 
 
 @dataclass(slots=True)
@@ -151,7 +153,13 @@ class _Tried:
 
 @asynccontextmanager
 async def open_postgres(
-    url: str, clock: Clock, entropy: Entropy, *, patience: Patience = _PATIENCE, width: int = 8, beside: bool = False
+    url: str,
+    clock: Clock,
+    entropy: Entropy,
+    *,
+    timeouts: PostgresTimeouts = _PATIENCE,
+    max_connections: int = 8,
+    read_only: bool = False,
 ) -> AsyncIterator[PostgresDatabase]:
     """The database at that URL, brought up to date. `width` is how many connections there may be beside the writer's.
 
@@ -161,19 +169,19 @@ async def open_postgres(
     """
     settings = {
         "application_name": "portico",
-        "statement_timeout": str(round(patience.transaction * 1000)),
-        "idle_in_transaction_session_timeout": str(round(patience.transaction * 2000)),
-    } | ({"default_transaction_read_only": "on"} if beside else {})
+        "statement_timeout": str(round(timeouts.transaction * 1000)),
+        "idle_in_transaction_session_timeout": str(round(timeouts.transaction * 2000)),
+    } | ({"default_transaction_read_only": "on"} if read_only else {})
 
     async def connect() -> Connection:
         return await _within(
-            patience.connect, asyncpg.connect(url, server_settings=settings, timeout=patience.connect * 2)
+            timeouts.connect, asyncpg.connect(url, server_settings=settings, timeout=timeouts.connect * 2)
         )
 
-    database = PostgresDatabase(connect, clock, entropy, patience, width)
+    database = PostgresDatabase(connect, clock, entropy, timeouts, max_connections)
     try:
-        if not beside:
-            await database.bring_up_to_date()
+        if not read_only:
+            await database.upgrade_schema()
         yield database
     finally:
         database.close()
@@ -206,7 +214,7 @@ async def _ask(lane: _Lane, work: Transaction[T]) -> T:
 
 
 async def _drive(connection: Connection, work: Transaction[T]) -> T:
-    answer: Rows | None = None
+    answer: ResultRows | None = None
     while True:
         try:
             asked = next(work) if answer is None else work.send(answer)
@@ -216,15 +224,15 @@ async def _drive(connection: Connection, work: Transaction[T]) -> T:
         answer = await _answer(connection, asked)
 
 
-async def _answer(connection: Connection, asked: Asked) -> Rows:
+async def _answer(connection: Connection, asked: StatementCall) -> ResultRows:
     compiled = asked.statement.compiled("postgresql")
-    if asked.counted:
-        given = [compiled.values(values) for values in asked.values]
+    if asked.count_only:
+        given = [compiled.parameters(values) for values in asked.parameters]
         return ((len(await connection.fetchmany(f"{compiled.sql} RETURNING 1", given)),),)
-    if len(asked.values) == 1:
-        return await connection.fetch(compiled.sql, *compiled.values(asked.values[0]))
-    given = [compiled.values(values) for values in asked.values]
-    if compiled.returns:
+    if len(asked.parameters) == 1:
+        return await connection.fetch(compiled.sql, *compiled.parameters(asked.parameters[0]))
+    given = [compiled.parameters(values) for values in asked.parameters]
+    if compiled.returns_rows:
         return await connection.fetchmany(compiled.sql, given)
     await connection.executemany(compiled.sql, given)
     return ()
@@ -234,7 +242,7 @@ async def _migrate(lane: _Lane) -> None:
     async with lane.connection() as connection, connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATING)
         made = await connection.fetchval("SELECT to_regclass('alembic_version')")
-        script = upgrade("postgresql", await connection.fetchval(CURRENT) if made else None)
+        script = upgrade_sql("postgresql", await connection.fetchval(SELECT_REVISION) if made else None)
         if script:
             await connection.execute(script)
 

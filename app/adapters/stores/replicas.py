@@ -9,9 +9,9 @@ taking everybody else for dead.
 
 from sqlalchemy import bindparam, delete, select
 
-from app.adapters.stores.database import Database, Rows, Statement, Transaction, ask, ask_each
+from app.adapters.stores.database import Database, ResultRows, Statement, Transaction, execute, execute_each
 from app.adapters.stores.schema import replicas
-from app.ports import Clock
+from app.ports.runtime import Clock
 
 _FORGOTTEN_AFTER = 10
 """Times the patience."""
@@ -29,9 +29,9 @@ class DatabaseReplicas:
         self._beaten: dict[str, tuple[int, float]] = {}
         """The count of each replica, and when it was seen to change."""
 
-    async def beat(self) -> frozenset[str]:
+    async def heartbeat(self) -> frozenset[str]:
         lost = [name for name in self._beaten if self._silent(name) > _FORGOTTEN_AFTER * self._patience]
-        rows = await self._database.write(lambda: _beat(self._owner, lost), recognisable=True)
+        rows = await self._database.write(lambda: _beat(self._owner, lost), idempotent=True)
         now = self._clock.monotonic()
         known = {} if now - self._looked_at > self._patience / 2 else self._beaten
         self._looked_at = now
@@ -41,17 +41,17 @@ class DatabaseReplicas:
         return frozenset({self._owner, *(name for name in self._beaten if self._silent(name) < self._patience)})
 
     async def leave(self) -> None:
-        await self._database.write(lambda: ask(_LEAVE, {"the_replica": self._owner}), recognisable=True)
+        await self._database.write(lambda: execute(_LEAVE, {"the_replica": self._owner}), idempotent=True)
 
     def _silent(self, name: str) -> float:
         """Seconds since its count changed."""
         return self._clock.monotonic() - self._beaten[name][1]
 
 
-def _beat(owner: str, lost: list[str]) -> Transaction[Rows]:
-    yield from ask(_BEAT, {"replica": owner, "beats": 1})
-    yield from ask_each(_LEAVE, [{"the_replica": name} for name in lost if name != owner])
-    return (yield from ask(_ALL, {}))
+def _beat(owner: str, lost: list[str]) -> Transaction[ResultRows]:
+    yield from execute(_BEAT, {"replica": owner, "beats": 1})
+    yield from execute_each(_LEAVE, [{"the_replica": name} for name in lost if name != owner])
+    return (yield from execute(_ALL, {}))
 
 
 _BEAT = Statement(

@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-LIVE: Final = "state NOT IN ('COMPLETE', 'ERROR', 'CANCELLED')"
+IS_LIVE: Final = "state NOT IN ('COMPLETE', 'ERROR', 'CANCELLED')"
 TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
 metadata: Final = MetaData()
 
@@ -51,8 +51,8 @@ executions: Final = Table(
     Index(
         "executions_live",
         "execution_id",
-        sqlite_where=text(LIVE),
-        postgresql_where=text(LIVE),
+        sqlite_where=text(IS_LIVE),
+        postgresql_where=text(IS_LIVE),
     ),
     Index(
         "executions_session",

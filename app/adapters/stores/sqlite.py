@@ -17,20 +17,20 @@ from typing import TextIO, TypeVar
 
 import anyio
 
-from app.adapters.stores.database import Asked, Rows, Transaction, Values
-from app.adapters.stores.migrating import CURRENT, upgrade
+from app.adapters.stores.database import Parameters, ResultRows, StatementCall, Transaction
+from app.adapters.stores.schema_upgrade import SELECT_REVISION, upgrade_sql
 from app.domain.failures import Code, ConfigurationFailure, StorageFailure
 
 T = TypeVar("T")
-BUSY_MS = 5_000
-ROWS_AT_ONCE = 32
+BUSY_TIMEOUT_MS = 5_000
+ROWS_PER_INSERT = 32
 """In one insertion. Row by row the writer's thread would ask for the interpreter's lock several times a row, and
 everybody else would be woken as often: that cost as much as writing them.
 """
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
-    f"PRAGMA busy_timeout = {BUSY_MS}",
+    f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
     "PRAGMA temp_store = MEMORY",
 )
 
@@ -42,7 +42,7 @@ class SqliteDatabase:
         self._writer = writer
         self._reader = reader
 
-    async def write(self, work: Callable[[], Transaction[T]], *, recognisable: bool = False) -> T:
+    async def write(self, work: Callable[[], Transaction[T]], *, idempotent: bool = False) -> T:
         return await self._writer.run(work, "BEGIN IMMEDIATE")
 
     async def append(self, work: Callable[[], Transaction[T]]) -> T:
@@ -68,7 +68,7 @@ async def open_sqlite(path: Path) -> AsyncIterator[SqliteDatabase]:
 
 
 @asynccontextmanager
-async def look_into_sqlite(path: Path) -> AsyncIterator[SqliteDatabase]:
+async def open_sqlite_read_only(path: Path) -> AsyncIterator[SqliteDatabase]:
     """The database in that file as it is, beside whoever owns it; writing to it fails. Raises: StorageFailure."""
     async with _thread(path, "portico-looks", connect=_beside) as looker:
         yield SqliteDatabase(looker, looker)
@@ -142,7 +142,7 @@ def _owning(path: Path) -> sqlite3.Connection:
 
 def _beside(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", isolation_level=None, uri=True)
-    connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     return connection
 
 
@@ -155,8 +155,8 @@ def _connect(thread: _Thread, path: Path, connect: Callable[[Path], sqlite3.Conn
 
 def _bring_up_to_date(connection: sqlite3.Connection) -> None:
     made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
-    current = connection.execute(CURRENT).fetchone()[0] if made else None
-    if script := upgrade("sqlite", current):
+    current = connection.execute(SELECT_REVISION).fetchone()[0] if made else None
+    if script := upgrade_sql("sqlite", current):
         connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nCOMMIT;")
 
 
@@ -177,7 +177,7 @@ def _transact(connection: sqlite3.Connection, work: Transaction[T], begin: str) 
 
 
 def _drive(connection: sqlite3.Connection, work: Transaction[T]) -> T:
-    answer: Rows | None = None
+    answer: ResultRows | None = None
     while True:
         try:
             asked = next(work) if answer is None else work.send(answer)
@@ -187,25 +187,27 @@ def _drive(connection: sqlite3.Connection, work: Transaction[T]) -> T:
         answer = _answer(connection, asked)
 
 
-def _answer(connection: sqlite3.Connection, asked: Asked) -> Rows:
+def _answer(connection: sqlite3.Connection, asked: StatementCall) -> ResultRows:
     compiled = asked.statement.compiled("sqlite")
-    if compiled.returns:
-        return [row for values in asked.values for row in connection.execute(compiled.sql, compiled.values(values))]
-    if not compiled.row:
-        connection.executemany(compiled.sql, map(compiled.values, asked.values))
+    if compiled.returns_rows:
+        return [
+            row for values in asked.parameters for row in connection.execute(compiled.sql, compiled.parameters(values))
+        ]
+    if not compiled.row_placeholder:
+        connection.executemany(compiled.sql, map(compiled.parameters, asked.parameters))
         return ()
     count = 0
-    for rows in _pieces(asked.values):
-        given = tuple(chain.from_iterable(map(compiled.values, rows)))
-        count += connection.execute(compiled.of_rows(len(rows)), given).rowcount
-    return ((count,),) if asked.counted else ()
+    for rows in _pieces(asked.parameters):
+        given = tuple(chain.from_iterable(map(compiled.parameters, rows)))
+        count += connection.execute(compiled.for_rows(len(rows)), given).rowcount
+    return ((count,),) if asked.count_only else ()
 
 
-def _pieces(values: Sequence[Values]) -> Iterator[Sequence[Values]]:
+def _pieces(values: Sequence[Parameters]) -> Iterator[Sequence[Parameters]]:
     """The rows in few sizes, so that their statements are prepared once."""
     taken = 0
     while taken < len(values):
-        size = min(ROWS_AT_ONCE, 1 << (len(values) - taken).bit_length() - 1)
+        size = min(ROWS_PER_INSERT, 1 << (len(values) - taken).bit_length() - 1)
         yield values[taken : taken + size]
         taken += size
 

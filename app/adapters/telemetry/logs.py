@@ -21,20 +21,20 @@ import orjson
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from app.domain import events
-from app.domain.boundary import SystemResponse
-from app.domain.events import FIELDS, Kept, Live, Recorded, timestamp
+from app.domain.contract.response import SystemResponse
+from app.domain.journal import events
+from app.domain.journal.events import EVENT_FIELDS, InheritedEvent, LiveDelta, StoredEvent, format_timestamp
 from app.domain.lifecycle import State
-from app.ports import Clock
+from app.ports.runtime import Clock
 
 STANDARD_ERROR = 2
-LINE_BYTES = 4096
+MAX_LINE_BYTES = 4096
 """What a pipe takes whole or not at all [POSIX, PIPE_BUF]."""
 _MOST_RUNS = 20_000
 _FRAMES = 12
 _CONTENT = frozenset({"response", "suspensions", "text", "reasoning", "value", "errors", "warnings", "repairs"})
 _TOLD: Mapping[type[Any], tuple[str, ...]] = MappingProxyType(
-    {kind: tuple(name for name in names if name not in _CONTENT) for kind, names in FIELDS.items()}
+    {kind: tuple(name for name in names if name not in _CONTENT) for kind, names in EVENT_FIELDS.items()}
 )
 _BEGINNINGS = frozenset({None, State.SUSPENDED})
 """What an execution leaves when it begins, or goes on."""
@@ -56,7 +56,7 @@ def open_logger(level: str, clock: Clock, *, descriptor: int = STANDARD_ERROR) -
     return bound
 
 
-def route_stdlib(logger: FilteringBoundLogger, level: str) -> None:
+def route_standard_logging(logger: FilteringBoundLogger, level: str) -> None:
     """Sends what libraries log through the standard library the same way. Changes the whole process."""
     logging.getLogger().handlers = [_Routed(logger)]
     for name, least in _STDLIB_LEVELS.items():
@@ -79,34 +79,34 @@ class LogSink:
             events.ExecutionCancelled: self._ended,
         }
 
-    def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
+    def publish(self, execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
         if self._verbose:
             for item in items:
-                if type(item) is not Kept:
+                if type(item) is not InheritedEvent:
                     self._tell(execution_id, item)
-        elif type(items[0]) is Live:
+        elif type(items[0]) is LiveDelta:
             return
         for item in items:
             handler = self._handlers.get(type(item.event))
-            if handler is not None and type(item) is not Kept:
+            if handler is not None and type(item) is not InheritedEvent:
                 handler(execution_id, item.at, item.event)
 
-    def bug(self, execution_id: str, bug: Exception) -> None:
+    def log_bug(self, execution_id: str, bug: Exception) -> None:
         """An execution raised what nobody expected."""
         self._logger.error("execution.bug", execution_id=execution_id, exc_info=bug)
 
-    def fault(self, fault: Exception, place: Literal["sink", "writer", "storage"]) -> None:
+    def log_fault(self, fault: Exception, place: Literal["sink", "writer", "storage"]) -> None:
         """A sink raised, what was to be committed could not be, or the database did not answer."""
         self._logger.error(f"{place}.fault", exc_info=fault)
 
-    def lag(self, seconds: float) -> None:
+    def log_lag(self, seconds: float) -> None:
         """The event loop was late."""
         self._logger.warning("event_loop.lag", seconds=round(seconds, 3))
 
-    def _tell(self, execution_id: str, item: Recorded | Live) -> None:
+    def _tell(self, execution_id: str, item: StoredEvent | LiveDelta) -> None:
         event, correlation = item.event, item.correlation
         told = {name: getattr(event, name) for name in _TOLD[type(event)]}
-        told["sequence_number"] = item.sequence_number if isinstance(item, Recorded) else None
+        told["sequence_number"] = item.sequence_number if isinstance(item, StoredEvent) else None
         told["execution_id"] = execution_id
         told["request_id"] = correlation.request_id
         told["trace_id"] = correlation.trace_id
@@ -130,7 +130,7 @@ class LogSink:
     def _inference_began(self, execution_id: str, _at: float, _event: events.InferenceStart) -> None:
         self._tally(execution_id).attempts += 1
 
-    def _ended(self, execution_id: str, at: float, event: events.Terminal) -> None:
+    def _ended(self, execution_id: str, at: float, event: events.TerminalEvent) -> None:
         tally = self._tallies.pop(execution_id, None) or _Tally()
         self._logger.info("execution.ended", **_summary(event.response, tally, at))
 
@@ -221,7 +221,7 @@ _Entry = MutableMapping[str, Any]
 
 def _stamped_by(clock: Clock) -> Callable[[object, str, _Entry], _Entry]:
     def stamp(_outlet: object, level: str, entry: _Entry) -> _Entry:
-        return {"timestamp": timestamp(clock.now()), "level": level, "event": entry.pop("event"), **entry}
+        return {"timestamp": format_timestamp(clock.now()), "level": level, "event": entry.pop("event"), **entry}
 
     return stamp
 
@@ -255,7 +255,7 @@ def _placed(error: BaseException) -> str:
 def _encode(_outlet: object, _level: str, entry: _Entry) -> bytes:
     """One line of ASCII that fits: the longest values give way."""
     line = _json(entry)
-    while len(line) >= LINE_BYTES:
+    while len(line) >= MAX_LINE_BYTES:
         longest = max(entry, key=lambda name: len(_json(entry[name])))
         entry[longest] = "(too long)"
         line = _json(entry)

@@ -19,17 +19,18 @@ from prometheus_client import (
     generate_latest,
 )
 
-from app.domain import events, fallback, lifecycle
-from app.domain.boundary import StepStatus
-from app.domain.events import FinishReason, Kept, Live, Recorded
+from app.domain import fallback, lifecycle
+from app.domain.contract.response import StepStatus
 from app.domain.failures import Code
-from app.domain.plan import StepType
+from app.domain.journal import events
+from app.domain.journal.events import FinishReason, InheritedEvent, LiveDelta, StoredEvent
+from app.domain.plan.plan import StepType
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _MOST_RUNS = 20_000
 _BEGINNINGS = frozenset({None, lifecycle.State.SUSPENDED})
-NONE = "none"
+NO_VALUE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Series:
     name: str
     kind: type[Counter] | type[Gauge] | type[Histogram]
     labels: tuple[str, ...]
-    meaning: str
+    description: str
     buckets: tuple[float, ...] = ()
 
 
@@ -89,17 +90,17 @@ SERIES: tuple[Series, ...] = (
 # fmt: on
 
 
-def closed_sets(providers: Collection[str], tools: Collection[str]) -> Mapping[str, frozenset[str]]:
+def label_values(providers: Collection[str], tools: Collection[str]) -> Mapping[str, frozenset[str]]:
     """The values each label may have, beside the one that stands for all others."""
     return {
         "mode": frozenset(lifecycle.Mode),
         "state": frozenset(lifecycle.State),
-        "from_state": frozenset(lifecycle.State) | {NONE},
+        "from_state": frozenset(lifecycle.State) | {NO_VALUE},
         "to_state": frozenset(lifecycle.State),
         "from_fsm": frozenset(fallback.State),
         "to_fsm": frozenset(fallback.State),
         "fsm_event": frozenset(fallback.Event),
-        "code": frozenset(Code) | {NONE},
+        "code": frozenset(Code) | {NO_VALUE},
         "finish_reason": frozenset(get_args(FinishReason)),
         "provider": frozenset(providers),
         "tool": frozenset(tools),
@@ -111,7 +112,7 @@ def closed_sets(providers: Collection[str], tools: Collection[str]) -> Mapping[s
     }
 
 
-def folded(label: str) -> str:
+def other_value(label: str) -> str:
     """What stands for all values outside the closed set of that label."""
     return "unknown" if label == "tool" else "other"
 
@@ -151,7 +152,7 @@ class _Family(dict[tuple[str, ...], _Child], Generic[_Child]):
 
     def __missing__(self, values: tuple[str, ...]) -> _Child:
         kept = tuple(
-            str(value) if value in known else folded(label)
+            str(value) if value in known else other_value(label)
             for value, (label, known) in zip(values, self._sets, strict=True)
         )
         if kept not in self:
@@ -174,11 +175,11 @@ class _Book:
 
     def gauge(self, name: str) -> Gauge:
         series = self._table[name]
-        return Gauge(name, series.meaning, series.labels, registry=self.registry)
+        return Gauge(name, series.description, series.labels, registry=self.registry)
 
     def histogram(self, name: str) -> Histogram:
         series = self._table[name]
-        return Histogram(name, series.meaning, series.labels, buckets=series.buckets, registry=self.registry)
+        return Histogram(name, series.description, series.labels, buckets=series.buckets, registry=self.registry)
 
     def counters(self, name: str) -> _Family[_Count]:
         counter = self._counter(name)
@@ -189,7 +190,7 @@ class _Book:
 
     def _counter(self, name: str) -> Counter:
         series = self._table[name]
-        return Counter(name, series.meaning, series.labels, registry=self.registry)
+        return Counter(name, series.description, series.labels, registry=self.registry)
 
     def _count(self, counter: Counter) -> _Count:
         self.counts.append(_Count(counter))
@@ -224,7 +225,7 @@ class MetricsSink:
     """
 
     def __init__(self, *, providers: Collection[str], tools: Collection[str]) -> None:
-        book = _Book(closed_sets(providers, tools))
+        book = _Book(label_values(providers, tools))
         self._registry, self._counts = book.registry, book.counts
         self._runs: dict[str, _Run] = {}
         self._executions = book.counters("portico_executions_total")
@@ -262,33 +263,33 @@ class MetricsSink:
             events.ExecutionCancelled: self._ended,
         }
 
-    def publish(self, execution_id: str, items: Sequence[Recorded | Live]) -> None:
+    def publish(self, execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
         for item in items:
             handler = self._handlers.get(type(item.event))
-            if handler is not None and type(item) is not Kept:
+            if handler is not None and type(item) is not InheritedEvent:
                 handler(execution_id, item.at, item.event)
 
-    def refused(self, code: Code) -> None:
+    def count_refused(self, code: Code) -> None:
         """A request was refused before it became an execution."""
         self._refused[code,].inc()
 
-    def record_dropped(self) -> None:
+    def count_dropped_record(self) -> None:
         """The record of an execution that ended in memory was not kept."""
         self._records_dropped.inc()
 
-    def reader_dropped(self) -> None:
+    def count_dropped_reader(self) -> None:
         """A live reader fell behind."""
         self._readers_dropped.inc()
 
-    def bug(self, place: Literal["execution", "sink", "writer"]) -> None:
+    def count_bug(self, place: Literal["execution", "sink", "writer"]) -> None:
         """Something raised that nobody expected."""
         self._bugs[place,].inc()
 
-    def lag(self, seconds: float) -> None:
+    def observe_lag(self, seconds: float) -> None:
         """The event loop was that late."""
         self._lag.observe(seconds)
 
-    def read_in_flight(self, read: Callable[[], int]) -> None:
+    def observe_in_flight(self, read: Callable[[], int]) -> None:
         """Asks `read` for the executions in flight whenever metrics are rendered."""
         self._in_flight.set_function(read)
 
@@ -311,7 +312,7 @@ class MetricsSink:
         return {} if run is None else run.attempts
 
     def _moved(self, execution_id: str, at: float, event: events.LifecycleTransition) -> None:
-        self._lifecycle[event.from_state or NONE, event.to_state].inc()
+        self._lifecycle[event.from_state or NO_VALUE, event.to_state].inc()
         if event.from_state in _BEGINNINGS:
             self._run(execution_id).began = at
 
@@ -336,7 +337,7 @@ class MetricsSink:
 
     def _inference_ended(self, execution_id: str, _at: float, event: events.InferenceEnd) -> None:
         attempt = self._attempts(execution_id).pop(event.segment, None)
-        provider = NONE if attempt is None else attempt.provider
+        provider = NO_VALUE if attempt is None else attempt.provider
         self._inferences[provider, event.finish_reason].inc()
         self._inference_seconds[provider,].observe(event.duration_ms / 1000)
         self._tokens[provider, "in"].inc(event.tokens_in)
@@ -344,16 +345,16 @@ class MetricsSink:
 
     def _tool_ended(self, _execution_id: str, _at: float, event: events.ToolEnd) -> None:
         success = "true" if event.success else "false"
-        self._tool_calls[event.tool_name, success, event.error_code or NONE].inc()
+        self._tool_calls[event.tool_name, success, event.error_code or NO_VALUE].inc()
         self._tool_seconds[event.tool_name,].observe(event.duration_ms / 1000)
 
     def _step_ended(self, _execution_id: str, _at: float, event: events.StepEnd) -> None:
-        self._steps[event.step_type, event.status, event.error_code or NONE].inc()
+        self._steps[event.step_type, event.status, event.error_code or NO_VALUE].inc()
         self._step_seconds[event.step_type,].observe(event.duration_ms / 1000)
 
-    def _ended(self, execution_id: str, at: float, event: events.Terminal | events.ExecutionSuspended) -> None:
+    def _ended(self, execution_id: str, at: float, event: events.TerminalEvent | events.ExecutionSuspended) -> None:
         response = event.response
-        code = NONE if response.error is None else response.error.code
+        code = NO_VALUE if response.error is None else response.error.code
         self._executions[response.mode, response.state, code].inc()
         run = self._runs.pop(execution_id, None)
         if run is not None and run.began is not None:

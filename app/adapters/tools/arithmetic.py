@@ -18,10 +18,10 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from types import MappingProxyType
 
-MOST_CHARACTERS = 1000
-MOST_DEPTH = 50
-MOST_BITS = 3322
-MOST_PLACES = 100
+MAX_CHARACTERS = 1000
+MAX_DEPTH = 50
+MAX_BITS = 3322
+MAX_DECIMAL_PLACES = 100
 
 _TOKEN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+|\*\*|//|[-+*/%()])")
 _MARKS = frozenset({"+", "-", "*", "/", "//", "%", "**", "(", ")"})
@@ -42,29 +42,29 @@ _PRODUCTS: Mapping[str, _Operation] = MappingProxyType(
 )
 
 
-class ArithmeticFault(Exception):  # noqa: N818 - told to the model, not an error of ours
+class ExpressionError(Exception):
     """The expression has no value; the text says why."""
 
 
 def evaluate(expression: str) -> Fraction:
     """The exact value. Raises: ArithmeticFault."""
-    if len(expression) > MOST_CHARACTERS:
-        raise ArithmeticFault(f"the expression is longer than {MOST_CHARACTERS} characters")
+    if len(expression) > MAX_CHARACTERS:
+        raise ExpressionError(f"the expression is longer than {MAX_CHARACTERS} characters")
     reader = _Reader(_tokens(expression))
     try:
         value = reader.sum()
     except ZeroDivisionError:
-        raise ArithmeticFault("it divides by zero") from None
+        raise ExpressionError("it divides by zero") from None
     reader.expect("")
     return value
 
 
-def shown(value: Fraction) -> str:
+def format_value(value: Fraction) -> str:
     """The value as text, exact wherever that can be."""
     if value.denominator == 1:
         return str(value.numerator)
     places = _places(value.denominator)
-    if places > MOST_PLACES:
+    if places > MAX_DECIMAL_PLACES:
         about = _ABOUT.divide(Decimal(value.numerator), Decimal(value.denominator))
         return f"{value} (about {about})"
     digits = str(abs(value.numerator) * 10**places // value.denominator).rjust(places + 1, "0")
@@ -82,7 +82,7 @@ class _Reader:
     def expect(self, token: str) -> None:
         """Steps over that token."""
         if self._next != token:
-            raise ArithmeticFault(f"unexpected {self._next or 'end'} where {token or 'the end'} was expected")
+            raise ExpressionError(f"unexpected {self._next or 'end'} where {token or 'the end'} was expected")
         self._position += 1
 
     def sum(self) -> Fraction:
@@ -92,8 +92,8 @@ class _Reader:
         return self._chain(_PRODUCTS, self.unary)
 
     def unary(self) -> Fraction:
-        if self._depth == MOST_DEPTH:
-            raise ArithmeticFault(f"it is nested deeper than {MOST_DEPTH} levels")
+        if self._depth == MAX_DEPTH:
+            raise ExpressionError(f"it is nested deeper than {MAX_DEPTH} levels")
         self._depth += 1
         sign = _SIGNS.get(self._next)
         if sign is None:
@@ -119,7 +119,7 @@ class _Reader:
             self.expect(")")
             return value
         if not found or found in _MARKS:
-            raise ArithmeticFault(f"unexpected {found or 'end'} where a number was expected")
+            raise ExpressionError(f"unexpected {found or 'end'} where a number was expected")
         self._position += 1
         return Fraction(found)
 
@@ -144,7 +144,7 @@ def _tokens(expression: str) -> list[str]:
     while position < len(text):
         found = _TOKEN.match(text, position)
         if found is None:
-            raise ArithmeticFault(f"unexpected character at position {position + 1}; {_ALLOWED}")
+            raise ExpressionError(f"unexpected character at position {position + 1}; {_ALLOWED}")
         tokens.append(found[1])
         position = found.end()
     return tokens
@@ -153,19 +153,21 @@ def _tokens(expression: str) -> list[str]:
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
     """Raises before it computes what would be too large."""
     if exponent.denominator != 1:
-        raise ArithmeticFault("an exponent must be a whole number")
+        raise ExpressionError("an exponent must be a whole number")
     bits = max(base.numerator.bit_length(), base.denominator.bit_length()) - 1
-    if bits * abs(exponent.numerator) > MOST_BITS:
-        raise ArithmeticFault(_TOO_LARGE)
+    if bits * abs(exponent.numerator) > MAX_BITS:
+        raise ExpressionError(_TOO_LARGE)
     return _bounded(Fraction(base**exponent.numerator))
 
 
 def _bounded(value: Fraction) -> Fraction:
-    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MOST_BITS:
-        raise ArithmeticFault(_TOO_LARGE)
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
+        raise ExpressionError(_TOO_LARGE)
     return value
 
 
 def _places(denominator: int) -> int:
     """How many decimal places a fraction in lowest terms needs; more than `MOST_PLACES` when it never ends."""
-    return next((places for places in range(MOST_PLACES + 1) if 10**places % denominator == 0), MOST_PLACES + 1)
+    return next(
+        (places for places in range(MAX_DECIMAL_PLACES + 1) if 10**places % denominator == 0), MAX_DECIMAL_PLACES + 1
+    )

@@ -6,10 +6,10 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
-from app.adapters.tools.arithmetic import MOST_CHARACTERS, ArithmeticFault, evaluate, shown
+from app.adapters.tools.arithmetic import MAX_CHARACTERS, ExpressionError, evaluate, format_value
 from app.capabilities.tools.definition import FunctionTool, tool
 from app.domain.tools import SideEffects
-from app.ports import ToolContext, ToolError
+from app.ports.tool import ToolContext, ToolError
 
 
 @tool(side_effects=SideEffects.NONE, idempotent=True)
@@ -19,7 +19,7 @@ def roll_dice(
     context: ToolContext,
 ) -> str:
     """Roll dice. Returns sum and individual results."""
-    results = [context.entropy.below(sides) + 1 for _ in range(count)]
+    results = [context.entropy.random_below(sides) + 1 for _ in range(count)]
     return f"Rolled {count}d{sides}: [{' '.join(map(str, results))}] (sum: {sum(results)})"
 
 
@@ -28,15 +28,15 @@ def calculate(
     expression: Annotated[
         str,
         Field(
-            max_length=MOST_CHARACTERS,
+            max_length=MAX_CHARACTERS,
             description="An arithmetic expression of numbers, + - * / // % ** and parentheses, such as (2 + 3) * 0.1",
         ),
     ],
 ) -> str:
     """Calculate the exact value of an arithmetic expression."""
     try:
-        return shown(evaluate(expression))
-    except ArithmeticFault as fault:
+        return format_value(evaluate(expression))
+    except ExpressionError as fault:
         raise ToolError(f"The expression has no value: {fault}.") from fault
 
 

@@ -45,7 +45,7 @@ class PromptInput(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
-    def form(self, output: type[BaseModel]) -> dict[str, Any]:
+    def output_schema(self, output: type[BaseModel]) -> dict[str, Any]:
         """The JSON Schema that an answer is asked to fit."""
         return output.model_json_schema()
 
@@ -92,7 +92,7 @@ class PromptDefinition:
         """
         given = self.input_model.model_validate(input_data)
         texts = {name: _text(getattr(given, name)) for name in self._quoted()}
-        mark = mark_beside(texts.values())
+        mark = unused_mark(texts.values())
         filled = {name: f"<{name}-{mark}>\n{text}\n</{name}-{mark}>" for name, text in texts.items()}
         filled[DATA_RULE] = _RULE.replace("{mark}", mark)
         return _PLACE.sub(lambda place: filled.get(place[1]) or str(getattr(given, place[1])), self.template)
@@ -110,7 +110,7 @@ class PromptDefinition:
         return place == DATA_RULE or place in fields or isinstance(getattr(self.input_model, place, None), property)
 
 
-def mark_beside(texts: Collection[str], size: int = 4) -> str:
+def unused_mark(texts: Collection[str], size: int = 4) -> str:
     """A word of that many bytes, as lower-case hex, that none of the texts holds; the same for the same texts."""
     whole = "\0".join(texts).encode()
     words = (blake2b(whole, digest_size=size, salt=number.to_bytes(8, "big")).hexdigest() for number in count())
@@ -118,7 +118,7 @@ def mark_beside(texts: Collection[str], size: int = 4) -> str:
 
 
 def _text(value: Any) -> str:
-    return harmless(value if isinstance(value, str) else _JSON.encode(value))
+    return escape_control_characters(value if isinstance(value, str) else _JSON.encode(value))
 
 
 def _members(value: BaseModel) -> dict[str, Any]:
@@ -132,7 +132,7 @@ _HARMFUL: Final = re.compile(
 """Controls but tab and newline, other line ends, what turns the direction of text, half characters, invisible tags."""
 
 
-def harmless(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     r"""The text with newlines as its only line ends, and all else that controls or hides text as `\uXXXX`."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if not _HARMFUL.search(text):

@@ -11,9 +11,9 @@ from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel
 
-from app.capabilities.constraint.extract import JSONExtractionError, extract
+from app.capabilities.output.extract import JSONExtractionError, extract
 from app.capabilities.prompting.definition import PromptDefinition, PromptId
-from app.capabilities.prompting.prompts import assessment, constraint, planning
+from app.capabilities.prompting.prompts import assessment, output_format, planning
 
 __all__ = ["JSONExtractionError", "PromptRegistry", "default_registry"]
 
@@ -88,4 +88,4 @@ class PromptRegistry:
 @lru_cache(maxsize=1)
 def default_registry() -> PromptRegistry:
     """The registry of all prompts that are shipped; always the same one."""
-    return PromptRegistry((*planning.PROMPTS, *assessment.PROMPTS, *constraint.PROMPTS))
+    return PromptRegistry((*planning.PROMPTS, *assessment.PROMPTS, *output_format.PROMPTS))

@@ -15,14 +15,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
-from app.ports import ToolContext, ToolError
+from app.ports.tool import ToolContext, ToolError
 
 ToolFunction = Callable[..., str | Awaitable[str]]
 _ALWAYS = Availability(available=True)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-class ArgumentError(ToolError):
+class ToolArgumentError(ToolError):
     """The arguments do not fit; the text names which, and the same ones never will."""
 
 
@@ -82,7 +82,7 @@ class FunctionTool:
             typed = self._parameters.model_validate(arguments)
         except ValidationError as invalid:
             faults = invalid.errors(include_url=False, include_context=False, include_input=False)
-            raise ArgumentError("; ".join(f"{_path(fault['loc'])}: {fault['msg']}" for fault in faults)) from None
+            raise ToolArgumentError("; ".join(f"{_path(fault['loc'])}: {fault['msg']}" for fault in faults)) from None
         return {name: getattr(typed, name) for name in self._parameters.model_fields}
 
 

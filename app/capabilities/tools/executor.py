@@ -10,12 +10,13 @@ import anyio
 import jsonschema_rs
 import orjson
 
-from app.capabilities.tools.definition import ArgumentError
-from app.capabilities.tools.registry import ToolRegistry, availability
-from app.domain.effects import ToolAsked, ToolEnded
+from app.capabilities.tools.definition import ToolArgumentError
+from app.capabilities.tools.registry import ToolRegistry, tool_availability
+from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.ports import Clock, Entropy, Tool, ToolContext, ToolError, ToolQuestion
+from app.domain.journal.outcomes import ToolCallSuspended, ToolEnded
+from app.ports.runtime import Clock, Entropy
+from app.ports.tool import Tool, ToolContext, ToolError, ToolSuspended
 
 _FAULTS_NAMED = 5
 _CUT_MARK = "\n[cut: the result was longer]"
@@ -28,7 +29,7 @@ class _Ending:
     repeatable: bool = False
     """Whether the same call might go better a second time."""
     ran: bool = True
-    asked: ToolQuestion | None = None
+    asked: ToolSuspended | None = None
 
 
 class ToolExecutor:
@@ -49,7 +50,9 @@ class ToolExecutor:
         self._result_bytes = result_bytes
         self._validators = {tool.info().name: _validator(tool) for tool in registry.tools()}
 
-    async def attempt(self, call: ToolCall, *, key: str, attempt: int, seconds_left: float) -> ToolEnded | ToolAsked:
+    async def attempt(
+        self, call: ToolCall, *, key: str, attempt: int, seconds_left: float
+    ) -> ToolEnded | ToolCallSuspended:
         """One attempt; `attempt` counts from 0, `key` is the call's idempotency key."""
         began = self._clock.monotonic()
         tool = self._registry.get(call.name)
@@ -59,15 +62,15 @@ class ToolExecutor:
         retry = ending.repeatable and attempt == 0 and tool.info().idempotent
         return self._ended(ending, began, retry=retry)
 
-    def _ended(self, ending: _Ending, began: float, *, retry: bool = False) -> ToolEnded | ToolAsked:
+    def _ended(self, ending: _Ending, began: float, *, retry: bool = False) -> ToolEnded | ToolCallSuspended:
         duration_ms = (self._clock.monotonic() - began) * 1000
         if ending.asked is not None:
-            return ToolAsked(ending.asked.value, duration_ms)
+            return ToolCallSuspended(ending.asked.value, duration_ms)
         content = _cut(ending.content, self._result_bytes)
         return ToolEnded(content, ending.code is not None, ending.code, duration_ms, retry, ending.ran)
 
     def _refusal(self, tool: Tool, call: ToolCall) -> _Ending | None:
-        found = availability(tool)
+        found = tool_availability(tool)
         if not found.available:
             return _Ending(f"The tool cannot run right now: {found.reason}.", Code.TOOL_UNAVAILABLE, ran=False)
         if UNREADABLE_ARGUMENTS in call.arguments:
@@ -91,9 +94,9 @@ async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
     try:
         text: object = await tool.execute(arguments, context)
         return _Ending(text) if isinstance(text, str) else _failed(f"it returned {type(text).__name__}, not text")
-    except ArgumentError as error:
+    except ToolArgumentError as error:
         return _refused(str(error))
-    except ToolQuestion as question:
+    except ToolSuspended as question:
         return _Ending("", asked=question) if _is_json(question.value) else _failed("what it asks is no JSON")
     except ToolError as error:
         return _failed(str(error))

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.messages import TOOL_NAME_PATTERN
 from app.domain.tools import Availability, OfferedTool, SideEffects, ToolDefinition, ToolInfo
-from app.ports import Tool
+from app.ports.tool import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class ToolRegistry:
         definitions = self.definitions(names)
         return tuple(self._offers[each.name] for each in definitions), definitions
 
-    def registered(self, name: str) -> tuple[OfferedTool, ...]:
+    def offer_of(self, name: str) -> tuple[OfferedTool, ...]:
         """The tool of that name, available or not, as it is called without an inference that offered it."""
         offer = self._offers.get(name)
         return () if offer is None else (offer,)
@@ -72,10 +72,10 @@ class ToolRegistry:
 
     def _available(self, names: Iterable[str]) -> list[Tool]:
         wanted = frozenset(names)
-        return [tool for name, tool in self._tools.items() if name in wanted and availability(tool).available]
+        return [tool for name, tool in self._tools.items() if name in wanted and tool_availability(tool).available]
 
 
-def availability(tool: Tool) -> Availability:
+def tool_availability(tool: Tool) -> Availability:
     """Whether the tool can run right now; one that cannot even say so is not available."""
     try:
         return tool.available()
@@ -88,7 +88,7 @@ def _offered(info: ToolInfo) -> OfferedTool:
 
 
 def _status(tool: Tool) -> ToolStatus:
-    found = availability(tool)
+    found = tool_availability(tool)
     return ToolStatus(tool.info(), found.available, found.reason)
 
 

@@ -16,14 +16,14 @@ from fastapi import FastAPI
 from rich.console import Console
 from rich.text import Text
 
-from app.bootstrap import Service
+from app.bootstrap.service import Service
 from app.domain.access import LOCAL
 from app.domain.failures import Category
 from app.domain.lifecycle import Mode
-from app.entrypoints.cli.executing import Output, Question, beside, run_once
-from app.entrypoints.cli.exits import EPILOG, EXIT_CODES, failures_as_exits, printable, tell
-from app.entrypoints.cli.replaying import Chosen, OpenArchive, Report, exit_code, replay_stored
-from app.entrypoints.cli.serving import listen, serve
+from app.entrypoints.cli.execution import ExecuteOptions, OutputOptions, run_once, with_temporary_storage
+from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, failures_as_exits, print_failure, printable
+from app.entrypoints.cli.replay import OpenHistoryReader, ReplayPrinter, ReplaySelection, exit_code, replay_stored
+from app.entrypoints.cli.server import bind_listener, serve
 from app.settings import Settings, load_settings
 
 OpenService = Callable[[Settings], AbstractAsyncContextManager[Service]]
@@ -36,7 +36,7 @@ class Wiring:
     create_app: Callable[[Settings], FastAPI]
     protocol: type[asyncio.Protocol]
     open_service: OpenService
-    open_archive: OpenArchive
+    open_archive: OpenHistoryReader
 
 
 ConfigOption = Annotated[
@@ -69,7 +69,7 @@ def command_line() -> typer.Typer:
 def _serve(
     context: typer.Context,
     *,
-    host: Annotated[str | None, typer.Option(help="Where to listen, instead of server.host.")] = None,
+    host: Annotated[str | None, typer.Option(help="Where to bind_listener, instead of server.host.")] = None,
     port: Annotated[int | None, typer.Option(help="Where to listen, instead of server.port; 0 for any.")] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -80,7 +80,7 @@ def _serve(
         settings = load_settings(
             path=config, overrides={key: value for key, value in given.items() if value is not None}
         )
-        listener = listen(settings.server)
+        listener = bind_listener(settings.server)
         address, number = listener.getsockname()[:2]
         announce = partial(_announce, settings, f"[{address}]:{number}" if ":" in address else f"{address}:{number}")
         application = wiring.create_app(settings)
@@ -108,8 +108,8 @@ def _check(context: typer.Context, *, config: ConfigOption = None) -> None:
 
 async def _reach(open_service: OpenService, settings: Settings) -> bool:
     console = Console()
-    async with open_service(beside(settings)) as service:
-        reports = await service.facade.reach()
+    async with open_service(with_temporary_storage(settings)) as service:
+        reports = await service.facade.ping_engines()
     for report in reports:
         word, style = ("ok", "green") if report.ok else ("unreachable", "bold red")
         line = Text.assemble(f"engine {report.name}  ", (word, style), f"  {printable(report.detail)}")
@@ -133,10 +133,12 @@ def _execute(  # noqa: PLR0913 - one parameter an option, as Typer reads them
     wiring: Wiring = context.obj
     with failures_as_exits():
         settings = load_settings(path=config)
-        request = Question(text, system, model, mode, tool).request()
-        response = anyio.run(run_once, wiring.open_service, settings, request, Output(stream=stream, as_json=as_json))
+        request = ExecuteOptions(text, system, model, mode, tool).request()
+        response = anyio.run(
+            run_once, wiring.open_service, settings, request, OutputOptions(stream=stream, as_json=as_json)
+        )
     if response.error is not None:
-        tell(Console(stderr=True), response.error.code, response.error.message)
+        print_failure(Console(stderr=True), response.error.code, response.error.message)
         raise typer.Exit(EXIT_CODES[response.error.category])
 
 
@@ -158,8 +160,8 @@ def _replay(
         raise typer.BadParameter("name executions, or say --last how many", param_hint="ID or --last")
     with failures_as_exits():
         settings = load_settings(path=config)
-        chosen = Chosen(tenant, ids or [], last)
-        told = anyio.run(replay_stored, wiring.open_archive, settings, chosen, Report(as_json=as_json))
+        chosen = ReplaySelection(tenant, ids or [], last)
+        told = anyio.run(replay_stored, wiring.open_archive, settings, chosen, ReplayPrinter(as_json=as_json))
     code = exit_code(told, chosen, fail_on_difference=fail_on_difference)
     if code:
         raise typer.Exit(code)

@@ -13,17 +13,17 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.bootstrap import Service, open_service
+from app.bootstrap.service import Service, open_service
 from app.domain.failures import Code, RequestFailure
-from app.entrypoints.http.catalogue import PAGES, Page
 from app.entrypoints.http.correlation import correlate
-from app.entrypoints.http.errors import problem
-from app.entrypoints.http.execute import Execute
-from app.entrypoints.http.executions import FOLLOWING, ORDERS, READS, Simple
-from app.entrypoints.http.middleware import EveryAnswer, Gate
+from app.entrypoints.http.errors import problem_response
+from app.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware
 from app.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
-from app.entrypoints.http.quote import Quote
-from app.entrypoints.http.sessions import ROUTES as SESSION_ROUTES
+from app.entrypoints.http.routes.execute import ExecuteRoute
+from app.entrypoints.http.routes.executions import BODY_COMMANDS, COMMANDS, QUERIES, BodylessRoute
+from app.entrypoints.http.routes.introspection import INTROSPECTION, IntrospectionRoute
+from app.entrypoints.http.routes.quote import QuoteRoute
+from app.entrypoints.http.routes.sessions import ROUTES as SESSION_ROUTES
 from app.settings import Settings
 
 EXECUTE, QUOTE = "/v1/execute", "/v1/quote"
@@ -66,8 +66,8 @@ def create_app(settings: Settings, opener: Opener = open_service) -> FastAPI:
         version=CONTRACT_VERSION,
         routes=_routes(),
         middleware=[
-            Middleware(EveryAnswer, new_id=_new_id),
-            Middleware(Gate, new_id=_new_id, allowed_hosts=hosts),
+            Middleware(CorrelationMiddleware, new_id=_new_id),
+            Middleware(AdmissionMiddleware, new_id=_new_id, allowed_hosts=hosts),
         ],
         exception_handlers={HTTPException: _refuse_route},
         lifespan=_lifespan(settings, opener),
@@ -76,7 +76,9 @@ def create_app(settings: Settings, opener: Opener = open_service) -> FastAPI:
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
-    api.surrounded = EveryAnswer(Gate(Execute(), new_id=_new_id, allowed_hosts=hosts), new_id=_new_id)
+    api.surrounded = CorrelationMiddleware(
+        AdmissionMiddleware(ExecuteRoute(), new_id=_new_id, allowed_hosts=hosts), new_id=_new_id
+    )
     return api
 
 
@@ -86,10 +88,10 @@ def _no_telemetry() -> TelemetryConfig:
 
 
 def _routes() -> list[BaseRoute]:
-    pages = [Route(path, Page(show), methods=["GET"]) for path, show in PAGES.items()]
-    reads = [Route(path, Simple(answer), methods=["GET"]) for path, answer in READS.items()]
-    orders = {path: Simple(answer) for path, answer in ORDERS.items()}
-    posts: dict[str, ASGIApp] = {EXECUTE: Execute(), QUOTE: Quote(), **FOLLOWING, **orders}
+    pages = [Route(path, IntrospectionRoute(show), methods=["GET"]) for path, show in INTROSPECTION.items()]
+    reads = [Route(path, BodylessRoute(answer), methods=["GET"]) for path, answer in QUERIES.items()]
+    orders = {path: BodylessRoute(answer) for path, answer in COMMANDS.items()}
+    posts: dict[str, ASGIApp] = {EXECUTE: ExecuteRoute(), QUOTE: QuoteRoute(), **BODY_COMMANDS, **orders}
     sessions = [Route(path, each, methods=[*each.applications]) for path, each in SESSION_ROUTES.items()]
     return [*(Route(path, route, methods=["POST"]) for path, route in posts.items()), *reads, *sessions, *pages]
 
@@ -114,7 +116,7 @@ async def _refuse_route(request: Request, refused: HTTPException) -> Response:
     condition = {404: "path", 405: "method"}[refused.status_code]
     message = "there is nothing under this path" if condition == "path" else "the path has no such method"
     failure = RequestFailure(Code.REQUEST_NOT_FOUND, message, condition=condition)
-    answer = problem(failure, correlate(request.scope, lambda: _new_id(request.scope)))
+    answer = problem_response(failure, correlate(request.scope, lambda: _new_id(request.scope)))
     response = Response(answer.body, answer.status, refused.headers)
     response.raw_headers.extend(answer.headers)
     return response

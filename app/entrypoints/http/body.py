@@ -20,13 +20,13 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.types import Receive
 
+from app.domain.contract.constrained_types import Identifier
 from app.domain.failures import Code, RequestFailure
-from app.domain.fields import Identifier
 
 M = TypeVar("M", bound=BaseModel)
 OFF_LOOP_BYTES = 65_536
 MAX_VALUES = 50_000
-TOLD_ERRORS = 1_000
+MAX_LISTED_ERRORS = 1_000
 SHOWN_ERRORS = 20
 SHOWN_FIELD = 200
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
@@ -66,17 +66,17 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes:
             return bytes(body)
 
 
-async def parse(body: bytes, max_depth: int, model: type[M]) -> M:
+async def parse_body(body: bytes, max_depth: int, model: type[M]) -> M:
     """What the body holds, as that model.
 
     Raises: RequestFailure (REQUEST_INVALID), as 400 when it is no acceptable JSON and 422 when it is no such model.
     """
     if len(body) > OFF_LOOP_BYTES:
-        return await to_thread.run_sync(parse_here, body, max_depth, model)
-    return parse_here(body, max_depth, model)
+        return await to_thread.run_sync(parse_body_sync, body, max_depth, model)
+    return parse_body_sync(body, max_depth, model)
 
 
-def parse_here(body: bytes, max_depth: int, model: type[M]) -> M:
+def parse_body_sync(body: bytes, max_depth: int, model: type[M]) -> M:
     """As `parse`, on the calling thread."""
     _refuse_many(body)
     try:
@@ -87,15 +87,15 @@ def parse_here(body: bytes, max_depth: int, model: type[M]) -> M:
     try:
         return model.model_validate_json(body, strict=True)
     except ValidationError as invalid:
-        if invalid.error_count() > TOLD_ERRORS:
+        if invalid.error_count() > MAX_LISTED_ERRORS:
             raise _too_wrong(invalid.error_count()) from None
         errors = invalid.errors(include_url=False, include_context=True, include_input=False)
     if errors[0]["type"] == "json_invalid":
         raise _syntax("the body holds a string that is not Unicode text")
-    raise invalid_fields(value, errors)
+    raise invalid_fields_failure(value, errors)
 
 
-def claimed_id(body: bytes) -> str | None:
+def claimed_request_id(body: bytes) -> str | None:
     """The request_id of a body that is no request, if it is acceptable JSON and the id could be one.
 
     None as well where there may be too many values to look for it.
@@ -209,7 +209,7 @@ def _too_wrong(count: int) -> RequestFailure:
     return RequestFailure(Code.REQUEST_INVALID, f"{count} values of the request are not valid", {"left_out": count})
 
 
-def invalid_fields(value: Any, errors: list[ErrorDetails]) -> RequestFailure:
+def invalid_fields_failure(value: Any, errors: list[ErrorDetails]) -> RequestFailure:
     """The refusal of that value; the first fault is told in words, as many as are shown in details."""
     shown = {(_field(value, error), _message(error)): None for error in errors[:SHOWN_ERRORS]}
     details = {

@@ -26,7 +26,7 @@ class Correlation:
         return (b"x-request-id", self.request_id.encode()), (b"traceparent", traceparent.encode())
 
 
-def parent_of(scope: Scope) -> tuple[str, str] | tuple[None, None]:
+def caller_trace(scope: Scope) -> tuple[str, str] | tuple[None, None]:
     """Trace and span of the caller, or nothing when there is no traceparent or not exactly one valid one."""
     given = [value for key, value in scope["headers"] if key == b"traceparent"]
     if len(given) != 1:
@@ -41,11 +41,11 @@ def correlate(scope: Scope, new_id: Callable[[], str], request_id: str | None = 
     """Ids for an answer that no execution stands behind; they continue the caller's trace when it named one."""
     fresh = new_id()
     digits = fresh.replace("-", "")
-    trace_id, _ = parent_of(scope)
+    trace_id, _ = caller_trace(scope)
     return Correlation(request_id or fresh, trace_id or digits, digits[-16:])
 
 
-def carries(headers: Iterable[Header], name: bytes) -> bool:
+def has_header(headers: Iterable[Header], name: bytes) -> bool:
     """Whether the header is set already; names are lower case."""
     return any(key == name for key, _ in headers)
 

@@ -10,7 +10,7 @@ import anyio
 import orjson
 from starlette.types import Receive, Scope, Send
 
-from app.domain import boundary
+from app.domain.contract import response
 from app.domain.failures import TAXONOMY, Code, Failure
 from app.domain.frozen import dataclass
 from app.entrypoints.http.correlation import Correlation, Header
@@ -34,7 +34,7 @@ STATUS = _statuses()
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WholeResponse:
     """A whole answer, as an ASGI application; one of 204 has no body, nor the length of one [RFC 9110].
 
     With `CLOSE` it is for a client that may still be sending. What comes is thrown away for `LINGER_SECONDS` at most,
@@ -55,12 +55,12 @@ class Answer:
             await send({"type": "http.response.body"})
 
 
-def status_of(error: boundary.SystemError) -> int:
+def status_of(error: response.SystemError) -> int:
     """The HTTP status an execution's failure is answered with."""
     return STATUS[error.code, error.retryable]
 
 
-def advice(error: boundary.SystemError) -> tuple[Header, ...]:
+def retry_headers(error: response.SystemError) -> tuple[Header, ...]:
     """What a client's retry logic reads: `x-should-retry`, and `Retry-After` in whole seconds where it is known."""
     should = (b"x-should-retry", b"true" if error.retryable else b"false")
     seconds = error.details.get("retry_after")
@@ -69,11 +69,11 @@ def advice(error: boundary.SystemError) -> tuple[Header, ...]:
     return should, (b"retry-after", b"%d" % ceil(seconds))
 
 
-def problem(failure: Failure, correlation: Correlation, *extra: Header) -> Answer:
+def problem_response(failure: Failure, correlation: Correlation, *extra: Header) -> WholeResponse:
     """The answer to a request that was refused before an execution existed [RFC 9457]."""
-    error = boundary.SystemError.of(failure)
-    headers = (PROBLEM, *correlation.headers(), *advice(error), *extra)
-    return Answer(failure.status, orjson.dumps(_document(failure, error, correlation.request_id)), headers)
+    error = response.SystemError.of(failure)
+    headers = (PROBLEM, *correlation.headers(), *retry_headers(error), *extra)
+    return WholeResponse(failure.status, orjson.dumps(_document(failure, error, correlation.request_id)), headers)
 
 
 async def _throw_away(receive: Receive) -> None:
@@ -82,7 +82,7 @@ async def _throw_away(receive: Receive) -> None:
             pass
 
 
-def _document(failure: Failure, error: boundary.SystemError, request_id: str) -> dict[str, Any]:
+def _document(failure: Failure, error: response.SystemError, request_id: str) -> dict[str, Any]:
     return {
         "type": f"/v1/errors#{failure.code}",
         "title": TAXONOMY[failure.code].meaning,

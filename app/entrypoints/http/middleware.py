@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.failures import Code, Failure, OrchestrationFailure, RequestFailure
-from app.entrypoints.http.correlation import carries, correlate
-from app.entrypoints.http.errors import CLOSE, problem
-from app.entrypoints.http.limits import is_surplus
+from app.entrypoints.http.correlation import correlate, has_header
+from app.entrypoints.http.errors import CLOSE, problem_response
+from app.entrypoints.http.protocol import is_surplus
 
 _LOG = logging.getLogger(__name__)
 LIVENESS = "/livez"
 NewId = Callable[[Scope], str]
 
 
-class EveryAnswer:
+class CorrelationMiddleware:
     """The outermost layer: adds X-Request-Id and traceparent where they are missing, and turns bugs into 500.
 
     `new_id` makes an id for a request of the given scope.
@@ -48,17 +48,17 @@ class EveryAnswer:
 
     def _name(self, scope: Scope, message: Message) -> None:
         headers = message["headers"]
-        if not carries(headers, b"x-request-id"):
+        if not has_header(headers, b"x-request-id"):
             correlation = correlate(scope, lambda: self._new_id(scope))
             message["headers"] = [*headers, *correlation.headers()]
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         bug = OrchestrationFailure(Code.ORCHESTRATION_INVALID_TRANSITION, "the service has a bug; it has been logged")
-        answer = problem(bug, correlate(scope, lambda: self._new_id(scope)))
+        answer = problem_response(bug, correlate(scope, lambda: self._new_id(scope)))
         await answer(scope, receive, send)
 
 
-class Gate:
+class AdmissionMiddleware:
     """Refuses requests for hosts that are not ours, and whatever comes on surplus connections but the liveness probe.
 
     A pattern is a host, `*.` and a domain, or `*`. The Host header decides nothing else.
@@ -76,7 +76,7 @@ class Gate:
         if refused is None:
             await self._app(scope, receive, send)
             return
-        answer = problem(refused, correlate(scope, lambda: self._new_id(scope)), CLOSE)
+        answer = problem_response(refused, correlate(scope, lambda: self._new_id(scope)), CLOSE)
         await answer(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Failure | None:

@@ -11,17 +11,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from app.bootstrap import Readiness
-from app.domain import boundary
-from app.domain.events import EVENT_TYPES, InferenceDelta
-from app.domain.quote import Quote
+from app.bootstrap.service import Readiness
+from app.domain.contract import request, response
+from app.domain.contract.quote import Quote
+from app.domain.journal.events import EVENT_TYPES, InferenceDelta
 from app.entrypoints.http.openapi_paths import HEADERS, REF, header, of, paths
-from app.orchestration.executions import ExecutionView, PendingView, ResumeRequest
+from app.orchestration.executions import ExecutionView, OpenSuspensionView, ResumeRequest
 from app.orchestration.facade import EngineView, ToolView
-from app.orchestration.forking import ForkRequest
-from app.orchestration.replaying import Replayed
+from app.orchestration.runtime.agent_trace import AgentTrace
+from app.orchestration.runtime.fork import ForkRequest
+from app.orchestration.runtime.replay import ReplayReport
 from app.orchestration.sessions import SessionChanges, SessionView
-from app.orchestration.tracing import AgentTrace
 
 CONTRACT_VERSION = "1"
 _PUBLIC: Mapping[str, str] = MappingProxyType(
@@ -33,7 +33,7 @@ _PUBLIC: Mapping[str, str] = MappingProxyType(
 )
 
 
-class Problem(boundary.SystemError):
+class Problem(response.SystemError):
     """The answer to a request that was refused before an execution existed [RFC 9457]."""
 
     type: str = Field(description="A reference that names the kind of problem.")
@@ -94,10 +94,10 @@ def openapi_document() -> dict[str, Any]:
 
 def _schemas() -> dict[str, Any]:
     models: tuple[tuple[type[BaseModel], JsonSchemaMode], ...] = (
-        (boundary.SystemRequest, "validation"),
-        *((shown, "serialization") for shown in (boundary.SystemResponse, Quote, Problem)),
+        (request.SystemRequest, "validation"),
+        *((shown, "serialization") for shown in (response.SystemResponse, Quote, Problem)),
         *((asked, "validation") for asked in (ResumeRequest, ForkRequest)),
-        *((shown, "serialization") for shown in (ExecutionView, PendingView, Replayed, AgentTrace)),
+        *((shown, "serialization") for shown in (ExecutionView, OpenSuspensionView, ReplayReport, AgentTrace)),
         (SessionChanges, "validation"),
         (SessionView, "serialization"),
         *((shown, "serialization") for shown in (ToolView, EngineView)),

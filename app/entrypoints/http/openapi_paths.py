@@ -6,9 +6,15 @@ from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
+from app.domain.contract.constrained_types import Identifier
 from app.domain.failures import TAXONOMY, Code
-from app.domain.fields import Identifier
-from app.entrypoints.http.query import Behind, Listing, ListingMessages, ListingSessions, Query
+from app.entrypoints.http.query import (
+    AfterEvent,
+    ExecutionListQuery,
+    MessageListQuery,
+    QueryParameters,
+    SessionListQuery,
+)
 
 Parameter: TypeAlias = dict[str, Any]
 REF = "#/components/schemas/{model}"
@@ -97,7 +103,9 @@ def _three_forms(completed: str, waits: str) -> dict[str, Any]:
 def _executions() -> dict[str, Any]:
     one = "/v1/executions/{request_id}"
     return {
-        "/v1/executions": _get("executions", "Executions, the newest first", _page("ExecutionView"), _query(Listing)),
+        "/v1/executions": _get(
+            "executions", "Executions, the newest first", _page("ExecutionView"), _query(ExecutionListQuery)
+        ),
         one: _get("execution", "Where an execution stands", {_JSON: of("ExecutionView")}, _ID),
         f"{one}/events": _log(),
         f"{one}/trace": _get("trace", "What its events tell of it, summed up", {_JSON: of("AgentTrace")}, _ID),
@@ -111,8 +119,8 @@ def _executions() -> dict[str, Any]:
 
 def _sessions() -> dict[str, Any]:
     one = "/v1/sessions/{session_id}"
-    listed = _page("SessionView"), _query(ListingSessions)
-    said = _page("Message", "integer"), (*_SESSION, *_query(ListingMessages))
+    listed = _page("SessionView"), _query(SessionListQuery)
+    said = _page("Message", "integer"), (*_SESSION, *_query(MessageListQuery))
     return {
         "/v1/sessions": _get("sessions", "Sessions, the one spoken in last first", *listed),
         one: {**_get("session", "One session", {_JSON: of("SessionView")}, _SESSION), **_change(), **_delete()},
@@ -145,7 +153,7 @@ def _log() -> dict[str, Any]:
         "204": _said("It is over, and nothing is left"),
     }
     operation = _operation("events", "The events of an execution, also those that are still to come", answers, _READ)
-    return {"get": operation | {"parameters": [*_ID, start, *_query(Behind)]}}
+    return {"get": operation | {"parameters": [*_ID, start, *_query(AfterEvent)]}}
 
 
 def _resume() -> dict[str, Any]:
@@ -206,7 +214,7 @@ def _page(item: str, place: str = "string") -> dict[str, Any]:
     return {_JSON: {"schema": page}}
 
 
-def _query(model: type[Query]) -> list[Parameter]:
+def _query(model: type[QueryParameters]) -> list[Parameter]:
     """The parameters of a query; one that may be absent is never null on the wire."""
     schema = model.model_json_schema(ref_template=REF)
     return [

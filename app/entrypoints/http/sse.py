@@ -26,22 +26,22 @@ from anyio.lowlevel import checkpoint
 from pydantic import BaseModel
 from starlette.types import Message, Receive, Scope, Send
 
-from app.domain.events import (
-    FIELDS,
-    LAST,
+from app.domain.journal.events import (
+    EVENT_FIELDS,
+    RESTING_EVENTS,
     ConstraintRepaired,
     CorrelationContext,
     Event,
     InferenceDelta,
     InferenceStart,
-    Live,
-    Recorded,
+    LiveDelta,
+    StoredEvent,
     ValidationEnd,
-    timestamp,
+    format_timestamp,
 )
 from app.entrypoints.http.correlation import Header
-from app.entrypoints.http.limits import cut_off, room_of
-from app.ports import Subscription
+from app.entrypoints.http.protocol import abort_connection, can_write
+from app.ports.events import Subscription
 
 SILENCE_SECONDS = 15.0
 SEND_SECONDS = 20.0
@@ -52,11 +52,11 @@ _EVENT = b'id: %d\nevent: %b\ndata: {"sequence_number":%d,"type":"%b",%b,"timest
 _SENT = object()
 
 
-def nothing_follows() -> None:
+def keep_running() -> None:
     """What it means for an execution that somebody leaves who only reads it."""
 
 
-class EventStream:
+class EventStreamResponse:
     """The answer to one reader of one execution, as an ASGI application. It closes the subscription."""
 
     def __init__(
@@ -65,14 +65,14 @@ class EventStream:
         *,
         headers: Sequence[Header],
         stopping: Callable[[], bool],
-        leave: Callable[[], None] = nothing_follows,
+        leave: Callable[[], None] = keep_running,
     ) -> None:
         """`stopping` says whether the service is about to end; `leave` is what follows when the client leaves early."""
         self._subscription = subscription
         self._headers = headers
         self._stopping = stopping
         self._leave = leave
-        self._frames = Frames()
+        self._frames = FrameEncoder()
         self._loop = get_running_loop()
         self._sent_at = self._loop.time()
         self._scope: anyio.CancelScope | None = None
@@ -82,7 +82,7 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._send = send
-        self._has_room = room_of(scope)
+        self._has_room = can_write(scope)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": [*self._headers]})
             self._subscription.notify(self._wake)
@@ -92,7 +92,7 @@ class EventStream:
                     if await self._client_leaves(receive):
                         break
                 elif not await self._takes(message):
-                    await cut_off(scope, receive)
+                    await abort_connection(scope, receive)
                     break
         finally:
             self._subscription.notify(None)
@@ -150,8 +150,8 @@ class EventStream:
         self._over = self._subscription.ended
         if not items and not self._over:
             return None
-        data = self._frames.of(items)
-        if self._over and (not items or type(items[-1].event) not in LAST or self._stopping()):
+        data = self._frames.encode(items)
+        if self._over and (not items or type(items[-1].event) not in RESTING_EVENTS or self._stopping()):
             data = RETRY + data
         return _body(data, more=not self._over)
 
@@ -163,23 +163,23 @@ class EventStream:
 _OUTSIDE_A_PLAN = b',"step_name":null'
 
 
-class Frames:
+class FrameEncoder:
     """Events as the contract frames them. The ids that an event shares with the one before are encoded once."""
 
     def __init__(self) -> None:
         self._correlation: CorrelationContext | None = None
         self._ids = b""
 
-    def of(self, items: Sequence[Recorded | Live]) -> bytes:
+    def encode(self, items: Sequence[StoredEvent | LiveDelta]) -> bytes:
         """The frames of these events, one after the other."""
         return b"".join(map(self._frame, items))
 
-    def _frame(self, item: Recorded | Live) -> bytes:
+    def _frame(self, item: StoredEvent | LiveDelta) -> bytes:
         if item.correlation is not self._correlation:
             self._correlation = item.correlation
             self._ids = orjson.dumps(item.correlation)[1:-1].removesuffix(_OUTSIDE_A_PLAN)
-        at = timestamp(item.at).encode()
-        if isinstance(item, Live):
+        at = format_timestamp(item.at).encode()
+        if isinstance(item, LiveDelta):
             return _DELTA % (self._ids, at, _said(item.event))
         name, number = item.event.type.encode(), item.sequence_number
         return _EVENT % (number, name, number, name, self._ids, at, _fields(item.event))
@@ -200,7 +200,7 @@ def _said(delta: InferenceDelta) -> bytes:
 def _fields(event: Event) -> bytes:
     """The event's own fields as the rest of an object; a replica is absent where there is none."""
     if isinstance(event, InferenceStart | ConstraintRepaired | ValidationEnd) and event.replica is None:
-        return orjson.dumps({name: getattr(event, name) for name in FIELDS[type(event)] if name != "replica"})[1:]
+        return orjson.dumps({name: getattr(event, name) for name in EVENT_FIELDS[type(event)] if name != "replica"})[1:]
     return orjson.dumps(event, default=_value)[1:]
 
 

@@ -5,36 +5,36 @@ Where the request has rules or a judge for that text, it is judged, and what is 
 
 from collections.abc import Sequence
 
-from app.capabilities.contracts import Contract
+from app.capabilities.answer_contract import AnswerContract
+from app.domain.contract.messages import Message
 from app.domain.failures import Code, OrchestrationFailure
-from app.domain.messages import Message
-from app.domain.produced import Produced
-from app.orchestration.patterns.judging import attempted
-from app.orchestration.run import Run
+from app.domain.pattern_result import PatternResult
+from app.orchestration.execution.context import RunContext
+from app.orchestration.patterns.validated_answer import answer_until_valid
 
 VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
-async def agent_loop(run: Run, attempts: int | None = None) -> Produced | str:
+async def agent_loop(run: RunContext, attempts: int | None = None) -> PatternResult | str:
     """The model's text, within `attempts`, else those in force. `tool_rounds` is for all of them together.
 
     Raises: as `Talk.answer`; ValidationFailure of the last attempt, whose answer is the draft.
     """
-    talk = Talk(run)
+    talk = ToolLoop(run)
     if not run.output.rules and not run.output.semantic:
         return await talk.answer(run.messages)
-    most = run.bounds.attempts if attempts is None else attempts
-    contract = await run.work(Contract.making(run.output))
-    return await attempted(run, contract, talk.answer, first=run.messages, most=most)
+    most = run.limits.attempts if attempts is None else attempts
+    contract = await run.compute(AnswerContract.compiling(run.output))
+    return await answer_until_valid(run, contract, talk.answer, first=run.messages, most=most)
 
 
-class Talk:
+class ToolLoop:
     """A conversation in which the model may call tools."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._run = run
-        self._rounds = run.bounds.tool_rounds
+        self._rounds = run.limits.tool_rounds
 
     async def answer(self, added: Sequence[Message]) -> str:
         """The text that the model comes to when it is told these messages.
@@ -48,7 +48,7 @@ class Talk:
                 raise OrchestrationFailure(
                     Code.ORCHESTRATION_ITERATION_LIMIT,
                     "the model asked for another tool round",
-                    {"tool_rounds": self._run.bounds.tool_rounds},
+                    {"tool_rounds": self._run.limits.tool_rounds},
                 )
             self._rounds -= 1
             results = await self._run.call_tools(reply.tool_calls)

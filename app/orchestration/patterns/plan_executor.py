@@ -11,46 +11,39 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from app.capabilities.contracts import Contract
-from app.domain.boundary import (
-    OutputContract,
-    PlanReport,
-    PlanStep,
-    PlanTrace,
-    StepReport,
-    StepStatus,
-    SystemError,
-)
+from app.capabilities.answer_contract import AnswerContract
+from app.domain.contract.request import OutputContract, PlanStep
+from app.domain.contract.response import PlanReport, PlanTrace, StepReport, StepStatus, SystemError
 from app.domain.failures import Cancellation, Failure
 from app.domain.lifecycle import State
-from app.domain.plan import Policy, in_order, keys, predecessors, received
-from app.domain.produced import Produced
-from app.orchestration.patterns.judging import judged
+from app.domain.pattern_result import PatternResult
+from app.domain.plan.plan import EffectivePlanPolicy, parse_options, predecessors, resolve_input, topological_order
+from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.steps import STEP_PATTERNS, as_answer
-from app.orchestration.run import Run
+from app.orchestration.patterns.validated_answer import validate_answer
 
 VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
-async def plan_executor(run: Run) -> Produced:
+async def plan_executor(run: RunContext) -> PatternResult:
     """The last step's output, held to the request's contract. The draft says what the steps came to so far.
 
     Raises: Failure of the first step that failed; as `judged`.
     """
     board = _Board(run)
-    order = in_order(board.steps)
+    order = topological_order(board.steps)
     place = {index: position for position, index in enumerate(order)}
     after = {place[index]: [place[each] for each in board.before[index]] for index in order}
     ends = await run.gather([partial(_branch, board=board, index=index) for index in order], after=after)
     failed = {index: end for index, end in zip(order, ends, strict=True) if isinstance(end, Failure)}
     if failed:
         raise failed[min(failed)]
-    run.enter(State.VALIDATE, "output_ready")
+    run.transition_to(State.VALIDATE, "output_ready")
     return await _held(run, board)
 
 
-def as_planned(run: Run) -> PlanReport:
+def initial_report(run: RunContext) -> PlanReport:
     """The plan before any of its steps."""
     assert run.plan is not None  # noqa: S101 - what plans comes before what is planned
     steps = [StepReport(name=step.name, type=step.type, status=StepStatus.PENDING) for step in run.plan.steps]
@@ -66,11 +59,11 @@ def as_planned(run: Run) -> PlanReport:
 class _Board:
     """What has come of the steps. A branch writes that of its own step, and reads that of those it comes after."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunContext) -> None:
         assert run.plan is not None  # noqa: S101 - what plans comes before what is planned
         self.steps = run.plan.steps
         self.before = predecessors(self.steps)
-        self.report = as_planned(run)
+        self.report = initial_report(run)
         self._run = run
 
     @property
@@ -93,17 +86,17 @@ class _Board:
         steps = list(self.report.steps)
         steps[index] = steps[index].model_copy(update={"status": status, "output": output, "error": error})
         self.report = self.report.model_copy(update={"steps": steps})
-        self._run.draft(Produced(None, plan=self.report))
+        self._run.set_partial_result(PatternResult(None, plan=self.report))
 
 
-async def _branch(run: Run, *, board: _Board, index: int) -> None:
+async def _branch(run: RunContext, *, board: _Board, index: int) -> None:
     """One step from its start to its end. Raises: Failure that it ended with."""
     step, outputs = board.steps[index], board.outputs_before(index)
     if outputs is None:
         board.end(index, StepStatus.SKIPPED)
         return
-    run.context = replace(run.context, step_name=step.name)
-    run.begin_step(step.type)
+    run.correlation = replace(run.correlation, step_name=step.name)
+    run.start_step(step.type)
     try:
         output = await _output(run, step, outputs)
     except Failure as failure:
@@ -115,38 +108,40 @@ async def _branch(run: Run, *, board: _Board, index: int) -> None:
     board.end(index, StepStatus.COMPLETED, output=output)
 
 
-async def _output(run: Run, step: PlanStep, outputs: Mapping[str, JsonValue]) -> JsonValue:
+async def _output(run: RunContext, step: PlanStep, outputs: Mapping[str, JsonValue]) -> JsonValue:
     asked = next((message.text for message in reversed(run.messages) if message.role == "user"), "")
-    work = received(step, outputs, asked)
+    work = resolve_input(step, outputs, asked)
 
-    async def pattern(door: Run) -> JsonValue:
+    async def pattern(door: RunContext) -> JsonValue:
         return await STEP_PATTERNS[step.type](door, step, work)
 
     seconds = _seconds(run, step)
-    return await (pattern(run) if seconds is None else run.within(seconds, pattern))
+    return await (pattern(run) if seconds is None else run.with_timeout(seconds, pattern))
 
 
-def _seconds(run: Run, step: PlanStep) -> float | None:
+def _seconds(run: RunContext, step: PlanStep) -> float | None:
     """The running time that the step may take: the smaller of its own and the policy's."""
-    policy = Policy.of(None if run.request.plan is None else run.request.plan.policy, run.bounds)
-    return min(filter(None, (keys(step).timeout, policy.timeout_per_step)), default=None)
+    policy = EffectivePlanPolicy.from_request(None if run.request.plan is None else run.request.plan.policy, run.limits)
+    return min(filter(None, (parse_options(step).timeout, policy.timeout_per_step)), default=None)
 
 
-async def _held(run: Run, board: _Board) -> Produced:
+async def _held(run: RunContext, board: _Board) -> PatternResult:
     """The result, held to what the request asks of it. Raises: as `judged`; ConstraintFailure, ValidationFailure."""
     result, report = board.result, board.report
     answer = as_answer(result)
     if not _asks_anything(run.output):
-        return Produced(answer.text, None if isinstance(result, str) else result, plan=report)
+        return PatternResult(answer.text, None if isinstance(result, str) else result, plan=report)
 
-    def draft(produced: Produced) -> None:
-        run.draft(replace(produced, plan=report))
+    def draft(produced: PatternResult) -> None:
+        run.set_partial_result(replace(produced, plan=report))
 
     judged_as = result if isinstance(result, str) else answer
-    found = await judged(run, await run.work(Contract.making(run.output)), judged_as, 1, draft=draft)
+    found = await validate_answer(
+        run, await run.compute(AnswerContract.compiling(run.output)), judged_as, 1, draft=draft
+    )
     if found.failure is not None:
         raise found.failure
-    return replace(found.produced, plan=report)
+    return replace(found.pattern_result, plan=report)
 
 
 def _asks_anything(output: OutputContract) -> bool:

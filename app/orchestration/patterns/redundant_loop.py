@@ -11,24 +11,25 @@ from functools import partial
 import orjson
 from pydantic import JsonValue
 
-from app.capabilities.contracts import Contract
-from app.capabilities.voting import Ballots, Elected, decided, electing, refuse_size, reporting
-from app.domain.boundary import RedundancyOptions, VoteReport
-from app.domain.events import VoteCast, VoteDecided
+from app.capabilities.answer_contract import AnswerContract
+from app.capabilities.output.voting import Ballots, ElectedAnswer, check_ballot_size, electing, is_settled, reporting
+from app.domain.contract.constrained_types import ConfidenceSource
+from app.domain.contract.request import RedundancyOptions
+from app.domain.contract.response import VoteReport
 from app.domain.failures import Failure
-from app.domain.fields import ConfidenceSource
+from app.domain.journal.events import VoteCast, VoteDecided
 from app.domain.lifecycle import State
+from app.domain.pattern_result import PatternResult
 from app.domain.pausing import Pausing
-from app.domain.produced import Produced
-from app.orchestration.patterns.judging import judged
+from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.specialized_loop import specialized_loop
-from app.orchestration.run import Run
+from app.orchestration.patterns.validated_answer import validate_answer
 
 VERSION = 2
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
-async def redundant_loop(run: Run) -> Produced:
+async def redundant_loop(run: RunContext) -> PatternResult:
     """The answer that won, with the vote; a vote without a winner is the draft.
 
     Raises: the replicas' own failure when all of them failed; OrchestrationFailure (ORCHESTRATION_NO_CONSENSUS) when
@@ -36,22 +37,22 @@ async def redundant_loop(run: Run) -> Produced:
     `judged` raises, ValidationFailure, when its judge finds fault with that.
     """
     options = run.redundancy
-    contract = await run.work(Contract.making(run.output))
+    contract = await run.compute(AnswerContract.compiling(run.output))
     answers = await run.gather(
         [partial(_replica, number=number, options=options) for number in range(options.n)],
-        until=lambda finished: decided(options, _ballots(finished)),
+        until=lambda finished: is_settled(options, _ballots(finished)),
     )
-    run.enter(State.VALIDATE, "output_ready")
+    run.transition_to(State.VALIDATE, "output_ready")
     ballots = _ballots(answers)
-    elected = await run.work(electing(options, ballots, partial(_violations, contract)))
-    vote = await run.work(reporting(options, ballots))
+    elected = await run.compute(electing(options, ballots, partial(_violations, contract)))
+    vote = await run.compute(reporting(options, ballots))
     run.emit(_told(options, ballots, elected))
     if isinstance(elected, Failure):
-        run.draft(Produced(None, vote=vote))
+        run.set_partial_result(PatternResult(None, vote=vote))
         raise elected
     won = None if elected.replica is None else answers[elected.replica]
     return replace(
-        won if isinstance(won, Produced) else await _put_together(run, elected.value, contract, vote),
+        won if isinstance(won, PatternResult) else await _put_together(run, elected.value, contract, vote),
         structured_output=elected.value,
         confidence=elected.confidence,
         confidence_source=ConfidenceSource.VOTING,
@@ -59,13 +60,13 @@ async def redundant_loop(run: Run) -> Produced:
     )
 
 
-async def _replica(run: Run, *, number: int, options: RedundancyOptions) -> Produced:
+async def _replica(run: RunContext, *, number: int, options: RedundancyOptions) -> PatternResult:
     run.replica = number
     if options.models is not None:
         run.model = options.models[number]
     try:
         produced = await specialized_loop(run, attempts=1)
-        refuse_size(options, produced.structured_output)
+        check_ballot_size(options, produced.structured_output)
     except Failure as failure:
         run.emit(VoteCast(number, "failed", failure.code))
         raise
@@ -73,27 +74,27 @@ async def _replica(run: Run, *, number: int, options: RedundancyOptions) -> Prod
     return produced
 
 
-def _ballots(answers: Mapping[int, Produced | Failure]) -> Ballots:
+def _ballots(answers: Mapping[int, PatternResult | Failure]) -> Ballots:
     return {
         number: answer if isinstance(answer, Failure) else answer.structured_output
         for number, answer in answers.items()
     }
 
 
-async def _put_together(run: Run, value: JsonValue, contract: Contract, vote: VoteReport) -> Produced:
+async def _put_together(run: RunContext, value: JsonValue, contract: AnswerContract, vote: VoteReport) -> PatternResult:
     """An answer that no replica gave, judged as one that was given."""
 
-    def draft(produced: Produced) -> None:
-        run.draft(replace(produced, vote=vote))
+    def draft(produced: PatternResult) -> None:
+        run.set_partial_result(replace(produced, vote=vote))
 
-    found = await judged(run, contract, _text(value), 1, draft=draft)
+    found = await validate_answer(run, contract, _text(value), 1, draft=draft)
     if found.failure is not None:
         raise found.failure
-    return found.produced
+    return found.pattern_result
 
 
-def _violations(contract: Contract, value: JsonValue) -> Pausing[Sequence[JsonValue]]:
-    failure = (yield from contract.judging(_text(value), 1)).failure
+def _violations(contract: AnswerContract, value: JsonValue) -> Pausing[Sequence[JsonValue]]:
+    failure = (yield from contract.validating(_text(value), 1)).failure
     if failure is None:
         return ()
     found: Sequence[JsonValue] = failure.details.get("violations") or [{"path": "$", "message": failure.message}]
@@ -104,7 +105,7 @@ def _text(value: JsonValue) -> str:
     return orjson.dumps(value).decode()
 
 
-def _told(options: RedundancyOptions, ballots: Ballots, elected: Elected | Failure) -> VoteDecided:
+def _told(options: RedundancyOptions, ballots: Ballots, elected: ElectedAnswer | Failure) -> VoteDecided:
     failed = sum(isinstance(ballot, Failure) for ballot in ballots.values())
     won = None if isinstance(elected, Failure) else elected
     return VoteDecided(

@@ -6,37 +6,37 @@ its form and is offered no tools. An answer that will not do is told what is wro
 
 from collections.abc import Sequence
 
-from app.capabilities.contracts import Contract
+from app.capabilities.answer_contract import AnswerContract
 from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.prompts.constraint import StructuredAnswerInput
+from app.capabilities.prompting.prompts.output_format import StructuredAnswerInput
 from app.capabilities.prompting.registry import default_registry
-from app.domain.messages import Message
-from app.domain.produced import Produced
-from app.orchestration.patterns.agent_loop import Talk
-from app.orchestration.patterns.judging import attempted
-from app.orchestration.run import Run
+from app.domain.contract.messages import Message
+from app.domain.pattern_result import PatternResult
+from app.orchestration.execution.context import RunContext
+from app.orchestration.patterns.agent_loop import ToolLoop
+from app.orchestration.patterns.validated_answer import answer_until_valid
 
 VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 TEMPERATURE = 0.3
 
 
-async def specialized_loop(run: Run, attempts: int | None = None) -> Produced:
+async def specialized_loop(run: RunContext, attempts: int | None = None) -> PatternResult:
     """The answer that keeps the request's contract, within `attempts`, else those in force.
 
     Raises: as `Talk.answer`; ConstraintFailure or ValidationFailure of the last attempt, whose answer is the draft.
     """
-    contract = await run.work(Contract.making(run.output))
+    contract = await run.compute(AnswerContract.compiling(run.output))
     first = run.messages
     if run.tools:
-        await Talk(run).answer(first)
+        await ToolLoop(run).answer(first)
         asked = default_registry().get_prompt(PromptId.STRUCTURED_ANSWER_USER, StructuredAnswerInput())
         first = (Message(role="user", content=asked),)
     if run.hints.temperature is None:
         run.hints = run.hints.model_copy(update={"temperature": TEMPERATURE})
 
     async def answer(added: Sequence[Message]) -> str:
-        return (await run.infer(added, contract.form, tools=False)).text
+        return (await run.infer(added, contract.response_format, tools=False)).text
 
-    most = run.bounds.attempts if attempts is None else attempts
-    return await attempted(run, contract, answer, first=first, most=most)
+    most = run.limits.attempts if attempts is None else attempts
+    return await answer_until_valid(run, contract, answer, first=first, most=most)

@@ -4,31 +4,36 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from app.capabilities.context import room
+from app.capabilities.models.context_window import capacity
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.boundary import SystemRequest
-from app.domain.effects import Bounds, Header, Prepared, Refused, StageTrace
+from app.domain.contract.messages import Message
+from app.domain.contract.request import SystemRequest
 from app.domain.failures import Failure
+from app.domain.journal.header import EffectiveLimits, ExecutionHeader
+from app.domain.journal.outcomes import Prepared, Refused, StageTrace
 from app.domain.lifecycle import Mode
-from app.domain.messages import Message
 from app.domain.tools import ToolDefinition
-from app.keeping import Past
-from app.orchestration.conversing import Turn
-from app.orchestration.pipeline.context_guard import context_guard
-from app.orchestration.pipeline.history_sanitize import SanitizedHistory, Share, history_sanitize
-from app.orchestration.pipeline.tool_split import tool_split
-from app.orchestration.world import World
-from app.ports import Clock
+from app.orchestration.execution.environment import Environment
+from app.orchestration.execution.session_turn import SessionTurn
+from app.orchestration.pipeline.stages import (
+    HistoryLimits,
+    SanitizedHistory,
+    context_guard,
+    history_sanitize,
+    tool_split,
+)
+from app.ports.runtime import Clock
+from app.ports.storage import SessionHistory
 
 T = TypeVar("T")
 
 
-OFFERED_ALL = frozenset({Mode.CHAT, Mode.PLAN})
+MODES_OFFERING_ALL_TOOLS = frozenset({Mode.CHAT, Mode.PLAN})
 """Modes that are offered all tools when none are named, each step of a plan those it names; the others none."""
 
 
 @dataclass(slots=True)
-class Stages:
+class StageTimer:
     """Runs stages and keeps their traces, of the one that fails too."""
 
     clock: Clock
@@ -46,23 +51,27 @@ class Stages:
         return result
 
 
-def offerable(request: SystemRequest, registry: ToolRegistry) -> tuple[str, ...]:
+def allowed_tools(request: SystemRequest, registry: ToolRegistry) -> tuple[str, ...]:
     """The tools that may be offered to the request, available or not."""
-    return tool_split(request.tools if request.mode in OFFERED_ALL or request.tools is not None else (), registry)
+    return tool_split(
+        request.tools if request.mode in MODES_OFFERING_ALL_TOOLS or request.tools is not None else (), registry
+    )
 
 
-def prepare(header: Header, world: World, stages: Stages, past: Past) -> Prepared | Refused:
+def prepare(
+    header: ExecutionHeader, world: Environment, stages: StageTimer, past: SessionHistory
+) -> Prepared | Refused:
     """What the execution begins with, or why it cannot begin. `past` is what its session holds."""
     request = header.request
-    engines = world.catalogue.asked(request)
+    engines = world.catalogue.engines_for(request)
     try:
-        tools = offerable(request, world.registry)
-        offered = () if request.mode is Mode.PLAN else world.registry.definitions(tools)
+        tools = allowed_tools(request, world.tool_registry)
+        offered = () if request.mode is Mode.PLAN else world.tool_registry.definitions(tools)
         history = stages.run(
-            "HistorySanitize", lambda: conversation(request, header.bounds, world=world, past=past, tools=offered)
+            "HistorySanitize", lambda: build_conversation(request, header.bounds, world=world, past=past, tools=offered)
         )
-        stages.run("ContextGuard", lambda: context_guard(history, offered, engines, world.counter))
-        tools = stages.run("ToolSplit", lambda: offerable(request, world.registry))
+        stages.run("ContextGuard", lambda: context_guard(history, offered, engines, world.token_counter))
+        tools = stages.run("ToolSplit", lambda: allowed_tools(request, world.tool_registry))
     except Failure as refusal:
         return Refused.by(refusal, tuple(stages.traces))
     return Prepared(
@@ -70,22 +79,27 @@ def prepare(header: Header, world: World, stages: Stages, past: Past) -> Prepare
         tools=tools,
         truncated_history=history.truncated,
         stages=tuple(stages.traces),
-        said_before=past.count,
+        said_before=past.message_count,
     )
 
 
-async def told(turn: Turn, header: Header, world: World) -> Sequence[Message]:
+async def history_for_planning(turn: SessionTurn, header: ExecutionHeader, world: Environment) -> Sequence[Message]:
     """The conversation of a session when its turn has come, for who plans before PREPARE."""
-    past = await turn.come()
-    if past.count == 0 or header.mode is not Mode.PLAN:
+    past = await turn.acquire()
+    if past.message_count == 0 or header.mode is not Mode.PLAN:
         return ()
-    return conversation(header.request, header.bounds, world=world, past=past, tools=()).messages
+    return build_conversation(header.request, header.bounds, world=world, past=past, tools=()).messages
 
 
-def conversation(
-    request: SystemRequest, bounds: Bounds, *, world: World, past: Past, tools: Sequence[ToolDefinition]
+def build_conversation(
+    request: SystemRequest,
+    bounds: EffectiveLimits,
+    *,
+    world: Environment,
+    past: SessionHistory,
+    tools: Sequence[ToolDefinition],
 ) -> SanitizedHistory:
     """What a model is told first: of what the session holds as much as may be, and has room beside the request."""
-    widest = max(room(engine) for engine in world.catalogue.asked(request))
-    share = Share(bounds.history_messages, bounds.history_tokens, widest - world.counter.tools(tools))
-    return history_sanitize(request.messages, past, share, world.counter)
+    widest = max(capacity(engine) for engine in world.catalogue.engines_for(request))
+    share = HistoryLimits(bounds.history_messages, bounds.history_tokens, widest - world.token_counter.tools(tools))
+    return history_sanitize(request.messages, past, share, world.token_counter)

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from app.domain.boundary import ExecutionHints, NamedTool
-from app.domain.effects import EngineCall
-from app.domain.messages import UNREADABLE_ARGUMENTS, ImagePart, Message, ModelMessage, TextPart, ToolCall
+from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ImagePart, Message, ModelMessage, TextPart, ToolCall
+from app.domain.contract.request import ExecutionHints, NamedTool
+from app.domain.model_call import EngineCall
 from app.domain.tools import ToolDefinition
-from app.ports import EngineCapabilities
+from app.ports.model import EngineCapabilities
 
-Kept: TypeAlias = Sequence[dict[str, Any]]
+OpaqueBlocks: TypeAlias = Sequence[dict[str, Any]]
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 """A PNG of one pixel."""
@@ -52,13 +52,13 @@ ALL_HINTS = ExecutionHints(
 
 
 @dataclass(frozen=True)
-class Case:
+class EncodeCase:
     """One call. `call` makes it from an example of what the provider wants to be told again.
 
     `needs` names the capabilities without which no such call ever comes; `options` are those the engine lists.
     """
 
-    call: Callable[[Kept], EngineCall]
+    call: Callable[[OpaqueBlocks], EngineCall]
     needs: frozenset[str] = frozenset()
     stream: bool = False
     options: frozenset[str] = frozenset()
@@ -84,19 +84,19 @@ def result(call: ToolCall, text: str) -> Message:
     return Message(role="tool", content=text, tool_call_id=call.id, name=call.name)
 
 
-def thought(kept: Kept, text: str, *calls: ToolCall) -> Message:
+def thought(kept: OpaqueBlocks, text: str, *calls: ToolCall) -> Message:
     """An answer of this provider with what it wants to be told again."""
     said = assistant(text, *calls)
     return ModelMessage(role="assistant", content=text, tool_calls=said.tool_calls, provider="primary", kept=list(kept))
 
 
-def case(*messages: Message, needs: str = "", stream: bool = False, **asked: Any) -> Case:
+def case(*messages: Message, needs: str = "", stream: bool = False, **asked: Any) -> EncodeCase:
     """A case that holds nothing of the provider's own. `needs` are names with blanks between them."""
     call = EngineCall(messages, asked.pop("tools", ()), asked.pop("hints", ExecutionHints()), **asked)
-    return Case(lambda _kept: call, frozenset(needs.split()), stream)
+    return EncodeCase(lambda _kept: call, frozenset(needs.split()), stream)
 
 
-def choosing(choice: Any, needs: str = "tools") -> Case:
+def choosing(choice: Any, needs: str = "tools") -> EncodeCase:
     return case(ROLL, tools=(DICE, NOW), hints=ExecutionHints(tool_choice=choice), needs=needs)
 
 
@@ -109,7 +109,7 @@ PARALLEL = (
     result(ROLL_TWENTY, "17"),
 )
 IMAGE = ImagePart(type="image", media_type="image/png", data=PIXEL)
-CASES: Mapping[str, Case] = MappingProxyType(
+CASES: Mapping[str, EncodeCase] = MappingProxyType(
     {
         "text": case(HELLO),
         "text_streamed": case(HELLO, stream=True),
@@ -155,13 +155,13 @@ CASES: Mapping[str, Case] = MappingProxyType(
             needs="tools",
         ),
         "empty_result": case(ROLL, assistant("", ROLL_SIX), result(ROLL_SIX, ""), tools=(DICE,), needs="tools"),
-        "thought_before_results": Case(
+        "thought_before_results": EncodeCase(
             lambda kept: EngineCall(
                 (ROLL, thought(kept, "Rolling.", ROLL_SIX), result(ROLL_SIX, "4")), (DICE,), ExecutionHints()
             ),
             frozenset({"tools"}),
         ),
-        "thought_of_an_earlier_turn": Case(
+        "thought_of_an_earlier_turn": EncodeCase(
             lambda kept: EngineCall(
                 (
                     ROLL,

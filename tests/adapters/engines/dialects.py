@@ -4,42 +4,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from app.adapters.engines.anthropic import Messages
+from app.adapters.engines.anthropic.dialect import AnthropicDialect
 from app.adapters.engines.dialect import Dialect
-from app.adapters.engines.gemini import GenerateContent
-from app.adapters.engines.ollama import OllamaChat
-from app.adapters.engines.openai_compatible import ChatCompletions
-from app.adapters.engines.openai_responses import Responses
-from app.ports import EngineCapabilities, EngineProfile
-from tests.adapters.engines.cases import Kept
+from app.adapters.engines.gemini.dialect import GeminiDialect
+from app.adapters.engines.ollama.dialect import OllamaDialect
+from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from app.adapters.engines.openai.responses import ResponsesDialect
+from app.ports.model import EngineCapabilities, EngineProfile
+from tests.adapters.engines.cases import OpaqueBlocks
 
 
 @dataclass(frozen=True)
-class Row:
+class DialectCase:
     """One dialect. `kept` is what came with the text `Rolling.` and the one call `call_1`, as `Reply.kept` holds it."""
 
     dialect: Dialect
     model: str
     capabilities: EngineCapabilities
-    kept: Kept = ()
+    kept: OpaqueBlocks = ()
 
     def profile(self, options: frozenset[str] = frozenset()) -> EngineProfile:
         return EngineProfile("primary", self.model, "any", 128_000, 4_096, options, None, self.capabilities)
 
 
-THOUGHTS: Kept = (
+THOUGHTS: OpaqueBlocks = (
     {"type": "thinking", "thinking": "A die is needed.", "signature": "c2lnbmVk"},
     {"type": "redacted_thinking", "data": "c2VhbGVk", "index": 1},
 )
-DIALECTS: Mapping[str, Row] = MappingProxyType(
+DIALECTS: Mapping[str, DialectCase] = MappingProxyType(
     {
-        "openai": Row(
-            ChatCompletions(),
+        "openai": DialectCase(
+            ChatCompletionsDialect(),
             "gpt-4.1-mini",
             EngineCapabilities(schema=True, schema_with_tools=True, embeddings=True),
         ),
-        "openai_compatible": Row(
-            ChatCompletions(),
+        "openai_compatible": DialectCase(
+            ChatCompletionsDialect(),
             "qwen3-8b",
             EngineCapabilities(schema=True, grammar=True, embeddings=True, streaming_usage=False),
             kept=(
@@ -50,8 +50,8 @@ DIALECTS: Mapping[str, Row] = MappingProxyType(
                 {"call": "call_1", "signature": "c2lnbmVk"},
             ),
         ),
-        "openai_responses": Row(
-            Responses(),
+        "openai_responses": DialectCase(
+            ResponsesDialect(),
             "gpt-5-codex",
             EngineCapabilities(schema=True, schema_with_tools=True, embeddings=True),
             kept=(
@@ -66,23 +66,26 @@ DIALECTS: Mapping[str, Row] = MappingProxyType(
                 {"type": "function_call", "call_id": "call_1"},
             ),
         ),
-        "anthropic": Row(
-            Messages(),
+        "anthropic": DialectCase(
+            AnthropicDialect(),
             "claude-opus-5-5",
             EngineCapabilities(schema=True, schema_with_tools=True, forced_calls=False),
             kept=THOUGHTS,
         ),
-        "anthropic_4_5": Row(
-            Messages(), "claude-haiku-4-5", EngineCapabilities(schema=True, schema_with_tools=True), kept=THOUGHTS
+        "anthropic_4_5": DialectCase(
+            AnthropicDialect(),
+            "claude-haiku-4-5",
+            EngineCapabilities(schema=True, schema_with_tools=True),
+            kept=THOUGHTS,
         ),
-        "ollama": Row(
-            OllamaChat(),
+        "ollama": DialectCase(
+            OllamaDialect(),
             "qwen3:8b",
             EngineCapabilities(schema=True, forced_calls=False, embeddings=True),
             kept=({"thinking": "A die is needed."},),
         ),
-        "gemini": Row(
-            GenerateContent(),
+        "gemini": DialectCase(
+            GeminiDialect(),
             "gemini-3-flash-preview",
             EngineCapabilities(schema=True, embeddings=True),
             kept=(

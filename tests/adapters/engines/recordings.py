@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.answer import Answer
 from app.adapters.engines.dialect import Dialect
-from app.adapters.engines.event_stream import EventStream
-from app.adapters.engines.http_engine import Caps
-from app.adapters.engines.stream_reader import StreamReader
-from app.domain.effects import Reason, Reply
-from app.ports import EngineFault
-from tests.adapters.engines.asking import Heard, call
+from app.adapters.engines.http.engine import ReplyLimits
+from app.adapters.engines.http.stream_reader import StreamReader
+from app.adapters.engines.wire.event_stream import EventStreamParser
+from app.adapters.engines.wire.reply_builder import ReplyBuilder
+from app.domain.model_call import AttemptFailureReason, Reply
+from app.ports.model import EngineError
+from tests.adapters.engines.engine_calls import RecordedProgress, call
 from tests.adapters.engines.recorded_report import CUTS, DECODED, OPENED, Recording
-from tests.support.emulators.serving import engine_at
-from tests.support.upstream import Upstream, event_stream, reply
+from tests.support.emulators.server import engine_at
+from tests.support.upstream import ScriptedUpstream, event_stream, reply
 
 DIRECTORY = os.environ.get("RECORDED_TRAFFIC")
 
@@ -33,7 +33,7 @@ def recordings(*patterns: str) -> list[Path]:
     return sorted({path for pattern in patterns for path in Path(DIRECTORY).glob(pattern)}) if DIRECTORY else []
 
 
-class Exchange:
+class RecordedExchange:
     """One recording, opened by a test. A chunk is decoded once, however often it is cut: that is a pure function."""
 
     def __init__(self, test: pytest.FixtureRequest, dialect: Dialect) -> None:
@@ -72,15 +72,17 @@ class Exchange:
 
     def read(self, *pieces: bytes) -> Reply:
         """The answer as it is read when it arrives in these pieces; all of it where none are given."""
-        answer = Answer(self.dialect.finishes)
+        answer = ReplyBuilder(self.dialect.finish_reasons)
         if not self.streamed:
             answer.add(self.dialect.decode(b"".join(pieces or (self.body,))))
-            return answer.reply("")
-        stream = StreamReader(EventStream(Caps().line), texts=self.dialect.texts, decode=self._decode_chunk)
+            return answer.build("")
+        stream = StreamReader(
+            EventStreamParser(ReplyLimits().line_bytes), texts=self.dialect.text_template, decode=self._decode_chunk
+        )
         for piece in pieces or (self.body,):
             for said in stream.feed(piece):
                 answer.add(said)
-        return answer.reply("")
+        return answer.build("")
 
     def read_byte_by_byte(self) -> Reply:
         answer = self.read(*(self.body[index : index + 1] for index in range(len(self.body))))
@@ -98,15 +100,15 @@ class Exchange:
     def check_early_ends(self) -> None:
         """A body that ends early is whole already or malformed, and never another answer."""
         expected = self.read()
-        reasons: set[Reason] = set()
+        reasons: set[AttemptFailureReason] = set()
         for end in range(0, len(self.body), 1 if self.streamed else 7):
             try:
                 answer = self.read(self.body[:end])
-            except EngineFault as fault:
+            except EngineError as fault:
                 reasons.add(fault.reason)
             else:
                 assert (answer.text, answer.tool_calls) == (expected.text, expected.tool_calls)
-        assert reasons == {Reason.MALFORMED}
+        assert reasons == {AttemptFailureReason.MALFORMED}
 
     async def over_a_socket(self, *, stream: bool | None = None) -> Reply:
         """The answer as our engine reads it from a server that sends it. Raises: EngineFault."""
@@ -115,13 +117,13 @@ class Exchange:
         script = reply(self.body, status=self.status, content_type=self.content_type)
         if self.streamed:
             script = event_stream(self.body[:half], self.body[half:], content_type=self.content_type)
-        async with Upstream(script) as upstream, engine_at(upstream.url, self.dialect) as engine:
-            return await engine.attempt(call(), Heard(), stream=streamed)
+        async with ScriptedUpstream(script) as upstream, engine_at(upstream.url, self.dialect) as engine:
+            return await engine.attempt(call(), RecordedProgress(), stream=streamed)
 
 
-async def reason_over_a_socket(exchange: Exchange) -> Reason:
+async def reason_over_a_socket(exchange: RecordedExchange) -> AttemptFailureReason:
     """Why our engine finds no answer in it."""
-    with pytest.raises(EngineFault) as caught:
+    with pytest.raises(EngineError) as caught:
         await exchange.over_a_socket()
     exchange.note(DECODED, True)
     return caught.value.reason

@@ -10,14 +10,14 @@ from anthropic.types import MessageCountTokensParams
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming, MessageCreateParamsStreaming
 from pydantic import TypeAdapter
 
-from app.adapters.engines.anthropic import Messages
-from app.domain.boundary import ExecutionHints, NamedTool
-from app.domain.effects import EngineCall
-from app.domain.messages import Message, TextPart, ToolCall
+from app.adapters.engines.anthropic.dialect import AnthropicDialect
+from app.domain.contract.messages import Message, TextPart, ToolCall
+from app.domain.contract.request import ExecutionHints, NamedTool
+from app.domain.model_call import EngineCall
 from app.domain.tools import ToolDefinition
-from app.ports import EngineProfile
-from tests.adapters.engines.asking import call, profile
+from app.ports.model import EngineProfile
 from tests.adapters.engines.cases import DICE, HELLO, IMAGE, ROLL, ROLL_SIX, assistant, result, system, thought, user
+from tests.adapters.engines.engine_calls import call, profile
 
 THINK: Mapping[str, Any] = {"type": "enabled", "budget_tokens": 2048}
 ADAPTIVE: Mapping[str, Any] = {"type": "adaptive"}
@@ -51,7 +51,7 @@ def exhaust(value: Any) -> None:
 def encoded(
     asked: EngineCall, *, model: str = BOTH, stream: bool = False, options: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    sent = Messages().encode(asked, profile(model, options), stream=stream)
+    sent = AnthropicDialect().encode(asked, profile(model, options), stream=stream)
     assert sent.path == "/v1/messages"
     return valid(MessageCreateParamsStreaming if stream else MessageCreateParamsNonStreaming, sent.body)
 
@@ -100,9 +100,9 @@ def test_a_plain_request_holds_what_is_obligatory_and_nothing_else():
 @pytest.mark.parametrize(("reserve", "most"), [(8_000, 8_000), (0, 4_096)])
 def test_an_unhinted_answer_may_be_as_long_as_what_is_kept_for_it(reserve: int, most: int):
     asked = EngineProfile("primary", BOTH, "anthropic", 200_000, reserve, frozenset({"thinking"}))
-    assert Messages().encode(call(), asked, stream=False).body["max_tokens"] == most
-    assert Messages().encode(thinking(), asked, stream=False).body["max_tokens"] == most + 2048
-    assert Messages().encode(hinted(max_tokens=9), asked, stream=False).body["max_tokens"] == 9
+    assert AnthropicDialect().encode(call(), asked, stream=False).body["max_tokens"] == most
+    assert AnthropicDialect().encode(thinking(), asked, stream=False).body["max_tokens"] == most + 2048
+    assert AnthropicDialect().encode(hinted(max_tokens=9), asked, stream=False).body["max_tokens"] == 9
 
 
 def test_opening_system_prompts_are_one_text():
@@ -356,10 +356,13 @@ def test_a_budget_to_think_is_left_out_where_the_answer_that_goes_on_began_witho
 @pytest.mark.parametrize("strange", ["on", 3, None, [], {}, {"type": ["enabled"]}, {"budget_tokens": "many"}])
 def test_an_option_of_a_strange_shape_is_passed_on_for_the_api_to_refuse(strange: Any):
     options = {"thinking": strange, "tool_choice": strange, "output_config": strange}
-    sent = Messages().encode(hinted(options=options), profile(BOTH, frozenset(options)), stream=False).body
+    sent = AnthropicDialect().encode(hinted(options=options), profile(BOTH, frozenset(options)), stream=False).body
     assert {name: sent[name] for name in options} == options
     schema = EngineCall((HELLO,), (), ExecutionHints(options=options), schema={"type": "string"})
-    assert "format" in Messages().encode(schema, profile(BOTH, frozenset(options)), stream=False).body["output_config"]
+    assert (
+        "format"
+        in AnthropicDialect().encode(schema, profile(BOTH, frozenset(options)), stream=False).body["output_config"]
+    )
 
 
 def said_again(*messages: Message, model: str = BOTH) -> list[str]:
@@ -423,7 +426,7 @@ def test_a_model_that_binds_thoughts_to_what_was_before_is_told_those_of_the_ans
 def test_a_call_is_counted_without_what_only_an_answer_needs():
     hints = ExecutionHints(temperature=0.5, max_tokens=9, stop="END", tool_choice="auto", options={"thinking": THINK})
     asked = EngineCall((system("Be brief."), HELLO), (DICE,), hints, schema={"type": "string"})
-    sent = Messages().encode_count(asked, profile(OLD, frozenset({"thinking"})))
+    sent = AnthropicDialect().encode_count(asked, profile(OLD, frozenset({"thinking"})))
     assert sent.path == "/v1/messages/count_tokens"
     assert valid(MessageCountTokensParams, sent.body).keys() == {
         "model",
@@ -437,5 +440,5 @@ def test_a_call_is_counted_without_what_only_an_answer_needs():
 
 
 def test_b8_the_key_is_a_header():
-    assert Messages().headers("secret") == {"x-api-key": "secret", "anthropic-version": "2023-06-01"}
-    assert Messages().headers(None) == {"anthropic-version": "2023-06-01"}
+    assert AnthropicDialect().headers("secret") == {"x-api-key": "secret", "anthropic-version": "2023-06-01"}
+    assert AnthropicDialect().headers(None) == {"anthropic-version": "2023-06-01"}

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.anthropic import Messages
-from app.domain.effects import Reason
-from app.ports import EngineFault
+from app.adapters.engines.anthropic.dialect import AnthropicDialect
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
 
 
 def error(kind: str, message: str = "", code: str | None = None) -> dict[str, Any]:
@@ -18,20 +18,20 @@ def error(kind: str, message: str = "", code: str | None = None) -> dict[str, An
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (301, Reason.UNREACHABLE),
-        (400, Reason.REFUSED),
-        (401, Reason.CREDENTIALS),
-        (402, Reason.QUOTA),
-        (403, Reason.CREDENTIALS),
-        (404, Reason.MODEL_MISSING),
-        (409, Reason.REFUSED),
-        (413, Reason.CONTEXT_EXCEEDED),
-        (429, Reason.RATE_LIMITED),
-        (500, Reason.SERVER_ERROR),
-        (502, Reason.SERVER_ERROR),
-        (504, Reason.SERVER_ERROR),
-        (529, Reason.OVERLOADED),
-        (799, Reason.MALFORMED),
+        (301, AttemptFailureReason.UNREACHABLE),
+        (400, AttemptFailureReason.REFUSED),
+        (401, AttemptFailureReason.CREDENTIALS),
+        (402, AttemptFailureReason.QUOTA),
+        (403, AttemptFailureReason.CREDENTIALS),
+        (404, AttemptFailureReason.MODEL_MISSING),
+        (409, AttemptFailureReason.REFUSED),
+        (413, AttemptFailureReason.CONTEXT_EXCEEDED),
+        (429, AttemptFailureReason.RATE_LIMITED),
+        (500, AttemptFailureReason.SERVER_ERROR),
+        (502, AttemptFailureReason.SERVER_ERROR),
+        (504, AttemptFailureReason.SERVER_ERROR),
+        (529, AttemptFailureReason.OVERLOADED),
+        (799, AttemptFailureReason.MALFORMED),
     ],
 )
 @pytest.mark.parametrize(
@@ -50,54 +50,78 @@ def error(kind: str, message: str = "", code: str | None = None) -> dict[str, An
         b'{"error": {"type": "unheard_of_error", "details": {"error_code": {"a": 1}}}}',
     ],
 )
-def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: Reason, body: bytes):
-    assert Messages().reason(status, body) is reason
+def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: AttemptFailureReason, body: bytes):
+    assert AnthropicDialect().failure_reason(status, body) is reason
 
 
 REPORTED = [
     (
         400,
         error("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"),
-        Reason.CONTEXT_EXCEEDED,
+        AttemptFailureReason.CONTEXT_EXCEEDED,
     ),
     (
         400,
         error("invalid_request_error", "input length and `max_tokens` exceed context limit: 199000 + 4096 > 200000"),
-        Reason.CONTEXT_EXCEEDED,
+        AttemptFailureReason.CONTEXT_EXCEEDED,
     ),
-    (413, error("request_too_large", "Request exceeds the maximum size"), Reason.CONTEXT_EXCEEDED),
-    (400, error("invalid_request_error", "Your credit balance is too low to access the Anthropic API."), Reason.QUOTA),
-    (400, error("invalid_request_error", "You have reached your specified API usage limits."), Reason.QUOTA),
-    (400, error("invalid_request_error", "You have reached your specified workspace API usage limits."), Reason.QUOTA),
-    (429, error("rate_limit_error", "x", "enforced_spend_limit_reached"), Reason.QUOTA),
-    (429, error("rate_limit_error", "x", "contract_spend_limit_reached"), Reason.QUOTA),
-    (429, error("rate_limit_error", "This organization has reached its monthly spend limit."), Reason.QUOTA),
-    (402, error("billing_error", "There is an issue with your billing"), Reason.QUOTA),
-    (429, error("rate_limit_error", "This request would exceed your rate limit"), Reason.RATE_LIMITED),
-    (429, error("rate_limit_error", "x", "ramp_limit_exceeded"), Reason.RATE_LIMITED),
-    (529, error("overloaded_error", "Overloaded"), Reason.OVERLOADED),
-    (503, error("overloaded_error", "Overloaded"), Reason.OVERLOADED),
-    (401, error("authentication_error", "invalid x-api-key"), Reason.CREDENTIALS),
-    (403, error("permission_error", "Your API key does not have permission"), Reason.CREDENTIALS),
-    (400, error("invalid_request_error", "This organization has been disabled."), Reason.CREDENTIALS),
-    (400, error("invalid_request_error", "x", "organization_on_hold"), Reason.CREDENTIALS),
-    (404, error("not_found_error", "model: claude-none"), Reason.MODEL_MISSING),
-    (400, error("invalid_request_error", "Output blocked by content filtering policy"), Reason.CONTENT_FILTERED),
-    (400, error("invalid_request_error", "max_tokens: Field required"), Reason.REFUSED),
-    (504, error("timeout_error", "The request timed out"), Reason.TIMED_OUT),
-    (500, error("api_error", "Internal server error"), Reason.SERVER_ERROR),
+    (413, error("request_too_large", "Request exceeds the maximum size"), AttemptFailureReason.CONTEXT_EXCEEDED),
+    (
+        400,
+        error("invalid_request_error", "Your credit balance is too low to access the Anthropic API."),
+        AttemptFailureReason.QUOTA,
+    ),
+    (
+        400,
+        error("invalid_request_error", "You have reached your specified API usage limits."),
+        AttemptFailureReason.QUOTA,
+    ),
+    (
+        400,
+        error("invalid_request_error", "You have reached your specified workspace API usage limits."),
+        AttemptFailureReason.QUOTA,
+    ),
+    (429, error("rate_limit_error", "x", "enforced_spend_limit_reached"), AttemptFailureReason.QUOTA),
+    (429, error("rate_limit_error", "x", "contract_spend_limit_reached"), AttemptFailureReason.QUOTA),
+    (
+        429,
+        error("rate_limit_error", "This organization has reached its monthly spend limit."),
+        AttemptFailureReason.QUOTA,
+    ),
+    (402, error("billing_error", "There is an issue with your billing"), AttemptFailureReason.QUOTA),
+    (429, error("rate_limit_error", "This request would exceed your rate limit"), AttemptFailureReason.RATE_LIMITED),
+    (429, error("rate_limit_error", "x", "ramp_limit_exceeded"), AttemptFailureReason.RATE_LIMITED),
+    (529, error("overloaded_error", "Overloaded"), AttemptFailureReason.OVERLOADED),
+    (503, error("overloaded_error", "Overloaded"), AttemptFailureReason.OVERLOADED),
+    (401, error("authentication_error", "invalid x-api-key"), AttemptFailureReason.CREDENTIALS),
+    (403, error("permission_error", "Your API key does not have permission"), AttemptFailureReason.CREDENTIALS),
+    (400, error("invalid_request_error", "This organization has been disabled."), AttemptFailureReason.CREDENTIALS),
+    (400, error("invalid_request_error", "x", "organization_on_hold"), AttemptFailureReason.CREDENTIALS),
+    (404, error("not_found_error", "model: claude-none"), AttemptFailureReason.MODEL_MISSING),
+    (
+        400,
+        error("invalid_request_error", "Output blocked by content filtering policy"),
+        AttemptFailureReason.CONTENT_FILTERED,
+    ),
+    (400, error("invalid_request_error", "max_tokens: Field required"), AttemptFailureReason.REFUSED),
+    (504, error("timeout_error", "The request timed out"), AttemptFailureReason.TIMED_OUT),
+    (500, error("api_error", "Internal server error"), AttemptFailureReason.SERVER_ERROR),
 ]
 
 
 @pytest.mark.parametrize(("status", "body", "reason"), REPORTED)
-def test_b1_4_7_and_27_a_code_the_wording_or_the_type_says_it_better(status: int, body: Any, reason: Reason):
-    assert Messages().reason(status, json.dumps(body).encode()) is reason
+def test_b1_4_7_and_27_a_code_the_wording_or_the_type_says_it_better(
+    status: int, body: Any, reason: AttemptFailureReason
+):
+    assert AnthropicDialect().failure_reason(status, json.dumps(body).encode()) is reason
 
 
 @pytest.mark.parametrize(("status", "body", "reason"), REPORTED)
-def test_an_error_within_a_reply_or_a_stream_says_the_same_in_our_words(status: int, body: Any, reason: Reason):
-    for read in (Messages().decode, Messages().decode_chunk, Messages().decode_count):
-        with pytest.raises(EngineFault) as caught:
+def test_an_error_within_a_reply_or_a_stream_says_the_same_in_our_words(
+    status: int, body: Any, reason: AttemptFailureReason
+):
+    for read in (AnthropicDialect().decode, AnthropicDialect().decode_chunk, AnthropicDialect().decode_count):
+        with pytest.raises(EngineError) as caught:
             read(json.dumps(body).encode())
         assert caught.value.reason is reason
         assert body["error"]["message"] not in caught.value.message or body["error"]["message"] == "x"
@@ -107,6 +131,6 @@ def test_an_error_within_a_reply_or_a_stream_says_the_same_in_our_words(status: 
     "body", [b'{"type": "error"}', b'{"type": "error", "error": null}', b'{"error": "overloaded"}']
 )
 def test_an_error_within_a_reply_that_says_nothing_is_the_servers(body: bytes):
-    with pytest.raises(EngineFault) as caught:
-        Messages().decode_chunk(body)
-    assert caught.value.reason is Reason.SERVER_ERROR
+    with pytest.raises(EngineError) as caught:
+        AnthropicDialect().decode_chunk(body)
+    assert caught.value.reason is AttemptFailureReason.SERVER_ERROR

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.anthropic import Messages
-from app.adapters.engines.counts import Counts
-from app.adapters.engines.pieces import Delta
-from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason
-from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
-from tests.adapters.engines.asking import Reader, encode, fault
+from app.adapters.engines.anthropic.dialect import AnthropicDialect
+from app.adapters.engines.wire.deltas import Delta
+from app.adapters.engines.wire.usage import TokenCounts
+from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
+from app.domain.contract.response import TokenUsage
+from app.domain.model_call import AttemptFailureReason
+from tests.adapters.engines.engine_calls import DialectReader, encode, fault_reason
 
-DIALECT = Messages()
-READER = Reader(DIALECT)
+DIALECT = AnthropicDialect()
+READER = DialectReader(DIALECT)
 whole, streamed = READER.whole, READER.streamed
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 SEALED = {"type": "redacted_thinking", "data": "c2VhbA=="}
@@ -86,10 +86,18 @@ def test_a_stream_is_put_together_block_by_block():
 
 
 def test_b1_14_a_stream_without_an_end_is_malformed():
-    assert fault(streamed, start(), begin(0, text("")), more(0, "text_delta", text="a")) is Reason.MALFORMED
-    assert fault(streamed, start(), more(0, "text_delta", text="a"), end(None)[0]) is Reason.MALFORMED
-    assert fault(streamed, start(), more(0, "text_delta", text="a"), end("end_turn")[0]) is Reason.MALFORMED
-    assert fault(whole, message(text("a"), stop=None)) is Reason.MALFORMED
+    assert (
+        fault_reason(streamed, start(), begin(0, text("")), more(0, "text_delta", text="a"))
+        is AttemptFailureReason.MALFORMED
+    )
+    assert (
+        fault_reason(streamed, start(), more(0, "text_delta", text="a"), end(None)[0]) is AttemptFailureReason.MALFORMED
+    )
+    assert (
+        fault_reason(streamed, start(), more(0, "text_delta", text="a"), end("end_turn")[0])
+        is AttemptFailureReason.MALFORMED
+    )
+    assert fault_reason(whole, message(text("a"), stop=None)) is AttemptFailureReason.MALFORMED
     assert streamed(more(0, "text_delta", text="a"), STOP).text == "a"
 
 
@@ -119,10 +127,10 @@ def test_a_reply_with_calls_ends_as_tool(stop: str):
 
 
 def test_b1_21_a_refusal_is_a_fault():
-    assert fault(whole, message(text("I can't"), stop="refusal")) is Reason.CONTENT_FILTERED
+    assert fault_reason(whole, message(text("I can't"), stop="refusal")) is AttemptFailureReason.CONTENT_FILTERED
     details = {"type": "refusal", "category": "cyber", "explanation": "x"}
     refused = {"type": "message_delta", "delta": {"stop_reason": "refusal", "stop_details": details}}
-    assert fault(streamed, start(), refused, STOP) is Reason.CONTENT_FILTERED
+    assert fault_reason(streamed, start(), refused, STOP) is AttemptFailureReason.CONTENT_FILTERED
 
 
 def test_parallel_calls_come_in_order_with_their_ids():
@@ -163,8 +171,11 @@ def test_b1_25_arguments_that_are_no_object_reach_the_tools_as_text(arguments: A
 @pytest.mark.parametrize("stop", ["max_tokens", "model_context_window_exceeded"])
 def test_b1_14_a_call_that_was_cut_is_malformed(stop: str):
     for arguments in ("", '{"a":', '{"a":1'):
-        assert fault(streamed, *written(0, asked_for(), arguments), *end(stop)) is Reason.MALFORMED
-    assert fault(whole, message(text("a"), asked_for(arguments={"a": 1}), stop=stop)) is Reason.MALFORMED
+        assert fault_reason(streamed, *written(0, asked_for(), arguments), *end(stop)) is AttemptFailureReason.MALFORMED
+    assert (
+        fault_reason(whole, message(text("a"), asked_for(arguments={"a": 1}), stop=stop))
+        is AttemptFailureReason.MALFORMED
+    )
 
 
 def test_whole_calls_of_a_reply_cut_by_length_are_kept():
@@ -176,13 +187,16 @@ def test_whole_calls_of_a_reply_cut_by_length_are_kept():
 
 def test_b1_22_two_calls_with_one_id_are_malformed():
     twice = [asked_for("f"), asked_for("g")]
-    assert fault(whole, message(*twice, stop="tool_use")) is Reason.MALFORMED
-    assert fault(streamed, *written(0, twice[0]), *written(1, twice[1]), *end("tool_use")) is Reason.MALFORMED
+    assert fault_reason(whole, message(*twice, stop="tool_use")) is AttemptFailureReason.MALFORMED
+    assert (
+        fault_reason(streamed, *written(0, twice[0]), *written(1, twice[1]), *end("tool_use"))
+        is AttemptFailureReason.MALFORMED
+    )
 
 
 @pytest.mark.parametrize("call", [asked_for(""), asked_for("f" * 257), asked_for(call_id="x" * 257), asked_for(None)])
 def test_a_call_without_a_usable_name_or_id_is_malformed(call: dict[str, Any]):
-    assert fault(whole, message(call, stop="tool_use")) is Reason.MALFORMED
+    assert fault_reason(whole, message(call, stop="tool_use")) is AttemptFailureReason.MALFORMED
 
 
 def thoughts(*blocks: dict[str, Any]) -> list[dict[str, Any]]:
@@ -262,7 +276,7 @@ def test_b1_19_an_empty_answer_is_read_as_it_is():
     ],
 )
 def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
-    assert fault(whole, body) is Reason.MALFORMED
+    assert fault_reason(whole, body) is AttemptFailureReason.MALFORMED
 
 
 @pytest.mark.parametrize(
@@ -291,7 +305,7 @@ def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
     ],
 )
 def test_b1_18_an_event_of_the_wrong_shape_is_malformed(event: Any):
-    assert fault(DIALECT.decode_chunk, encode(event)) is Reason.MALFORMED
+    assert fault_reason(DIALECT.decode_chunk, encode(event)) is AttemptFailureReason.MALFORMED
 
 
 STRANGE = [
@@ -315,9 +329,9 @@ STRANGE = [
 
 @pytest.mark.parametrize("body", STRANGE, ids=range(len(STRANGE)))
 def test_b1_16_and_17_json_that_others_take_silently_is_malformed(body: bytes):
-    assert fault(DIALECT.decode, body) is Reason.MALFORMED
+    assert fault_reason(DIALECT.decode, body) is AttemptFailureReason.MALFORMED
     if b"tool_use" not in body:
-        assert fault(DIALECT.decode_chunk, body) is Reason.MALFORMED
+        assert fault_reason(DIALECT.decode_chunk, body) is AttemptFailureReason.MALFORMED
 
 
 @pytest.mark.parametrize(
@@ -350,7 +364,7 @@ def test_input_counts_what_came_from_the_cache_and_what_was_written_to_it(usage:
 def test_i4_what_a_stream_has_used_is_told_from_its_first_event_on():
     first = start(usage={"input_tokens": 25, "cache_read_input_tokens": 5, "output_tokens": 1})
     used = DIALECT.decode_chunk(encode(first)).usage
-    assert used == Counts(input_tokens=30, output_tokens=1, cached_tokens=5, total_tokens=31)
+    assert used == TokenCounts(input_tokens=30, output_tokens=1, cached_tokens=5, total_tokens=31)
     used = streamed(first, *end(usage={"output_tokens": 15})).usage
     assert used == TokenUsage(input_tokens=30, output_tokens=15, cached_tokens=5, total_tokens=45)
 
@@ -358,4 +372,4 @@ def test_i4_what_a_stream_has_used_is_told_from_its_first_event_on():
 def test_a_count_of_tokens_is_a_number():
     assert DIALECT.decode_count(b'{"input_tokens": 14}') == 14
     for body in (b"{}", b"[]", b"", b'{"input_tokens": "14"}', b'{"input_tokens": -1}', b'{"input_tokens": null}'):
-        assert fault(DIALECT.decode_count, body) is Reason.MALFORMED
+        assert fault_reason(DIALECT.decode_count, body) is AttemptFailureReason.MALFORMED

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.anthropic import Messages
-from app.adapters.engines.anthropic_schemas import kept_by_decoder
-from app.domain.boundary import ExecutionHints
-from app.domain.effects import EngineCall
-from tests.adapters.engines.asking import profile
+from app.adapters.engines.anthropic.dialect import AnthropicDialect
+from app.adapters.engines.anthropic.schemas import decoder_schema
+from app.domain.contract.request import ExecutionHints
+from app.domain.model_call import EngineCall
 from tests.adapters.engines.cases import HELLO
+from tests.adapters.engines.engine_calls import profile
 
 CLOSED = {"additionalProperties": False}
 
@@ -20,7 +20,7 @@ CLOSED = {"additionalProperties": False}
 def encoded(schema: Mapping[str, Any], **options: Any) -> Any:
     hints = ExecutionHints(options=options)
     asked = EngineCall((HELLO,), (), hints, schema=schema)
-    body = Messages().encode(asked, profile("claude-sonnet-4-5", frozenset(options)), stream=False).body
+    body = AnthropicDialect().encode(asked, profile("claude-sonnet-4-5", frozenset(options)), stream=False).body
     return body["output_config"]
 
 
@@ -37,7 +37,7 @@ def test_a_schema_is_sent_as_the_format_of_the_output_beside_what_an_option_says
 def test_every_object_with_members_is_closed(closing: dict[str, Any]):
     inner = {"type": "object", "properties": {"a": {"type": "null"}}, **closing}
     schema = {"type": "object", "properties": {"one": inner, "many": {"type": "array", "items": inner}}, **closing}
-    sent = kept_by_decoder(schema)
+    sent = decoder_schema(schema)
     assert sent == {
         "type": "object",
         "properties": {"one": {**inner, **CLOSED}, "many": {"type": "array", "items": {**inner, **CLOSED}}},
@@ -47,7 +47,7 @@ def test_every_object_with_members_is_closed(closing: dict[str, Any]):
 
 def test_members_stay_optional():
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["a"]}
-    assert kept_by_decoder(schema)["required"] == ["a"]
+    assert decoder_schema(schema)["required"] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_members_stay_optional():
     ],
 )
 def test_what_the_decoder_does_not_keep_the_model_is_told(schema: dict[str, Any], told: str):
-    sent = kept_by_decoder(schema)
+    sent = decoder_schema(schema)
     assert sent["description"] == told
     assert sent.keys() <= {"type", "description"}
 
@@ -86,14 +86,14 @@ def test_what_the_decoder_does_not_keep_the_model_is_told(schema: dict[str, Any]
     ],
 )
 def test_what_the_decoder_keeps_is_sent_as_it_is(schema: dict[str, Any]):
-    assert kept_by_decoder(schema) == schema
+    assert decoder_schema(schema) == schema
 
 
 def test_one_of_several_is_any_of_them():
     choices = [{"type": "string", "minLength": 1}, {"type": "null"}]
-    sent = kept_by_decoder({"oneOf": choices})
+    sent = decoder_schema({"oneOf": choices})
     assert sent == {"anyOf": [{"type": "string", "description": '{"minLength":1}'}, {"type": "null"}]}
-    both = kept_by_decoder({"anyOf": [{"type": "null"}], "oneOf": choices})
+    both = decoder_schema({"anyOf": [{"type": "null"}], "oneOf": choices})
     assert both["anyOf"] == [{"type": "null"}]
     assert json.loads(both["description"]) == {"oneOf": choices}
 
@@ -105,7 +105,7 @@ def test_definitions_are_closed_like_everything_else():
         "$ref": "#/$defs/node",
         "$defs": {"node": node},
     }
-    assert kept_by_decoder(schema) == {"$ref": "#/$defs/node", "$defs": {"node": {**node, **CLOSED}}}
+    assert decoder_schema(schema) == {"$ref": "#/$defs/node", "$defs": {"node": {**node, **CLOSED}}}
 
 
 @pytest.mark.parametrize(
@@ -118,16 +118,16 @@ def test_definitions_are_closed_like_everything_else():
     ],
 )
 def test_what_cannot_be_said_is_left_for_the_api_to_refuse(schema: dict[str, Any]):
-    assert kept_by_decoder(schema) == schema
+    assert decoder_schema(schema) == schema
 
 
 def test_names_of_members_are_no_keywords():
     schema = {"type": "object", "properties": {"minimum": {"type": "string"}, "oneOf": {"type": "null"}}, **CLOSED}
-    assert kept_by_decoder(schema) == schema
+    assert decoder_schema(schema) == schema
 
 
 def test_the_given_schema_stays_as_it_is():
     schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}}
     before = deepcopy(schema)
-    kept_by_decoder(schema)
+    decoder_schema(schema)
     assert schema == before

@@ -12,12 +12,11 @@ from anthropic import AsyncAnthropic
 from anthropic.types import Message as TheirMessage
 from anthropic.types import MessageTokensCount
 
-from app.adapters.engines.anthropic import Messages
-from app.domain.boundary import ExecutionHints, NamedTool
-from app.domain.effects import EngineCall, Reason
-from app.domain.messages import Message, ModelMessage, TextPart, ToolCall
-from app.ports import EngineFault
-from tests.adapters.engines.asking import Heard, call, profile
+from app.adapters.engines.anthropic.dialect import AnthropicDialect
+from app.domain.contract.messages import Message, ModelMessage, TextPart, ToolCall
+from app.domain.contract.request import ExecutionHints, NamedTool
+from app.domain.model_call import AttemptFailureReason, EngineCall
+from app.ports.model import EngineError
 from tests.adapters.engines.cases import (
     CASES,
     DICE,
@@ -29,7 +28,7 @@ from tests.adapters.engines.cases import (
     ROLL,
     ROLL_SIX,
     SCHEMA,
-    Kept,
+    OpaqueBlocks,
     assistant,
     result,
     system,
@@ -37,15 +36,16 @@ from tests.adapters.engines.cases import (
     user,
 )
 from tests.adapters.engines.dialects import DIALECTS
+from tests.adapters.engines.engine_calls import RecordedProgress, call, profile
 from tests.support.emulators.answers import ANSWERS, EmulatedAnswer, EmulatedCall, EmulatedUsage
-from tests.support.emulators.answers import told as understood
+from tests.support.emulators.answers import answer_of_reply as understood
 from tests.support.emulators.anthropic import respond, signature
-from tests.support.emulators.serving import KEY, Emulated, engine_at
+from tests.support.emulators.server import KEY, EmulatedServer, engine_at
 
 ROW = DIALECTS["anthropic_4_5"]
 MODEL, NEW, BOUND = ROW.model, "claude-opus-4-8", DIALECTS["anthropic"].model
 HI: list[Any] = [{"role": "user", "content": "Hello"}]
-SIGNED: Kept = (
+SIGNED: OpaqueBlocks = (
     {"type": "thinking", "thinking": "hm", "signature": signature("hm")},
     {"type": "redacted_thinking", "data": "c2VhbA==", "index": 1},
 )
@@ -81,7 +81,7 @@ def heard(message: TheirMessage) -> EmulatedAnswer:
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
 async def test_the_official_client_hears_the_scripted_answer(answer: EmulatedAnswer):
-    async with Emulated(respond, answer) as server, client(server.url) as asker:
+    async with EmulatedServer(respond, answer) as server, client(server.url) as asker:
         whole = await asker.messages.create(model=MODEL, max_tokens=64, messages=HI)
         async with asker.messages.stream(model=MODEL, max_tokens=64, messages=HI) as stream:
             streamed = await stream.get_final_message()
@@ -91,8 +91,8 @@ async def test_the_official_client_hears_the_scripted_answer(answer: EmulatedAns
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
 @pytest.mark.parametrize("stream", [True, False])
 async def test_our_engine_hears_the_same(answer: EmulatedAnswer, stream: bool):
-    listener = Heard()
-    async with Emulated(respond, answer) as server, engine_at(server.url, ROW.dialect, model=MODEL) as asker:
+    listener = RecordedProgress()
+    async with EmulatedServer(respond, answer) as server, engine_at(server.url, ROW.dialect, model=MODEL) as asker:
         reply = await asker.attempt(call(tools=(DICE, NOW)), listener, stream=stream)
     assert understood(reply) == answer
     assert "".join(listener.texts) == (answer.text if stream else "")
@@ -105,12 +105,12 @@ async def test_our_engine_hears_the_same(answer: EmulatedAnswer, stream: bool):
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_refusal_is_heard_by_both(stream: bool):
     refusal = EmulatedAnswer("I can't", finish="filtered")
-    async with Emulated(respond, refusal) as server, client(server.url) as theirs:
+    async with EmulatedServer(respond, refusal) as server, client(server.url) as theirs:
         assert heard(await theirs.messages.create(model=MODEL, max_tokens=64, messages=HI)) == refusal
         async with engine_at(server.url, ROW.dialect, model=MODEL) as ours:
-            with pytest.raises(EngineFault) as caught:
-                await ours.attempt(call(), Heard(), stream=stream)
-    assert caught.value.reason is Reason.CONTENT_FILTERED
+            with pytest.raises(EngineError) as caught:
+                await ours.attempt(call(), RecordedProgress(), stream=stream)
+    assert caught.value.reason is AttemptFailureReason.CONTENT_FILTERED
 
 
 SAMPLED = (MODEL, "claude-3-7-sonnet-latest")
@@ -129,8 +129,13 @@ COMING = [
 async def test_the_server_takes_every_case(title: str, model: str):
     case = CASES[title]
     listed = {"capabilities": ROW.capabilities, "options": case.options, "model": model}
-    async with Emulated(respond, ANSWERS["text"]) as server, engine_at(server.url, ROW.dialect, **listed) as asker:
-        assert (await asker.attempt(case.call(SIGNED), Heard(), stream=case.stream)).text == ANSWERS["text"].text
+    async with (
+        EmulatedServer(respond, ANSWERS["text"]) as server,
+        engine_at(server.url, ROW.dialect, **listed) as asker,
+    ):
+        assert (await asker.attempt(case.call(SIGNED), RecordedProgress(), stream=case.stream)).text == ANSWERS[
+            "text"
+        ].text
     assert server.refusals == []
 
 
@@ -150,8 +155,11 @@ STRANGE: dict[str, tuple[Message, ...]] = {
 async def test_the_server_takes_conversations_that_it_would_refuse_word_by_word(
     messages: tuple[Message, ...], model: str
 ):
-    async with Emulated(respond, ANSWERS["text"]) as server, engine_at(server.url, ROW.dialect, model=model) as asker:
-        await asker.attempt(call(messages), Heard(), stream=False)
+    async with (
+        EmulatedServer(respond, ANSWERS["text"]) as server,
+        engine_at(server.url, ROW.dialect, model=model) as asker,
+    ):
+        await asker.attempt(call(messages), RecordedProgress(), stream=False)
     assert server.refusals == []
 
 
@@ -172,8 +180,11 @@ async def test_the_server_takes_conversations_that_it_would_refuse_word_by_word(
 async def test_the_server_takes_a_budget_to_think_beside_whatever_is_asked(asked: EngineCall):
     hints = asked.hints.model_copy(update={"options": {"thinking": THINK}})
     listed = {"model": MODEL, "options": frozenset({"thinking"})}
-    async with Emulated(respond, ANSWERS["text"]) as server, engine_at(server.url, ROW.dialect, **listed) as asker:
-        await asker.attempt(replace(asked, hints=hints), Heard(), stream=True)
+    async with (
+        EmulatedServer(respond, ANSWERS["text"]) as server,
+        engine_at(server.url, ROW.dialect, **listed) as asker,
+    ):
+        await asker.attempt(replace(asked, hints=hints), RecordedProgress(), stream=True)
     assert server.refusals == []
 
 
@@ -182,10 +193,12 @@ async def test_what_was_thought_is_taken_back_with_the_results_of_its_calls(mode
     listed = {"model": model, "options": frozenset({"thinking"})}
     hints = ExecutionHints(options={"thinking": option})
     answer = ANSWERS["reasoning_and_call"]
-    async with Emulated(respond, answer) as server, engine_at(server.url, ROW.dialect, **listed) as asker:
-        reply = await asker.attempt(call((ROLL,), (DICE,), hints), Heard(), stream=True)
+    async with EmulatedServer(respond, answer) as server, engine_at(server.url, ROW.dialect, **listed) as asker:
+        reply = await asker.attempt(call((ROLL,), (DICE,), hints), RecordedProgress(), stream=True)
         said = reply.message("primary")
-        await asker.attempt(call((ROLL, said, result(reply.tool_calls[0], "4")), (DICE,), hints), Heard(), stream=True)
+        await asker.attempt(
+            call((ROLL, said, result(reply.tool_calls[0], "4")), (DICE,), hints), RecordedProgress(), stream=True
+        )
     assert isinstance(said, ModelMessage)
     assert server.refusals == []
     assert server.requests[1].json()["thinking"] == option
@@ -195,10 +208,12 @@ async def test_what_was_thought_is_taken_back_with_the_results_of_its_calls(mode
 @pytest.mark.parametrize("model", [MODEL, NEW, BOUND])
 async def test_what_was_thought_does_not_forbid_to_change_what_was_before_it(model: str):
     answer = ANSWERS["reasoning_and_call"]
-    async with Emulated(respond, answer) as server, engine_at(server.url, ROW.dialect, model=model) as asker:
-        reply = await asker.attempt(call((system("Be brief."), HELLO, ROLL), (DICE,)), Heard(), stream=False)
+    async with EmulatedServer(respond, answer) as server, engine_at(server.url, ROW.dialect, model=model) as asker:
+        reply = await asker.attempt(call((system("Be brief."), HELLO, ROLL), (DICE,)), RecordedProgress(), stream=False)
         turn = (reply.message("primary"), result(reply.tool_calls[0], "4"), assistant("A four."))
-        await asker.attempt(call((system("Be polite."), ROLL, *turn, user("Again.")), (NOW,)), Heard(), stream=False)
+        await asker.attempt(
+            call((system("Be polite."), ROLL, *turn, user("Again.")), (NOW,)), RecordedProgress(), stream=False
+        )
     assert server.refusals == []
 
 
@@ -216,7 +231,7 @@ async def test_what_the_official_client_sends_is_what_we_send():
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": "4"}]},
     ]
     tool: Any = {"name": DICE.name, "description": DICE.description, "input_schema": dict(DICE.parameters)}
-    async with Emulated(respond, ANSWERS["text"]) as server, client(server.url) as asker:
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as asker:
         await asker.messages.create(
             model=MODEL,
             max_tokens=4_096,
@@ -237,30 +252,30 @@ async def test_what_the_official_client_sends_is_what_we_send():
     ]
     hints = ExecutionHints(stop="END", tool_choice="auto")
     asked = EngineCall(messages, (DICE,), hints, schema={"type": "string"})
-    ours = Messages().encode(asked, profile(MODEL), stream=False)
+    ours = AnthropicDialect().encode(asked, profile(MODEL), stream=False)
     assert (ours.path, ours.body) == (theirs.path, theirs.json())
 
 
 async def test_both_are_refused_alike():
-    async with Emulated(respond, ANSWERS["text"]) as server, client(server.url) as theirs:
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as theirs:
         with pytest.raises(anthropic.BadRequestError) as caught:
             await theirs.messages.create(model=MODEL, max_tokens=64, messages=HI, extra_body={"temperature": 1.5})
         assert caught.value.type == "invalid_request_error"
         async with engine_at(server.url, ROW.dialect, model=MODEL) as ours:
-            with pytest.raises(EngineFault) as refused:
-                await ours.attempt(call(hints=ExecutionHints(temperature=1.5)), Heard(), stream=True)
-    assert refused.value.reason is Reason.REFUSED
+            with pytest.raises(EngineError) as refused:
+                await ours.attempt(call(hints=ExecutionHints(temperature=1.5)), RecordedProgress(), stream=True)
+    assert refused.value.reason is AttemptFailureReason.REFUSED
 
 
 async def test_the_client_and_our_dialect_count_the_same_tokens():
     asked = call((system("Be brief."), HELLO), (DICE,))
-    sent = Messages().encode_count(asked, profile(MODEL))
-    async with Emulated(respond, ANSWERS["text"]) as server, client(server.url) as asker:
+    sent = AnthropicDialect().encode_count(asked, profile(MODEL))
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as asker:
         theirs = await asker.messages.count_tokens(
             model=MODEL, system="Be brief.", messages=sent.body["messages"], tools=sent.body["tools"]
         )
     assert (server.requests[0].path, server.requests[0].json()) == (sent.path, sent.body)
-    headers = Messages().headers(KEY)
+    headers = AnthropicDialect().headers(KEY)
     counted = respond(sent.path, headers, orjson.dumps(sent.body), ANSWERS["text"])
     assert MessageTokensCount.model_validate(theirs.model_dump(), strict=True).input_tokens == 11
-    assert Messages().decode_count(counted.pieces[0]) == 11
+    assert AnthropicDialect().decode_count(counted.pieces[0]) == 11

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.event_stream import EventStream
-from app.domain.effects import Reason
-from app.ports import EngineFault
+from app.adapters.engines.wire.event_stream import EventStreamParser
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
 
 ODD = (
     b"\xef\xbb\xbfretry: 10\r\n"
@@ -25,7 +25,7 @@ EVENTS = [b"one", b"two", b"three\n four", "café 🎲".encode(), b"last"]
 
 
 def read(*pieces: bytes, line_bytes: int = 1000) -> list[bytes]:
-    stream = EventStream(line_bytes)
+    stream = EventStreamParser(line_bytes)
     return [data for piece in pieces for data in stream.feed(piece)]
 
 
@@ -81,6 +81,6 @@ def test_a_byte_order_mark_counts_only_at_the_very_beginning():
 
 @pytest.mark.parametrize("pieces", [[b"data: " + b"x" * 101], [b"data: " + b"x" * 101 + b"\n\n"], [b"x" * 60] * 2])
 def test_b1_28_a_line_that_is_too_long_is_malformed(pieces: list[bytes]):
-    with pytest.raises(EngineFault) as caught:
+    with pytest.raises(EngineError) as caught:
         read(*pieces, line_bytes=100)
-    assert caught.value.reason is Reason.MALFORMED
+    assert caught.value.reason is AttemptFailureReason.MALFORMED

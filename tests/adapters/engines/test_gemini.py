@@ -6,18 +6,18 @@ import orjson
 import pytest
 from google.genai import types
 
-from app.adapters.engines.gemini import FROM_ANOTHER_MODEL, GenerateContent
-from app.domain.boundary import ExecutionHints, NamedTool
-from app.domain.effects import EngineCall
-from app.domain.messages import UNREADABLE_ARGUMENTS, ImagePart, Message, ModelMessage, TextPart, ToolCall
+from app.adapters.engines.gemini.dialect import FROM_ANOTHER_MODEL, GeminiDialect
+from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ImagePart, Message, ModelMessage, TextPart, ToolCall
+from app.domain.contract.request import ExecutionHints, NamedTool
+from app.domain.model_call import EngineCall
 from app.domain.tools import ToolDefinition
-from tests.adapters.engines.asking import call, profile
-from tests.adapters.engines.cases import Kept
+from tests.adapters.engines.cases import OpaqueBlocks
+from tests.adapters.engines.engine_calls import call, profile
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.gemini import respond
-from tests.support.emulators.serving import KEY
+from tests.support.emulators.server import KEY
 
-DIALECT = GenerateContent()
+DIALECT = GeminiDialect()
 MODEL = "gemini-2.5-flash"
 SIGNING = "gemini-3-flash-preview"
 PIXEL = ImagePart(type="image", media_type="image/png", data="iVBORw==")
@@ -57,7 +57,7 @@ def user(content: Any) -> Message:
     return Message(role="user", content=content)
 
 
-def assistant(text: str, *calls: ToolCall, kept: Kept = ()) -> Message:
+def assistant(text: str, *calls: ToolCall, kept: OpaqueBlocks = ()) -> Message:
     message = Message(role="assistant", content=text, tool_calls=list(calls) or None)
     return ModelMessage(**dict(message), provider="primary", kept=list(kept)) if kept else message
 
@@ -220,7 +220,7 @@ def test_a_signed_call_is_told_again_with_its_signature_and_no_other():
         ),
     ],
 )
-def test_a_signed_text_is_told_again_as_the_part_it_was(text: str, kept: Kept, parts: Kept):
+def test_a_signed_text_is_told_again_as_the_part_it_was(text: str, kept: OpaqueBlocks, parts: OpaqueBlocks):
     blocks = [{"part": part} for part in kept]
     assert contents(assistant(text, kept=blocks), user("And?"))[0] == ("model", parts)
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.gemini import GenerateContent
-from app.domain.effects import Reason
+from app.adapters.engines.gemini.dialect import GeminiDialect
+from app.domain.model_call import AttemptFailureReason
 
-DIALECT = GenerateContent()
+DIALECT = GeminiDialect()
 EXHAUSTED = "You exceeded your current quota, please check your plan and billing details."
 
 
@@ -35,18 +35,18 @@ A_DAY = "GenerateRequestsPerDayPerProjectPerModel-FreeTier"
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (302, Reason.UNREACHABLE),
-        (400, Reason.REFUSED),
-        (401, Reason.CREDENTIALS),
-        (403, Reason.CREDENTIALS),
-        (404, Reason.MODEL_MISSING),
-        (413, Reason.CONTEXT_EXCEEDED),
-        (429, Reason.RATE_LIMITED),
-        (500, Reason.SERVER_ERROR),
-        (502, Reason.SERVER_ERROR),
-        (503, Reason.SERVER_ERROR),
-        (504, Reason.SERVER_ERROR),
-        (799, Reason.MALFORMED),
+        (302, AttemptFailureReason.UNREACHABLE),
+        (400, AttemptFailureReason.REFUSED),
+        (401, AttemptFailureReason.CREDENTIALS),
+        (403, AttemptFailureReason.CREDENTIALS),
+        (404, AttemptFailureReason.MODEL_MISSING),
+        (413, AttemptFailureReason.CONTEXT_EXCEEDED),
+        (429, AttemptFailureReason.RATE_LIMITED),
+        (500, AttemptFailureReason.SERVER_ERROR),
+        (502, AttemptFailureReason.SERVER_ERROR),
+        (503, AttemptFailureReason.SERVER_ERROR),
+        (504, AttemptFailureReason.SERVER_ERROR),
+        (799, AttemptFailureReason.MALFORMED),
     ],
 )
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ A_DAY = "GenerateRequestsPerDayPerProjectPerModel-FreeTier"
         b"[" * 100_000,
     ],
 )
-def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: Reason, body: bytes):
-    assert DIALECT.reason(status, body) is reason
+def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: AttemptFailureReason, body: bytes):
+    assert DIALECT.failure_reason(status, body) is reason
 
 
 @pytest.mark.parametrize(
@@ -79,87 +79,124 @@ def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: Reason, body: by
         (
             400,
             error("The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).", "X"),
-            Reason.CONTEXT_EXCEEDED,
+            AttemptFailureReason.CONTEXT_EXCEEDED,
         ),
         (
             400,
             error("The input token count exceeds the maximum number of tokens allowed 32768.", "INVALID_ARGUMENT"),
-            Reason.CONTEXT_EXCEEDED,
+            AttemptFailureReason.CONTEXT_EXCEEDED,
         ),
-        (500, error("Your input context is too long.", "INTERNAL"), Reason.CONTEXT_EXCEEDED),
+        (500, error("Your input context is too long.", "INTERNAL"), AttemptFailureReason.CONTEXT_EXCEEDED),
         (
             400,
             error("Request payload size exceeds the limit: 20971520 bytes.", "INVALID_ARGUMENT"),
-            Reason.CONTEXT_EXCEEDED,
+            AttemptFailureReason.CONTEXT_EXCEEDED,
         ),
-        (400, error("Invalid JSON payload received.", "INVALID_ARGUMENT"), Reason.REFUSED),
+        (400, error("Invalid JSON payload received.", "INVALID_ARGUMENT"), AttemptFailureReason.REFUSED),
         (
             400,
             error("API key not valid. Please pass a valid API key.", "INVALID_ARGUMENT", info("API_KEY_INVALID")),
-            Reason.CREDENTIALS,
+            AttemptFailureReason.CREDENTIALS,
         ),
-        (400, error("x", "INVALID_ARGUMENT", info("API_KEY_INVALID")), Reason.CREDENTIALS),
-        (400, error("API key expired. Please renew the API key.", "INVALID_ARGUMENT"), Reason.CREDENTIALS),
-        (401, error("x", "UNAUTHENTICATED", info("ACCESS_TOKEN_TYPE_UNSUPPORTED")), Reason.CREDENTIALS),
-        (403, error("Your API key was reported as leaked.", "PERMISSION_DENIED"), Reason.CREDENTIALS),
-        (403, error("x", "PERMISSION_DENIED", info("SERVICE_DISABLED")), Reason.CREDENTIALS),
-        (403, error("x", "PERMISSION_DENIED", info("BILLING_DISABLED")), Reason.QUOTA),
+        (400, error("x", "INVALID_ARGUMENT", info("API_KEY_INVALID")), AttemptFailureReason.CREDENTIALS),
+        (
+            400,
+            error("API key expired. Please renew the API key.", "INVALID_ARGUMENT"),
+            AttemptFailureReason.CREDENTIALS,
+        ),
+        (401, error("x", "UNAUTHENTICATED", info("ACCESS_TOKEN_TYPE_UNSUPPORTED")), AttemptFailureReason.CREDENTIALS),
+        (403, error("Your API key was reported as leaked.", "PERMISSION_DENIED"), AttemptFailureReason.CREDENTIALS),
+        (403, error("x", "PERMISSION_DENIED", info("SERVICE_DISABLED")), AttemptFailureReason.CREDENTIALS),
+        (403, error("x", "PERMISSION_DENIED", info("BILLING_DISABLED")), AttemptFailureReason.QUOTA),
         (
             400,
             error("User location is not supported for the API use.", "FAILED_PRECONDITION"),
-            Reason.CREDENTIALS,
+            AttemptFailureReason.CREDENTIALS,
         ),
         (
             400,
             error("Gemini API free tier is not available in your country. Please enable billing.", "X"),
-            Reason.QUOTA,
+            AttemptFailureReason.QUOTA,
         ),
-        (404, error("models/x is not found for API version v1beta", "NOT_FOUND"), Reason.MODEL_MISSING),
-        (503, error("The model is overloaded. Please try again later.", "UNAVAILABLE"), Reason.OVERLOADED),
-        (503, error("x", "UNAVAILABLE"), Reason.OVERLOADED),
-        (500, error("x", "INTERNAL"), Reason.SERVER_ERROR),
-        (504, error("Deadline expired before operation could complete.", "DEADLINE_EXCEEDED"), Reason.TIMED_OUT),
-        (499, error("The operation was cancelled.", "CANCELLED"), Reason.SERVER_ERROR),
-        (429, error("No capacity", "RESOURCE_EXHAUSTED", info("MODEL_CAPACITY_EXHAUSTED")), Reason.OVERLOADED),
+        (404, error("models/x is not found for API version v1beta", "NOT_FOUND"), AttemptFailureReason.MODEL_MISSING),
+        (
+            503,
+            error("The model is overloaded. Please try again later.", "UNAVAILABLE"),
+            AttemptFailureReason.OVERLOADED,
+        ),
+        (503, error("x", "UNAVAILABLE"), AttemptFailureReason.OVERLOADED),
+        (500, error("x", "INTERNAL"), AttemptFailureReason.SERVER_ERROR),
+        (
+            504,
+            error("Deadline expired before operation could complete.", "DEADLINE_EXCEEDED"),
+            AttemptFailureReason.TIMED_OUT,
+        ),
+        (499, error("The operation was cancelled.", "CANCELLED"), AttemptFailureReason.SERVER_ERROR),
+        (
+            429,
+            error("No capacity", "RESOURCE_EXHAUSTED", info("MODEL_CAPACITY_EXHAUSTED")),
+            AttemptFailureReason.OVERLOADED,
+        ),
     ],
 )
-def test_a_code_or_the_wording_says_more_than_the_status(status: int, body: Any, reason: Reason):
-    assert DIALECT.reason(status, json.dumps(body).encode()) is reason
-    assert DIALECT.reason(status, json.dumps([body]).encode()) is reason
+def test_a_code_or_the_wording_says_more_than_the_status(status: int, body: Any, reason: AttemptFailureReason):
+    assert DIALECT.failure_reason(status, json.dumps(body).encode()) is reason
+    assert DIALECT.failure_reason(status, json.dumps([body]).encode()) is reason
 
 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (error("Resource has been exhausted (e.g. check quota).", "RESOURCE_EXHAUSTED"), Reason.RATE_LIMITED),
-        (error(EXHAUSTED, "RESOURCE_EXHAUSTED", HELP), Reason.RATE_LIMITED),
-        (error(EXHAUSTED, "RESOURCE_EXHAUSTED", HELP, quota(A_MINUTE, quotaValue="10"), RETRY), Reason.RATE_LIMITED),
-        (error(EXHAUSTED, "RESOURCE_EXHAUSTED", HELP, quota(A_MINUTE, A_DAY), RETRY), Reason.QUOTA),
-        (error(EXHAUSTED, "RESOURCE_EXHAUSTED", quota(A_MINUTE, quotaValue="0")), Reason.QUOTA),
+        (
+            error("Resource has been exhausted (e.g. check quota).", "RESOURCE_EXHAUSTED"),
+            AttemptFailureReason.RATE_LIMITED,
+        ),
+        (error(EXHAUSTED, "RESOURCE_EXHAUSTED", HELP), AttemptFailureReason.RATE_LIMITED),
+        (
+            error(EXHAUSTED, "RESOURCE_EXHAUSTED", HELP, quota(A_MINUTE, quotaValue="10"), RETRY),
+            AttemptFailureReason.RATE_LIMITED,
+        ),
+        (error(EXHAUSTED, "RESOURCE_EXHAUSTED", HELP, quota(A_MINUTE, A_DAY), RETRY), AttemptFailureReason.QUOTA),
+        (error(EXHAUSTED, "RESOURCE_EXHAUSTED", quota(A_MINUTE, quotaValue="0")), AttemptFailureReason.QUOTA),
         (
             error(
                 EXHAUSTED + "\n* Quota exceeded for metric: x/generate_content_free_tier_requests, limit: 0, model: y"
             ),
-            Reason.QUOTA,
+            AttemptFailureReason.QUOTA,
         ),
-        (error(EXHAUSTED + "\n* Quota exceeded for metric: x/y, limit: 20, model: z"), Reason.RATE_LIMITED),
+        (
+            error(EXHAUSTED + "\n* Quota exceeded for metric: x/y, limit: 20, model: z"),
+            AttemptFailureReason.RATE_LIMITED,
+        ),
         (
             error("x", "RESOURCE_EXHAUSTED", info("RATE_LIMIT_EXCEEDED", quota_limit="RequestsPerMinutePerProject")),
-            Reason.RATE_LIMITED,
+            AttemptFailureReason.RATE_LIMITED,
         ),
-        (error("x", "X", info("RATE_LIMIT_EXCEEDED", quota_limit="Gemini25ProRequestsPerDay")), Reason.QUOTA),
-        (error("x", "X", info("RATE_LIMIT_EXCEEDED", quota_limit="PerMinute", quota_limit_value="0")), Reason.QUOTA),
-        (error("x", "RESOURCE_EXHAUSTED", info("QUOTA_EXHAUSTED")), Reason.QUOTA),
-        (error("Your prepayment credits are depleted. Please go to AI Studio", "RESOURCE_EXHAUSTED"), Reason.QUOTA),
-        (error("Your project has exceeded its monthly spending cap.", "RESOURCE_EXHAUSTED"), Reason.QUOTA),
+        (
+            error("x", "X", info("RATE_LIMIT_EXCEEDED", quota_limit="Gemini25ProRequestsPerDay")),
+            AttemptFailureReason.QUOTA,
+        ),
+        (
+            error("x", "X", info("RATE_LIMIT_EXCEEDED", quota_limit="PerMinute", quota_limit_value="0")),
+            AttemptFailureReason.QUOTA,
+        ),
+        (error("x", "RESOURCE_EXHAUSTED", info("QUOTA_EXHAUSTED")), AttemptFailureReason.QUOTA),
+        (
+            error("Your prepayment credits are depleted. Please go to AI Studio", "RESOURCE_EXHAUSTED"),
+            AttemptFailureReason.QUOTA,
+        ),
+        (
+            error("Your project has exceeded its monthly spending cap.", "RESOURCE_EXHAUSTED"),
+            AttemptFailureReason.QUOTA,
+        ),
         (
             error("Quota exceeded for quota metric 'x' and limit 'Gemini 2.5 Pro Requests per day per user'"),
-            Reason.QUOTA,
+            AttemptFailureReason.QUOTA,
         ),
     ],
 )
-def test_b1_4_a_limit_of_a_minute_passes_and_a_spent_day_or_purse_does_not(body: Any, reason: Reason):
-    assert DIALECT.reason(429, json.dumps(body).encode()) is reason
+def test_b1_4_a_limit_of_a_minute_passes_and_a_spent_day_or_purse_does_not(body: Any, reason: AttemptFailureReason):
+    assert DIALECT.failure_reason(429, json.dumps(body).encode()) is reason
 
 
 @pytest.mark.parametrize(
@@ -177,4 +214,4 @@ def test_b1_4_a_limit_of_a_minute_passes_and_a_spent_day_or_purse_does_not(body:
 )
 def test_a_wait_is_read_from_the_body(details: object, seconds: float | None) -> None:
     body = json.dumps({"error": {"code": 429, "details": details}}).encode()
-    assert DIALECT.retry_after(body) == seconds
+    assert DIALECT.retry_delay(body) == seconds

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.counts import Counts
-from app.adapters.engines.gemini import GenerateContent
-from app.adapters.engines.gemini_replies import FINISHES
-from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason
-from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
-from tests.adapters.engines.asking import Reader, encode, fault
+from app.adapters.engines.gemini.dialect import GeminiDialect
+from app.adapters.engines.gemini.replies import FINISHES
+from app.adapters.engines.wire.usage import TokenCounts
+from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
+from app.domain.contract.response import TokenUsage
+from app.domain.model_call import AttemptFailureReason
+from tests.adapters.engines.engine_calls import DialectReader, encode, fault_reason
 
-DIALECT = GenerateContent()
-READER = Reader(DIALECT)
+DIALECT = GeminiDialect()
+READER = DialectReader(DIALECT)
 whole, streamed = READER.whole, READER.streamed
 
 
@@ -55,7 +55,7 @@ def test_a_stream_is_put_together_and_its_usage_is_the_last_one_told():
 @pytest.mark.parametrize("finish", [None, "", "FINISH_REASON_UNSPECIFIED"])
 def test_b1_14_a_finish_reason_makes_a_stream_whole_and_nothing_else(finish: str | None):
     assert streamed(said("a"), said(finish="STOP")).text == "a"
-    assert fault(streamed, said("a", finish=finish)) is Reason.MALFORMED
+    assert fault_reason(streamed, said("a", finish=finish)) is AttemptFailureReason.MALFORMED
     assert whole(said("a", finish=finish)).raw_finish == ""
 
 
@@ -77,17 +77,19 @@ def test_a_finish_reason_is_said_in_our_words_and_an_unknown_one_kept_in_the_pro
         assert (reply.finish_reason, reply.raw_finish) == (word, raw)
 
 
-@pytest.mark.parametrize(("finish", "reason"), [(f, r) for f, r in FINISHES.items() if isinstance(r, Reason)])
-def test_b1_21_an_ending_that_is_a_failure_is_a_fault(finish: str, reason: Reason):
+@pytest.mark.parametrize(
+    ("finish", "reason"), [(f, r) for f, r in FINISHES.items() if isinstance(r, AttemptFailureReason)]
+)
+def test_b1_21_an_ending_that_is_a_failure_is_a_fault(finish: str, reason: AttemptFailureReason):
     candidate = {"candidates": [{"finishReason": finish, "index": 0}]}
-    assert fault(whole, candidate) is fault(streamed, said("a"), candidate) is reason
+    assert fault_reason(whole, candidate) is fault_reason(streamed, said("a"), candidate) is reason
 
 
 @pytest.mark.parametrize("blocked", ["SAFETY", "OTHER", "PROHIBITED_CONTENT", "SOMETHING_NEW"])
 def test_b1_21_a_prompt_that_was_blocked_is_filtered_and_what_it_used_is_told(blocked: str):
     body = {"promptFeedback": {"blockReason": blocked}, "usageMetadata": {"promptTokenCount": 7}, "modelVersion": "m"}
-    assert fault(whole, body) is fault(streamed, body) is Reason.CONTENT_FILTERED
-    assert DIALECT.decode(encode(body)).usage == Counts(input_tokens=7, total_tokens=7)
+    assert fault_reason(whole, body) is fault_reason(streamed, body) is AttemptFailureReason.CONTENT_FILTERED
+    assert DIALECT.decode(encode(body)).usage == TokenCounts(input_tokens=7, total_tokens=7)
 
 
 def test_feedback_that_blocks_nothing_is_passed_over():
@@ -137,26 +139,26 @@ def test_b1_25_arguments_nested_too_deeply_reach_the_tools_as_text_or_not_at_all
     assert whole(ended(calling(args=deep))).tool_calls[0].arguments.keys() == {UNREADABLE_ARGUMENTS}
     for _ in range(300):
         deep = {"a": deep}
-    assert fault(whole, ended(calling(args=deep))) is Reason.MALFORMED
+    assert fault_reason(whole, ended(calling(args=deep))) is AttemptFailureReason.MALFORMED
 
 
 def test_b1_22_two_calls_with_one_id_are_malformed():
     twice = calling("f", id="x"), calling("g", id="x")
-    assert fault(whole, ended(*twice)) is Reason.MALFORMED
-    assert fault(whole, ended(calling("f", id="x"), calling("f", id="x"))) is Reason.MALFORMED
-    assert fault(streamed, said(*twice), ended()) is Reason.MALFORMED
-    assert fault(whole, ended(calling("f", id="call_1"), calling("g"))) is Reason.MALFORMED
+    assert fault_reason(whole, ended(*twice)) is AttemptFailureReason.MALFORMED
+    assert fault_reason(whole, ended(calling("f", id="x"), calling("f", id="x"))) is AttemptFailureReason.MALFORMED
+    assert fault_reason(streamed, said(*twice), ended()) is AttemptFailureReason.MALFORMED
+    assert fault_reason(whole, ended(calling("f", id="call_1"), calling("g"))) is AttemptFailureReason.MALFORMED
 
 
 def test_b1_22_a_call_that_comes_again_with_its_id_is_malformed():
     again = said(calling("f", {"a": 1}, id="x"))
-    assert fault(streamed, again, again, ended()) is Reason.MALFORMED
+    assert fault_reason(streamed, again, again, ended()) is AttemptFailureReason.MALFORMED
 
 
 @pytest.mark.parametrize("call", [calling(""), calling(None), calling("f" * 257), calling(id="x" * 257)])
 def test_a_call_without_a_usable_name_or_id_is_malformed(call: dict[str, Any]):
-    assert fault(whole, ended(calling("g"), call)) is Reason.MALFORMED
-    assert fault(streamed, said(calling("g")), said(call), ended()) is Reason.MALFORMED
+    assert fault_reason(whole, ended(calling("g"), call)) is AttemptFailureReason.MALFORMED
+    assert fault_reason(streamed, said(calling("g")), said(call), ended()) is AttemptFailureReason.MALFORMED
 
 
 def test_whole_calls_of_a_reply_cut_by_length_are_kept():
@@ -244,7 +246,7 @@ def test_b1_19_an_empty_answer_is_read_as_it_is(candidate: Any):
     ],
 )
 def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
-    assert fault(whole, body) is Reason.MALFORMED
+    assert fault_reason(whole, body) is AttemptFailureReason.MALFORMED
 
 
 STRANGE = [
@@ -265,27 +267,30 @@ STRANGE = [
 
 @pytest.mark.parametrize("body", STRANGE, ids=range(len(STRANGE)))
 def test_b1_16_and_17_json_that_others_take_silently_is_malformed(body: bytes):
-    assert fault(DIALECT.decode, body) is Reason.MALFORMED
-    assert fault(DIALECT.decode_chunk, body) is Reason.MALFORMED
+    assert fault_reason(DIALECT.decode, body) is AttemptFailureReason.MALFORMED
+    assert fault_reason(DIALECT.decode_chunk, body) is AttemptFailureReason.MALFORMED
 
 
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        ({"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}, Reason.OVERLOADED),
-        ({"code": 429, "message": "x", "status": "RESOURCE_EXHAUSTED"}, Reason.RATE_LIMITED),
-        ({"code": 500, "message": "x", "status": "INTERNAL"}, Reason.SERVER_ERROR),
-        ({"code": 400, "message": "x"}, Reason.REFUSED),
-        ({"code": 200, "message": "x"}, Reason.SERVER_ERROR),
-        ({"code": "429"}, Reason.SERVER_ERROR),
-        ("something", Reason.SERVER_ERROR),
-        ([3], Reason.SERVER_ERROR),
+        (
+            {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"},
+            AttemptFailureReason.OVERLOADED,
+        ),
+        ({"code": 429, "message": "x", "status": "RESOURCE_EXHAUSTED"}, AttemptFailureReason.RATE_LIMITED),
+        ({"code": 500, "message": "x", "status": "INTERNAL"}, AttemptFailureReason.SERVER_ERROR),
+        ({"code": 400, "message": "x"}, AttemptFailureReason.REFUSED),
+        ({"code": 200, "message": "x"}, AttemptFailureReason.SERVER_ERROR),
+        ({"code": "429"}, AttemptFailureReason.SERVER_ERROR),
+        ("something", AttemptFailureReason.SERVER_ERROR),
+        ([3], AttemptFailureReason.SERVER_ERROR),
     ],
 )
-def test_an_error_within_a_reply_is_no_reply(error: Any, reason: Reason):
-    assert fault(whole, {"error": error}) is fault(whole, [{"error": error}]) is reason
-    assert fault(streamed, said("a"), {"error": error}) is reason
-    assert fault(streamed, ended("a"), {"error": error}) is reason
+def test_an_error_within_a_reply_is_no_reply(error: Any, reason: AttemptFailureReason):
+    assert fault_reason(whole, {"error": error}) is fault_reason(whole, [{"error": error}]) is reason
+    assert fault_reason(streamed, said("a"), {"error": error}) is reason
+    assert fault_reason(streamed, ended("a"), {"error": error}) is reason
 
 
 def test_a_reply_that_is_the_only_one_of_a_list_is_one():
@@ -329,7 +334,7 @@ def test_thoughts_and_what_tools_put_in_are_counted_where_they_belong(usage: Any
 
 def test_i4_what_a_reply_without_a_candidate_has_used_is_still_told():
     delta = DIALECT.decode(encode({"usageMetadata": {"promptTokenCount": 7}}))
-    assert delta.usage == Counts(input_tokens=7, total_tokens=7)
+    assert delta.usage == TokenCounts(input_tokens=7, total_tokens=7)
     assert delta.finish is None
 
 
@@ -354,7 +359,7 @@ def test_vectors_come_in_the_order_of_the_texts():
     ],
 )
 def test_b1_18_vectors_of_the_wrong_shape_are_malformed(body: Any):
-    assert fault(DIALECT.decode_embeddings, encode(body)) is Reason.MALFORMED
+    assert fault_reason(DIALECT.decode_embeddings, encode(body)) is AttemptFailureReason.MALFORMED
 
 
 def test_counted_tokens_are_read():
@@ -363,4 +368,4 @@ def test_counted_tokens_are_read():
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[3]", {"totalTokens": "3"}, {"totalTokens": -1}, {"totalTokens": 1.5}])
 def test_b1_18_a_count_of_the_wrong_shape_is_malformed(body: Any):
-    assert fault(DIALECT.decode_count, encode(body)) is Reason.MALFORMED
+    assert fault_reason(DIALECT.decode_count, encode(body)) is AttemptFailureReason.MALFORMED

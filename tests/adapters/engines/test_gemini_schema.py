@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.gemini_schema import DEEPEST, LARGEST, UNROLLED, sanitized
+from app.adapters.engines.gemini.schemas import MAX_BYTES, MAX_DEPTH, MAX_UNROLLED, sanitize_schema
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.gemini import respond
-from tests.support.emulators.serving import KEY
+from tests.support.emulators.server import KEY
 
 TYPES = ["string", "number", "integer", "boolean", "array", "object", "null"]
 NAMES = st.sampled_from(["a", "b", "c", "properties", "$ref"])
@@ -81,7 +81,7 @@ BOUNDED = settings(derandomize=True, deadline=None, suppress_health_check=[Healt
 
 def taken(schema: dict[str, Any]) -> dict[str, Any]:
     """What is sent, which the emulated server takes."""
-    result = sanitized(schema)
+    result = sanitize_schema(schema)
     config = {"responseMimeType": "application/json", "responseJsonSchema": result}
     body = {"contents": [{"parts": [{"text": "Go."}]}], "generationConfig": config}
     answer = respond("/v1beta/models/m:generateContent", {"x-goog-api-key": KEY}, orjson.dumps(body), EmulatedAnswer())
@@ -95,15 +95,15 @@ def test_only_what_gemini_knows_is_left_and_the_schema_stays_as_it_was(schema: d
     before = deepcopy(schema)
     result = taken(schema)
     assert schema == before
-    assert sanitized(schema) == result
-    assert len(orjson.dumps(result)) < 2 * LARGEST
+    assert sanitize_schema(schema) == result
+    assert len(orjson.dumps(result)) < 2 * MAX_BYTES
 
 
 @BOUNDED
 @given(ROOTS | WILD)
 def test_what_gemini_takes_already_is_left_alone(schema: dict[str, Any]):
-    result = sanitized(schema)
-    assert sanitized(result) == result
+    result = sanitize_schema(schema)
+    assert sanitize_schema(result) == result
 
 
 @BOUNDED
@@ -114,7 +114,7 @@ def test_what_the_schema_allows_is_still_allowed(schema: dict[str, Any], value: 
     except (ValueError, jsonschema_rs.ReferencingError):
         return
     if allowed:
-        assert jsonschema_rs.validator_for(sanitized(schema)).is_valid(value)
+        assert jsonschema_rs.validator_for(sanitize_schema(schema)).is_valid(value)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_definition_within_itself_is_laid_out_a_few_times_and_then_says_its_ty
     place, levels = taken({"$ref": "#/$defs/Tree", "$defs": {"Tree": tree}}), 0
     while "properties" in place:
         place, levels = place["properties"]["below"]["items"], levels + 1
-    assert levels == UNROLLED
+    assert levels == MAX_UNROLLED
     assert place == {"type": "object"}
 
 
@@ -252,7 +252,7 @@ def test_it_ends_at_the_deepest_level():
     schema: dict[str, Any] = {}
     for _ in range(5_000):
         schema = {"type": "array", "items": schema}
-    assert json.dumps(taken(schema)).count("items") == DEEPEST
+    assert json.dumps(taken(schema)).count("items") == MAX_DEPTH
 
 
 def hostile() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -277,6 +277,6 @@ def hostile() -> Iterator[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize("schema", [pytest.param(schema, id=name) for name, schema in hostile()])
 def test_a_hostile_schema_costs_little_and_is_sent_small(schema: dict[str, Any]):
     started = perf_counter()
-    result = sanitized(schema)
+    result = sanitize_schema(schema)
     assert perf_counter() - started < 1
-    assert len(orjson.dumps(result)) < 2 * LARGEST
+    assert len(orjson.dumps(result)) < 2 * MAX_BYTES

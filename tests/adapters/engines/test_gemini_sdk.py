@@ -16,21 +16,21 @@ from google import genai
 from google.genai import types
 from google.genai.errors import ClientError
 
-from app.adapters.engines.gemini import GenerateContent
-from app.domain.boundary import ExecutionHints, NamedTool
-from app.domain.effects import EngineCall, Reason
-from app.domain.messages import Message
-from app.ports import EngineFault
-from tests.adapters.engines.asking import Heard, call, profile
+from app.adapters.engines.gemini.dialect import GeminiDialect
+from app.domain.contract.messages import Message
+from app.domain.contract.request import ExecutionHints, NamedTool
+from app.domain.model_call import AttemptFailureReason, EngineCall
+from app.ports.model import EngineError
 from tests.adapters.engines.cases import CASES, DICE, NOW, SCHEMA
 from tests.adapters.engines.dialects import DIALECTS
+from tests.adapters.engines.engine_calls import RecordedProgress, call, profile
 from tests.adapters.engines.recordings import without
-from tests.support.emulators.answers import ANSWERS, EmulatedAnswer, EmulatedCall, EmulatedUsage, told
+from tests.support.emulators.answers import ANSWERS, EmulatedAnswer, EmulatedCall, EmulatedUsage, answer_of_reply
 from tests.support.emulators.gemini import respond
-from tests.support.emulators.serving import KEY, Emulated, engine_at
+from tests.support.emulators.server import KEY, EmulatedServer, engine_at
 
 ROW = DIALECTS["gemini"]
-DIALECT = GenerateContent()
+DIALECT = GeminiDialect()
 MODEL = "gemini-3-flash-preview"
 FUNCTIONS = [
     types.FunctionDeclaration(name=tool.name, description=tool.description, parameters_json_schema=tool.parameters)
@@ -79,7 +79,7 @@ def _used(usage: types.GenerateContentResponseUsageMetadata) -> EmulatedUsage:
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
 async def test_the_official_client_hears_the_scripted_answer(answer: EmulatedAnswer):
-    async with Emulated(respond, answer) as server, client(server.url) as asker:
+    async with EmulatedServer(respond, answer) as server, client(server.url) as asker:
         whole = await asker.models.generate_content(model=MODEL, contents="Hello", config=OFFERED)
         stream = await asker.models.generate_content_stream(model=MODEL, contents="Hello", config=OFFERED)
         pieces = [piece async for piece in stream]
@@ -89,10 +89,10 @@ async def test_the_official_client_hears_the_scripted_answer(answer: EmulatedAns
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
 @pytest.mark.parametrize("stream", [True, False])
 async def test_our_engine_hears_the_same(answer: EmulatedAnswer, stream: bool):
-    listener = Heard()
-    async with Emulated(respond, answer) as server, engine_at(server.url, DIALECT, model=MODEL) as asker:
+    listener = RecordedProgress()
+    async with EmulatedServer(respond, answer) as server, engine_at(server.url, DIALECT, model=MODEL) as asker:
         reply = await asker.attempt(call(tools=(DICE, NOW)), listener, stream=stream)
-    assert told(reply) == answer
+    assert answer_of_reply(reply) == answer
     assert "".join(listener.texts) == (answer.text if stream else "")
     assert "".join(listener.reasonings) == (answer.reasoning if stream else "")
     assert server.requests[0].headers["x-goog-api-key"] == KEY
@@ -104,21 +104,23 @@ async def test_our_engine_hears_the_same(answer: EmulatedAnswer, stream: bool):
 async def test_the_server_takes_every_case(title: str, model: str):
     case = CASES[title]
     listed = {"model": model, "capabilities": ROW.capabilities, "options": case.options}
-    async with Emulated(respond, ANSWERS["text"]) as server, engine_at(server.url, DIALECT, **listed) as asker:
-        assert (await asker.attempt(case.call(ROW.kept), Heard(), stream=case.stream)).text == ANSWERS["text"].text
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, engine_at(server.url, DIALECT, **listed) as asker:
+        assert (await asker.attempt(case.call(ROW.kept), RecordedProgress(), stream=case.stream)).text == ANSWERS[
+            "text"
+        ].text
     assert server.refusals == []
 
 
 @pytest.mark.parametrize("answer", TOLD_AGAIN.values(), ids=TOLD_AGAIN.keys())
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_answer_is_told_again_as_the_official_client_tells_it(answer: EmulatedAnswer, stream: bool):
-    async with Emulated(respond, answer) as server, engine_at(server.url, DIALECT, model=MODEL) as asker:
-        reply = await asker.attempt(call(tools=(DICE, NOW)), Heard(), stream=stream)
+    async with EmulatedServer(respond, answer) as server, engine_at(server.url, DIALECT, model=MODEL) as asker:
+        reply = await asker.attempt(call(tools=(DICE, NOW)), RecordedProgress(), stream=stream)
         results = [
             Message(role="tool", content="4", tool_call_id=asked.id, name=asked.name) for asked in reply.tool_calls
         ]
         messages = [HELLO, reply.message("primary"), *results, Message(role="user", content="And?")]
-        await asker.attempt(call(messages, (DICE, NOW)), Heard(), stream=stream)
+        await asker.attempt(call(messages, (DICE, NOW)), RecordedProgress(), stream=stream)
         ours = server.requests[-1].json()
         async with client(server.url) as theirs:
             chat = theirs.chats.create(model=MODEL, config=OFFERED)
@@ -193,7 +195,7 @@ async def test_what_the_official_client_sends_is_what_we_send():
     ours = DIALECT.encode(
         EngineCall(messages, (DICE, NOW), hints, schema=SCHEMA), profile(MODEL, frozenset(hints.options)), stream=True
     )
-    async with Emulated(respond, ANSWERS["text"]) as server, client(server.url) as asker:
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as asker:
         stream = await asker.models.generate_content_stream(model=MODEL, contents="Hello", config=asked)
         assert [piece async for piece in stream]
     assert ours.path == server.requests[0].path
@@ -209,10 +211,10 @@ def camel(value: Any) -> Any:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_filtered_answer_is_none(stream: bool):
-    async with Emulated(respond, FILTERED) as server, engine_at(server.url, DIALECT) as ours:
-        with pytest.raises(EngineFault) as caught:
-            await ours.attempt(call(), Heard(), stream=stream)
-        assert caught.value.reason is Reason.CONTENT_FILTERED
+    async with EmulatedServer(respond, FILTERED) as server, engine_at(server.url, DIALECT) as ours:
+        with pytest.raises(EngineError) as caught:
+            await ours.attempt(call(), RecordedProgress(), stream=stream)
+        assert caught.value.reason is AttemptFailureReason.CONTENT_FILTERED
         async with client(server.url) as theirs:
             reply = await theirs.models.generate_content(model=MODEL, contents="Hello")
     assert reply.candidates[0].finish_reason is types.FinishReason.SAFETY
@@ -220,25 +222,25 @@ async def test_a_filtered_answer_is_none(stream: bool):
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_both_are_refused_alike(stream: bool):
-    async with Emulated(respond, ANSWERS["text"]) as server, client(server.url) as theirs:
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as theirs:
         with pytest.raises(ClientError) as refused:
             await theirs.models.generate_content(model=MODEL, contents="Hello", config={"stop_sequences": [*"abcdef"]})
         assert refused.value.status == "INVALID_ARGUMENT"
         async with engine_at(server.url, DIALECT) as ours:
-            with pytest.raises(EngineFault) as caught:
-                await ours.attempt(call(hints=ExecutionHints(stop=[*"abcdef"])), Heard(), stream=stream)
-    assert caught.value.reason is Reason.REFUSED
+            with pytest.raises(EngineError) as caught:
+                await ours.attempt(call(hints=ExecutionHints(stop=[*"abcdef"])), RecordedProgress(), stream=stream)
+    assert caught.value.reason is AttemptFailureReason.REFUSED
 
 
 async def test_a_wrong_key_is_known_as_one():
-    async with Emulated(respond, ANSWERS["text"]) as server, client(server.url, key="other") as theirs:
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url, key="other") as theirs:
         with pytest.raises(ClientError, match="API key not valid"):
             await theirs.models.generate_content(model=MODEL, contents="Hello")
-    assert DIALECT.reason(*server.refusals[0]) is Reason.CREDENTIALS
+    assert DIALECT.failure_reason(*server.refusals[0]) is AttemptFailureReason.CREDENTIALS
 
 
 async def test_the_client_and_our_dialect_read_the_same_vectors():
-    async with Emulated(respond, ANSWERS["text"]) as server, client(server.url) as theirs:
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as theirs:
         reply = await theirs.models.embed_content(model="gemini-embedding-001", contents=["one", "three"])
     sent = DIALECT.encode_embeddings(["one", "three"], "gemini-embedding-001")
     assert sent.path == server.requests[0].path
@@ -251,7 +253,7 @@ async def test_the_client_and_our_dialect_read_the_same_vectors():
 
 
 async def test_the_client_and_our_dialect_count_the_same_tokens():
-    async with Emulated(respond, ANSWERS["text"]) as server, client(server.url) as theirs:
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as theirs:
         reply = await theirs.models.count_tokens(model=MODEL, contents="Hello")
         sent = DIALECT.encode_count(call(tools=(DICE,)), profile(MODEL))
         answered = respond(sent.path, server.requests[0].headers, orjson.dumps(sent.body), ANSWERS["text"])
@@ -261,8 +263,8 @@ async def test_the_client_and_our_dialect_count_the_same_tokens():
 
 
 async def test_the_server_is_reached_without_asking_a_model():
-    async with Emulated(respond, ANSWERS["text"]) as server, engine_at(server.url, DIALECT) as asker:
-        assert await asker.reach()
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, engine_at(server.url, DIALECT) as asker:
+        assert await asker.ping()
     assert [(request.method, request.path) for request in server.requests] == [("GET", "/v1beta/models?pageSize=1")]
 
 

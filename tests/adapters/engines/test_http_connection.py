@@ -8,11 +8,19 @@ from math import inf
 import anyio
 import pytest
 
-from app.adapters.engines.http_connection import FRAMING_BYTES, LINGER, REST_SECONDS, ConnectionFault
-from app.adapters.engines.http_session import PORTS, Address, Origin, Session, address_of, open_session, request
-from app.domain.effects import Reason
-from app.ports import EngineFault
-from tests.support.upstream import Act, Pause, Script, Upstream, chunk
+from app.adapters.engines.http.connection import FRAMING_BYTES, LINGER, REST_SECONDS, ConnectionFault
+from app.adapters.engines.http.session import (
+    PORTS,
+    Origin,
+    UpstreamAddress,
+    UpstreamSession,
+    address_of,
+    open_session,
+    request,
+)
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+from tests.support.upstream import Script, ScriptedUpstream, UpstreamAction, UpstreamPause, chunk
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
 WHOLE = HEAD + b"ab"
@@ -20,7 +28,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
 
 
-class Taker:
+class BodyCollector:
     """Takes a body until it has heard `enough`, or raises that."""
 
     def __init__(self, enough: bytes | Exception | None = None) -> None:
@@ -38,7 +46,7 @@ class Taker:
         return b"".join(self.pieces)
 
 
-async def exchange(session: Session, url: str, taker: Taker, body: bytes = b"{}") -> int:
+async def exchange(session: UpstreamSession, url: str, taker: BodyCollector, body: bytes = b"{}") -> int:
     """Asks, pours, and returns the status."""
     address = address_of(url)
     with await session.connection(address, 5) as connection:
@@ -65,18 +73,18 @@ async def serving(said: bytes) -> AsyncIterator[str]:
 
 async def body_of(*script: Script) -> bytes:
     """The body of the last response, each on a connection that may be the same."""
-    async with Upstream(*script) as upstream, open_session() as session:
+    async with ScriptedUpstream(*script) as upstream, open_session() as session:
         for _ in script:
-            taker = Taker()
+            taker = BodyCollector()
             await exchange(session, upstream.url, taker)
     assert taker.pieces[-1] == b"" == b"".join(taker.pieces[taker.pieces.index(b"") :])
     return taker.body
 
 
-async def fault(*script: bytes | Pause | Act) -> tuple[Reason, bytes]:
+async def fault(*script: bytes | UpstreamPause | UpstreamAction) -> tuple[AttemptFailureReason, bytes]:
     """What broke the exchange, and what was heard before."""
-    taker = Taker()
-    async with Upstream(script) as upstream, open_session() as session:
+    taker = BodyCollector()
+    async with ScriptedUpstream(script) as upstream, open_session() as session:
         with pytest.raises(ConnectionFault) as caught:
             await exchange(session, upstream.url, taker)
     return caught.value.reason, taker.body
@@ -84,9 +92,9 @@ async def fault(*script: bytes | Pause | Act) -> tuple[Reason, bytes]:
 
 async def connections(script: Script, times: int = 3, enough: bytes | None = None, wait: float = 0.0) -> int:
     """How many connections that many exchanges need."""
-    async with Upstream(script) as upstream, open_session() as session:
+    async with ScriptedUpstream(script) as upstream, open_session() as session:
         for _ in range(times):
-            await exchange(session, upstream.url, Taker(enough))
+            await exchange(session, upstream.url, BodyCollector(enough))
             await anyio.sleep(wait)
         return upstream.connections
 
@@ -95,13 +103,13 @@ async def connections(script: Script, times: int = 3, enough: bytes | None = Non
     "script",
     [
         [WHOLE],
-        [HEAD, Pause(1), b"a", Pause(1), b"b"],
-        [CHUNKED, chunk(b"a"), Pause(1), chunk(b"b"), END],
+        [HEAD, UpstreamPause(1), b"a", UpstreamPause(1), b"b"],
+        [CHUNKED, chunk(b"a"), UpstreamPause(1), chunk(b"b"), END],
         [CHUNKED, b"1;name=value\r\na\r\n1 \r\nb\r\n0\r\nTrailer: x\r\n\r\n"],
         [b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nContent-Length: 7\r\n\r\n", WHOLE],
         [b"HTTP/1.1 100 Continue\r\n\r\n" * 3 + WHOLE],
-        [b"HTTP/1.1 200 OK\r\n\r\na", Pause(1), b"b", Act.CLOSE],
-        [b"HTTP/1.0 200 OK\r\n\r\nab", Act.CLOSE],
+        [b"HTTP/1.1 200 OK\r\n\r\na", UpstreamPause(1), b"b", UpstreamAction.CLOSE],
+        [b"HTTP/1.0 200 OK\r\n\r\nab", UpstreamAction.CLOSE],
         [b"HTTP/1.1 200 OK\nContent-Length: 2\n\nab"],
     ],
     ids=["length", "slowly", "chunks", "extensions", "hints", "continue", "until_closed", "old", "bare_newlines"],
@@ -123,16 +131,16 @@ async def test_each_exchange_has_its_own_response() -> None:
 @pytest.mark.parametrize(
     ("script", "heard"),
     [
-        ([HEAD, b"a", Pause(1), Act.CLOSE], b"a"),
-        ([HEAD, b"a", Pause(1), Act.RESET], b"a"),
-        ([CHUNKED, chunk(b"a"), Act.CLOSE], b"a"),
-        ([b"HTTP/1.1 200 OK\r\n\r\na", Pause(1), Act.RESET], b"a"),
-        ([b"HTTP/1.1 200 OK\r\nContent-", Act.CLOSE], b""),
-        ([b"HTTP/1.1 100 Continue\r\n\r\n", Act.CLOSE], b""),
+        ([HEAD, b"a", UpstreamPause(1), UpstreamAction.CLOSE], b"a"),
+        ([HEAD, b"a", UpstreamPause(1), UpstreamAction.RESET], b"a"),
+        ([CHUNKED, chunk(b"a"), UpstreamAction.CLOSE], b"a"),
+        ([b"HTTP/1.1 200 OK\r\n\r\na", UpstreamPause(1), UpstreamAction.RESET], b"a"),
+        ([b"HTTP/1.1 200 OK\r\nContent-", UpstreamAction.CLOSE], b""),
+        ([b"HTTP/1.1 100 Continue\r\n\r\n", UpstreamAction.CLOSE], b""),
     ],
 )
 async def test_a_connection_that_ends_before_its_response_is_broken(script: Script, heard: bytes) -> None:
-    assert await fault(*script) == (Reason.BROKEN, heard)
+    assert await fault(*script) == (AttemptFailureReason.BROKEN, heard)
 
 
 @pytest.mark.parametrize(
@@ -144,13 +152,13 @@ async def test_a_connection_that_ends_before_its_response_is_broken(script: Scri
         ([b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"], b""),
         ([b"HTTP/1.1 100 Continue\r\n\r\n" * FRAMING_BYTES], b""),
         ([b"HTTP/1.1 200 OK\r\nX: ", b"x" * FRAMING_BYTES], b""),
-        ([CHUNKED + chunk(b"a"), Pause(1), b"0\r\nX: ", *[b"x" * FRAMING_BYTES] * 2], b"a"),
-        ([CHUNKED + chunk(b"a"), Pause(1), b"1;" + b"x" * 2 * FRAMING_BYTES], b"a"),
+        ([CHUNKED + chunk(b"a"), UpstreamPause(1), b"0\r\nX: ", *[b"x" * FRAMING_BYTES] * 2], b"a"),
+        ([CHUNKED + chunk(b"a"), UpstreamPause(1), b"1;" + b"x" * 2 * FRAMING_BYTES], b"a"),
     ],
     ids=["greeting", "upgrade", "size", "smuggling", "interim", "header", "trailer", "extension"],
 )
 async def test_what_is_no_http_or_has_no_end_is_malformed_behind_what_was_said(script: Script, heard: bytes) -> None:
-    assert await fault(*script, Act.HANG) == (Reason.MALFORMED, heard)
+    assert await fault(*script, UpstreamAction.HANG) == (AttemptFailureReason.MALFORMED, heard)
 
 
 async def test_tiny_chunks_are_framing_that_any_body_may_have() -> None:
@@ -159,7 +167,7 @@ async def test_tiny_chunks_are_framing_that_any_body_may_have() -> None:
 
 async def test_a_connection_rests_between_exchanges_and_is_used_again() -> None:
     assert await connections([WHOLE]) == 1
-    assert await connections([CHUNKED + chunk(b"ab"), Pause(1), END]) == 1
+    assert await connections([CHUNKED + chunk(b"ab"), UpstreamPause(1), END]) == 1
     assert await connections([WHOLE], wait=REST_SECONDS - 1) == 1
 
 
@@ -168,10 +176,10 @@ async def test_a_connection_rests_between_exchanges_and_is_used_again() -> None:
     [
         [b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab"],
         [b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nab"],
-        [WHOLE, Act.CLOSE],
+        [WHOLE, UpstreamAction.CLOSE],
         [WHOLE + b"more"],
         [WHOLE + WHOLE],
-        [WHOLE, Pause(1), b"HTTP/1.1 408 Request Timeout\r\n\r\n"],
+        [WHOLE, UpstreamPause(1), b"HTTP/1.1 408 Request Timeout\r\n\r\n"],
     ],
     ids=["said", "old", "closed", "surplus", "another", "late"],
 )
@@ -180,82 +188,89 @@ async def test_a_connection_that_may_not_or_cannot_be_used_again_is_not(script: 
 
 
 async def test_a_connection_that_has_rested_for_long_is_closed() -> None:
-    async with Upstream([WHOLE]) as upstream, open_session() as session:
-        await exchange(session, upstream.url, Taker())
+    async with ScriptedUpstream([WHOLE]) as upstream, open_session() as session:
+        await exchange(session, upstream.url, BodyCollector())
         began = anyio.current_time()
-        await upstream.departed()
+        await upstream.wait_for_departures()
     assert anyio.current_time() - began == pytest.approx(REST_SECONDS, abs=0.1)
 
 
 @pytest.mark.parametrize("end", ["abort", "eof_received"])
 async def test_a_connection_that_ends_while_it_rests_is_not_found_any_more(end: str) -> None:
-    async with Upstream([WHOLE]) as upstream, open_session() as session:
+    async with ScriptedUpstream([WHOLE]) as upstream, open_session() as session:
         with await session.connection(address_of(upstream.url), 5) as rested:
             await rested.ask(request("POST", address_of(upstream.url), "/", headers={}, body=b"{}"), inf)
-            await rested.pour(Taker().take, 2**20)
+            await rested.pour(BodyCollector().take, 2**20)
         getattr(rested, end)()
         with await session.connection(address_of(upstream.url), 5) as fresh:
             assert fresh is not rested
 
 
 async def test_as_many_connections_are_made_as_are_needed_at_once() -> None:
-    async with Upstream([HEAD, Pause(1), b"ab"]) as upstream, open_session() as session:
+    async with ScriptedUpstream([HEAD, UpstreamPause(1), b"ab"]) as upstream, open_session() as session:
         for _ in range(2):
             async with anyio.create_task_group() as group:
                 for _ in range(5):
-                    group.start_soon(exchange, session, upstream.url, Taker())
+                    group.start_soon(exchange, session, upstream.url, BodyCollector())
         assert upstream.connections == 5
 
 
 async def test_a_response_of_which_was_enough_may_still_end_while_nobody_waits() -> None:
-    ends = [CHUNKED + chunk(b"that will do"), Pause(LINGER / 2), chunk(b"more") + END]
+    ends = [CHUNKED + chunk(b"that will do"), UpstreamPause(LINGER / 2), chunk(b"more") + END]
     assert await connections(ends, enough=b"do", wait=LINGER) == 1
     assert await connections(ends, enough=b"do") == 3
 
 
 async def test_a_response_of_which_was_enough_is_not_waited_for_for_long() -> None:
-    taker = Taker(b"do")
-    script = [CHUNKED + chunk(b"do"), Pause(LINGER / 2), chunk(b"more"), Act.HANG]
-    async with Upstream(script) as upstream, open_session() as session:
+    taker = BodyCollector(b"do")
+    script = [CHUNKED + chunk(b"do"), UpstreamPause(LINGER / 2), chunk(b"more"), UpstreamAction.HANG]
+    async with ScriptedUpstream(script) as upstream, open_session() as session:
         began = anyio.current_time()
         await exchange(session, upstream.url, taker)
         assert anyio.current_time() == began
-        await upstream.departed()
+        await upstream.wait_for_departures()
         assert anyio.current_time() - began == pytest.approx(LINGER, abs=0.05)
     assert taker.pieces == [b"do"]
 
 
 async def test_a_response_that_is_left_ends_its_connection_at_once() -> None:
-    async with Upstream([HEAD, Act.HANG]) as upstream, open_session() as session:
+    async with ScriptedUpstream([HEAD, UpstreamAction.HANG]) as upstream, open_session() as session:
         address = address_of(upstream.url)
         with await session.connection(address, 5) as connection:
             await connection.ask(request("GET", address, "/", headers={}), inf)
-        await upstream.departed()
+        await upstream.wait_for_departures()
 
 
-@pytest.mark.parametrize("pieces", [[WHOLE], [HEAD, Pause(1), b"a", Pause(1), b"b"]], ids=["at_once", "in_pieces"])
-@pytest.mark.parametrize("raised", [EngineFault(Reason.MALFORMED, "no"), LookupError("a bug")], ids=["fault", "bug"])
+@pytest.mark.parametrize(
+    "pieces", [[WHOLE], [HEAD, UpstreamPause(1), b"a", UpstreamPause(1), b"b"]], ids=["at_once", "in_pieces"]
+)
+@pytest.mark.parametrize(
+    "raised", [EngineError(AttemptFailureReason.MALFORMED, "no"), LookupError("a bug")], ids=["fault", "bug"]
+)
 async def test_what_whoever_takes_the_body_raises_is_raised_and_ends_it(raised: Exception, pieces: Script) -> None:
-    async with Upstream(pieces) as upstream, open_session() as session:
+    async with ScriptedUpstream(pieces) as upstream, open_session() as session:
         with pytest.raises(type(raised)) as caught:
-            await exchange(session, upstream.url, Taker(raised))
+            await exchange(session, upstream.url, BodyCollector(raised))
     assert caught.value is raised
 
 
 async def test_a_body_that_is_longer_than_it_may_be_ends_its_connection() -> None:
-    taker = Taker()
-    async with Upstream([CHUNKED, *[chunk(b"x" * 2**16)] * 20, Act.HANG]) as upstream, open_session() as session:
-        with pytest.raises(EngineFault) as caught:
+    taker = BodyCollector()
+    async with (
+        ScriptedUpstream([CHUNKED, *[chunk(b"x" * 2**16)] * 20, UpstreamAction.HANG]) as upstream,
+        open_session() as session,
+    ):
+        with pytest.raises(EngineError) as caught:
             await exchange(session, upstream.url, taker)
-        await upstream.departed()
-    assert (caught.value.reason, type(caught.value)) == (Reason.MALFORMED, EngineFault)
+        await upstream.wait_for_departures()
+    assert (caught.value.reason, type(caught.value)) == (AttemptFailureReason.MALFORMED, EngineError)
     assert len(taker.body) <= 2**20
 
 
 async def test_a_response_that_does_not_wait_for_the_request_is_heard() -> None:
     async with serving(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno") as url, open_session() as session:
         for _ in range(2):
-            taker = Taker()
+            taker = BodyCollector()
             assert (await exchange(session, url, taker, b"x" * 2**24), taker.body) == (413, b"no")
 
 
@@ -266,25 +281,25 @@ async def test_a_server_that_speaks_before_it_is_asked_is_not_understood() -> No
             await anyio.sleep(1)
             with pytest.raises(ConnectionFault) as caught:
                 await connection.ask(request("GET", address, "/", headers={}), inf)
-    assert caught.value.reason is Reason.MALFORMED
+    assert caught.value.reason is AttemptFailureReason.MALFORMED
 
 
 async def test_a_session_that_ends_ends_its_connections() -> None:
-    async with Upstream([WHOLE]) as upstream:
+    async with ScriptedUpstream([WHOLE]) as upstream:
         async with open_session() as session:
-            await exchange(session, upstream.url, Taker())
-        await upstream.departed()
+            await exchange(session, upstream.url, BodyCollector())
+        await upstream.wait_for_departures()
 
 
 @pytest.mark.parametrize(
     ("url", "address"),
     [
-        ("http://Example.com", Address(Origin("http", "example.com", 80), "Example.com", "")),
-        ("https://example.com/v1/", Address(Origin("https", "example.com", 443), "example.com", "/v1")),
-        ("http://[::1]:8080/a/b", Address(Origin("http", "::1", 8080), "[::1]:8080", "/a/b")),
+        ("http://Example.com", UpstreamAddress(Origin("http", "example.com", 80), "Example.com", "")),
+        ("https://example.com/v1/", UpstreamAddress(Origin("https", "example.com", 443), "example.com", "/v1")),
+        ("http://[::1]:8080/a/b", UpstreamAddress(Origin("http", "::1", 8080), "[::1]:8080", "/a/b")),
     ],
 )
-def test_a_base_url_says_whom_to_connect_to_and_what_to_tell_them(url: str, address: Address) -> None:
+def test_a_base_url_says_whom_to_connect_to_and_what_to_tell_them(url: str, address: UpstreamAddress) -> None:
     assert address_of(url) == address
 
 
@@ -292,5 +307,5 @@ def test_a_base_url_says_whom_to_connect_to_and_what_to_tell_them(url: str, addr
 def test_what_is_no_url_of_a_host_is_no_address(url: str) -> None:
     with pytest.raises(ConnectionFault) as caught:
         address_of(url)
-    assert caught.value.reason is Reason.UNREACHABLE
+    assert caught.value.reason is AttemptFailureReason.UNREACHABLE
     assert set(PORTS) == {"http", "https"}

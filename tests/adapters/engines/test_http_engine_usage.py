@@ -6,13 +6,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app.adapters.engines.gemini import GenerateContent
-from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason
-from app.ports import EngineFault
-from tests.adapters.engines.asking import Heard, call
-from tests.support.emulators.serving import engine_at
-from tests.support.upstream import Act, Pause, Upstream, event, event_stream
+from app.adapters.engines.gemini.dialect import GeminiDialect
+from app.domain.contract.response import TokenUsage
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+from tests.adapters.engines.engine_calls import RecordedProgress, call
+from tests.support.emulators.server import engine_at
+from tests.support.upstream import ScriptedUpstream, UpstreamAction, UpstreamPause, event, event_stream
 
 
 def told(text: str, written: int) -> bytes:
@@ -21,24 +21,24 @@ def told(text: str, written: int) -> bytes:
     return event(part | {"usageMetadata": {"promptTokenCount": 15, "candidatesTokenCount": written}})
 
 
-@pytest.mark.parametrize("act", [Act.CLOSE, Act.RESET])
-async def test_i4_what_was_used_by_a_stream_that_is_cut_is_told_once_as_it_was_last_known(act: Act):
-    heard = Heard()
-    pieces = (told("a", 2), told("b", 3), Pause(0.01), told("c", 14) + told("d", 25), act)
-    async with Upstream(event_stream(*pieces)) as upstream, engine_at(upstream.url, GenerateContent()) as asker:
-        with pytest.raises(EngineFault) as caught:
+@pytest.mark.parametrize("act", [UpstreamAction.CLOSE, UpstreamAction.RESET])
+async def test_i4_what_was_used_by_a_stream_that_is_cut_is_told_once_as_it_was_last_known(act: UpstreamAction):
+    heard = RecordedProgress()
+    pieces = (told("a", 2), told("b", 3), UpstreamPause(0.01), told("c", 14) + told("d", 25), act)
+    async with ScriptedUpstream(event_stream(*pieces)) as upstream, engine_at(upstream.url, GeminiDialect()) as asker:
+        with pytest.raises(EngineError) as caught:
             await asker.attempt(call(), heard, stream=True)
-    assert caught.value.reason is Reason.BROKEN
+    assert caught.value.reason is AttemptFailureReason.BROKEN
     assert heard.texts == ["a", "b", "c", "d"]
     assert heard.usages == [TokenUsage(input_tokens=15, output_tokens=25, total_tokens=40)]
 
 
 async def test_i4_what_was_used_by_an_attempt_that_is_cancelled_is_told():
-    heard = Heard()
-    script = event_stream(told("a", 2), told("b", 3), Act.HANG)
+    heard = RecordedProgress()
+    script = event_stream(told("a", 2), told("b", 3), UpstreamAction.HANG)
     async with (
-        Upstream(script) as upstream,
-        engine_at(upstream.url, GenerateContent()) as asker,
+        ScriptedUpstream(script) as upstream,
+        engine_at(upstream.url, GeminiDialect()) as asker,
         anyio.create_task_group() as group,
     ):
         group.start_soon(partial(asker.attempt, call(), heard, stream=True))

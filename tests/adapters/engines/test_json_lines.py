@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.json_lines import JsonLines
-from app.domain.effects import Reason
-from app.ports import EngineFault
+from app.adapters.engines.wire.json_lines import JsonLinesParser
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
 
 ODD = b'{"a":1}\n\n \t\n{"b":"\\n"}\r\n\r\n\xef\xbb\xbf{"c":"caf\xc3\xa9 \xf0\x9f\x8e\xb2"}\r\n{"d":"\r"}\n{"e":2}'
 LINES = [b'{"a":1}', b'{"b":"\\n"}', '\ufeff{"c":"café 🎲"}'.encode(), b'{"d":"\r"}']
@@ -16,7 +16,7 @@ LAST = b'{"e":2}'
 
 
 def read(*pieces: bytes, line_bytes: int = 1000) -> list[bytes]:
-    lines = JsonLines(line_bytes)
+    lines = JsonLinesParser(line_bytes)
     return [line for piece in pieces for line in lines.feed(piece)]
 
 
@@ -64,6 +64,6 @@ def test_a_line_may_be_as_long_as_is_allowed():
     "pieces", [[b"x" * 101], [b"x" * 101 + b"\n"], [b"x" * 60] * 2, [b"{}\n" + b"x" * 101], [b"x" * 101 + b"\n{}\n"]]
 )
 def test_b1_28_a_line_that_is_too_long_is_malformed(pieces: list[bytes]):
-    with pytest.raises(EngineFault) as caught:
+    with pytest.raises(EngineError) as caught:
         read(*pieces, line_bytes=100)
-    assert caught.value.reason is Reason.MALFORMED
+    assert caught.value.reason is AttemptFailureReason.MALFORMED

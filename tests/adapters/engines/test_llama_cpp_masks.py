@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.llama_cpp_masks import code_points
+from app.adapters.engines.llama_cpp.constraints import code_point_range
 
 
 @settings(deadline=None, max_examples=500, derandomize=True)
@@ -12,7 +12,7 @@ from app.adapters.engines.llama_cpp_masks import code_points
 def test_a_character_is_among_those_that_its_first_bytes_begin(character: str):
     data = character.encode()
     for size in range(1, len(data)):
-        first, last = code_points(data[:size])
+        first, last = code_point_range(data[:size])
         assert first <= ord(character) <= last
 
 
@@ -21,5 +21,5 @@ def test_a_character_is_among_those_that_its_first_bytes_begin(character: str):
 )
 def test_all_of_them_begin_so(begun: str):
     data = bytes.fromhex(begun)
-    for code in code_points(data):
+    for code in code_point_range(data):
         assert chr(code).encode().startswith(data)

@@ -1,7 +1,7 @@
 """What a local model is told of a conversation, before its own template writes it."""
 
-from app.adapters.engines.llama_cpp_prompt import told
-from app.domain.messages import ImagePart, Message, TextPart, ToolCall
+from app.adapters.engines.llama_cpp.prompt import build_turns
+from app.domain.contract.messages import ImagePart, Message, TextPart, ToolCall
 
 HELLO = Message(role="user", content="Hello")
 LOOKUP = ToolCall(id="1", name="lookup", arguments={"word": "é"})
@@ -15,7 +15,7 @@ def test_tools_are_told_in_words():
     called = Message(role="assistant", content="Let me see.", tool_calls=[LOOKUP])
     answered = Message(role="tool", content="a letter", tool_call_id="1", name="lookup")
     nameless = Message(role="tool", content="nothing", tool_call_id="2")
-    assert told([HELLO, called, answered, nameless, say("user", "Well?")]) == [
+    assert build_turns([HELLO, called, answered, nameless, say("user", "Well?")]) == [
         {"role": "user", "content": "Hello"},
         {"role": "assistant", "content": 'Let me see.\nI call lookup with {"word":"é"}'},
         {"role": "user", "content": "lookup answered: a letter\n\nThe tool answered: nothing\n\nWell?"},
@@ -24,7 +24,7 @@ def test_tools_are_told_in_words():
 
 def test_system_messages_come_first_and_turns_of_one_role_are_joined():
     said = [say("user", "first"), say("system", "A"), say("user", "second"), say("assistant", "x"), say("system", "B")]
-    assert told(said) == [
+    assert build_turns(said) == [
         {"role": "system", "content": "A\n\nB"},
         {"role": "user", "content": "first\n\nsecond"},
         {"role": "assistant", "content": "x"},
@@ -33,7 +33,7 @@ def test_system_messages_come_first_and_turns_of_one_role_are_joined():
 
 def test_what_is_empty_is_no_part_of_a_turn():
     said = [say("user", "first"), say("user", ""), say("assistant", ""), say("user", "")]
-    assert told(said) == [
+    assert build_turns(said) == [
         {"role": "user", "content": "first"},
         {"role": "assistant", "content": ""},
         {"role": "user", "content": ""},
@@ -43,4 +43,4 @@ def test_what_is_empty_is_no_part_of_a_turn():
 def test_of_several_parts_the_text_is_told():
     image = ImagePart(type="image", media_type="image/png", data="aGk=")
     parts = [TextPart(type="text", text="one"), image, TextPart(type="text", text="two")]
-    assert told([Message(role="user", content=parts)]) == [{"role": "user", "content": "one\ntwo"}]
+    assert build_turns([Message(role="user", content=parts)]) == [{"role": "user", "content": "one\ntwo"}]

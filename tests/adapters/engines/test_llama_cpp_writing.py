@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.llama_cpp_writing import StopTexts
+from app.adapters.engines.llama_cpp.generation import StopTextFilter
 
 PIECES = st.lists(st.text("ab", max_size=4), max_size=12)
 STOPS = st.lists(st.text("ab", min_size=1, max_size=5), max_size=4)
@@ -12,7 +12,7 @@ STOPS = st.lists(st.text("ab", min_size=1, max_size=5), max_size=4)
 @settings(deadline=None, max_examples=500, derandomize=True)
 @given(PIECES, STOPS)
 def test_all_before_the_first_stop_text_is_said_and_nothing_else(pieces: list[str], stops: list[str]):
-    ending, said, written = StopTexts(stops), "", ""
+    ending, said, written = StopTextFilter(stops), "", ""
     for piece in pieces:
         said += ending.feed(piece)
         written += piece
@@ -27,7 +27,7 @@ def test_all_before_the_first_stop_text_is_said_and_nothing_else(pieces: list[st
 @settings(deadline=None, max_examples=500, derandomize=True)
 @given(PIECES, STOPS)
 def test_no_more_is_held_back_than_may_still_become_a_stop_text(pieces: list[str], stops: list[str]):
-    ending, said, written = StopTexts(stops), "", ""
+    ending, said, written = StopTextFilter(stops), "", ""
     for piece in pieces:
         said += ending.feed(piece)
         written += piece

@@ -8,12 +8,12 @@ from ollama import Options
 from ollama._types import ChatRequest
 from ollama._types import Message as OllamaMessage
 
-from app.adapters.engines.ollama import OllamaChat
-from app.domain.boundary import ExecutionHints, NamedTool
-from app.domain.effects import EngineCall
-from app.domain.messages import UNREADABLE_ARGUMENTS, ImagePart, Message, ModelMessage, TextPart, ToolCall
+from app.adapters.engines.ollama.dialect import OllamaDialect
+from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ImagePart, Message, ModelMessage, TextPart, ToolCall
+from app.domain.contract.request import ExecutionHints, NamedTool
+from app.domain.model_call import EngineCall
 from app.domain.tools import ToolDefinition
-from tests.adapters.engines.asking import call, profile
+from tests.adapters.engines.engine_calls import call, profile
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.ollama import respond
 
@@ -30,7 +30,7 @@ def encoded(
     asked: EngineCall, *, model: str = "qwen3:8b", stream: bool = False, options: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
     """The body, which the client's types and the server take."""
-    sent = OllamaChat().encode(asked, profile(model, options), stream=stream)
+    sent = OllamaDialect().encode(asked, profile(model, options), stream=stream)
     body: dict[str, Any] = orjson.loads(orjson.dumps(sent.body))
     ChatRequest.model_validate(body)
     assert body.keys() <= ChatRequest.model_fields.keys() | SERVER_ONLY
@@ -189,10 +189,10 @@ def test_a_schema_is_the_format_and_without_one_there_is_none():
 
 
 def test_texts_are_embedded_whole_or_not_at_all():
-    sent = OllamaChat().encode_embeddings(("one", "two"), "all-minilm")
+    sent = OllamaDialect().encode_embeddings(("one", "two"), "all-minilm")
     assert (sent.path, sent.body) == ("/api/embed", {"model": "all-minilm", "input": ["one", "two"], "truncate": False})
 
 
 def test_b8_the_key_is_a_header():
-    assert OllamaChat().headers("secret") == {"Authorization": "Bearer secret"}
-    assert OllamaChat().headers(None) == {}
+    assert OllamaDialect().headers("secret") == {"Authorization": "Bearer secret"}
+    assert OllamaDialect().headers(None) == {}

@@ -5,56 +5,64 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.ollama import OllamaChat
-from app.domain.effects import Reason
-from app.ports import EngineFault
+from app.adapters.engines.ollama.dialect import OllamaDialect
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
 
-DIALECT = OllamaChat()
+DIALECT = OllamaDialect()
 
 
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (302, Reason.UNREACHABLE),
-        (400, Reason.REFUSED),
-        (401, Reason.CREDENTIALS),
-        (403, Reason.CREDENTIALS),
-        (404, Reason.MODEL_MISSING),
-        (429, Reason.RATE_LIMITED),
-        (500, Reason.SERVER_ERROR),
-        (502, Reason.SERVER_ERROR),
-        (503, Reason.SERVER_ERROR),
-        (799, Reason.MALFORMED),
+        (302, AttemptFailureReason.UNREACHABLE),
+        (400, AttemptFailureReason.REFUSED),
+        (401, AttemptFailureReason.CREDENTIALS),
+        (403, AttemptFailureReason.CREDENTIALS),
+        (404, AttemptFailureReason.MODEL_MISSING),
+        (429, AttemptFailureReason.RATE_LIMITED),
+        (500, AttemptFailureReason.SERVER_ERROR),
+        (502, AttemptFailureReason.SERVER_ERROR),
+        (503, AttemptFailureReason.SERVER_ERROR),
+        (799, AttemptFailureReason.MALFORMED),
     ],
 )
 @pytest.mark.parametrize(
     "body", [b"", b"<html>CDN</html>", b"{}", b'{"error": {"a": 1}}', b"[3]", b"\xff", b"[" * 5000]
 )
-def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: Reason, body: bytes):
-    assert DIALECT.reason(status, body) is reason
+def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: AttemptFailureReason, body: bytes):
+    assert DIALECT.failure_reason(status, body) is reason
 
 
 @pytest.mark.parametrize(
     ("status", "error", "reason"),
     [
-        (404, "model 'x' not found", Reason.MODEL_MISSING),
-        (404, 'model "x" not found, try pulling it first', Reason.MODEL_MISSING),
-        (400, "model is required", Reason.REFUSED),
-        (400, "registry.ollama.ai/library/x does not support tools", Reason.REFUSED),
-        (400, '"x" does not support thinking', Reason.REFUSED),
-        (503, "server busy, please try again.  maximum pending requests exceeded", Reason.OVERLOADED),
-        (503, "Server overloaded, please retry shortly (ref: 1)", Reason.OVERLOADED),
-        (500, "model requires more system memory (9.1 GiB) than is available (4.2 GiB)", Reason.OVERLOADED),
-        (500, "cudaMalloc failed: out of memory", Reason.OVERLOADED),
-        (500, "an error was encountered while running the model: unexpected EOF", Reason.SERVER_ERROR),
-        (429, "you've reached your hourly usage limit, please wait or upgrade to continue", Reason.QUOTA),
-        (429, "too many concurrent requests", Reason.RATE_LIMITED),
-        (403, "this model requires a subscription, upgrade for access: https://ollama.com/upgrade", Reason.QUOTA),
-        (401, "unauthorized", Reason.CREDENTIALS),
+        (404, "model 'x' not found", AttemptFailureReason.MODEL_MISSING),
+        (404, 'model "x" not found, try pulling it first', AttemptFailureReason.MODEL_MISSING),
+        (400, "model is required", AttemptFailureReason.REFUSED),
+        (400, "registry.ollama.ai/library/x does not support tools", AttemptFailureReason.REFUSED),
+        (400, '"x" does not support thinking', AttemptFailureReason.REFUSED),
+        (503, "server busy, please try again.  maximum pending requests exceeded", AttemptFailureReason.OVERLOADED),
+        (503, "Server overloaded, please retry shortly (ref: 1)", AttemptFailureReason.OVERLOADED),
+        (
+            500,
+            "model requires more system memory (9.1 GiB) than is available (4.2 GiB)",
+            AttemptFailureReason.OVERLOADED,
+        ),
+        (500, "cudaMalloc failed: out of memory", AttemptFailureReason.OVERLOADED),
+        (500, "an error was encountered while running the model: unexpected EOF", AttemptFailureReason.SERVER_ERROR),
+        (429, "you've reached your hourly usage limit, please wait or upgrade to continue", AttemptFailureReason.QUOTA),
+        (429, "too many concurrent requests", AttemptFailureReason.RATE_LIMITED),
+        (
+            403,
+            "this model requires a subscription, upgrade for access: https://ollama.com/upgrade",
+            AttemptFailureReason.QUOTA,
+        ),
+        (401, "unauthorized", AttemptFailureReason.CREDENTIALS),
     ],
 )
-def test_b1_4_to_8_the_wording_says_it_better(status: int, error: str, reason: Reason):
-    assert DIALECT.reason(status, json.dumps({"error": error}).encode()) is reason
+def test_b1_4_to_8_the_wording_says_it_better(status: int, error: str, reason: AttemptFailureReason):
+    assert DIALECT.failure_reason(status, json.dumps({"error": error}).encode()) is reason
 
 
 @pytest.mark.parametrize(
@@ -67,24 +75,29 @@ def test_b1_4_to_8_the_wording_says_it_better(status: int, error: str, reason: R
     ],
 )
 def test_b1_27_a_context_that_overflows_is_told_from_other_refusals(status: int, error: str):
-    assert DIALECT.reason(status, json.dumps({"error": error}).encode()) is Reason.CONTEXT_EXCEEDED
+    assert (
+        DIALECT.failure_reason(status, json.dumps({"error": error}).encode()) is AttemptFailureReason.CONTEXT_EXCEEDED
+    )
 
 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ({"error": "an error was encountered while running the model"}, Reason.SERVER_ERROR),
-        ({"error": "the input length exceeds the context length"}, Reason.CONTEXT_EXCEEDED),
-        ({"error": "unauthorized", "signin_url": "https://ollama.com/connect"}, Reason.CREDENTIALS),
-        ({"error": "slow down", "StatusCode": 429, "Status": "429 Too Many Requests"}, Reason.RATE_LIMITED),
-        ({"error": "odd", "StatusCode": "429"}, Reason.SERVER_ERROR),
-        ({"error": {"message": "odd"}}, Reason.SERVER_ERROR),
-        ({"error": True, "done": True}, Reason.SERVER_ERROR),
+        ({"error": "an error was encountered while running the model"}, AttemptFailureReason.SERVER_ERROR),
+        ({"error": "the input length exceeds the context length"}, AttemptFailureReason.CONTEXT_EXCEEDED),
+        ({"error": "unauthorized", "signin_url": "https://ollama.com/connect"}, AttemptFailureReason.CREDENTIALS),
+        (
+            {"error": "slow down", "StatusCode": 429, "Status": "429 Too Many Requests"},
+            AttemptFailureReason.RATE_LIMITED,
+        ),
+        ({"error": "odd", "StatusCode": "429"}, AttemptFailureReason.SERVER_ERROR),
+        ({"error": {"message": "odd"}}, AttemptFailureReason.SERVER_ERROR),
+        ({"error": True, "done": True}, AttemptFailureReason.SERVER_ERROR),
     ],
 )
-def test_an_error_within_a_reply_is_no_reply_and_is_not_repeated(body: Any, reason: Reason):
+def test_an_error_within_a_reply_is_no_reply_and_is_not_repeated(body: Any, reason: AttemptFailureReason):
     for decode in (DIALECT.decode, DIALECT.decode_chunk, DIALECT.decode_embeddings):
-        with pytest.raises(EngineFault) as caught:
+        with pytest.raises(EngineError) as caught:
             decode(json.dumps(body).encode())
         assert caught.value.reason is reason
         assert str(body["error"]) not in caught.value.message

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.ollama import OllamaChat
-from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason
-from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
-from tests.adapters.engines.asking import Reader, encode, fault
+from app.adapters.engines.ollama.dialect import OllamaDialect
+from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
+from app.domain.contract.response import TokenUsage
+from app.domain.model_call import AttemptFailureReason
+from tests.adapters.engines.engine_calls import DialectReader, encode, fault_reason
 
-DIALECT = OllamaChat()
-READER = Reader(DIALECT)
+DIALECT = OllamaDialect()
+READER = DialectReader(DIALECT)
 whole, streamed = READER.whole, READER.streamed
 END = {"done": True, "done_reason": "stop"}
 
@@ -60,11 +60,11 @@ def test_counts_that_are_missing_or_odd_are_nothing(counts: dict[str, Any], expe
 
 def test_b1_14_only_done_makes_an_answer_whole():
     assert streamed(said("a"), {"done": True}).text == "a"
-    assert fault(streamed, said("a")) is Reason.MALFORMED
-    assert fault(streamed, said("a") | {"done_reason": "stop"}) is Reason.MALFORMED
-    assert fault(streamed, said("a") | {"done": "true"}) is Reason.MALFORMED
-    assert fault(whole, said("a")) is Reason.MALFORMED
-    assert fault(whole, {"message": {"content": "a"}}) is Reason.MALFORMED
+    assert fault_reason(streamed, said("a")) is AttemptFailureReason.MALFORMED
+    assert fault_reason(streamed, said("a") | {"done_reason": "stop"}) is AttemptFailureReason.MALFORMED
+    assert fault_reason(streamed, said("a") | {"done": "true"}) is AttemptFailureReason.MALFORMED
+    assert fault_reason(whole, said("a")) is AttemptFailureReason.MALFORMED
+    assert fault_reason(whole, {"message": {"content": "a"}}) is AttemptFailureReason.MALFORMED
 
 
 def test_the_last_line_may_have_no_message():
@@ -82,7 +82,7 @@ def test_the_reason_of_the_end_is_said_in_our_words_and_an_unknown_one_kept(fini
 
 @pytest.mark.parametrize("finish", ["load", "unload"])
 def test_a_model_that_was_only_loaded_has_not_answered(finish: str):
-    assert fault(whole, said() | {"done": True, "done_reason": finish}) is Reason.MALFORMED
+    assert fault_reason(whole, said() | {"done": True, "done_reason": finish}) is AttemptFailureReason.MALFORMED
 
 
 def test_thinking_is_reasoning_and_is_kept_to_be_told_again():
@@ -124,25 +124,25 @@ def test_b1_25_arguments_that_could_not_be_passed_on_reach_the_tools_as_text(dep
 
 @pytest.mark.parametrize("depth", [260, 600, 1500])
 def test_b1_17_arguments_without_a_bottom_are_malformed(depth: int):
-    assert fault(whole, calling(f'{{"a":{deep(depth)}}}')) is Reason.MALFORMED
+    assert fault_reason(whole, calling(f'{{"a":{deep(depth)}}}')) is AttemptFailureReason.MALFORMED
 
 
 def test_b1_22_two_calls_with_one_id_are_malformed():
     twice = [asked_for("f", {"a": 1}, id="x"), asked_for("g", {"a": 2}, id="x")]
-    assert fault(whole, said(tool_calls=twice) | END) is Reason.MALFORMED
-    assert fault(streamed, said(tool_calls=twice), END) is Reason.MALFORMED
+    assert fault_reason(whole, said(tool_calls=twice) | END) is AttemptFailureReason.MALFORMED
+    assert fault_reason(streamed, said(tool_calls=twice), END) is AttemptFailureReason.MALFORMED
     ours = [asked_for("f", id="call_1"), asked_for("g")]
-    assert fault(whole, said(tool_calls=ours) | END) is Reason.MALFORMED
+    assert fault_reason(whole, said(tool_calls=ours) | END) is AttemptFailureReason.MALFORMED
 
 
 def test_b1_22_a_call_that_comes_again_in_a_later_line_is_malformed():
     twice = said(tool_calls=[asked_for("f", {"a": 1}, id="x")])
-    assert fault(streamed, twice, twice, END) is Reason.MALFORMED
+    assert fault_reason(streamed, twice, twice, END) is AttemptFailureReason.MALFORMED
 
 
 @pytest.mark.parametrize("call", [asked_for(""), asked_for("f" * 257), asked_for(id="x" * 257), {}, {"function": {}}])
 def test_a_call_without_a_usable_name_or_id_is_malformed(call: dict[str, Any]):
-    assert fault(whole, said(tool_calls=[call]) | END) is Reason.MALFORMED
+    assert fault_reason(whole, said(tool_calls=[call]) | END) is AttemptFailureReason.MALFORMED
 
 
 def test_b1_19_an_empty_answer_is_read_as_it_is():
@@ -176,7 +176,7 @@ def test_b1_19_an_empty_answer_is_read_as_it_is():
     ],
 )
 def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
-    assert fault(whole, body) is Reason.MALFORMED
+    assert fault_reason(whole, body) is AttemptFailureReason.MALFORMED
 
 
 STRANGE = [
@@ -195,8 +195,8 @@ STRANGE = [
 
 @pytest.mark.parametrize("body", STRANGE, ids=range(len(STRANGE)))
 def test_b1_16_and_17_json_that_others_take_silently_is_malformed(body: bytes):
-    assert fault(DIALECT.decode, body) is Reason.MALFORMED
-    assert fault(DIALECT.decode_chunk, body) is Reason.MALFORMED
+    assert fault_reason(DIALECT.decode, body) is AttemptFailureReason.MALFORMED
+    assert fault_reason(DIALECT.decode_chunk, body) is AttemptFailureReason.MALFORMED
 
 
 @pytest.mark.parametrize("noise", [{}, {"done": False}, {"message": None}, {"created_at": "now"}, said()])
@@ -226,4 +226,4 @@ def test_vectors_come_in_order():
     ],
 )
 def test_b1_18_vectors_of_the_wrong_shape_are_malformed(body: Any):
-    assert fault(DIALECT.decode_embeddings, encode(body)) is Reason.MALFORMED
+    assert fault_reason(DIALECT.decode_embeddings, encode(body)) is AttemptFailureReason.MALFORMED

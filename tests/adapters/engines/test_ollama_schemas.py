@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.ollama_schemas import ANYTHING, format_of, plain
+from app.adapters.engines.ollama.schemas import ANYTHING, response_format, supported_schema
 
 ANY = {"type": list(ANYTHING)}
 TAKEN: list[dict[str, Any]] = [
@@ -23,12 +23,12 @@ TAKEN: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("schema", TAKEN, ids=range(len(TAKEN)))
 def test_a_schema_that_is_taken_is_sent_as_it_is(schema: dict[str, Any]):
-    assert format_of(schema) == schema
+    assert response_format(schema) == schema
 
 
 @pytest.mark.parametrize("schema", [{}, {"title": "Anything"}, {"description": "x", "$schema": "y"}, {"not": {}}])
 def test_where_a_schema_says_nothing_json_mode_is_the_fallback(schema: dict[str, Any]):
-    assert format_of(schema) == "json"
+    assert response_format(schema) == "json"
 
 
 @pytest.mark.parametrize(
@@ -41,18 +41,18 @@ def test_where_a_schema_says_nothing_json_mode_is_the_fallback(schema: dict[str,
     ],
 )
 def test_where_a_reference_cannot_be_followed_json_mode_is_the_fallback(schema: dict[str, Any]):
-    assert format_of(schema) == "json"
+    assert response_format(schema) == "json"
 
 
 @pytest.mark.parametrize("pattern", [r"^\d+$", "abc", "^a", "a$", "^(?=a).*$", "", "^a^b$", r"^a\$", 3])
 def test_a_pattern_that_makes_no_grammar_is_left_out(pattern: Any):
-    assert format_of({"type": "string", "pattern": pattern}) == {"type": "string"}
+    assert response_format({"type": "string", "pattern": pattern}) == {"type": "string"}
 
 
 @pytest.mark.parametrize("keyword", ["minLength", "maxLength", "minItems", "maxItems"])
 def test_more_repetitions_than_a_grammar_may_have_are_left_out(keyword: str):
-    assert format_of({"type": "string", keyword: 500}) == {"type": "string", keyword: 500}
-    assert format_of({"type": "string", keyword: 501}) == {"type": "string"}
+    assert response_format({"type": "string", keyword: 500}) == {"type": "string", keyword: 500}
+    assert response_format({"type": "string", keyword: 501}) == {"type": "string"}
 
 
 def test_what_may_be_anything_says_so_in_types():
@@ -61,24 +61,24 @@ def test_what_may_be_anything_says_so_in_types():
         "properties": {"a": True, "b": {}, "c": {"description": "free"}},
         "additionalProperties": {},
     }
-    assert format_of(schema) == {
+    assert response_format(schema) == {
         "type": "object",
         "properties": {"a": ANY, "b": ANY, "c": {"description": "free"} | ANY},
         "additionalProperties": ANY,
     }
-    assert format_of({"type": "array", "items": True}) == {"type": "array", "items": ANY}
+    assert response_format({"type": "array", "items": True}) == {"type": "array", "items": ANY}
 
 
 def test_what_can_be_nothing_is_left_out():
     schema = {"type": "array", "prefixItems": [{"type": "string"}], "items": False}
-    assert format_of(schema) == {"type": "array", "prefixItems": [{"type": "string"}]}
-    assert format_of({"anyOf": [False, {"type": "string"}]}) == {"anyOf": [{"type": "string"}]}
-    assert plain({"type": "object", "properties": {"a": False}}) == {"type": "object", "properties": {}}
+    assert response_format(schema) == {"type": "array", "prefixItems": [{"type": "string"}]}
+    assert response_format({"anyOf": [False, {"type": "string"}]}) == {"anyOf": [{"type": "string"}]}
+    assert supported_schema({"type": "object", "properties": {"a": False}}) == {"type": "object", "properties": {}}
 
 
 def test_the_schema_that_was_given_is_left_as_it_was():
     schema = {"type": "object", "properties": {"a": True, "b": {"type": "string", "pattern": "x"}}}
-    format_of(schema)
+    response_format(schema)
     assert schema == {"type": "object", "properties": {"a": True, "b": {"type": "string", "pattern": "x"}}}
 
 
@@ -95,5 +95,5 @@ VALUES = st.recursive(
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYWORDS), VALUES, max_size=4))
 def test_whatever_stands_in_a_schema_it_becomes_a_format_and_that_one_stays(schema: dict[str, Any]):
-    made = format_of(schema)
-    assert made == "json" or format_of(made) in (made, "json")
+    made = response_format(schema)
+    assert made == "json" or response_format(made) in (made, "json")

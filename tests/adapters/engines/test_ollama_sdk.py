@@ -10,18 +10,18 @@ from ollama import AsyncClient, ChatResponse, EmbedResponse, ResponseError
 from ollama._types import ChatRequest
 from ollama._types import Message as OllamaMessage
 
-from app.adapters.engines.dialect import Encoded
-from app.adapters.engines.ollama import OllamaChat
-from app.domain.boundary import ExecutionHints
-from app.domain.effects import EngineCall, Reason
-from app.domain.messages import Message, ModelMessage, ToolCall
-from app.ports import EngineFault
-from tests.adapters.engines.asking import Heard, call, profile
+from app.adapters.engines.dialect import EncodedRequest
+from app.adapters.engines.ollama.dialect import OllamaDialect
+from app.domain.contract.messages import Message, ModelMessage, ToolCall
+from app.domain.contract.request import ExecutionHints
+from app.domain.model_call import AttemptFailureReason, EngineCall
+from app.ports.model import EngineError
 from tests.adapters.engines.cases import CASES, DICE
 from tests.adapters.engines.dialects import DIALECTS
-from tests.support.emulators.answers import ANSWERS, USED, EmulatedAnswer, EmulatedCall, told
+from tests.adapters.engines.engine_calls import RecordedProgress, call, profile
+from tests.support.emulators.answers import ANSWERS, USED, EmulatedAnswer, EmulatedCall, answer_of_reply
 from tests.support.emulators.ollama import respond
-from tests.support.emulators.serving import KEY, Emulated, engine_at
+from tests.support.emulators.server import KEY, EmulatedServer, engine_at
 
 ROW = DIALECTS["ollama"]
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -69,7 +69,7 @@ def without_ids(answer: EmulatedAnswer) -> EmulatedAnswer:
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
 async def test_the_official_client_hears_the_scripted_answer(answer: EmulatedAnswer):
-    async with Emulated(respond, answer) as server, client(server.url) as asker:
+    async with EmulatedServer(respond, answer) as server, client(server.url) as asker:
         whole = await asker.chat("some-model", HELLO, tools=[OFFERED])
         parts = [part async for part in await asker.chat("some-model", HELLO, tools=[OFFERED], stream=True)]
     assert heard(whole) == heard(*parts) == without_ids(counted(answer))
@@ -78,10 +78,10 @@ async def test_the_official_client_hears_the_scripted_answer(answer: EmulatedAns
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
 @pytest.mark.parametrize("stream", [True, False])
 async def test_our_engine_hears_the_same(answer: EmulatedAnswer, stream: bool):
-    listener = Heard()
-    async with Emulated(respond, answer) as server, engine_at(server.url, ROW.dialect) as asker:
+    listener = RecordedProgress()
+    async with EmulatedServer(respond, answer) as server, engine_at(server.url, ROW.dialect) as asker:
         reply = await asker.attempt(call(tools=(DICE,)), listener, stream=stream)
-    assert told(reply) == counted(answer)
+    assert answer_of_reply(reply) == counted(answer)
     assert "".join(listener.texts) == (answer.text if stream else "")
     assert "".join(listener.reasonings) == (answer.reasoning if stream else "")
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
@@ -91,8 +91,13 @@ async def test_our_engine_hears_the_same(answer: EmulatedAnswer, stream: bool):
 async def test_the_server_takes_every_case(title: str):
     case = CASES[title]
     listed = {"capabilities": ROW.capabilities, "options": case.options}
-    async with Emulated(respond, ANSWERS["text"]) as server, engine_at(server.url, ROW.dialect, **listed) as asker:
-        assert (await asker.attempt(case.call(ROW.kept), Heard(), stream=case.stream)).text == ANSWERS["text"].text
+    async with (
+        EmulatedServer(respond, ANSWERS["text"]) as server,
+        engine_at(server.url, ROW.dialect, **listed) as asker,
+    ):
+        assert (await asker.attempt(case.call(ROW.kept), RecordedProgress(), stream=case.stream)).text == ANSWERS[
+            "text"
+        ].text
     assert server.refusals == []
 
 
@@ -105,7 +110,7 @@ async def test_what_the_official_client_sends_is_what_we_send():
         {"role": "tool", "content": "4", "tool_name": "roll_dice"},
     ]
     function = {"name": DICE.name, "description": DICE.description, "parameters": DICE.parameters}
-    async with Emulated(respond, ANSWERS["text"]) as server, client(server.url) as asker:
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as asker:
         options = {"temperature": 0, "stop": ["END"], "num_ctx": 128_000}
         await asker.chat("qwen3:8b", conversation, tools=[{"function": function}], options=options, format="json")
     theirs = server.requests[0]
@@ -116,32 +121,32 @@ async def test_what_the_official_client_sends_is_what_we_send():
         Message(role="tool", content="4", tool_call_id="call_1"),
     ]
     hints = ExecutionHints(temperature=0, stop="END")
-    ours = OllamaChat().encode(EngineCall(messages, (DICE,), hints, schema={}), profile("qwen3:8b"), stream=False)
+    ours = OllamaDialect().encode(EngineCall(messages, (DICE,), hints, schema={}), profile("qwen3:8b"), stream=False)
     assert ours.path == theirs.path
     assert as_the_client_knows_it(ours) == theirs.json()
 
 
-def as_the_client_knows_it(sent: Encoded) -> dict[str, Any]:
+def as_the_client_knows_it(sent: EncodedRequest) -> dict[str, Any]:
     messages = [OllamaMessage.model_validate(message) for message in sent.body["messages"]]
     return ChatRequest.model_validate(sent.body | {"messages": messages}).model_dump(exclude_none=True)
 
 
 async def test_both_are_refused_alike():
-    async with Emulated(respond, ANSWERS["text"]) as server, client(server.url) as theirs:
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as theirs:
         with pytest.raises(ResponseError) as caught:
             await theirs.chat("some-model", HELLO, options={"stop": "END"})
         assert caught.value.status_code == 400
-        async with engine_at(server.url, OllamaChat(), options=frozenset({"top_k"})) as ours:
+        async with engine_at(server.url, OllamaDialect(), options=frozenset({"top_k"})) as ours:
             hints = ExecutionHints(options={"top_k": "many"})
-            with pytest.raises(EngineFault) as refused:
-                await ours.attempt(call(hints=hints), Heard(), stream=True)
-    assert refused.value.reason is Reason.REFUSED
+            with pytest.raises(EngineError) as refused:
+                await ours.attempt(call(hints=hints), RecordedProgress(), stream=True)
+    assert refused.value.reason is AttemptFailureReason.REFUSED
 
 
 async def test_the_client_and_our_dialect_read_the_same_vectors():
-    dialect = OllamaChat()
+    dialect = OllamaDialect()
     sent = dialect.encode_embeddings(["one", "three"], "all-minilm")
-    async with Emulated(respond, ANSWERS["text"]) as server, client(server.url) as asker:
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as asker:
         theirs = await asker.embed("all-minilm", ["one", "three"], truncate=False)
     assert (server.requests[0].path, server.requests[0].json()) == (sent.path, sent.body)
     answered = respond(sent.path, {"content-type": "application/json"}, server.requests[0].body, ANSWERS["text"])
@@ -150,8 +155,8 @@ async def test_the_client_and_our_dialect_read_the_same_vectors():
 
 
 async def test_the_server_is_reached_without_asking_a_model():
-    async with Emulated(respond, ANSWERS["text"]) as server, engine_at(server.url, OllamaChat()) as asker:
-        assert await asker.reach()
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, engine_at(server.url, OllamaDialect()) as asker:
+        assert await asker.ping()
         async with client(server.url) as theirs:
             assert len((await theirs.list()).models) == 1
     assert [(request.method, request.path) for request in server.requests] == [("GET", "/api/tags")] * 2

@@ -8,14 +8,14 @@ from openai.types.chat.completion_create_params import (
 )
 from pydantic import TypeAdapter
 
-from app.adapters.engines.openai_compatible import ChatCompletions
-from app.domain.boundary import ExecutionHints, NamedTool
-from app.domain.effects import EngineCall
-from app.domain.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
+from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from app.domain.contract.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
+from app.domain.contract.request import ExecutionHints, NamedTool
+from app.domain.model_call import EngineCall
 from app.domain.tools import ToolDefinition
-from app.ports import EngineCapabilities, EngineProfile
-from tests.adapters.engines.asking import HELLO, call, profile
+from app.ports.model import EngineCapabilities, EngineProfile
 from tests.adapters.engines.cases import GRAMMAR, OPEN_SCHEMA, SCHEMA
+from tests.adapters.engines.engine_calls import HELLO, call, profile
 
 DICE = ToolDefinition(
     "roll_dice", "Rolls dice", {"type": "object", "properties": {"sides": {"type": "integer"}}, "required": ["sides"]}
@@ -40,7 +40,7 @@ CONVERSATION = (
 def encoded(
     asked: EngineCall, *, model: str = "some-model", stream: bool = False, options: frozenset[str] = frozenset()
 ):
-    body = ChatCompletions().encode(asked, profile(model, options), stream=stream).body
+    body = ChatCompletionsDialect().encode(asked, profile(model, options), stream=stream).body
     orjson.dumps(body)
     kind = CompletionCreateParamsStreaming if stream else CompletionCreateParamsNonStreaming
     TypeAdapter(kind).validate_python(body)
@@ -60,7 +60,7 @@ def test_a_stream_is_asked_for_with_its_usage():
 
 def test_a_server_that_cannot_tell_a_streams_usage_is_not_asked_for_it():
     silent = EngineProfile("p", "m", "s", 1, 1, frozenset(), None, EngineCapabilities(streaming_usage=False))
-    body = ChatCompletions().encode(call(), silent, stream=True).body
+    body = ChatCompletionsDialect().encode(call(), silent, stream=True).body
     assert body["stream"] is True
     assert "stream_options" not in body
 
@@ -144,8 +144,8 @@ def test_options_pass_when_the_engine_lists_them_and_never_replace_what_is_ours(
 
 
 def test_b8_the_key_is_a_header():
-    assert ChatCompletions().headers("secret") == {"Authorization": "Bearer secret"}
-    assert ChatCompletions().headers(None) == {}
+    assert ChatCompletionsDialect().headers("secret") == {"Authorization": "Bearer secret"}
+    assert ChatCompletionsDialect().headers(None) == {}
 
 
 SAMPLING = ExecutionHints(temperature=0, top_p=0.5, stop="END", seed=0)

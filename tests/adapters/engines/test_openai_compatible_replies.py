@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.counts import Counts
-from app.adapters.engines.openai_compatible import ChatCompletions
-from app.adapters.engines.pieces import Delta
-from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason
-from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.ports import EngineFault
-from tests.adapters.engines.asking import Reader, call, fault, profile, said
+from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from app.adapters.engines.wire.deltas import Delta
+from app.adapters.engines.wire.usage import TokenCounts
+from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
+from app.domain.contract.response import TokenUsage
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+from tests.adapters.engines.engine_calls import DialectReader, call, chat_chunk, fault_reason, profile
 
-DIALECT = ChatCompletions()
-READER = Reader(DIALECT)
+DIALECT = ChatCompletionsDialect()
+READER = DialectReader(DIALECT)
 whole, streamed = READER.whole, READER.streamed
 
 
@@ -31,7 +31,7 @@ def asked_for(name: str = "f", arguments: Any = "{}", **members: Any) -> dict[st
 
 
 def fragments(*fragments: dict[str, Any]) -> list[Any]:
-    return [*(said(tool_calls=[fragment]) for fragment in fragments), said(finish="tool_calls")]
+    return [*(chat_chunk(tool_calls=[fragment]) for fragment in fragments), chat_chunk(finish="tool_calls")]
 
 
 def test_text_comes_with_the_model_that_answered_or_the_one_that_was_asked():
@@ -42,10 +42,10 @@ def test_text_comes_with_the_model_that_answered_or_the_one_that_was_asked():
 def test_a_stream_is_put_together_and_its_usage_may_follow_the_end():
     usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
     reply = streamed(
-        said("", role="assistant"),
-        said("Hel"),
-        said("lo"),
-        said(finish="stop"),
+        chat_chunk("", role="assistant"),
+        chat_chunk("Hel"),
+        chat_chunk("lo"),
+        chat_chunk(finish="stop"),
         {"choices": [], "usage": usage},
         b"[DONE]",
     )
@@ -54,16 +54,19 @@ def test_a_stream_is_put_together_and_its_usage_may_follow_the_end():
 
 
 def test_b1_14_a_finish_reason_or_done_makes_a_stream_whole_and_nothing_else():
-    assert streamed(said("a"), said(finish="stop")).text == "a"
-    assert streamed(said("a"), b"[DONE]").text == "a"
-    assert fault(streamed, said("a")) is Reason.MALFORMED
-    assert fault(streamed, said("a", finish="")) is Reason.MALFORMED
+    assert streamed(chat_chunk("a"), chat_chunk(finish="stop")).text == "a"
+    assert streamed(chat_chunk("a"), b"[DONE]").text == "a"
+    assert fault_reason(streamed, chat_chunk("a")) is AttemptFailureReason.MALFORMED
+    assert fault_reason(streamed, chat_chunk("a", finish="")) is AttemptFailureReason.MALFORMED
 
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
 def test_reasoning_is_kept_apart_under_either_name(name: str):
     assert whole(message(content="4", **{name: "two and two"})).reasoning == "two and two"
-    assert streamed(said(**{name: "two "}), said(**{name: "and two"}), said("4", "stop")).reasoning == "two and two"
+    assert (
+        streamed(chat_chunk(**{name: "two "}), chat_chunk(**{name: "and two"}), chat_chunk("4", "stop")).reasoning
+        == "two and two"
+    )
 
 
 def test_reasoning_sent_under_both_names_is_not_doubled():
@@ -75,7 +78,7 @@ def test_a_content_of_parts_is_split_into_text_and_reasoning():
     parts = [thought, {"type": "text", "text": "4"}, {"type": "reference", "reference_ids": [1]}]
     reply = whole(message(content=parts))
     assert (reply.text, reply.reasoning) == ("4", "hm")
-    assert streamed(said(parts), said("!", "stop")).text == "4!"
+    assert streamed(chat_chunk(parts), chat_chunk("!", "stop")).text == "4!"
 
 
 @pytest.mark.parametrize(
@@ -155,8 +158,11 @@ def test_a_call_of_the_old_kind_is_a_call():
     legacy = {"name": "f", "arguments": '{"a":1}'}
     expected = (ToolCall(id="call_0", name="f", arguments={"a": 1}),)
     assert whole(message("function_call", function_call=legacy)).tool_calls == expected
-    halves = said(function_call={"name": "f", "arguments": '{"a"'}), said(function_call={"arguments": ":1}"})
-    assert streamed(*halves, said(finish="function_call")).tool_calls == expected
+    halves = (
+        chat_chunk(function_call={"name": "f", "arguments": '{"a"'}),
+        chat_chunk(function_call={"arguments": ":1}"}),
+    )
+    assert streamed(*halves, chat_chunk(finish="function_call")).tool_calls == expected
     assert whole(message("stop", content="a", function_call={"name": "", "arguments": ""})).tool_calls == ()
 
 
@@ -173,9 +179,12 @@ def test_b1_25_arguments_the_model_wrote_wrong_reach_the_tools_as_text(arguments
 @pytest.mark.parametrize("arguments", ["", '{"a":', '{"a":1'])
 def test_b1_14_a_call_that_was_cut_is_malformed(arguments: str):
     cut = asked_for(arguments=arguments, id="x", index=0)
-    assert fault(whole, message("length", tool_calls=[cut])) is Reason.MALFORMED
-    assert fault(streamed, said(tool_calls=[cut]), said(finish="length")) is Reason.MALFORMED
-    assert fault(streamed, said(tool_calls=[cut])) is Reason.MALFORMED
+    assert fault_reason(whole, message("length", tool_calls=[cut])) is AttemptFailureReason.MALFORMED
+    assert (
+        fault_reason(streamed, chat_chunk(tool_calls=[cut]), chat_chunk(finish="length"))
+        is AttemptFailureReason.MALFORMED
+    )
+    assert fault_reason(streamed, chat_chunk(tool_calls=[cut])) is AttemptFailureReason.MALFORMED
 
 
 def test_whole_calls_of_a_reply_cut_by_length_are_kept():
@@ -185,15 +194,15 @@ def test_whole_calls_of_a_reply_cut_by_length_are_kept():
 
 def test_b1_22_two_calls_with_one_id_are_malformed():
     twice = [asked_for("f", id="x", index=0), asked_for("g", id="x", index=1)]
-    assert fault(whole, message("tool_calls", tool_calls=twice)) is Reason.MALFORMED
-    assert fault(streamed, *fragments(*twice)) is Reason.MALFORMED
+    assert fault_reason(whole, message("tool_calls", tool_calls=twice)) is AttemptFailureReason.MALFORMED
+    assert fault_reason(streamed, *fragments(*twice)) is AttemptFailureReason.MALFORMED
     ours = [asked_for("f", id="call_1"), asked_for("g")]
-    assert fault(whole, message("tool_calls", tool_calls=ours)) is Reason.MALFORMED
+    assert fault_reason(whole, message("tool_calls", tool_calls=ours)) is AttemptFailureReason.MALFORMED
 
 
 @pytest.mark.parametrize("call", [asked_for(""), asked_for("f" * 257), asked_for(id="x" * 257), {"type": "custom"}])
 def test_a_call_without_a_usable_name_or_id_is_malformed(call: dict[str, Any]):
-    assert fault(whole, message("tool_calls", tool_calls=[call])) is Reason.MALFORMED
+    assert fault_reason(whole, message("tool_calls", tool_calls=[call])) is AttemptFailureReason.MALFORMED
 
 
 def test_b1_19_an_empty_answer_is_read_as_it_is():
@@ -228,7 +237,7 @@ def test_b1_19_an_empty_answer_is_read_as_it_is():
     ],
 )
 def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
-    assert fault(whole, body) is Reason.MALFORMED
+    assert fault_reason(whole, body) is AttemptFailureReason.MALFORMED
 
 
 STRANGE = [
@@ -249,44 +258,50 @@ STRANGE = [
 
 @pytest.mark.parametrize("body", STRANGE, ids=range(len(STRANGE)))
 def test_b1_16_and_17_json_that_others_take_silently_is_malformed(body: bytes):
-    assert fault(DIALECT.decode, body) is Reason.MALFORMED
-    assert fault(DIALECT.decode_chunk, body) is Reason.MALFORMED
+    assert fault_reason(DIALECT.decode, body) is AttemptFailureReason.MALFORMED
+    assert fault_reason(DIALECT.decode_chunk, body) is AttemptFailureReason.MALFORMED
 
 
 def test_b1_21_a_content_filter_or_a_refusal_is_a_fault_and_keeps_its_usage_known():
-    assert fault(whole, message("content_filter", content="a")) is Reason.CONTENT_FILTERED
-    assert fault(whole, message(content=None, refusal="I can't help with that.")) is Reason.CONTENT_FILTERED
-    assert fault(streamed, said(refusal="I can't"), said(finish="stop")) is Reason.CONTENT_FILTERED
+    assert fault_reason(whole, message("content_filter", content="a")) is AttemptFailureReason.CONTENT_FILTERED
+    assert (
+        fault_reason(whole, message(content=None, refusal="I can't help with that."))
+        is AttemptFailureReason.CONTENT_FILTERED
+    )
+    assert (
+        fault_reason(streamed, chat_chunk(refusal="I can't"), chat_chunk(finish="stop"))
+        is AttemptFailureReason.CONTENT_FILTERED
+    )
     assert whole(message(content="a", refusal="")).text == "a"
 
 
 def test_an_ending_that_is_a_failure_is_a_fault():
-    assert fault(whole, message("error", content="a")) is Reason.SERVER_ERROR
-    assert fault(streamed, said("a", "insufficient_system_resource")) is Reason.OVERLOADED
+    assert fault_reason(whole, message("error", content="a")) is AttemptFailureReason.SERVER_ERROR
+    assert fault_reason(streamed, chat_chunk("a", "insufficient_system_resource")) is AttemptFailureReason.OVERLOADED
 
 
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        ({"message": "overloaded", "code": 502}, Reason.OVERLOADED),
-        ({"message": "x", "code": 429}, Reason.RATE_LIMITED),
-        ({"message": "x", "code": "429"}, Reason.RATE_LIMITED),
-        ({"message": "x", "code": "tool_use_failed", "status_code": 400}, Reason.REFUSED),
-        ({"message": "x", "type": "server_error"}, Reason.SERVER_ERROR),
-        ({"code": "insufficient_quota"}, Reason.QUOTA),
-        ("something", Reason.SERVER_ERROR),
+        ({"message": "overloaded", "code": 502}, AttemptFailureReason.OVERLOADED),
+        ({"message": "x", "code": 429}, AttemptFailureReason.RATE_LIMITED),
+        ({"message": "x", "code": "429"}, AttemptFailureReason.RATE_LIMITED),
+        ({"message": "x", "code": "tool_use_failed", "status_code": 400}, AttemptFailureReason.REFUSED),
+        ({"message": "x", "type": "server_error"}, AttemptFailureReason.SERVER_ERROR),
+        ({"code": "insufficient_quota"}, AttemptFailureReason.QUOTA),
+        ("something", AttemptFailureReason.SERVER_ERROR),
     ],
 )
-def test_an_error_within_a_reply_is_no_reply(error: Any, reason: Reason):
-    assert fault(whole, {"error": error}) is reason
-    assert fault(streamed, said("a", "stop"), {"error": error}) is reason
-    assert fault(streamed, {"choices": [{"index": 0, "delta": {}, "error": error}]}) is reason
+def test_an_error_within_a_reply_is_no_reply(error: Any, reason: AttemptFailureReason):
+    assert fault_reason(whole, {"error": error}) is reason
+    assert fault_reason(streamed, chat_chunk("a", "stop"), {"error": error}) is reason
+    assert fault_reason(streamed, {"choices": [{"index": 0, "delta": {}, "error": error}]}) is reason
 
 
 def test_chunks_that_say_nothing_are_passed_over():
     noise = [{"choices": []}, {"choices": [], "prompt_filter_results": []}, {"object": "ping"}, {"choices": [{}]}]
     other = {"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "stop"}]}
-    assert streamed(*noise, other, said("a", "stop"), *noise).text == "a"
+    assert streamed(*noise, other, chat_chunk("a", "stop"), *noise).text == "a"
 
 
 @pytest.mark.parametrize(
@@ -326,14 +341,14 @@ def test_chunks_that_say_nothing_are_passed_over():
 )
 def test_usage_is_read_wherever_it_stands(usage: Any, expected: TokenUsage):
     assert whole(message(content="a") | {"usage": usage}).usage == expected
-    assert streamed(said("a", "stop") | {"usage": usage}).usage == expected
-    assert streamed(said("a", "stop") | {"x_groq": {"usage": usage}}).usage == expected
+    assert streamed(chat_chunk("a", "stop") | {"usage": usage}).usage == expected
+    assert streamed(chat_chunk("a", "stop") | {"x_groq": {"usage": usage}}).usage == expected
 
 
 def test_i4_what_a_reply_without_a_choice_has_used_is_still_told():
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
-    delta = ChatCompletions().decode(orjson.dumps({"choices": [], "usage": usage}))
-    assert delta.usage == Counts(input_tokens=7, output_tokens=2, total_tokens=9)
+    delta = ChatCompletionsDialect().decode(orjson.dumps({"choices": [], "usage": usage}))
+    assert delta.usage == TokenCounts(input_tokens=7, output_tokens=2, total_tokens=9)
     assert delta.finish is None
 
 
@@ -341,7 +356,7 @@ def test_reasoning_content_is_kept_even_when_it_is_empty():
     assert whole(message(content="4", reasoning_content="two and two")).kept == ({"reasoning_content": "two and two"},)
     assert whole(message(content="4", reasoning_content="")).kept == ({"reasoning_content": ""},)
     assert whole(message(content="4", reasoning_content=None, reasoning="two and two")).kept == ()
-    pieces = said(reasoning_content="two "), said(reasoning_content="and two"), said("4", "stop")
+    pieces = chat_chunk(reasoning_content="two "), chat_chunk(reasoning_content="and two"), chat_chunk("4", "stop")
     assert streamed(*pieces).kept == ({"reasoning_content": "two and two"},)
 
 
@@ -360,7 +375,7 @@ def test_details_of_reasoning_are_kept_by_kind_and_index_with_their_texts_joined
         {"reasoning_detail": {"type": "reasoning.summary", "index": 1}, "summary": "four"},
         {"reasoning_detail": {"type": "reasoning.other", "more": 1}},
     )
-    reply = streamed(*(said(reasoning_details=[detail]) for detail in details), said("4", "stop"))
+    reply = streamed(*(chat_chunk(reasoning_details=[detail]) for detail in details), chat_chunk("4", "stop"))
     assert reply.kept == ({"reasoning_detail": rest, "text": "two and two", "signature": "signed"}, *others)
     joined = details[0] | {"text": "two and two", "signature": "signed"}
     assert whole(message(content="4", reasoning_details=[joined, *details[3:]])).kept == reply.kept
@@ -397,8 +412,8 @@ def test_googles_signature_of_a_call_is_kept_with_the_id_that_the_call_got():
     ],
 )
 def test_b1_18_what_is_to_be_kept_in_a_wrong_shape_is_malformed(members: dict[str, Any]):
-    assert fault(whole, message(content="4", **members)) is Reason.MALFORMED
-    assert fault(streamed, said("4", "stop", **members)) is Reason.MALFORMED
+    assert fault_reason(whole, message(content="4", **members)) is AttemptFailureReason.MALFORMED
+    assert fault_reason(streamed, chat_chunk("4", "stop", **members)) is AttemptFailureReason.MALFORMED
 
 
 @pytest.mark.parametrize("index", [True, -3, 2**63, "0", None, 1.5])
@@ -417,13 +432,13 @@ def test_strange_indexes_of_details_lose_nothing(index: Any):
     ],
 )
 def test_b1_18_a_chunk_of_the_wrong_shape_is_malformed(chunk: dict[str, Any]):
-    assert fault(streamed, chunk) is Reason.MALFORMED
+    assert fault_reason(streamed, chunk) is AttemptFailureReason.MALFORMED
 
 
 def test_the_usage_of_a_chunk_that_also_adds_text_is_not_passed_over():
     usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-    assert streamed(said("a") | {"usage": usage}, said("b", "stop")).usage.total_tokens == 5
-    assert streamed(said("a") | {"x_groq": {"usage": usage}}, said("b", "stop")).usage.total_tokens == 5
+    assert streamed(chat_chunk("a") | {"usage": usage}, chat_chunk("b", "stop")).usage.total_tokens == 5
+    assert streamed(chat_chunk("a") | {"x_groq": {"usage": usage}}, chat_chunk("b", "stop")).usage.total_tokens == 5
 
 
 @pytest.mark.parametrize("levels", [66, 300, 600])
@@ -437,8 +452,8 @@ def test_b1_17_what_is_too_deep_to_be_told_again_is_malformed(levels: int):
         {"tool_calls": [asked_for(arguments=deep)]},
     ]
     for member in members:
-        assert fault(whole, message(content="4", **member)) is Reason.MALFORMED
-        assert fault(streamed, said("4", "stop", **member)) is Reason.MALFORMED
+        assert fault_reason(whole, message(content="4", **member)) is AttemptFailureReason.MALFORMED
+        assert fault_reason(streamed, chat_chunk("4", "stop", **member)) is AttemptFailureReason.MALFORMED
 
 
 @settings(deadline=None, max_examples=300, derandomize=True)
@@ -464,8 +479,8 @@ def test_a_chunk_means_the_same_whatever_was_read_before(
 def outcome(data: bytes) -> Any:
     """What a chunk says, or that it is malformed. With a space behind each colon nothing is remembered of it."""
     try:
-        return ChatCompletions().decode_chunk(data)
-    except EngineFault as fault:
+        return ChatCompletionsDialect().decode_chunk(data)
+    except EngineError as fault:
         return fault.reason
 
 
@@ -473,4 +488,4 @@ def outcome(data: bytes) -> Any:
 def test_a_text_that_is_no_json_is_malformed_though_all_around_it_was_read_before(text: bytes) -> None:
     around = (b'{"model":"m","choices":[{"index":0,"delta":{"content":"', b'"}}]}')
     assert outcome(around[0] + b"fine" + around[1]) == Delta("fine", model="m")
-    assert outcome(around[0] + text + around[1]) is Reason.MALFORMED
+    assert outcome(around[0] + text + around[1]) is AttemptFailureReason.MALFORMED

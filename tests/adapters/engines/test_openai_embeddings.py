@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.openai_compatible import ChatCompletions
-from app.adapters.engines.openai_responses import Responses
-from app.domain.effects import Reason
-from app.ports import EngineFault
+from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from app.adapters.engines.openai.responses import ResponsesDialect
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
 
-DIALECTS = pytest.mark.parametrize("dialect", [ChatCompletions(), Responses()], ids=["chat", "responses"])
+DIALECTS = pytest.mark.parametrize("dialect", [ChatCompletionsDialect(), ResponsesDialect()], ids=["chat", "responses"])
 
 
 def embedding(vector: Any, **members: Any) -> dict[str, Any]:
@@ -18,13 +18,13 @@ def embedding(vector: Any, **members: Any) -> dict[str, Any]:
 
 
 @DIALECTS
-def test_all_texts_are_asked_for_at_once(dialect: ChatCompletions | Responses):
+def test_all_texts_are_asked_for_at_once(dialect: ChatCompletionsDialect | ResponsesDialect):
     encoded = dialect.encode_embeddings(("one", "two"), "some-model")
     assert (encoded.path, encoded.body) == ("/embeddings", {"model": "some-model", "input": ["one", "two"]})
 
 
 @DIALECTS
-def test_vectors_come_in_the_order_of_the_texts(dialect: ChatCompletions | Responses):
+def test_vectors_come_in_the_order_of_the_texts(dialect: ChatCompletionsDialect | ResponsesDialect):
     def decoded(*data: Any) -> list[list[float]]:
         return dialect.decode_embeddings(json.dumps({"object": "list", "data": data}).encode())
 
@@ -59,15 +59,17 @@ def test_vectors_come_in_the_order_of_the_texts(dialect: ChatCompletions | Respo
     ],
 )
 @DIALECTS
-def test_b1_18_embeddings_of_the_wrong_shape_are_malformed(dialect: ChatCompletions | Responses, body: Any):
-    with pytest.raises(EngineFault) as caught:
+def test_b1_18_embeddings_of_the_wrong_shape_are_malformed(
+    dialect: ChatCompletionsDialect | ResponsesDialect, body: Any
+):
+    with pytest.raises(EngineError) as caught:
         dialect.decode_embeddings(body if isinstance(body, bytes) else json.dumps(body).encode())
-    assert caught.value.reason is Reason.MALFORMED
+    assert caught.value.reason is AttemptFailureReason.MALFORMED
 
 
 @DIALECTS
-def test_an_error_in_place_of_embeddings_is_that_error(dialect: ChatCompletions | Responses):
-    with pytest.raises(EngineFault) as caught:
+def test_an_error_in_place_of_embeddings_is_that_error(dialect: ChatCompletionsDialect | ResponsesDialect):
+    with pytest.raises(EngineError) as caught:
         dialect.decode_embeddings(b'{"error": {"code": "insufficient_quota", "message": "secret"}}')
-    assert caught.value.reason is Reason.QUOTA
+    assert caught.value.reason is AttemptFailureReason.QUOTA
     assert "secret" not in caught.value.message

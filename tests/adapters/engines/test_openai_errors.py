@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.openai_compatible import ChatCompletions
-from app.adapters.engines.openai_errors import status_of
-from app.adapters.engines.openai_responses import Responses
-from app.domain.effects import Reason
+from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from app.adapters.engines.openai.errors import status_of
+from app.adapters.engines.openai.responses import ResponsesDialect
+from app.domain.model_call import AttemptFailureReason
 
-CONTENT, MISSING = Reason.CONTENT_FILTERED, Reason.MODEL_MISSING
+CONTENT, MISSING = AttemptFailureReason.CONTENT_FILTERED, AttemptFailureReason.MODEL_MISSING
 
 
 def error(message: str = "", **members: Any) -> dict[str, Any]:
@@ -20,75 +20,83 @@ def error(message: str = "", **members: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (301, Reason.UNREACHABLE),
-        (302, Reason.UNREACHABLE),
-        (400, Reason.REFUSED),
-        (401, Reason.CREDENTIALS),
-        (402, Reason.QUOTA),
-        (403, Reason.CREDENTIALS),
-        (404, Reason.MODEL_MISSING),
-        (408, Reason.TIMED_OUT),
-        (409, Reason.REFUSED),
-        (413, Reason.CONTEXT_EXCEEDED),
-        (422, Reason.REFUSED),
-        (429, Reason.RATE_LIMITED),
-        (500, Reason.SERVER_ERROR),
-        (502, Reason.SERVER_ERROR),
-        (503, Reason.SERVER_ERROR),
-        (504, Reason.SERVER_ERROR),
-        (529, Reason.OVERLOADED),
-        (799, Reason.MALFORMED),
+        (301, AttemptFailureReason.UNREACHABLE),
+        (302, AttemptFailureReason.UNREACHABLE),
+        (400, AttemptFailureReason.REFUSED),
+        (401, AttemptFailureReason.CREDENTIALS),
+        (402, AttemptFailureReason.QUOTA),
+        (403, AttemptFailureReason.CREDENTIALS),
+        (404, AttemptFailureReason.MODEL_MISSING),
+        (408, AttemptFailureReason.TIMED_OUT),
+        (409, AttemptFailureReason.REFUSED),
+        (413, AttemptFailureReason.CONTEXT_EXCEEDED),
+        (422, AttemptFailureReason.REFUSED),
+        (429, AttemptFailureReason.RATE_LIMITED),
+        (500, AttemptFailureReason.SERVER_ERROR),
+        (502, AttemptFailureReason.SERVER_ERROR),
+        (503, AttemptFailureReason.SERVER_ERROR),
+        (504, AttemptFailureReason.SERVER_ERROR),
+        (529, AttemptFailureReason.OVERLOADED),
+        (799, AttemptFailureReason.MALFORMED),
     ],
 )
 @pytest.mark.parametrize("body", [b"", b"<html>CDN</html>", b"{}", b'{"detail": "x"}', b"[]", b"[3]", b"\xff", b"3"])
-def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: Reason, body: bytes):
-    assert ChatCompletions().reason(status, body) is reason
+def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: AttemptFailureReason, body: bytes):
+    assert ChatCompletionsDialect().failure_reason(status, body) is reason
 
 
 @pytest.mark.parametrize(
     ("status", "body", "reason"),
     [
-        (400, error("x", code="context_length_exceeded"), Reason.CONTEXT_EXCEEDED),
-        (400, error("This model's maximum context length is 8192 tokens."), Reason.CONTEXT_EXCEEDED),
-        (400, error("x", type="exceed_context_size_error", n_ctx=4096), Reason.CONTEXT_EXCEEDED),
-        (500, error("the request exceeds the available context size"), Reason.CONTEXT_EXCEEDED),
+        (400, error("x", code="context_length_exceeded"), AttemptFailureReason.CONTEXT_EXCEEDED),
+        (400, error("This model's maximum context length is 8192 tokens."), AttemptFailureReason.CONTEXT_EXCEEDED),
+        (400, error("x", type="exceed_context_size_error", n_ctx=4096), AttemptFailureReason.CONTEXT_EXCEEDED),
+        (500, error("the request exceeds the available context size"), AttemptFailureReason.CONTEXT_EXCEEDED),
         (
             400,
             {"object": "error", "message": "prompt is longer than the maximum model length of 4"},
-            Reason.CONTEXT_EXCEEDED,
+            AttemptFailureReason.CONTEXT_EXCEEDED,
         ),
-        (400, error("Please reduce the length of the messages or completion."), Reason.CONTEXT_EXCEEDED),
+        (400, error("Please reduce the length of the messages or completion."), AttemptFailureReason.CONTEXT_EXCEEDED),
         (
             400,
             [error("The input token count (9) exceeds the maximum", status="INVALID_ARGUMENT")],
-            Reason.CONTEXT_EXCEEDED,
+            AttemptFailureReason.CONTEXT_EXCEEDED,
         ),
-        (413, error("Request too large on tokens per minute", code="rate_limit_exceeded"), Reason.RATE_LIMITED),
-        (429, error("You exceeded your current quota", code="insufficient_quota"), Reason.QUOTA),
-        (429, error("x", type="insufficient_quota", code=None), Reason.QUOTA),
-        (429, error("x", code="enforced_spend_limit_reached"), Reason.QUOTA),
-        (403, error("Your credit balance is too low"), Reason.QUOTA),
-        (429, error("Too many", code="rate_limit_exceeded", type="tokens"), Reason.RATE_LIMITED),
-        (404, error("The model does not exist", code="model_not_found"), Reason.MODEL_MISSING),
-        (403, error("No access", code="model_not_found"), Reason.MODEL_MISSING),
-        (400, {"object": "error", "message": "Invalid model: x", "type": "invalid_model"}, Reason.MODEL_MISSING),
-        (404, {"error": "model 'x' not found"}, Reason.MODEL_MISSING),
-        (400, error("Incorrect API key provided"), Reason.CREDENTIALS),
-        (400, error("x", code="content_filter"), Reason.CONTENT_FILTERED),
-        (503, error("The model is overloaded", type="server_error"), Reason.OVERLOADED),
-        (503, error("x", type="overloaded_error"), Reason.OVERLOADED),
-        (400, error("x", code="string_above_max_length"), Reason.CONTEXT_EXCEEDED),
+        (
+            413,
+            error("Request too large on tokens per minute", code="rate_limit_exceeded"),
+            AttemptFailureReason.RATE_LIMITED,
+        ),
+        (429, error("You exceeded your current quota", code="insufficient_quota"), AttemptFailureReason.QUOTA),
+        (429, error("x", type="insufficient_quota", code=None), AttemptFailureReason.QUOTA),
+        (429, error("x", code="enforced_spend_limit_reached"), AttemptFailureReason.QUOTA),
+        (403, error("Your credit balance is too low"), AttemptFailureReason.QUOTA),
+        (429, error("Too many", code="rate_limit_exceeded", type="tokens"), AttemptFailureReason.RATE_LIMITED),
+        (404, error("The model does not exist", code="model_not_found"), AttemptFailureReason.MODEL_MISSING),
+        (403, error("No access", code="model_not_found"), AttemptFailureReason.MODEL_MISSING),
+        (
+            400,
+            {"object": "error", "message": "Invalid model: x", "type": "invalid_model"},
+            AttemptFailureReason.MODEL_MISSING,
+        ),
+        (404, {"error": "model 'x' not found"}, AttemptFailureReason.MODEL_MISSING),
+        (400, error("Incorrect API key provided"), AttemptFailureReason.CREDENTIALS),
+        (400, error("x", code="content_filter"), AttemptFailureReason.CONTENT_FILTERED),
+        (503, error("The model is overloaded", type="server_error"), AttemptFailureReason.OVERLOADED),
+        (503, error("x", type="overloaded_error"), AttemptFailureReason.OVERLOADED),
+        (400, error("x", code="string_above_max_length"), AttemptFailureReason.CONTEXT_EXCEEDED),
         (400, error("Your prompt was flagged as violating our usage policy", code="invalid_prompt"), CONTENT),
         (400, error("x", code="moderation_blocked", type="image_generation_user_error"), CONTENT),
-        (503, error("x", code="server_is_overloaded"), Reason.OVERLOADED),
+        (503, error("x", code="server_is_overloaded"), AttemptFailureReason.OVERLOADED),
         (404, error("This model is only supported in v1/responses", type="invalid_request_error"), MISSING),
-        (400, error(code={"odd": 1}), Reason.REFUSED),
-        (400, {"error": {"message": ["x"]}}, Reason.REFUSED),
+        (400, error(code={"odd": 1}), AttemptFailureReason.REFUSED),
+        (400, {"error": {"message": ["x"]}}, AttemptFailureReason.REFUSED),
     ],
 )
-def test_b1_4_and_27_a_code_or_the_wording_says_it_better(status: int, body: Any, reason: Reason):
-    for dialect in (ChatCompletions(), Responses()):
-        assert dialect.reason(status, json.dumps(body).encode()) is reason
+def test_b1_4_and_27_a_code_or_the_wording_says_it_better(status: int, body: Any, reason: AttemptFailureReason):
+    for dialect in (ChatCompletionsDialect(), ResponsesDialect()):
+        assert dialect.failure_reason(status, json.dumps(body).encode()) is reason
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.answer import Answer
 from app.adapters.engines.dialect import Dialect
-from app.adapters.engines.event_stream import EventStream
-from app.adapters.engines.openai_compatible import ChatCompletions
-from app.adapters.engines.openai_responses import Responses
-from app.ports import EngineFault
-from tests.adapters.engines.asking import call, profile
+from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from app.adapters.engines.openai.responses import ResponsesDialect
+from app.adapters.engines.wire.event_stream import EventStreamParser
+from app.adapters.engines.wire.reply_builder import ReplyBuilder
+from app.ports.model import EngineError
+from tests.adapters.engines.engine_calls import call, profile
 from tests.support.emulators import openai_chat, openai_responses
 from tests.support.emulators.answers import ANSWERS
-from tests.support.emulators.serving import KEY, Respond
+from tests.support.emulators.server import KEY, Respond
 
 ASKED = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
 EXTRA = {
@@ -39,11 +39,13 @@ VALUES = st.recursive(
 
 def sent(dialect: Dialect, respond: Respond, *, stream: bool) -> list[Any]:
     """What a server sends for a good answer, as JSON values."""
-    encoded = dialect.encode(call(), profile("gpt-5-codex" if isinstance(dialect, Responses) else "m"), stream=stream)
+    encoded = dialect.encode(
+        call(), profile("gpt-5-codex" if isinstance(dialect, ResponsesDialect) else "m"), stream=stream
+    )
     values: list[Any] = []
     for title in ("reasoning_and_call", "text_and_parallel_calls"):
         pieces = respond(encoded.path, ASKED, orjson.dumps(encoded.body), ANSWERS[title]).pieces
-        datas = EventStream(2**20).feed(b"".join(pieces)) if stream else pieces
+        datas = EventStreamParser(2**20).feed(b"".join(pieces)) if stream else pieces
         values += [orjson.loads(data) for data in datas if data != b"[DONE]"]
     for value in values:
         for choice in value.get("choices", ()):
@@ -71,8 +73,8 @@ def replaced(value: Any, path: tuple[Any, ...], other: Any) -> Any:
 
 
 SERVERS: Mapping[str, tuple[Dialect, Respond]] = {
-    "chat": (ChatCompletions(), openai_chat.respond),
-    "responses": (Responses(), openai_responses.respond),
+    "chat": (ChatCompletionsDialect(), openai_chat.respond),
+    "responses": (ResponsesDialect(), openai_responses.respond),
 }
 
 
@@ -87,12 +89,12 @@ def test_an_answer_with_anything_in_any_place_is_read_or_is_a_fault(name: str, s
         place = data.draw(st.integers(0, len(values) - 1))
         path = data.draw(st.sampled_from(list(places(values[place]))))
         values[place] = replaced(values[place], path, data.draw(VALUES))
-    answer = Answer(dialect.finishes)
+    answer = ReplyBuilder(dialect.finish_reasons)
     try:
         for value in values:
             answer.add((dialect.decode_chunk if stream else dialect.decode)(orjson.dumps(value)))
-        reply = answer.reply("m")
-    except EngineFault:
+        reply = answer.build("m")
+    except EngineError:
         return
     assert orjson.dumps(dialect.encode(call([reply.message("primary")]), profile(), stream=stream).body)
 
@@ -100,10 +102,10 @@ def test_an_answer_with_anything_in_any_place_is_read_or_is_a_fault(name: str, s
 @pytest.mark.parametrize("name", SERVERS)
 @given(body=st.binary(max_size=64), status=st.integers(0, 999))
 def test_any_body_of_any_status_has_a_reason(name: str, body: bytes, status: int):
-    assert SERVERS[name][0].reason(status, body)
+    assert SERVERS[name][0].failure_reason(status, body)
 
 
 @pytest.mark.parametrize("name", SERVERS)
 @given(error=VALUES, status=st.integers(300, 599))
 def test_any_error_of_any_shape_has_a_reason(name: str, error: Any, status: int):
-    assert SERVERS[name][0].reason(status, orjson.dumps({"error": error}))
+    assert SERVERS[name][0].failure_reason(status, orjson.dumps({"error": error}))

@@ -6,7 +6,7 @@ import pytest
 from openai.types.shared.chat_model import ChatModel
 from openai.types.shared.responses_model import ResponsesModel
 
-from app.adapters.engines.openai_models import is_own, needs_responses, reasons, takes_sampling
+from app.adapters.engines.openai.models import is_openai_model, may_reason, requires_responses_api, supports_sampling
 
 CHAT = set(get_args(ChatModel))
 RESPONSES_ALONE = set(get_args(get_args(ResponsesModel)[2]))
@@ -16,13 +16,13 @@ NO_CHAT_AFTER_ALL = {"gpt-5.1-codex", "codex-mini-latest", "gpt-5.2-pro", "gpt-5
 
 @pytest.mark.parametrize("model", sorted(CHAT | RESPONSES_ALONE))
 def test_the_models_that_speak_the_responses_api_alone_are_those_the_client_knows(model: str):
-    assert is_own(model)
-    assert needs_responses(model) is (model in RESPONSES_ALONE | NO_CHAT_AFTER_ALL)
+    assert is_openai_model(model)
+    assert requires_responses_api(model) is (model in RESPONSES_ALONE | NO_CHAT_AFTER_ALL)
 
 
 @pytest.mark.parametrize("model", ["gpt-5.3-codex-spark", "gpt-5.4-pro-2026-03-05", "ft:gpt-5-codex:org::id", "o3-pro"])
 def test_models_that_the_client_does_not_list_yet_are_told_by_their_names(model: str):
-    assert needs_responses(model)
+    assert requires_responses_api(model)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_models_that_the_client_does_not_list_yet_are_told_by_their_names(model:
     ],
 )
 def test_models_of_others_do_not_need_it(model: str):
-    assert not needs_responses(model)
+    assert not requires_responses_api(model)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_models_of_others_do_not_need_it(model: str):
     ],
 )
 def test_who_may_have_thoughts_to_keep(model: str, can: bool):
-    assert reasons(model) is can
+    assert may_reason(model) is can
 
 
 @pytest.mark.parametrize(
@@ -74,4 +74,4 @@ def test_who_may_have_thoughts_to_keep(model: str, can: bool):
     ],
 )
 def test_sampling_is_for_models_that_do_not_reason(model: str, effort: object, takes: bool):
-    assert takes_sampling(model, effort) is takes
+    assert supports_sampling(model, effort) is takes

@@ -10,12 +10,12 @@ from openai.types.responses.response_create_params import (
 )
 from pydantic import TypeAdapter
 
-from app.adapters.engines.openai_responses import Responses
-from app.domain.boundary import ExecutionHints, NamedTool
-from app.domain.effects import EngineCall
-from app.domain.messages import Message, ModelMessage, ToolCall
-from tests.adapters.engines.asking import HELLO, call, profile
+from app.adapters.engines.openai.responses import ResponsesDialect
+from app.domain.contract.messages import Message, ModelMessage, ToolCall
+from app.domain.contract.request import ExecutionHints, NamedTool
+from app.domain.model_call import EngineCall
 from tests.adapters.engines.cases import DICE, IMAGE, OPEN_SCHEMA, PARALLEL, SCHEMA
+from tests.adapters.engines.engine_calls import HELLO, call, profile
 
 PLAIN = {"store": False, "stream": False, "include": ["reasoning.encrypted_content"]}
 FIRST, SECOND = ToolCall(id="a", name="f", arguments={}), ToolCall(id="b", name="g", arguments={"n": 1})
@@ -26,7 +26,7 @@ LATER = {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": 
 def encoded(
     asked: EngineCall, *, model: str = "gpt-5-codex", stream: bool = False, options: frozenset[str] = frozenset()
 ):
-    sent = Responses().encode(asked, profile(model, options), stream=stream)
+    sent = ResponsesDialect().encode(asked, profile(model, options), stream=stream)
     orjson.dumps(sent.body)
     kind = ResponseCreateParamsStreaming if stream else ResponseCreateParamsNonStreaming
     TypeAdapter(kind).validate_python(sent.body)
@@ -141,7 +141,7 @@ def test_options_pass_when_the_engine_lists_them_and_never_replace_what_is_ours(
 @pytest.mark.parametrize("option", [{"text": "low"}, {"reasoning": "low"}, {"reasoning": None}])
 def test_an_option_of_a_wrong_kind_is_the_providers_to_refuse(option: dict[str, Any]):
     hints = ExecutionHints(options=option, temperature=1)
-    body = Responses().encode(call(hints=hints), profile("gpt-5", frozenset(option)), stream=False).body
+    body = ResponsesDialect().encode(call(hints=hints), profile("gpt-5", frozenset(option)), stream=False).body
     assert {key: body[key] for key in option} == option
 
 
@@ -187,11 +187,11 @@ def test_blocks_of_another_kind_and_marks_of_other_calls_are_not_told():
 def test_tokens_are_counted_of_the_same_request_without_what_the_count_does_not_take():
     hints = ExecutionHints(max_tokens=99, temperature=1, options={"reasoning": {"effort": "low"}, "user": "x"})
     asked = EngineCall(HELLO, (DICE,), hints, OPEN_SCHEMA)
-    encoded_count = Responses().encode_count(asked, profile("gpt-4o", frozenset({"reasoning", "user"})))
+    encoded_count = ResponsesDialect().encode_count(asked, profile("gpt-4o", frozenset({"reasoning", "user"})))
     assert encoded_count.path == "/responses/input_tokens"
     assert encoded_count.body.keys() == {"model", "input", "tools", "text", "reasoning"}
 
 
 def test_b8_the_key_is_a_header():
-    assert Responses().headers("secret") == {"Authorization": "Bearer secret"}
-    assert Responses().headers(None) == {}
+    assert ResponsesDialect().headers("secret") == {"Authorization": "Bearer secret"}
+    assert ResponsesDialect().headers(None) == {}

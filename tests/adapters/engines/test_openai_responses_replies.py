@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.openai_responses import Responses
-from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason
-from app.domain.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.ports import EngineFault
-from tests.adapters.engines.asking import Reader, encode, fault
+from app.adapters.engines.openai.responses import ResponsesDialect
+from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
+from app.domain.contract.response import TokenUsage
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+from tests.adapters.engines.engine_calls import DialectReader, encode, fault_reason
 
-DIALECT = Responses()
-READER = Reader(DIALECT)
+DIALECT = ResponsesDialect()
+READER = DialectReader(DIALECT)
 whole, streamed = READER.whole, READER.streamed
 USAGE = {
     "input_tokens": 11,
@@ -88,13 +88,13 @@ def test_a_stream_is_put_together_and_ends_with_its_terminal_event():
 
 @pytest.mark.parametrize("tail", [[], [b"[DONE]"], [event("in_progress", response=response(status="in_progress"))]])
 def test_b1_14_a_stream_without_its_terminal_event_is_malformed(tail: list[Any]):
-    assert fault(streamed, delta("a"), *tail) is Reason.MALFORMED
+    assert fault_reason(streamed, delta("a"), *tail) is AttemptFailureReason.MALFORMED
 
 
 @pytest.mark.parametrize("status", ["in_progress", "queued", "", None, "other"])
 def test_b1_14_a_whole_reply_that_still_goes_on_is_malformed(status: str | None):
-    assert fault(whole, response(message("a"), status=status)) is Reason.MALFORMED
-    assert fault(streamed, delta("a"), done(status=status)) is Reason.MALFORMED
+    assert fault_reason(whole, response(message("a"), status=status)) is AttemptFailureReason.MALFORMED
+    assert fault_reason(streamed, delta("a"), done(status=status)) is AttemptFailureReason.MALFORMED
 
 
 def test_an_answer_cut_by_its_limit_says_so():
@@ -112,47 +112,56 @@ def test_an_unknown_reason_is_kept_in_the_providers_word():
 def test_b1_21_a_filter_or_a_refusal_is_a_fault():
     cut = {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}
     refusal = message(content=[{"type": "refusal", "refusal": "I can't."}])
-    assert fault(whole, response(message("a"), **cut)) is Reason.CONTENT_FILTERED
-    assert fault(streamed, delta("a"), done("incomplete", **cut)) is Reason.CONTENT_FILTERED
-    assert fault(whole, response(refusal)) is Reason.CONTENT_FILTERED
-    assert fault(streamed, event("refusal.delta", delta="I can't."), done()) is Reason.CONTENT_FILTERED
+    assert fault_reason(whole, response(message("a"), **cut)) is AttemptFailureReason.CONTENT_FILTERED
+    assert fault_reason(streamed, delta("a"), done("incomplete", **cut)) is AttemptFailureReason.CONTENT_FILTERED
+    assert fault_reason(whole, response(refusal)) is AttemptFailureReason.CONTENT_FILTERED
+    assert (
+        fault_reason(streamed, event("refusal.delta", delta="I can't."), done())
+        is AttemptFailureReason.CONTENT_FILTERED
+    )
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
 def test_an_ending_that_is_a_failure_is_a_fault(status: str):
-    assert fault(whole, response(message("a"), status=status)) is Reason.SERVER_ERROR
-    assert fault(streamed, delta("a"), done(status=status)) is Reason.SERVER_ERROR
+    assert fault_reason(whole, response(message("a"), status=status)) is AttemptFailureReason.SERVER_ERROR
+    assert fault_reason(streamed, delta("a"), done(status=status)) is AttemptFailureReason.SERVER_ERROR
 
 
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        ({"code": "server_error", "message": "x"}, Reason.SERVER_ERROR),
-        ({"code": "rate_limit_exceeded", "message": "x"}, Reason.RATE_LIMITED),
-        ({"code": "insufficient_quota", "message": "x"}, Reason.QUOTA),
-        ({"code": "context_length_exceeded", "message": "x"}, Reason.CONTEXT_EXCEEDED),
-        ({"code": None, "message": "Your input exceeds the context window of this model."}, Reason.CONTEXT_EXCEEDED),
-        ({"code": "server_is_overloaded", "message": "x"}, Reason.OVERLOADED),
-        ({"code": "invalid_prompt", "message": "x"}, Reason.REFUSED),
-        ({"code": "invalid_prompt", "message": "potentially violating our usage policy"}, Reason.CONTENT_FILTERED),
-        ({"code": "bio_policy", "message": "x"}, Reason.CONTENT_FILTERED),
-        ({"code": "image_too_large", "message": "x"}, Reason.REFUSED),
-        ({"code": "unsupported_image_media_type", "message": "x"}, Reason.REFUSED),
+        ({"code": "server_error", "message": "x"}, AttemptFailureReason.SERVER_ERROR),
+        ({"code": "rate_limit_exceeded", "message": "x"}, AttemptFailureReason.RATE_LIMITED),
+        ({"code": "insufficient_quota", "message": "x"}, AttemptFailureReason.QUOTA),
+        ({"code": "context_length_exceeded", "message": "x"}, AttemptFailureReason.CONTEXT_EXCEEDED),
+        (
+            {"code": None, "message": "Your input exceeds the context window of this model."},
+            AttemptFailureReason.CONTEXT_EXCEEDED,
+        ),
+        ({"code": "server_is_overloaded", "message": "x"}, AttemptFailureReason.OVERLOADED),
+        ({"code": "invalid_prompt", "message": "x"}, AttemptFailureReason.REFUSED),
+        (
+            {"code": "invalid_prompt", "message": "potentially violating our usage policy"},
+            AttemptFailureReason.CONTENT_FILTERED,
+        ),
+        ({"code": "bio_policy", "message": "x"}, AttemptFailureReason.CONTENT_FILTERED),
+        ({"code": "image_too_large", "message": "x"}, AttemptFailureReason.REFUSED),
+        ({"code": "unsupported_image_media_type", "message": "x"}, AttemptFailureReason.REFUSED),
     ],
 )
-def test_an_error_within_an_answer_is_that_error_in_words_of_ours(error: dict[str, Any], reason: Reason):
-    assert fault(whole, response(status="failed", error=error)) is reason
-    assert fault(streamed, delta("a"), done("failed", error=error)) is reason
-    assert fault(streamed, {"type": "error", "sequence_number": 1, **error}) is reason
-    assert fault(streamed, {"type": "error", "error": error}) is reason
-    with pytest.raises(EngineFault) as caught:
+def test_an_error_within_an_answer_is_that_error_in_words_of_ours(error: dict[str, Any], reason: AttemptFailureReason):
+    assert fault_reason(whole, response(status="failed", error=error)) is reason
+    assert fault_reason(streamed, delta("a"), done("failed", error=error)) is reason
+    assert fault_reason(streamed, {"type": "error", "sequence_number": 1, **error}) is reason
+    assert fault_reason(streamed, {"type": "error", "error": error}) is reason
+    with pytest.raises(EngineError) as caught:
         DIALECT.decode_chunk(encode({"type": "error", "code": "server_error", "message": "secret"}))
     assert "secret" not in caught.value.message
 
 
 def test_a_failure_without_an_error_is_still_one():
-    assert fault(streamed, done("failed")) is Reason.SERVER_ERROR
-    assert fault(streamed, {"type": "error"}) is Reason.SERVER_ERROR
+    assert fault_reason(streamed, done("failed")) is AttemptFailureReason.SERVER_ERROR
+    assert fault_reason(streamed, {"type": "error"}) is AttemptFailureReason.SERVER_ERROR
 
 
 def test_reasoning_is_its_summaries_or_the_thoughts_themselves():
@@ -205,20 +214,23 @@ def test_b1_25_arguments_the_model_wrote_wrong_reach_the_tools_as_text(arguments
 @pytest.mark.parametrize("arguments", ["", '{"a":1'])
 def test_b1_14_a_call_that_was_cut_is_malformed(arguments: str):
     cut = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
-    assert fault(whole, response(asked_for(arguments=arguments), **cut)) is Reason.MALFORMED
+    assert fault_reason(whole, response(asked_for(arguments=arguments), **cut)) is AttemptFailureReason.MALFORMED
     begin = [begun(0, asked_for(arguments="")), fragment(0, arguments)]
-    assert fault(streamed, *begin, done("incomplete", **cut)) is Reason.MALFORMED
-    assert fault(streamed, *begin) is Reason.MALFORMED
+    assert fault_reason(streamed, *begin, done("incomplete", **cut)) is AttemptFailureReason.MALFORMED
+    assert fault_reason(streamed, *begin) is AttemptFailureReason.MALFORMED
 
 
 def test_b1_22_two_calls_with_one_id_are_malformed():
-    assert fault(whole, response(asked_for(), asked_for("g"))) is Reason.MALFORMED
-    assert fault(streamed, begun(0, asked_for()), begun(1, asked_for("g")), done()) is Reason.MALFORMED
+    assert fault_reason(whole, response(asked_for(), asked_for("g"))) is AttemptFailureReason.MALFORMED
+    assert (
+        fault_reason(streamed, begun(0, asked_for()), begun(1, asked_for("g")), done())
+        is AttemptFailureReason.MALFORMED
+    )
 
 
 @pytest.mark.parametrize("call", [asked_for(""), asked_for("f" * 257), asked_for(call_id="x" * 257)])
 def test_a_call_without_a_usable_name_or_id_is_malformed(call: dict[str, Any]):
-    assert fault(whole, response(call)) is Reason.MALFORMED
+    assert fault_reason(whole, response(call)) is AttemptFailureReason.MALFORMED
 
 
 def test_what_can_be_told_again_is_kept_with_its_place():
@@ -277,7 +289,7 @@ def test_b1_19_an_empty_answer_is_read_as_it_is():
     ],
 )
 def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
-    assert fault(whole, body) is Reason.MALFORMED
+    assert fault_reason(whole, body) is AttemptFailureReason.MALFORMED
 
 
 @pytest.mark.parametrize(
@@ -303,7 +315,7 @@ def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
     ],
 )
 def test_b1_18_an_event_of_the_wrong_shape_is_malformed(chunk: Any):
-    assert fault(streamed, chunk, done()) is Reason.MALFORMED
+    assert fault_reason(streamed, chunk, done()) is AttemptFailureReason.MALFORMED
 
 
 def test_events_that_say_nothing_of_the_answer_are_passed_over():
@@ -337,9 +349,9 @@ STRANGE = [
 
 @pytest.mark.parametrize("body", STRANGE, ids=range(len(STRANGE)))
 def test_b1_16_and_17_json_that_others_take_silently_is_malformed(body: bytes):
-    assert fault(DIALECT.decode, body) is Reason.MALFORMED
-    assert fault(DIALECT.decode_chunk, body) is Reason.MALFORMED
-    assert fault(DIALECT.decode_count, body) is Reason.MALFORMED
+    assert fault_reason(DIALECT.decode, body) is AttemptFailureReason.MALFORMED
+    assert fault_reason(DIALECT.decode_chunk, body) is AttemptFailureReason.MALFORMED
+    assert fault_reason(DIALECT.decode_count, body) is AttemptFailureReason.MALFORMED
 
 
 @pytest.mark.parametrize("usage", [None, [], {}, {"input_tokens": -1, "output_tokens": "5", "total_tokens": 2.5}])
@@ -349,7 +361,7 @@ def test_usage_that_is_none_counts_nothing(usage: Any):
 
 @pytest.mark.parametrize("count", [None, -1, "5", 2.5, True])
 def test_b1_18_a_count_that_is_none_is_malformed(count: Any):
-    assert fault(DIALECT.decode_count, encode({"input_tokens": count})) is Reason.MALFORMED
+    assert fault_reason(DIALECT.decode_count, encode({"input_tokens": count})) is AttemptFailureReason.MALFORMED
     assert DIALECT.decode_count(encode({"object": "response.input_tokens", "input_tokens": 0})) == 0
 
 
@@ -360,5 +372,5 @@ def test_b1_17_thoughts_too_deep_to_be_told_again_are_malformed(member: str, lev
     for _ in range(levels):
         deep = [deep]
     item = thought(content=[{"type": "reasoning_text", "text": "x"}]) | {member: [{"text": "x", "more": deep}]}
-    assert fault(whole, response(item, message("4"))) is Reason.MALFORMED
-    assert fault(streamed, ended(0, item), done()) is Reason.MALFORMED
+    assert fault_reason(whole, response(item, message("4"))) is AttemptFailureReason.MALFORMED
+    assert fault_reason(streamed, ended(0, item), done()) is AttemptFailureReason.MALFORMED

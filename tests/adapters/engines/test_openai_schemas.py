@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.engines.openai_schemas import fits_strict, named
-from tests.support.emulators.openai_requests import RefusedError, check_json_schema
+from app.adapters.engines.openai.schemas import fits_strict, named_schema
+from tests.support.emulators.openai_requests import OpenAiRefusedError, check_json_schema
 
 CITY = {
     "type": "object",
@@ -42,7 +42,7 @@ def nested(levels: int) -> dict[str, Any]:
 
 def test_a_schema_in_which_every_member_is_named_and_required_is_strict():
     assert fits_strict(CITY)
-    assert named(CITY) == {"name": "answer", "schema": CITY, "strict": True}
+    assert named_schema(CITY) == {"name": "answer", "schema": CITY, "strict": True}
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_schema_in_which_every_member_is_named_and_required_is_strict():
 )
 def test_any_other_schema_is_not_and_is_sent_unchanged(schema: dict[str, Any]):
     assert not fits_strict(schema)
-    assert named(schema)["schema"] is not schema
-    assert named(schema)["schema"].keys() == schema.keys()
+    assert named_schema(schema)["schema"] is not schema
+    assert named_schema(schema)["schema"].keys() == schema.keys()
 
 
 def test_its_limits_are_kept():
@@ -122,7 +122,7 @@ ANY_SCHEMA = st.recursive(
 
 @given(ANY_SCHEMA)
 def test_what_is_asked_for_strictly_is_taken_by_the_emulated_server(schema: dict[str, Any]):
-    form = named(schema)
+    form = named_schema(schema)
     if schema.get("type") == "object":
         check_json_schema(form, "response_format")
     else:
@@ -130,5 +130,5 @@ def test_what_is_asked_for_strictly_is_taken_by_the_emulated_server(schema: dict
 
 
 def test_the_emulated_server_would_notice():
-    with pytest.raises(RefusedError):
-        check_json_schema(named(CITY | {"required": []}) | {"strict": True}, "response_format")
+    with pytest.raises(OpenAiRefusedError):
+        check_json_schema(named_schema(CITY | {"required": []}) | {"strict": True}, "response_format")

@@ -13,18 +13,18 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from app.adapters.engines.openai_compatible import ChatCompletions
-from app.adapters.engines.openai_responses import Responses
-from app.domain.boundary import ExecutionHints
-from app.domain.effects import EngineCall, Reason
-from app.domain.messages import Message, ModelMessage
-from app.ports import EngineFault
-from tests.adapters.engines.asking import Heard, call
+from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from app.adapters.engines.openai.responses import ResponsesDialect
+from app.domain.contract.messages import Message, ModelMessage
+from app.domain.contract.request import ExecutionHints
+from app.domain.model_call import AttemptFailureReason, EngineCall
+from app.ports.model import EngineError
 from tests.adapters.engines.cases import CASES, DICE, NOW, SCHEMA
 from tests.adapters.engines.dialects import DIALECTS
+from tests.adapters.engines.engine_calls import RecordedProgress, call
 from tests.support.emulators import openai_chat, openai_responses
-from tests.support.emulators.answers import ANSWERS, EmulatedAnswer, EmulatedCall, EmulatedUsage, told
-from tests.support.emulators.serving import KEY, Emulated, Respond, engine_at
+from tests.support.emulators.answers import ANSWERS, EmulatedAnswer, EmulatedCall, EmulatedUsage, answer_of_reply
+from tests.support.emulators.server import KEY, EmulatedServer, Respond, engine_at
 
 ANSWERED = {
     **ANSWERS,
@@ -126,7 +126,7 @@ async def test_the_official_client_hears_the_scripted_completion(answer: Emulate
         "messages": [{"role": "user", "content": "Hello"}],
         "tools": [{"type": "function", "function": function} for function in FUNCTIONS],
     }
-    async with Emulated(openai_chat.respond, answer) as server, client(server.url) as asker:
+    async with EmulatedServer(openai_chat.respond, answer) as server, client(server.url) as asker:
         whole = await asker.chat.completions.create(**asked)
         usage = {"include_usage": True}
         chunks = [
@@ -142,7 +142,7 @@ async def test_the_official_client_hears_the_scripted_response(answer: EmulatedA
         "input": "Hello",
         "tools": [{"type": "function", "strict": False, **function} for function in FUNCTIONS],
     }
-    async with Emulated(openai_responses.respond, answer) as server, client(server.url) as asker:
+    async with EmulatedServer(openai_responses.respond, answer) as server, client(server.url) as asker:
         whole = await asker.responses.create(**asked)
         events = [event async for event in await asker.responses.create(**asked, stream=True)]
         async with asker.responses.stream(**asked) as stream:
@@ -157,10 +157,13 @@ async def test_the_official_client_hears_the_scripted_response(answer: EmulatedA
 @STREAMING
 @pytest.mark.parametrize("name", ["openai_compatible", "openai_responses"])
 async def test_our_engine_hears_the_same(name: str, answer: EmulatedAnswer, stream: bool):
-    row, listener = DIALECTS[name], Heard()
-    async with Emulated(RESPOND[name], answer) as server, engine_at(server.url, row.dialect, model=row.model) as asker:
+    row, listener = DIALECTS[name], RecordedProgress()
+    async with (
+        EmulatedServer(RESPOND[name], answer) as server,
+        engine_at(server.url, row.dialect, model=row.model) as asker,
+    ):
         reply = await asker.attempt(call(tools=(DICE, NOW)), listener, stream=stream)
-    assert told(reply) == answer
+    assert answer_of_reply(reply) == answer
     assert "".join(listener.texts) == (answer.text if stream else "")
     assert "".join(listener.reasonings) == (answer.reasoning if stream else "")
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
@@ -183,8 +186,8 @@ async def test_every_model_of_openai_takes_what_it_is_asked(name: str, model: st
 async def _taken(name: str, model: str, asked: EngineCall, *, stream: bool, options: frozenset[str] = frozenset()):
     row, answer = DIALECTS[name], ANSWERS["text"]
     listed: dict[str, Any] = {"model": model, "capabilities": row.capabilities, "options": options}
-    async with Emulated(RESPOND[name], answer) as server, engine_at(server.url, row.dialect, **listed) as asker:
-        reply = await asker.attempt(asked, Heard(), stream=stream)
+    async with EmulatedServer(RESPOND[name], answer) as server, engine_at(server.url, row.dialect, **listed) as asker:
+        reply = await asker.attempt(asked, RecordedProgress(), stream=stream)
     assert server.refusals == []
     assert reply.text == answer.text
 
@@ -194,12 +197,12 @@ async def test_an_option_that_openai_does_not_know_is_its_refusal(name: str, tit
     row, case = DIALECTS[name], CASES[title]
     listed: dict[str, Any] = {"model": row.model, "options": case.options}
     async with (
-        Emulated(RESPOND[name], ANSWERS["text"]) as server,
+        EmulatedServer(RESPOND[name], ANSWERS["text"]) as server,
         engine_at(server.url, row.dialect, **listed) as asker,
     ):
-        with pytest.raises(EngineFault) as caught:
-            await asker.attempt(case.call(()), Heard(), stream=False)
-    assert caught.value.reason is Reason.REFUSED
+        with pytest.raises(EngineError) as caught:
+            await asker.attempt(case.call(()), RecordedProgress(), stream=False)
+    assert caught.value.reason is AttemptFailureReason.REFUSED
 
 
 @STREAMING
@@ -211,12 +214,12 @@ async def test_b1_21_what_the_provider_filters_or_the_model_refuses_is_a_fault(
     row = DIALECTS[name]
     asked = EngineCall(call().messages, (), ExecutionHints(), schema)
     async with (
-        Emulated(RESPOND[name], FILTERED) as server,
+        EmulatedServer(RESPOND[name], FILTERED) as server,
         engine_at(server.url, row.dialect, model=row.model) as asker,
     ):
-        with pytest.raises(EngineFault) as caught:
-            await asker.attempt(asked, Heard(), stream=stream)
-    assert caught.value.reason is Reason.CONTENT_FILTERED
+        with pytest.raises(EngineError) as caught:
+            await asker.attempt(asked, RecordedProgress(), stream=stream)
+    assert caught.value.reason is AttemptFailureReason.CONTENT_FILTERED
 
 
 @STREAMING
@@ -228,9 +231,12 @@ async def test_an_answer_told_again_is_taken(name: str, model: str, stream: bool
     """DeepSeek demands its reasoning, OpenAI that an item of reasoning is followed by what it led to."""
     row, answer = DIALECTS[name], ANSWERED["reasoning_text_and_calls"]
     conversation = [Message(role="user", content="Roll two dice.")]
-    async with Emulated(RESPOND[name], answer) as server, engine_at(server.url, row.dialect, model=model) as asker:
+    async with (
+        EmulatedServer(RESPOND[name], answer) as server,
+        engine_at(server.url, row.dialect, model=model) as asker,
+    ):
         for _ in range(3):
-            reply = await asker.attempt(call(conversation, (DICE,)), Heard(), stream=stream)
+            reply = await asker.attempt(call(conversation, (DICE,)), RecordedProgress(), stream=stream)
             results = [Message(role="tool", content="4", tool_call_id=asked.id) for asked in reply.tool_calls]
             conversation += [reply.message("primary"), *results, *([] if len(conversation) < 3 else [conversation[0]])]
     assert server.refusals == []
@@ -241,11 +247,11 @@ async def test_what_is_told_again_to_the_responses_api_is_what_it_said():
     """The client's own way of going on is to send the output as it came; ours says the same of every item."""
     answer, row = ANSWERED["reasoning_text_and_calls"], DIALECTS["openai_responses"]
     async with (
-        Emulated(openai_responses.respond, answer) as server,
+        EmulatedServer(openai_responses.respond, answer) as server,
         engine_at(server.url, row.dialect, model=row.model) as ours,
         client(server.url) as theirs,
     ):
-        reply = await ours.attempt(call(tools=(DICE,)), Heard(), stream=True)
+        reply = await ours.attempt(call(tools=(DICE,)), RecordedProgress(), stream=True)
         include = ["reasoning.encrypted_content"]
         output = (await theirs.responses.create(model=row.model, input="Hello", include=include)).to_dict()["output"]
     sent = row.dialect.encode(call([reply.message("primary")]), row.profile(), stream=False).body["input"]
@@ -262,22 +268,26 @@ async def test_what_is_told_again_to_the_responses_api_is_what_it_said():
 async def test_the_signature_of_a_call_comes_back_with_it():
     row = DIALECTS["openai_compatible"]
     async with (
-        Emulated(openai_chat.respond, ANSWERS["call"]) as server,
+        EmulatedServer(openai_chat.respond, ANSWERS["call"]) as server,
         engine_at(server.url, row.dialect, model="gemini-3-pro") as asker,
     ):
-        replies = [await asker.attempt(call(tools=(DICE,)), Heard(), stream=stream) for stream in (True, False)]
+        replies = [
+            await asker.attempt(call(tools=(DICE,)), RecordedProgress(), stream=stream) for stream in (True, False)
+        ]
     for reply in replies:
         sent = row.dialect.encode(call([reply.message("primary")]), row.profile(), stream=False).body["messages"]
         extra = {"google": {"thought_signature": openai_chat.SIGNATURE}}
         assert sent[0]["tool_calls"][0]["extra_content"] == extra
 
 
-@pytest.mark.parametrize("dialect", [ChatCompletions(), Responses()], ids=["chat", "responses"])
+@pytest.mark.parametrize("dialect", [ChatCompletionsDialect(), ResponsesDialect()], ids=["chat", "responses"])
 @pytest.mark.parametrize("respond", [openai_chat.respond, openai_responses.respond], ids=["chat", "responses"])
-async def test_embeddings_come_in_the_order_of_the_texts(dialect: ChatCompletions | Responses, respond: Respond):
+async def test_embeddings_come_in_the_order_of_the_texts(
+    dialect: ChatCompletionsDialect | ResponsesDialect, respond: Respond
+):
     texts = ["one", "three", "fifteen"]
     encoded = dialect.encode_embeddings(texts, "text-embedding-3-small")
-    async with Emulated(respond, ANSWERS["text"]) as server, client(server.url) as asker:
+    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as asker:
         theirs = await asker.embeddings.create(input=texts, model="text-embedding-3-small", encoding_format="float")
         ours = respond(encoded.path, server.requests[0].headers, orjson.dumps(encoded.body), ANSWERS["text"])
     TypeAdapter(CreateEmbeddingResponse).validate_json(theirs.model_dump_json(), strict=True)
@@ -289,12 +299,12 @@ async def test_embeddings_come_in_the_order_of_the_texts(dialect: ChatCompletion
 @pytest.mark.parametrize("title", [title for name, title in COMING if name == "openai_responses"])
 async def test_tokens_are_counted_of_what_would_be_sent(title: str):
     row, case = DIALECTS["openai_responses"], CASES[title]
-    encoded = Responses().encode_count(case.call(row.kept), row.profile(case.options))
+    encoded = ResponsesDialect().encode_count(case.call(row.kept), row.profile(case.options))
     headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
     ours = openai_responses.respond(encoded.path, headers, orjson.dumps(encoded.body), ANSWERS["text"])
-    async with Emulated(openai_responses.respond, ANSWERS["text"]) as server, client(server.url) as asker:
+    async with EmulatedServer(openai_responses.respond, ANSWERS["text"]) as server, client(server.url) as asker:
         theirs = await asker.responses.input_tokens.count(**encoded.body)
-    assert Responses().decode_count(b"".join(ours.pieces)) == theirs.input_tokens == ANSWERS["text"].usage.input
+    assert ResponsesDialect().decode_count(b"".join(ours.pieces)) == theirs.input_tokens == ANSWERS["text"].usage.input
     assert orjson.loads(server.requests[0].body) == orjson.loads(orjson.dumps(encoded.body))
 
 
@@ -305,7 +315,7 @@ async def test_the_emulated_server_refuses_as_the_real_one_does():
         {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hello"}], "tool_choice": "auto"},
         {"model": "gpt-4o", "messages": []},
     ]
-    async with Emulated(openai_chat.respond, ANSWERS["text"]) as server, client(server.url) as asker:
+    async with EmulatedServer(openai_chat.respond, ANSWERS["text"]) as server, client(server.url) as asker:
         for request in wrong:
             with pytest.raises(BadRequestError):
                 await asker.chat.completions.create(**request)

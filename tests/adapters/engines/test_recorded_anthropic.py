@@ -10,20 +10,20 @@ from typing import Any
 import orjson
 import pytest
 
-from app.adapters.engines.anthropic import FINISHES, Messages
-from app.domain.boundary import ExecutionHints, NamedTool
-from app.domain.effects import EngineCall, Reply
-from app.domain.messages import Message, ModelMessage, TextPart, ToolCall
+from app.adapters.engines.anthropic.dialect import FINISHES, AnthropicDialect
+from app.domain.contract.messages import Message, ModelMessage, TextPart, ToolCall
+from app.domain.contract.request import ExecutionHints, NamedTool
+from app.domain.model_call import EngineCall, Reply
 from app.domain.tools import ToolDefinition
-from tests.adapters.engines.asking import profile
 from tests.adapters.engines.cases import IMAGE
+from tests.adapters.engines.engine_calls import profile
 from tests.adapters.engines.recorded_report import NO_RECORDED_TRAFFIC
-from tests.adapters.engines.recordings import Exchange, recordings, shape, without
+from tests.adapters.engines.recordings import RecordedExchange, recordings, shape, without
 
 FILES = recordings("anthropic-*.json")
 pytestmark = pytest.mark.skipif(not FILES, reason=NO_RECORDED_TRAFFIC)
 
-DIALECT = Messages()
+DIALECT = AnthropicDialect()
 UNSENT = {"is_error", "cache_control", "caller", "strict", "defer_loading", "eager_input_streaming"}
 """Keys that clients sent and we do not: defaults, or extensions of messages and tools."""
 OURS = {"model", "messages", "system", "stream", "tools", "tool_choice", "max_tokens", "temperature", "top_p"}
@@ -33,11 +33,11 @@ CHOICES = {"auto": "auto", "none": "none", "any": "required"}
 
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
-def exchange(request: pytest.FixtureRequest) -> Exchange:
-    return Exchange(request, DIALECT)
+def exchange(request: pytest.FixtureRequest) -> RecordedExchange:
+    return RecordedExchange(request, DIALECT)
 
 
-def message_of(exchange: Exchange) -> dict[str, Any]:
+def message_of(exchange: RecordedExchange) -> dict[str, Any]:
     """The whole message, put together from the events of a stream."""
     events = exchange.chunks()
     if not exchange.streamed:
@@ -72,7 +72,7 @@ def _closed(block: dict[str, Any]) -> dict[str, Any]:
     return {key: block[key] for key in block if key in members.get(block["type"], set()) | {"type"}}
 
 
-def check(exchange: Exchange, answer: Reply) -> None:
+def check(exchange: RecordedExchange, answer: Reply) -> None:
     message = message_of(exchange)
     said = message["content"]
     assert answer.text == "".join(block["text"] for block in said if block["type"] == "text")
@@ -102,20 +102,20 @@ def check_usage(answer: Reply, usage: Mapping[str, Any]) -> None:
     assert answer.usage.total_tokens == answer.usage.input_tokens + answer.usage.output_tokens
 
 
-def test_a_recorded_answer_decodes_without_loss_in_one_piece_and_byte_by_byte(exchange: Exchange):
+def test_a_recorded_answer_decodes_without_loss_in_one_piece_and_byte_by_byte(exchange: RecordedExchange):
     check(exchange, exchange.read())
     check(exchange, exchange.read_byte_by_byte())
 
 
-def test_a_recorded_answer_decodes_without_loss_cut_at_every_byte(exchange: Exchange):
+def test_a_recorded_answer_decodes_without_loss_cut_at_every_byte(exchange: RecordedExchange):
     exchange.check_cuts()
 
 
-def test_a_recorded_answer_that_ends_early_is_whole_or_malformed_and_never_something_else(exchange: Exchange):
+def test_a_recorded_answer_that_ends_early_is_whole_or_malformed_and_never_something_else(exchange: RecordedExchange):
     exchange.check_early_ends()
 
 
-async def test_a_recorded_exchange_goes_over_a_socket(exchange: Exchange):
+async def test_a_recorded_exchange_goes_over_a_socket(exchange: RecordedExchange):
     check(exchange, await exchange.over_a_socket())
 
 
@@ -196,7 +196,7 @@ def in_turns(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def test_an_equal_request_of_ours_has_the_recorded_shape(exchange: Exchange):
+def test_an_equal_request_of_ours_has_the_recorded_shape(exchange: RecordedExchange):
     recorded = {**exchange.request, "messages": in_turns(exchange.request["messages"])}
     if not is_ours(recorded):
         return

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.gemini import GenerateContent
-from app.adapters.engines.gemini_schema import sanitized
-from app.domain.boundary import ExecutionHints, NamedTool
-from app.domain.effects import EngineCall, Reason, Reply
-from app.domain.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
+from app.adapters.engines.gemini.dialect import GeminiDialect
+from app.adapters.engines.gemini.schemas import sanitize_schema
+from app.domain.contract.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
+from app.domain.contract.request import ExecutionHints, NamedTool
+from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from app.domain.tools import ToolDefinition
-from tests.adapters.engines.asking import profile
+from tests.adapters.engines.engine_calls import profile
 from tests.adapters.engines.recorded_report import NO_RECORDED_TRAFFIC
-from tests.adapters.engines.recordings import Exchange, reason_over_a_socket, recordings, without
+from tests.adapters.engines.recordings import RecordedExchange, reason_over_a_socket, recordings, without
 
 FILES = recordings("gemini-*.json")
 pytestmark = pytest.mark.skipif(not FILES, reason=NO_RECORDED_TRAFFIC)
 
-DIALECT = GenerateContent()
+DIALECT = GeminiDialect()
 PIXEL = ImagePart(type="image", media_type="image/png", data="iVBORw==")
-EXPECTED_ERRORS = {400: Reason.REFUSED}
+EXPECTED_ERRORS = {400: AttemptFailureReason.REFUSED}
 METHODS = ("generateContent", "streamGenerateContent?alt=sse")
 HINTS = {"temperature": "temperature", "topP": "top_p", "maxOutputTokens": "max_tokens", "stopSequences": "stop"}
 OURS = {*HINTS, "seed", "responseMimeType", "responseJsonSchema", "responseSchema"}
@@ -36,11 +36,11 @@ CHOICES = {"AUTO": "auto", "NONE": "none", "ANY": "required"}
 
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
-def exchange(request: pytest.FixtureRequest) -> Exchange:
-    return Exchange(request, DIALECT)
+def exchange(request: pytest.FixtureRequest) -> RecordedExchange:
+    return RecordedExchange(request, DIALECT)
 
 
-def check(exchange: Exchange, answer: Reply) -> None:
+def check(exchange: RecordedExchange, answer: Reply) -> None:
     chunks = exchange.chunks()
     candidates = [candidate for chunk in chunks for candidate in chunk["candidates"]]
     parts = [part for candidate in candidates for part in candidate["content"].get("parts") or []]
@@ -74,30 +74,30 @@ def check_usage(answer: Reply, usage: Mapping[str, int]) -> None:
     assert answer.usage.cached_tokens == usage.get("cachedContentTokenCount", 0)
 
 
-def test_a_recorded_answer_decodes_without_loss_in_one_piece_and_byte_by_byte(exchange: Exchange):
+def test_a_recorded_answer_decodes_without_loss_in_one_piece_and_byte_by_byte(exchange: RecordedExchange):
     if exchange.status == 200:
         check(exchange, exchange.read())
         check(exchange, exchange.read_byte_by_byte())
 
 
-def test_a_recorded_answer_decodes_without_loss_cut_at_every_byte(exchange: Exchange):
+def test_a_recorded_answer_decodes_without_loss_cut_at_every_byte(exchange: RecordedExchange):
     if exchange.status == 200:
         exchange.check_cuts()
 
 
-def test_a_recorded_answer_that_ends_early_is_whole_or_malformed_and_never_something_else(exchange: Exchange):
+def test_a_recorded_answer_that_ends_early_is_whole_or_malformed_and_never_something_else(exchange: RecordedExchange):
     if exchange.status == 200:
         exchange.check_early_ends()
 
 
-async def test_a_recorded_exchange_goes_over_a_socket(exchange: Exchange):
+async def test_a_recorded_exchange_goes_over_a_socket(exchange: RecordedExchange):
     if exchange.status == 200:
         check(exchange, await exchange.over_a_socket())
     else:
         assert await reason_over_a_socket(exchange) is EXPECTED_ERRORS[exchange.status]
 
 
-def test_a_recorded_answer_is_told_again_part_by_part(exchange: Exchange):
+def test_a_recorded_answer_is_told_again_part_by_part(exchange: RecordedExchange):
     """Texts in a row are one part where they are not signed; the provider's own tools are not told."""
     if exchange.status != 200:
         return
@@ -206,7 +206,7 @@ def expected(request: Mapping[str, Any]) -> dict[str, Any]:
     if "responseSchema" in request["generationConfig"]:
         del body["generationConfig"]["responseMimeType"]
     if "responseJsonSchema" in body["generationConfig"]:
-        body["generationConfig"]["responseJsonSchema"] = sanitized(body["generationConfig"]["responseJsonSchema"])
+        body["generationConfig"]["responseJsonSchema"] = sanitize_schema(body["generationConfig"]["responseJsonSchema"])
     declared = [name for tool in request.get("tools") or [] for name in tool.get("functionDeclarations") or []]
     config = without(request.get("toolConfig") or {}, OWN_TOOLS)
     return (
@@ -217,7 +217,7 @@ def expected(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _declared(tool: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = {"type": "object"} | sanitized(_parameters(tool))
+    parameters = {"type": "object"} | sanitize_schema(_parameters(tool))
     return {"name": tool["name"], "description": tool["description"], "parametersJsonSchema": parameters}
 
 
@@ -240,7 +240,7 @@ def _spelled(part: Mapping[str, Any]) -> dict[str, Any]:
     return {"inlineData": {"mimeType": PIXEL.media_type, "data": PIXEL.data}} if "fileData" in part else part
 
 
-def test_an_equal_request_of_ours_has_the_recorded_shape(exchange: Exchange):
+def test_an_equal_request_of_ours_has_the_recorded_shape(exchange: RecordedExchange):
     recorded = exchange.request
     asked = asked_for(recorded)
     model, method = re.fullmatch(r".*/models/([^:]+):(.*)", exchange.path).groups()
@@ -249,7 +249,7 @@ def test_an_equal_request_of_ours_has_the_recorded_shape(exchange: Exchange):
     assert sent.body == expected(recorded)
 
 
-def test_recorded_signatures_are_base64(exchange: Exchange):
+def test_recorded_signatures_are_base64(exchange: RecordedExchange):
     if exchange.status == 200:
         for signature in _signatures(exchange.read()):
             assert base64.b64decode(signature, validate=True)

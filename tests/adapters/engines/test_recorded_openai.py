@@ -9,33 +9,33 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.openai_compatible import FINISHES, ChatCompletions
-from app.domain.boundary import ExecutionHints, NamedTool
-from app.domain.effects import EngineCall, Reason, Reply
-from app.domain.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
+from app.adapters.engines.openai.chat_completions import FINISHES, ChatCompletionsDialect
+from app.domain.contract.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
+from app.domain.contract.request import ExecutionHints, NamedTool
+from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from app.domain.tools import ToolDefinition
-from tests.adapters.engines.asking import profile
+from tests.adapters.engines.engine_calls import profile
 from tests.adapters.engines.recorded_report import NO_RECORDED_TRAFFIC
-from tests.adapters.engines.recordings import Exchange, reason_over_a_socket, recordings, shape, without
+from tests.adapters.engines.recordings import RecordedExchange, reason_over_a_socket, recordings, shape, without
 
 FILES = recordings("openai*-*.json")
 pytestmark = pytest.mark.skipif(not FILES, reason=NO_RECORDED_TRAFFIC)
 
-DIALECT = ChatCompletions()
+DIALECT = ChatCompletionsDialect()
 PIXEL = ImagePart(type="image", media_type="image/png", data="iVBORw==")
 UNSENT = {"n", "strict", "cache_control", "prompt_cache_breakpoint"}
 """Keys that clients sent and we do not: defaults, or a provider's own extensions of messages and tools."""
-EXPECTED_ERRORS = {400: Reason.REFUSED, 404: Reason.MODEL_MISSING}
+EXPECTED_ERRORS = {400: AttemptFailureReason.REFUSED, 404: AttemptFailureReason.MODEL_MISSING}
 HINTS = {"temperature", "top_p", "stop", "seed"}
 OURS = {"model", "messages", "stream", "stream_options", "tools", "tool_choice", "max_tokens", "max_completion_tokens"}
 
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
-def exchange(request: pytest.FixtureRequest) -> Exchange:
-    return Exchange(request, DIALECT)
+def exchange(request: pytest.FixtureRequest) -> RecordedExchange:
+    return RecordedExchange(request, DIALECT)
 
 
-def check(exchange: Exchange, answer: Reply) -> None:
+def check(exchange: RecordedExchange, answer: Reply) -> None:
     chunks = exchange.chunks()
     said = [choice.get("message") or choice["delta"] for chunk in chunks for choice in chunk["choices"]]
     assert answer.text == "".join(_text(part, "text") for part in said)
@@ -84,23 +84,23 @@ def _calls(said: list[dict[str, Any]]) -> Iterator[tuple[str, str, Any]]:
         yield call_id or f"call_{number}", name, json.loads(arguments)
 
 
-def test_a_recorded_answer_decodes_without_loss_in_one_piece_and_byte_by_byte(exchange: Exchange):
+def test_a_recorded_answer_decodes_without_loss_in_one_piece_and_byte_by_byte(exchange: RecordedExchange):
     if exchange.status == 200:
         check(exchange, exchange.read())
         check(exchange, exchange.read_byte_by_byte())
 
 
-def test_a_recorded_answer_decodes_without_loss_cut_at_every_byte(exchange: Exchange):
+def test_a_recorded_answer_decodes_without_loss_cut_at_every_byte(exchange: RecordedExchange):
     if exchange.status == 200:
         exchange.check_cuts()
 
 
-def test_a_recorded_answer_that_ends_early_is_whole_or_malformed_and_never_something_else(exchange: Exchange):
+def test_a_recorded_answer_that_ends_early_is_whole_or_malformed_and_never_something_else(exchange: RecordedExchange):
     if exchange.status == 200:
         exchange.check_early_ends()
 
 
-async def test_a_recorded_exchange_goes_over_a_socket(exchange: Exchange):
+async def test_a_recorded_exchange_goes_over_a_socket(exchange: RecordedExchange):
     if exchange.status == 200:
         check(exchange, await exchange.over_a_socket())
     else:
@@ -143,7 +143,7 @@ def _part(part: Mapping[str, Any]) -> TextPart | ImagePart:
     return TextPart(type="text", text=part["text"]) if part["type"] == "text" else PIXEL
 
 
-def test_an_equal_request_of_ours_has_the_recorded_shape(exchange: Exchange):
+def test_an_equal_request_of_ours_has_the_recorded_shape(exchange: RecordedExchange):
     recorded = exchange.request
     for tool in recorded.get("tools") or []:
         tool.setdefault("type", "function")

@@ -6,18 +6,18 @@ from typing import Any
 import anyio
 import pytest
 
-from app.adapters.engines.rehearsal import RehearsalEngine
+from app.adapters.engines.rehearsal.engine import RehearsalEngine
 from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.capabilities.prompting.ask import Prompted
 from app.capabilities.prompting.definition import PromptId
+from app.capabilities.prompting.prompt_call import PromptCall
 from app.capabilities.prompting.prompts.assessment import SemanticValidationInput, SemanticValidationOutput
-from app.capabilities.prompting.prompts.constraint import StructuredViolationsInput
+from app.capabilities.prompting.prompts.output_format import StructuredViolationsInput
 from app.capabilities.prompting.registry import default_registry
-from app.domain.effects import Reason, Reply
-from app.domain.messages import Message, TextPart, ToolCall
-from app.ports import EngineFault
+from app.domain.contract.messages import Message, TextPart, ToolCall
+from app.domain.model_call import AttemptFailureReason, Reply
+from app.ports.model import EngineError
 from tests.adapters.engines.cases import IMAGE
-from tests.support.asking import Published, ask, definition, profile, tool_round
+from tests.support.engine_calls import RecordedProgress, definition, engine_call, profile, tool_round
 from tests.support.virtual_time import VirtualClock
 
 BUILTIN = [each.definition() for each in BUILTIN_TOOLS]
@@ -29,7 +29,7 @@ def engine(clock: VirtualClock) -> RehearsalEngine:
 
 
 async def _reply(engine: RehearsalEngine, *messages: Message | str, tools: Any = BUILTIN, **hints: Any) -> Reply:
-    return await engine.attempt(ask(*messages, tools=tools, hints=hints), Published(), stream=False)
+    return await engine.attempt(engine_call(*messages, tools=tools, hints=hints), RecordedProgress(), stream=False)
 
 
 async def test_without_a_match_it_says_what_it_is_and_what_it_was_told(engine: RehearsalEngine) -> None:
@@ -77,7 +77,7 @@ async def test_results_of_an_earlier_turn_do_not_answer_this_one(engine: Rehears
 async def test_told_that_its_answer_was_refused_it_goes_back_to_the_message_it_answered(
     engine: RehearsalEngine,
 ) -> None:
-    found = StructuredViolationsInput.of([("$", "is too long: ask a person, roll 2 dice with 6 sides")])
+    found = StructuredViolationsInput.from_pairs([("$", "is too long: ask a person, roll 2 dice with 6 sides")])
     refusal = default_registry().get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, found)
     asked = Message(role="assistant", content="Once upon a time")
     reply = await _reply(engine, "Tell me a story", asked, refusal)
@@ -118,9 +118,9 @@ async def test_a_judge_finds_an_answer_good_unless_it_reads_that_it_shall_not(
     said: str, valid: bool, engine: RehearsalEngine
 ) -> None:
     told = SemanticValidationInput(request=said, answer="Hi")
-    question = Prompted(PromptId.VALIDATION_SEMANTIC_USER, told, SemanticValidationOutput)
-    call = replace(ask(*question.messages), schema=question.form.schema)
-    judgement = question.read((await engine.attempt(call, Published(), stream=False)).text)
+    question = PromptCall(PromptId.VALIDATION_SEMANTIC_USER, told, SemanticValidationOutput)
+    call = replace(engine_call(*question.messages), schema=question.response_format.schema)
+    judgement = question.parse_reply((await engine.attempt(call, RecordedProgress(), stream=False)).text)
     assert (judgement.valid, judgement.score, bool(judgement.issues)) == (valid, float(valid), not valid)
 
 
@@ -129,20 +129,20 @@ async def test_to_refuse_means_nothing_to_who_answers(engine: RehearsalEngine) -
 
 
 async def test_a_stream_publishes_the_text_word_by_word(engine: RehearsalEngine) -> None:
-    published = Published()
-    reply = await engine.attempt(ask("Hello there"), published, stream=True)
+    published = RecordedProgress()
+    reply = await engine.attempt(engine_call("Hello there"), published, stream=True)
     assert "".join(published.pieces) == reply.text
     assert published.pieces[:3] == ["This", " is", " the"]
 
 
 async def test_a_whole_reply_publishes_no_text(engine: RehearsalEngine) -> None:
-    published = Published()
-    await engine.attempt(ask("Hello there"), published, stream=False)
+    published = RecordedProgress()
+    await engine.attempt(engine_call("Hello there"), published, stream=False)
     assert published.pieces == []
 
 
 async def test_a_stream_can_be_cancelled_between_two_words(engine: RehearsalEngine) -> None:
-    class Impatient(Published):
+    class Impatient(RecordedProgress):
         def text(self, piece: str) -> None:
             super().text(piece)
             if len(self.pieces) == 2:
@@ -150,14 +150,14 @@ async def test_a_stream_can_be_cancelled_between_two_words(engine: RehearsalEngi
 
     published = Impatient()
     with anyio.CancelScope() as scope:
-        await engine.attempt(ask("Hello there"), published, stream=True)
+        await engine.attempt(engine_call("Hello there"), published, stream=True)
     assert scope.cancelled_caught
     assert published.pieces == ["This", " is"]
 
 
 async def test_tokens_are_estimates_and_what_was_read_is_told_first(engine: RehearsalEngine) -> None:
-    published = Published()
-    reply = await engine.attempt(ask("Hello", tools=BUILTIN), published, stream=False)
+    published = RecordedProgress()
+    reply = await engine.attempt(engine_call("Hello", tools=BUILTIN), published, stream=False)
     assert reply.usage.estimated
     assert reply.usage.output_tokens > 0
     assert reply.usage.total_tokens == reply.usage.input_tokens + reply.usage.output_tokens
@@ -192,32 +192,32 @@ async def test_an_answer_ends_before_a_stop_text(engine: RehearsalEngine) -> Non
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (400, Reason.REFUSED),
-        (401, Reason.CREDENTIALS),
-        (402, Reason.QUOTA),
-        (404, Reason.MODEL_MISSING),
-        (408, Reason.TIMED_OUT),
-        (413, Reason.CONTEXT_EXCEEDED),
-        (422, Reason.REFUSED),
-        (429, Reason.RATE_LIMITED),
-        (500, Reason.SERVER_ERROR),
-        (503, Reason.SERVER_ERROR),
-        (529, Reason.OVERLOADED),
-        (302, Reason.UNREACHABLE),
-        (200, Reason.MALFORMED),
+        (400, AttemptFailureReason.REFUSED),
+        (401, AttemptFailureReason.CREDENTIALS),
+        (402, AttemptFailureReason.QUOTA),
+        (404, AttemptFailureReason.MODEL_MISSING),
+        (408, AttemptFailureReason.TIMED_OUT),
+        (413, AttemptFailureReason.CONTEXT_EXCEEDED),
+        (422, AttemptFailureReason.REFUSED),
+        (429, AttemptFailureReason.RATE_LIMITED),
+        (500, AttemptFailureReason.SERVER_ERROR),
+        (503, AttemptFailureReason.SERVER_ERROR),
+        (529, AttemptFailureReason.OVERLOADED),
+        (302, AttemptFailureReason.UNREACHABLE),
+        (200, AttemptFailureReason.MALFORMED),
     ],
 )
 async def test_it_fails_as_that_status_would_at_every_attempt(
-    engine: RehearsalEngine, status: int, reason: Reason
+    engine: RehearsalEngine, status: int, reason: AttemptFailureReason
 ) -> None:
     for _ in range(2):
-        with pytest.raises(EngineFault, match=str(status)) as fault:
+        with pytest.raises(EngineError, match=str(status)) as fault:
             await _reply(engine, f"Hello [[fail:{status}]]")
         assert fault.value.reason is reason
 
 
 async def test_a_failure_goes_on_after_tool_results(engine: RehearsalEngine) -> None:
-    with pytest.raises(EngineFault):
+    with pytest.raises(EngineError):
         await _reply(engine, "Roll 2d6 [[fail:500]]", *tool_round("roll_dice", "8"))
 
 
@@ -235,7 +235,7 @@ async def test_orders_are_no_part_of_what_is_read(engine: RehearsalEngine, clock
 
 async def test_waiting_and_failing_go_together(engine: RehearsalEngine, clock: VirtualClock) -> None:
     began = clock.monotonic()
-    with pytest.raises(EngineFault):
+    with pytest.raises(EngineError):
         await _reply(engine, "[[fail:429]] [[slow:30]]")
     assert clock.monotonic() - began == pytest.approx(30)
 
@@ -248,15 +248,15 @@ async def test_what_is_no_order_is_just_text(engine: RehearsalEngine) -> None:
 async def test_a_garbled_reply_is_malformed_in_a_stream_after_some_words(
     engine: RehearsalEngine, stream: bool, pieces: list[str]
 ) -> None:
-    published = Published()
-    with pytest.raises(EngineFault) as fault:
-        await engine.attempt(ask("Hello [[garble]]"), published, stream=stream)
-    assert fault.value.reason is Reason.MALFORMED
+    published = RecordedProgress()
+    with pytest.raises(EngineError) as fault:
+        await engine.attempt(engine_call("Hello [[garble]]"), published, stream=stream)
+    assert fault.value.reason is AttemptFailureReason.MALFORMED
     assert published.pieces == pieces
 
 
 async def test_it_can_always_be_reached(engine: RehearsalEngine) -> None:
-    assert "rehearsal" in await engine.reach()
+    assert "rehearsal" in await engine.ping()
     assert engine.profile.name == "primary"
 
 
@@ -286,7 +286,7 @@ GRAMMAR = 'root ::= "yes" | "no" | "per" "haps"'
 
 
 async def _formed(engine: RehearsalEngine, *messages: Message | str, stream: bool = False, **form: Any) -> Reply:
-    return await engine.attempt(replace(ask(*messages), **form), Published(), stream=stream)
+    return await engine.attempt(replace(engine_call(*messages), **form), RecordedProgress(), stream=stream)
 
 
 async def test_a_schema_is_filled_with_what_the_message_says(engine: RehearsalEngine) -> None:
@@ -309,12 +309,12 @@ async def test_a_schema_is_filled_without_any_message_too(engine: RehearsalEngin
 
 async def test_with_tools_beside_a_schema_the_results_are_told_in_its_form(engine: RehearsalEngine) -> None:
     schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
-    asked = replace(ask("Roll 2d6", tools=BUILTIN), schema=schema)
-    assert (await engine.attempt(asked, Published(), stream=False)).tool_calls[0].name == "roll_dice"
+    asked = replace(engine_call("Roll 2d6", tools=BUILTIN), schema=schema)
+    assert (await engine.attempt(asked, RecordedProgress(), stream=False)).tool_calls[0].name == "roll_dice"
     told = replace(
-        ask("Roll 2d6", *tool_round("roll_dice", "Rolled 2d6: [3 5] (sum: 8)"), tools=BUILTIN), schema=schema
+        engine_call("Roll 2d6", *tool_round("roll_dice", "Rolled 2d6: [3 5] (sum: 8)"), tools=BUILTIN), schema=schema
     )
-    assert (await engine.attempt(told, Published(), stream=False)).text == '{"sum":8}'
+    assert (await engine.attempt(told, RecordedProgress(), stream=False)).text == '{"sum":8}'
 
 
 async def test_a_grammar_is_answered_with_its_shortest_text(engine: RehearsalEngine) -> None:
@@ -332,8 +332,8 @@ async def test_a_grammar_whose_texts_it_cannot_write_is_answered_in_words(
     "form", [{"schema": TRIP}, {"schema": {"const": "a b\n" * 30}}, {"grammar": 'root ::= "line\\n"{9}'}]
 )
 async def test_what_has_a_form_is_streamed_in_small_pieces(engine: RehearsalEngine, form: dict[str, Any]) -> None:
-    published = Published()
-    reply = await engine.attempt(replace(ask("Bonn"), **form), published, stream=True)
+    published = RecordedProgress()
+    reply = await engine.attempt(replace(engine_call("Bonn"), **form), published, stream=True)
     assert "".join(published.pieces) == reply.text
     assert len(published.pieces) > 3
     assert max(map(len, published.pieces)) <= 8
@@ -341,19 +341,19 @@ async def test_what_has_a_form_is_streamed_in_small_pieces(engine: RehearsalEngi
 
 @pytest.mark.parametrize("form", [{"schema": TRIP}, {"grammar": 'root ::= "a"{40}'}])
 async def test_what_has_a_form_fails_and_is_garbled_too(engine: RehearsalEngine, form: dict[str, Any]) -> None:
-    with pytest.raises(EngineFault) as fault:
+    with pytest.raises(EngineError) as fault:
         await _formed(engine, "[[fail:503]]", **form)
-    assert fault.value.reason is Reason.SERVER_ERROR
-    published = Published()
-    with pytest.raises(EngineFault) as fault:
-        await engine.attempt(replace(ask("[[garble]]"), **form), published, stream=True)
-    assert fault.value.reason is Reason.MALFORMED
+    assert fault.value.reason is AttemptFailureReason.SERVER_ERROR
+    published = RecordedProgress()
+    with pytest.raises(EngineError) as fault:
+        await engine.attempt(replace(engine_call("[[garble]]"), **form), published, stream=True)
+    assert fault.value.reason is AttemptFailureReason.MALFORMED
     assert len("".join(published.pieces)) == 24
 
 
 async def test_what_has_a_form_ends_early_where_it_is_told_to(engine: RehearsalEngine) -> None:
-    call = replace(ask("Hello", hints={"max_tokens": 2}), schema=TRIP)
-    reply = await engine.attempt(call, Published(), stream=False)
+    call = replace(engine_call("Hello", hints={"max_tokens": 2}), schema=TRIP)
+    reply = await engine.attempt(call, RecordedProgress(), stream=False)
     assert (reply.finish_reason, reply.usage.output_tokens) == ("length", 2)
 
 

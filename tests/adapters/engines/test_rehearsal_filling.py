@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.rehearsal_filling import fill
-from app.capabilities.constraint.schema import compile_schema
+from app.adapters.engines.rehearsal.schema_values import fill
+from app.capabilities.output.schema.compiled import compile_schema
 from app.domain.failures import ConfigurationFailure
-from tests.capabilities.constraint.hostile_schemas import HOSTILE
+from tests.support.hostile_schemas import HOSTILE
 
 Schema = dict[str, Any]
 NODE = {"$ref": "#/$defs/n"}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.rehearsal_patterns import MOST_CHARACTERS, UnmakeableError, texts
+from app.adapters.engines.rehearsal.patterns import MOST_CHARACTERS, UnmakeableError, texts
 
 
 def made(pattern: str, least: int = 0, most: int | None = None) -> list[str]:

@@ -8,50 +8,57 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.engines.rehearsal import RehearsalEngine
+from app.adapters.engines.rehearsal.engine import RehearsalEngine
 from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.capabilities.forming import asked_for, handed_in
-from app.capabilities.prompting.ask import Prompted
+from app.capabilities.models.format_enforcement import apply_enforcement, submitted_reply
 from app.capabilities.prompting.definition import PromptId
+from app.capabilities.prompting.prompt_call import PromptCall
 from app.capabilities.prompting.prompts.planning import (
-    STEP_TYPES,
-    EarlierMessage,
+    STEP_TYPE_DESCRIPTIONS,
+    HistoryMessage,
     PlanGenerationInput,
     PlanGenerationOutput,
     PlannableTool,
 )
-from app.domain.boundary import ExecutionHints
-from app.domain.effects import EngineCall, Reply
-from app.domain.fields import Way
-from app.domain.messages import Message
-from app.domain.plan import Policy, objection
-from app.domain.steps import ROWS
-from tests.support.asking import Published, profile
+from app.domain.contract.constrained_types import FormatEnforcement
+from app.domain.contract.messages import Message
+from app.domain.contract.request import ExecutionHints
+from app.domain.model_call import EngineCall, Reply
+from app.domain.plan.plan import EffectivePlanPolicy, validate_plan
+from app.domain.plan.steps import STEP_SPECS
+from tests.support.engine_calls import RecordedProgress, profile
 from tests.support.virtual_time import VirtualClock
 
 TOOLS = tuple(
     PlannableTool(name=each.name, description=each.description, parameters=dict(each.parameters))
     for each in (tool.definition() for tool in BUILTIN_TOOLS)
 )
-TYPES = tuple(ROWS)
+TYPES = tuple(STEP_SPECS)
 
 
-def prompted(request: str, types: Sequence[str] = TYPES, **more: Any) -> Prompted[PlanGenerationOutput]:
-    told = {"tools": TOOLS, "max_steps": 50, "step_types": {name: STEP_TYPES[name] for name in types}, **more}
+def prompted(request: str, types: Sequence[str] = TYPES, **more: Any) -> PromptCall[PlanGenerationOutput]:
+    told = {
+        "tools": TOOLS,
+        "max_steps": 50,
+        "step_types": {name: STEP_TYPE_DESCRIPTIONS[name] for name in types},
+        **more,
+    }
     given = PlanGenerationInput.model_validate({"request": request, **told})
-    return Prompted(PromptId.PLAN_GENERATION_USER, given, PlanGenerationOutput)
+    return PromptCall(PromptId.PLAN_GENERATION_USER, given, PlanGenerationOutput)
 
 
-async def answered(question: Prompted[PlanGenerationOutput], way: Way = Way.SCHEMA) -> Reply:
+async def answered(
+    question: PromptCall[PlanGenerationOutput], way: FormatEnforcement = FormatEnforcement.SCHEMA
+) -> Reply:
     engine = RehearsalEngine(profile("rehearsal"), VirtualClock())
-    call = EngineCall(question.messages, (), ExecutionHints(), question.form.schema)
-    return handed_in(await engine.attempt(asked_for(call, way), Published(), stream=False), way)
+    call = EngineCall(question.messages, (), ExecutionHints(), question.response_format.schema)
+    return submitted_reply(await engine.attempt(apply_enforcement(call, way), RecordedProgress(), stream=False), way)
 
 
 async def planned(request: str, types: Sequence[str] = TYPES, **more: Any) -> list[dict[str, Any]]:
     """The steps, as far as they say something."""
     question = prompted(request, types, **more)
-    made = question.read((await answered(question)).text)
+    made = question.parse_reply((await answered(question)).text)
     return [step.model_dump(exclude_none=True) for step in made.steps]
 
 
@@ -84,7 +91,7 @@ async def test_directives_are_for_the_planner_and_not_planned() -> None:
 
 async def test_the_same_request_gives_the_same_plan_whether_it_is_submitted_or_written() -> None:
     question = prompted("Roll 2d6")
-    written, submitted = await answered(question), await answered(question, Way.SUBMIT)
+    written, submitted = await answered(question), await answered(question, FormatEnforcement.SUBMIT)
     assert orjson.loads(written.text) == orjson.loads(submitted.text)
     assert submitted.tool_calls == ()
 
@@ -93,18 +100,20 @@ async def test_a_plan_that_was_refused_is_made_again() -> None:
     question = prompted("Tell me a story")
     engine = RehearsalEngine(profile("rehearsal"), VirtualClock())
     first = await answered(question)
-    told = question.told(_refusal(question))
-    call = EngineCall([*question.messages, first.message("x"), *told], (), ExecutionHints(), question.form.schema)
-    assert (await engine.attempt(call, Published(), stream=False)).text == first.text
+    told = question.correction_messages(_refusal(question))
+    call = EngineCall(
+        [*question.messages, first.message("x"), *told], (), ExecutionHints(), question.response_format.schema
+    )
+    assert (await engine.attempt(call, RecordedProgress(), stream=False)).text == first.text
 
 
-def _refusal(question: Prompted[PlanGenerationOutput]) -> Any:
-    refusal = objection(question.read('{"steps": [{"name": "a", "type": "zork"}]}').steps, ANYTHING)
+def _refusal(question: PromptCall[PlanGenerationOutput]) -> Any:
+    refusal = validate_plan(question.parse_reply('{"steps": [{"name": "a", "type": "zork"}]}').steps, ANYTHING)
     assert refusal is not None
     return refusal
 
 
-ANYTHING = Policy(50, frozenset(ROWS), False, None)
+ANYTHING = EffectivePlanPolicy(50, frozenset(STEP_SPECS), False, None)
 REQUESTS = st.text(max_size=60) | st.lists(
     st.sampled_from(["roll", "2", "dice", "6 sides", "calculate", "17*3", ". ", "then ", '"x"', "Europe/Berlin", "?"])
 ).map(" ".join)
@@ -122,9 +131,11 @@ REQUESTS = st.text(max_size=60) | st.lists(
 async def test_whoever_pretends_to_plan_gets_a_plan_without_such_tools(tools: str) -> None:
     said = f"<tools-00000000>\n{tools}\n</tools-00000000>\n<request-00000000>\nroll x\n</request-00000000>"
     for types in (["infer", "tool"], ["tool"]):
-        form = prompted("x", types).form.schema
+        form = prompted("x", types).response_format.schema
         call = EngineCall([Message(role="user", content=said)], (), ExecutionHints(), form)
-        reply = await RehearsalEngine(profile("rehearsal"), VirtualClock()).attempt(call, Published(), stream=False)
+        reply = await RehearsalEngine(profile("rehearsal"), VirtualClock()).attempt(
+            call, RecordedProgress(), stream=False
+        )
         assert all(step["type"] == "infer" for step in orjson.loads(reply.text)["steps"])
 
 
@@ -133,19 +144,19 @@ async def test_whoever_pretends_to_plan_gets_a_plan_without_such_tools(tools: st
     types=st.sets(st.sampled_from(TYPES), min_size=1),
     most=st.integers(1, 50),
     offered=st.sets(st.sampled_from([tool.name for tool in TOOLS])),
-    history=st.lists(st.builds(EarlierMessage, role=st.just("user"), text=st.text(max_size=20)), max_size=2),
+    history=st.lists(st.builds(HistoryMessage, role=st.just("user"), text=st.text(max_size=20)), max_size=2),
 )
 async def test_its_plans_always_pass_the_policy(
-    request: str, types: set[str], most: int, offered: set[str], history: list[EarlierMessage]
+    request: str, types: set[str], most: int, offered: set[str], history: list[HistoryMessage]
 ) -> None:
     named = [name for name in TYPES if name in types and (name != "tool" or offered)]
     if not named:
         return
     tools = tuple(tool for tool in TOOLS if tool.name in offered)
     question = prompted(request, named, max_steps=most, tools=tools, history=tuple(history), require_linear=True)
-    made = question.read((await answered(question)).text)
-    policy = Policy(most, frozenset(named), True, None, attempts=1, replicas=3, tools=frozenset(offered))
-    assert objection(made.steps, policy) is None
+    made = question.parse_reply((await answered(question)).text)
+    policy = EffectivePlanPolicy(most, frozenset(named), True, None, attempts=1, replicas=3, tools=frozenset(offered))
+    assert validate_plan(made.steps, policy) is None
 
 
 @pytest.mark.parametrize(
@@ -155,11 +166,11 @@ async def test_its_plans_always_pass_the_policy(
         {"title": "PlanGenerationOutput"},
         {"title": "PlanGenerationOutput", "properties": {"steps": True}, "$defs": {"PlanStep": True}},
         PlanGenerationOutput.model_json_schema(),
-        dict(prompted("x").form.schema or {}) | {"title": "Another"},
+        dict(prompted("x").response_format.schema or {}) | {"title": "Another"},
     ],
 )
 async def test_another_schema_is_not_taken_for_one_of_plans(schema: dict[str, Any]) -> None:
     engine = RehearsalEngine(profile("rehearsal"), VirtualClock())
     call = EngineCall(prompted("Roll 2d6").messages, (), ExecutionHints(), schema)
-    text = (await engine.attempt(call, Published(), stream=False)).text
+    text = (await engine.attempt(call, RecordedProgress(), stream=False)).text
     assert "rehearsal engine" not in text

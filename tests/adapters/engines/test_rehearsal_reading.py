@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.engines.rehearsal_filling import forced
-from app.adapters.engines.rehearsal_reading import MOST_CHARACTERS, meant
+from app.adapters.engines.rehearsal.schema_values import match_forced_tool
+from app.adapters.engines.rehearsal.text_arguments import MOST_CHARACTERS, match_tool
 from app.adapters.tools.builtin import BUILTIN_TOOLS
-from tests.support.asking import definition
+from tests.support.engine_calls import definition
 
 BUILTIN = [each.definition() for each in BUILTIN_TOOLS]
 Properties = dict[str, Any]
@@ -42,7 +42,7 @@ Properties = dict[str, Any]
     ],
 )
 def test_the_built_in_tools_are_found(text: str, name: str, arguments: Properties) -> None:
-    found = meant(BUILTIN, text)
+    found = match_tool(BUILTIN, text)
     assert found is not None
     assert (found.tool.name, found.arguments) == (name, arguments)
 
@@ -61,7 +61,7 @@ def test_the_built_in_tools_are_found(text: str, name: str, arguments: Propertie
     ],
 )
 def test_nothing_is_meant_where_words_or_values_are_missing(text: str) -> None:
-    assert meant(BUILTIN, text) is None
+    assert match_tool(BUILTIN, text) is None
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_nothing_is_meant_where_words_or_values_are_missing(text: str) -> None:
     ],
 )
 def test_values_are_found_by_their_type(schema: Properties, text: str, value: object) -> None:
-    found = meant([definition("probe", "Looks.", {"value": schema}, ["value"])], text)
+    found = match_tool([definition("probe", "Looks.", {"value": schema}, ["value"])], text)
     assert found is not None
     assert found.arguments == {"value": value}
 
@@ -108,7 +108,7 @@ def test_values_are_found_by_their_type(schema: Properties, text: str, value: ob
     ],
 )
 def test_what_is_not_there_is_not_found(schema: Any, text: str) -> None:
-    assert meant([definition("probe", "Looks.", {"value": schema}, ["value"])], text) is None
+    assert match_tool([definition("probe", "Looks.", {"value": schema}, ["value"])], text) is None
 
 
 @pytest.mark.parametrize(
@@ -126,50 +126,50 @@ def test_what_is_not_there_is_not_found(schema: Any, text: str) -> None:
     ],
 )
 def test_what_must_be_there_is_made_up_by_its_type(schema: Properties, value: object) -> None:
-    found = forced([definition("probe", "Looks.", {"value": schema}, ["value"])], "go")
+    found = match_forced_tool([definition("probe", "Looks.", {"value": schema}, ["value"])], "go")
     assert found is not None
     assert found.arguments == {"value": value}
 
 
 def test_what_is_optional_is_taken_only_when_it_stands_out() -> None:
     probe = definition("probe", "Looks.", {"depth": {"type": "integer"}, "width": {"type": "integer"}}, ["depth"])
-    found = meant([probe], "probe 7 and 8")
+    found = match_tool([probe], "probe 7 and 8")
     assert found is not None
     assert found.arguments == {"depth": 7}
-    found = meant([probe], "probe 7, width 8")
+    found = match_tool([probe], "probe 7, width 8")
     assert found is not None
     assert found.arguments == {"depth": 7, "width": 8}
 
 
 def test_a_tool_that_requires_nothing_needs_its_name_in_the_text() -> None:
     tools = [definition("list_files", "Lists all files of the folder.", {})]
-    assert meant(tools, "list the files") is not None
-    assert meant(tools, "files of the folder") is not None
-    assert meant(tools, "all of the folder") is None
-    assert meant(tools, "files") is None
+    assert match_tool(tools, "list the files") is not None
+    assert match_tool(tools, "files of the folder") is not None
+    assert match_tool(tools, "all of the folder") is None
+    assert match_tool(tools, "files") is None
 
 
 def test_the_best_fit_wins_and_the_first_among_equals() -> None:
     one = definition("find_note", "Finds a note.", {"text": {"type": "string"}}, ["text"])
     two = definition("find_mail", "Finds a mail.", {"text": {"type": "string"}}, ["text"])
     for text, name in [('find mail "x"', "find_mail"), ('find note "x"', "find_note"), ('find "x"', "find_note")]:
-        found = meant([one, two], text)
+        found = match_tool([one, two], text)
         assert found is not None
         assert found.tool.name == name
 
 
 def test_without_tools_nothing_can_be_forced() -> None:
-    assert forced([], "go") is None
+    assert match_forced_tool([], "go") is None
 
 
 @given(st.text(max_size=200))
 def test_any_text_can_be_read(text: str) -> None:
-    found = meant(BUILTIN, text)
+    found = match_tool(BUILTIN, text)
     assert found is None or set(found.tool.parameters.get("required", ())) <= found.arguments.keys()
-    assert forced(BUILTIN, text) is not None
+    assert match_forced_tool(BUILTIN, text) is not None
 
 
 @pytest.mark.parametrize("piece", ["(", "“", "'a ", "1", "1 ", "A/", "`a", 'value="', "[[", "- "])
 def test_only_the_beginning_of_a_text_is_read(piece: str) -> None:
     text = piece * MOST_CHARACTERS
-    assert meant(BUILTIN, f"{text} roll 2d6") is None
+    assert match_tool(BUILTIN, f"{text} roll 2d6") is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.adapters.engines.retry_after import retry_after
+from app.adapters.engines.wire.faults import parse_retry_after
 
 NOW = 1_795_291_740.0
 """Sat, 21 Nov 2026 20:09:00 GMT."""
@@ -35,4 +35,4 @@ NOW = 1_795_291_740.0
 def test_b1_2_retry_after_is_read_in_every_form_and_against_the_servers_own_clock(
     headers: dict[str, str], seconds: float | None
 ):
-    assert retry_after(headers, NOW) == seconds
+    assert parse_retry_after(headers, NOW) == seconds

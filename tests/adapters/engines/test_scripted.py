@@ -8,12 +8,12 @@ import orjson
 import pytest
 
 from app.adapters.engines.scripted import ScriptedEngine
-from app.domain.boundary import TokenUsage
-from app.domain.effects import Reason
+from app.domain.contract.messages import ToolCall
+from app.domain.contract.response import TokenUsage
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.messages import ToolCall
-from app.ports import EngineFault
-from tests.support.asking import Published, ask, profile
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+from tests.support.engine_calls import RecordedProgress, engine_call, profile
 from tests.support.virtual_time import VirtualClock
 
 USAGE = {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11}
@@ -25,15 +25,17 @@ def _engine(*replies: Any) -> ScriptedEngine:
 
 async def test_replies_are_given_in_order() -> None:
     engine = _engine({"text": "one"}, {"text": "two"})
-    replies = [await engine.attempt(ask("go"), Published(), stream=False) for _ in range(2)]
+    replies = [await engine.attempt(engine_call("go"), RecordedProgress(), stream=False) for _ in range(2)]
     assert [reply.text for reply in replies] == ["one", "two"]
     assert [(reply.finish_reason, reply.raw_finish, reply.model) for reply in replies] == [("stop", "stop", "m-1")] * 2
 
 
 async def test_all_tuning_is_named_for_the_script_takes_no_notice_of_it() -> None:
     engine = _engine({"text": "one"}, {"text": "two"})
-    tuned = ask("go", hints={"temperature": 1, "max_tokens": 1, "tool_choice": "required", "options": {"top_k": 1}})
-    plain, reply = [await engine.attempt(each, Published(), stream=False) for each in (ask("go"), tuned)]
+    tuned = engine_call(
+        "go", hints={"temperature": 1, "max_tokens": 1, "tool_choice": "required", "options": {"top_k": 1}}
+    )
+    plain, reply = [await engine.attempt(each, RecordedProgress(), stream=False) for each in (engine_call("go"), tuned)]
     assert plain.withheld == ()
     assert set(reply.withheld) == {
         "hints.max_tokens",
@@ -45,9 +47,9 @@ async def test_all_tuning_is_named_for_the_script_takes_no_notice_of_it() -> Non
 
 async def test_every_engine_has_its_own_place() -> None:
     first, second = _engine({"text": "one"}), _engine({"text": "one"})
-    await first.attempt(ask("go"), Published(), stream=False)
-    assert await first.reach() == "scripted: 0 of 1 replies left"
-    assert await second.reach() == "scripted: 1 of 1 replies left"
+    await first.attempt(engine_call("go"), RecordedProgress(), stream=False)
+    assert await first.ping() == "scripted: 0 of 1 replies left"
+    assert await second.ping() == "scripted: 1 of 1 replies left"
 
 
 async def test_attempts_at_once_take_entries_in_the_order_they_began() -> None:
@@ -55,7 +57,7 @@ async def test_attempts_at_once_take_entries_in_the_order_they_began() -> None:
     replies: dict[str, str] = {}
 
     async def take(name: str) -> None:
-        replies[name] = (await engine.attempt(ask("go"), Published(), stream=False)).text
+        replies[name] = (await engine.attempt(engine_call("go"), RecordedProgress(), stream=False)).text
 
     async with anyio.create_task_group() as group:
         group.start_soon(take, "first")
@@ -66,9 +68,9 @@ async def test_attempts_at_once_take_entries_in_the_order_they_began() -> None:
 async def test_a_script_that_is_too_short_is_refused_for_good() -> None:
     engine = _engine()
     for _ in range(2):
-        with pytest.raises(EngineFault, match="no reply left") as fault:
-            await engine.attempt(ask("go"), Published(), stream=False)
-        assert fault.value.reason is Reason.REFUSED
+        with pytest.raises(EngineError, match="no reply left") as fault:
+            await engine.attempt(engine_call("go"), RecordedProgress(), stream=False)
+        assert fault.value.reason is AttemptFailureReason.REFUSED
 
 
 async def test_tool_calls_without_an_id_get_one_that_is_unique_in_the_script() -> None:
@@ -76,8 +78,8 @@ async def test_tool_calls_without_an_id_get_one_that_is_unique_in_the_script() -
         {"tool_calls": [{"name": "a"}, {"name": "b", "arguments": {"x": 1}}]},
         {"tool_calls": [{"name": "c", "id": "call_2"}, {"name": "d"}]},
     )
-    first = await engine.attempt(ask("go"), Published(), stream=False)
-    second = await engine.attempt(ask("go"), Published(), stream=False)
+    first = await engine.attempt(engine_call("go"), RecordedProgress(), stream=False)
+    second = await engine.attempt(engine_call("go"), RecordedProgress(), stream=False)
     assert first.tool_calls == (
         ToolCall(id="call_1", name="a", arguments={}),
         ToolCall(id="call_3", name="b", arguments={"x": 1}),
@@ -88,23 +90,25 @@ async def test_tool_calls_without_an_id_get_one_that_is_unique_in_the_script() -
 
 async def test_a_stream_brings_reasoning_the_pieces_and_the_usage() -> None:
     engine = _engine({"chunks": ["Hel", "lo"], "reasoning": "hm", "usage": USAGE, "finish_reason": "length"})
-    published = Published()
-    reply = await engine.attempt(ask("go"), published, stream=True)
-    assert (published.thoughts, published.pieces) == (["hm"], ["Hel", "lo"])
+    published = RecordedProgress()
+    reply = await engine.attempt(engine_call("go"), published, stream=True)
+    assert (published.reasoning_pieces, published.pieces) == (["hm"], ["Hel", "lo"])
     assert published.usages == [TokenUsage(**USAGE)]
     assert (reply.text, reply.reasoning, reply.finish_reason) == ("Hello", "hm", "length")
     assert reply.usage == TokenUsage(**USAGE)
 
 
 async def test_a_whole_reply_publishes_no_pieces() -> None:
-    published = Published()
-    reply = await _engine({"chunks": ["Hel", "lo"], "reasoning": "hm"}).attempt(ask("go"), published, stream=False)
+    published = RecordedProgress()
+    reply = await _engine({"chunks": ["Hel", "lo"], "reasoning": "hm"}).attempt(
+        engine_call("go"), published, stream=False
+    )
     assert reply.text == "Hello"
-    assert (published.pieces, published.thoughts) == ([], [])
+    assert (published.pieces, published.reasoning_pieces) == ([], [])
 
 
 async def test_usage_that_is_not_scripted_is_an_estimate() -> None:
-    reply = await _engine({"text": "Hello"}).attempt(ask("go"), Published(), stream=False)
+    reply = await _engine({"text": "Hello"}).attempt(engine_call("go"), RecordedProgress(), stream=False)
     assert reply.usage.estimated
     assert reply.usage.input_tokens > 0
     assert reply.usage.total_tokens == reply.usage.input_tokens + reply.usage.output_tokens
@@ -112,29 +116,31 @@ async def test_usage_that_is_not_scripted_is_an_estimate() -> None:
 
 async def test_a_delay_passes_before_anything_is_said(clock: VirtualClock) -> None:
     began = clock.monotonic()
-    await _engine({"text": "late", "delay": 90}).attempt(ask("go"), Published(), stream=False)
+    await _engine({"text": "late", "delay": 90}).attempt(engine_call("go"), RecordedProgress(), stream=False)
     assert clock.monotonic() - began == pytest.approx(90)
 
 
-@pytest.mark.parametrize("reason", list(Reason))
-async def test_every_fault_can_be_scripted(reason: Reason) -> None:
-    with pytest.raises(EngineFault) as fault:
-        await _engine({"fault": reason.value, "retry_after": 2}).attempt(ask("go"), Published(), stream=False)
+@pytest.mark.parametrize("reason", list(AttemptFailureReason))
+async def test_every_fault_can_be_scripted(reason: AttemptFailureReason) -> None:
+    with pytest.raises(EngineError) as fault:
+        await _engine({"fault": reason.value, "retry_after": 2}).attempt(
+            engine_call("go"), RecordedProgress(), stream=False
+        )
     assert (fault.value.reason, fault.value.retry_after) == (reason, 2)
 
 
 @pytest.mark.parametrize(("stream", "pieces"), [(True, ["piece 1 ", "piece 2 "]), (False, [])])
 async def test_b1_13_a_stream_can_break_after_its_first_pieces(stream: bool, pieces: list[str]) -> None:
-    published = Published()
+    published = RecordedProgress()
     engine = _engine({"fault": "broken", "after_chunks": 2, "usage": USAGE})
-    with pytest.raises(EngineFault):
-        await engine.attempt(ask("go"), published, stream=stream)
+    with pytest.raises(EngineError):
+        await engine.attempt(engine_call("go"), published, stream=stream)
     assert published.pieces == pieces
     assert published.usages == [TokenUsage(**USAGE)]
 
 
 async def test_a_stream_can_be_cancelled_between_two_pieces() -> None:
-    class Impatient(Published):
+    class Impatient(RecordedProgress):
         def text(self, piece: str) -> None:
             super().text(piece)
             if len(self.pieces) == 2:
@@ -142,7 +148,7 @@ async def test_a_stream_can_be_cancelled_between_two_pieces() -> None:
 
     published = Impatient()
     with anyio.CancelScope() as scope:
-        await _engine({"chunks": list("abcdef")}).attempt(ask("go"), published, stream=True)
+        await _engine({"chunks": list("abcdef")}).attempt(engine_call("go"), published, stream=True)
     assert scope.cancelled_caught
     assert published.pieces == ["a", "b"]
 
@@ -151,7 +157,7 @@ async def test_a_script_can_be_a_file(tmp_path: Path) -> None:
     file = tmp_path / "replies.json"
     file.write_bytes(orjson.dumps([{"text": "from a file"}]))
     engine = ScriptedEngine.from_file(profile("scripted"), file, VirtualClock())
-    assert (await engine.attempt(ask("go"), Published(), stream=False)).text == "from a file"
+    assert (await engine.attempt(engine_call("go"), RecordedProgress(), stream=False)).text == "from a file"
     assert engine.profile.name == "primary"
 
 

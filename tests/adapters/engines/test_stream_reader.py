@@ -9,46 +9,46 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.answer import Answer
-from app.adapters.engines.counts import Counts
-from app.adapters.engines.event_stream import EventStream
-from app.adapters.engines.json_lines import JsonLines
-from app.adapters.engines.pieces import Delta
-from app.adapters.engines.stream_reader import MOST_BYTES, MOST_LESSONS, StreamReader
-from app.adapters.engines.texts import PLACEHOLDER, TextPlace
-from app.adapters.engines.values import count_of, loaded, mapping_of, text_of
-from app.domain.effects import Reply
-from app.ports import EngineFault
+from app.adapters.engines.http.stream_reader import MOST_BYTES, MOST_LESSONS, StreamReader
+from app.adapters.engines.wire.deltas import Delta
+from app.adapters.engines.wire.event_stream import EventStreamParser
+from app.adapters.engines.wire.json_fields import as_object, as_text, as_token_count, parse_json
+from app.adapters.engines.wire.json_lines import JsonLinesParser
+from app.adapters.engines.wire.reply_builder import ReplyBuilder
+from app.adapters.engines.wire.text_template import PLACEHOLDER, TextTemplate
+from app.adapters.engines.wire.usage import TokenCounts
+from app.domain.model_call import Reply
+from app.ports.model import EngineError
 from bench.streams import STREAMS
 
-Frames = EventStream | JsonLines
+Frames = EventStreamParser | JsonLinesParser
 
 
-def counts(told: bytes) -> Counts:
-    used = mapping_of(loaded(told))
-    read, written = count_of(used.get("in")), count_of(used.get("out"))
-    return Counts(read, written, total_tokens=read + written)
+def counts(told: bytes) -> TokenCounts:
+    used = as_object(parse_json(told))
+    read, written = as_token_count(used.get("in")), as_token_count(used.get("out"))
+    return TokenCounts(read, written, total_tokens=read + written)
 
 
 def decode(data: bytes) -> Delta:
-    chunk = mapping_of(loaded(data))
+    chunk = as_object(parse_json(data))
     used = chunk.get("used")
     return Delta(
-        text_of(chunk.get("text")),
+        as_text(chunk.get("text")),
         finish=chunk.get("finish"),
-        model=text_of(chunk.get("model")),
+        model=as_text(chunk.get("model")),
         usage=counts(orjson.dumps(used)) if isinstance(used, dict) else None,
     )
 
 
-PLAIN = TextPlace("text")
-PADDED = TextPlace("text", unread="at", padding="obfuscation")
-COUNTED = TextPlace("text", used="used", counts=counts)
+PLAIN = TextTemplate("text")
+PADDED = TextTemplate("text", unread="at", padding="obfuscation")
+COUNTED = TextTemplate("text", used="used", counts=counts)
 
 
-def outcome(pieces: Sequence[bytes], frames: Frames, texts: TextPlace) -> tuple[Reply | None, str, Any]:
+def outcome(pieces: Sequence[bytes], frames: Frames, texts: TextTemplate) -> tuple[Reply | None, str, Any]:
     """The reply, if any, all that was said before the stream went wrong, and what was known then to be used."""
-    answer, said = Answer({"stop": "stop"}), []
+    answer, said = ReplyBuilder({"stop": "stop"}), []
     stream = StreamReader(frames, texts=texts, decode=decode)
     try:
         for piece in pieces:
@@ -56,22 +56,22 @@ def outcome(pieces: Sequence[bytes], frames: Frames, texts: TextPlace) -> tuple[
                 said.append(what if isinstance(what, str) else what.text)
                 answer.add(what)
         answer.add(Delta(done=True))
-        return answer.reply("asked"), "".join(said), answer.usage
-    except EngineFault:
+        return answer.build("asked"), "".join(said), answer.usage
+    except EngineError:
         return None, "".join(said), answer.usage
 
 
 def meant(events: Sequence[bytes], frames: Frames) -> tuple[Reply | None, str, Any]:
     """The same, of events of which each is decoded."""
-    answer, said = Answer({"stop": "stop"}), []
+    answer, said = ReplyBuilder({"stop": "stop"}), []
     try:
         for event in events:
             for data in frames.feed(event):
                 answer.add(what := decode(data))
                 said.append(what.text)
         answer.add(Delta(done=True))
-        return answer.reply("asked"), "".join(said), answer.usage
-    except EngineFault:
+        return answer.build("asked"), "".join(said), answer.usage
+    except EngineError:
         return None, "".join(said), answer.usage
 
 
@@ -124,16 +124,16 @@ USING = [
     '{"text":"%s","used":%s,"finish":"stop"}',
 ]
 BETWEEN = ["\n\n", "\n\n", "\n\n", "\n\n: alive\n\n", "\nid: 7\n\n", "\r\n\r\n", "\n", "\n\ndata: "]
-FRAMES: Sequence[Callable[[], Frames]] = (lambda: EventStream(2**16), lambda: JsonLines(2**16))
+FRAMES: Sequence[Callable[[], Frames]] = (lambda: EventStreamParser(2**16), lambda: JsonLinesParser(2**16))
 
 
 def framed(chunks: Sequence[str], ends: Sequence[str], frames: Frames) -> list[bytes]:
-    if isinstance(frames, JsonLines):
+    if isinstance(frames, JsonLinesParser):
         return [f"{chunk}\n".encode() for chunk in chunks]
     return [f"data: {chunk}{end}".encode() for chunk, end in zip(chunks, ends, strict=False)]
 
 
-def check(chunks: Sequence[str], ends: Sequence[str], cuts: Sequence[float], texts: TextPlace) -> None:
+def check(chunks: Sequence[str], ends: Sequence[str], cuts: Sequence[float], texts: TextTemplate) -> None:
     for frames in FRAMES:
         events = framed(chunks, ends, frames())
         expected = meant(events, frames())
@@ -156,7 +156,7 @@ CUTS = st.lists(st.floats(0, 1), max_size=6)
     texts=st.sampled_from([PLAIN, PADDED]),
 )
 def test_whatever_came_before_an_event_is_what_it_is(
-    chunks: list[tuple[str, str]], ends: list[str], cuts: list[float], texts: TextPlace
+    chunks: list[tuple[str, str]], ends: list[str], cuts: list[float], texts: TextTemplate
 ):
     check([around % text for around, text in chunks], ends, cuts, texts)
 
@@ -194,7 +194,7 @@ def test_counts_that_are_new_are_known_when_they_are_asked_for(
 def test_bytes_that_are_no_text_are_malformed_though_all_around_them_was_read_before(text: bytes):
     for frames in FRAMES:
         events = [b'data: {"text":"%b"}\n\n' % said for said in (b"a", b"b", text, b"c")]
-        if isinstance(frames(), JsonLines):
+        if isinstance(frames(), JsonLinesParser):
             events = [event[6:-1] for event in events]
         assert outcome(events, frames(), PLAIN) == outcome([b"".join(events)], frames(), PLAIN)
         assert outcome(events, frames(), PLAIN)[:2] == (None, "ab")
@@ -282,7 +282,7 @@ def test_counts_of_another_form_are_decoded(odd: str):
     check(again, ["\n\n"] * len(again), [], COUNTED)
 
 
-class Decoding:
+class RecordingDecoder:
     """Decodes, and counts how often."""
 
     def __init__(self) -> None:
@@ -293,10 +293,10 @@ class Decoding:
         return decode(data)
 
 
-def decoded(chunks: Sequence[object], texts: TextPlace) -> tuple[str, int]:
+def decoded(chunks: Sequence[object], texts: TextTemplate) -> tuple[str, int]:
     """All text of a stream, and how often something of it was decoded."""
-    decoding, said = Decoding(), ""
-    stream = StreamReader(EventStream(2**16), texts=texts, decode=decoding)
+    decoding, said = RecordingDecoder(), ""
+    stream = StreamReader(EventStreamParser(2**16), texts=texts, decode=decoding)
     for chunk in chunks:
         for what in stream.feed(b"data: %b\n\n" % orjson.dumps(chunk)):
             said += what if isinstance(what, str) else what.text
@@ -316,7 +316,7 @@ WORDS = [f"word {number} \n" for number in range(11, 60)]
         (COUNTED, {"used": {"in": 5, "out": 3}, "model": "m"}),
     ],
 )
-def test_what_stands_around_texts_is_decoded_once(texts: TextPlace, around: dict[str, Any]):
+def test_what_stands_around_texts_is_decoded_once(texts: TextTemplate, around: dict[str, Any]):
     chunks = []
     for number, word in enumerate(WORDS):
         changed: dict[str, Any] = {key: around[key] for key in around}
@@ -340,31 +340,31 @@ def test_a_stream_whose_chunks_are_all_different_is_soon_decoded_without_remembe
 
 
 def test_what_stands_before_a_fault_is_said_first():
-    stream = StreamReader(EventStream(2**16), texts=PLAIN, decode=decode)
+    stream = StreamReader(EventStreamParser(2**16), texts=PLAIN, decode=decode)
     said = iter(stream.feed(b'data: {"text":"a"}\n\ndata: {"text":"b"}\n\ndata: {\n\ndata: {"text":"c"}\n\n'))
     assert [next(said), next(said)] == [Delta("a"), "b"]
-    with pytest.raises(EngineFault):
+    with pytest.raises(EngineError):
         next(said)
 
 
 def read(name: str, pieces: Sequence[bytes]) -> tuple[Reply, list[str]]:
     stream, said = STREAMS[name], []
-    answer = Answer(stream.dialect.finishes)
-    reader = StreamReader(stream.frames(2**16), texts=stream.dialect.texts, decode=stream.dialect.decode_chunk)
+    answer = ReplyBuilder(stream.dialect.finish_reasons)
+    reader = StreamReader(stream.frames(2**16), texts=stream.dialect.text_template, decode=stream.dialect.decode_chunk)
     for piece in pieces:
         for what in reader.feed(piece):
             said.append(what if isinstance(what, str) else what.text)
             answer.add(what)
-    return answer.reply(""), [text for text in said if text]
+    return answer.build(""), [text for text in said if text]
 
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_every_provider_s_stream_is_read_as_it_is_decoded_and_text_by_text(name: str):
     stream = STREAMS[name]
-    answer = Answer(stream.dialect.finishes)
+    answer = ReplyBuilder(stream.dialect.finish_reasons)
     for data in stream.frames(2**16).feed(stream.body):
         answer.add(stream.dialect.decode_chunk(data))
-    expected = answer.reply("")
+    expected = answer.build("")
     texts = [f"word {number} " for number in range(50)]
     for size in (1, 7, 100, 1000, len(stream.body)):
         pieces = [stream.body[start : start + size] for start in range(0, len(stream.body), size)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.engines.strict_json import loads
+from app.adapters.engines.wire.strict_json import loads
 
 WORDS = st.integers(-(2**63), 2**64 - 1)
 SCALARS = st.none() | st.booleans() | WORDS | st.floats(allow_nan=False, allow_infinity=False) | st.text()

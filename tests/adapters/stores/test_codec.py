@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters.stores import codec
-from app.domain.effects import Answered, Bounds, Header, Outcome, Prepared, Refused, Row
-from app.domain.events import CorrelationContext, Event, Recorded
+from app.domain.contract.messages import Message, ModelMessage
 from app.domain.failures import Code, StorageFailure
-from app.domain.messages import Message, ModelMessage
+from app.domain.journal.events import CorrelationContext, Event, StoredEvent
+from app.domain.journal.header import EffectiveLimits, ExecutionHeader
+from app.domain.journal.outcomes import Outcome, Prepared, RecordedStep, Refused, SuspensionAnswer
 from tests.support.examples import (
     COMPLETED,
     EVENTS,
@@ -22,18 +23,18 @@ from tests.support.examples import (
     SUSPENSION,
     correlation,
     header,
-    recorded,
+    recorded_step,
     response,
-    row,
+    stored_events,
 )
 from tests.support.virtual_time import EPOCH
 
 SAID = ModelMessage(role="assistant", content="hm", provider="primary", kept=[{"signature": "µ\u2028", "n": 1.5}])
 PREPARED = next(each for each in OUTCOMES if isinstance(each, Prepared))
 READERS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
-    "opening": (codec.encode_opening(header("a"), [row("0")]), codec.decode_opening),
+    "opening": (codec.encode_header(header("a"), [recorded_step("0")]), codec.decode_header),
     "outcome": (codec.encode_outcome(PREPARED), codec.decode_outcome),
-    "events": (codec.encode_events(recorded(MOVED)), codec.decode_events),
+    "events": (codec.encode_events(stored_events(MOVED)), codec.decode_events),
     "response": (codec.encode_response(response()), codec.decode_response),
     "messages": (codec.encode_message(SAID), lambda data: codec.decode_messages([data])),
     "suspension": (codec.encode_suspension(SUSPENSION), codec.decode_suspension),
@@ -47,9 +48,9 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-def committed(*events: Event, first: int = 1) -> list[Recorded]:
+def committed(*events: Event, first: int = 1) -> list[StoredEvent]:
     """These events as one commit holds them: numbered on, at one time."""
-    return [Recorded(number, EPOCH, "0/1", correlation(), event) for number, event in enumerate(events, first)]
+    return [StoredEvent(number, EPOCH, "0/1", correlation(), event) for number, event in enumerate(events, first)]
 
 
 def test_every_outcome_and_every_event_has_an_example() -> None:
@@ -68,7 +69,9 @@ def test_every_event_is_read_as_it_was_written(event: Event) -> None:
     assert codec.decode_events(codec.encode_events(told)) == told
 
 
-@pytest.mark.parametrize("kind", [*get_args(Outcome), *get_args(Event), Header, Bounds, CorrelationContext])
+@pytest.mark.parametrize(
+    "kind", [*get_args(Outcome), *get_args(Event), ExecutionHeader, EffectiveLimits, CorrelationContext]
+)
 def test_what_is_recorded_has_a_dict_which_is_written_five_times_as_fast_as_slots(kind: type[Any]) -> None:
     assert "__slots__" not in vars(kind)
 
@@ -85,17 +88,17 @@ def test_the_events_of_a_commit_keep_their_order_their_numbers_and_their_correla
 
 
 def test_events_of_several_times_keep_them() -> None:
-    told = recorded(MOVED, COMPLETED, MOVED)
+    told = stored_events(MOVED, COMPLETED, MOVED)
     assert codec.decode_events(codec.encode_events(told)) == told
 
 
 def test_steps_that_stand_with_the_header_are_read_as_they_were_written() -> None:
-    rows = [Row(f"{number}/0", "f" * 32, outcome, EPOCH + number) for number, outcome in enumerate(OUTCOMES)]
-    assert codec.decode_opening(codec.encode_opening(header("a"), rows)) == (header("a"), rows)
+    rows = [RecordedStep(f"{number}/0", "f" * 32, outcome, EPOCH + number) for number, outcome in enumerate(OUTCOMES)]
+    assert codec.decode_header(codec.encode_header(header("a"), rows)) == (header("a"), rows)
 
 
 def test_everything_else_is_read_as_it_was_written() -> None:
-    assert codec.decode_opening(codec.encode_opening(header("a"))) == (header("a"), [])
+    assert codec.decode_header(codec.encode_header(header("a"))) == (header("a"), [])
     assert codec.decode_response(codec.encode_response(response())) == response()
     assert codec.decode_suspension(codec.encode_suspension(SUSPENSION)) == SUSPENSION
     said = codec.decode_messages([codec.encode_message(SAID)])[0]
@@ -118,7 +121,7 @@ def test_any_json_value_is_read_as_it_was_written(value: Any) -> None:
     again = codec.decode_value(codec.encode_value(value))
     assert again == value
     assert repr(again) == repr(value)
-    assert codec.decode_outcome(codec.encode_outcome(Answered(value))) == Answered(value)
+    assert codec.decode_outcome(codec.encode_outcome(SuspensionAnswer(value))) == SuspensionAnswer(value)
     refused = Refused(Code.REQUEST_INVALID, "no", {"path": value})
     assert codec.decode_outcome(codec.encode_outcome(refused)) == refused
 
@@ -195,7 +198,7 @@ def test_b4_89_what_somebody_else_wrote_is_refused_and_not_quoted(what: str) -> 
 
 
 def test_a_record_longer_than_any_of_ours_is_refused_unread() -> None:
-    refused(codec.decode_value, b" " * (codec.MOST_BYTES + 1))
+    refused(codec.decode_value, b" " * (codec.MAX_RECORD_BYTES + 1))
 
 
 def test_a_message_that_holds_another_is_refused() -> None:

@@ -11,17 +11,17 @@ import asyncpg
 import pytest
 from sqlalchemy import Double, bindparam, func, select, update
 
-from app.adapters.stores.database import Statement, Transaction, ask
-from app.adapters.stores.postgres import Patience
+from app.adapters.stores.database import Statement, Transaction, execute
+from app.adapters.stores.postgres import PostgresTimeouts
 from app.adapters.stores.schema import idempotency_keys
 from app.domain.failures import Code, StorageFailure
-from tests.support.examples import MOVED, anchored, header, row
-from tests.support.postgres import Paced, emptied
+from tests.support.examples import MOVED, header, recorded_step, unnumbered
+from tests.support.postgres import RealTimeDatabase, open_empty_postgres
 from tests.support.postgres_proxy import PostgresProxy, postgres_proxy
-from tests.support.stores import in_a_task, replica
+from tests.support.stores import in_own_task, open_replica
 from tests.support.virtual_time import VirtualClock
 
-SHORT = Patience(connect=1.0, acquire=0.3, transaction=1.0, tries=4, first_wait=0.01, longest_wait=0.05)
+SHORT = PostgresTimeouts(connect=1.0, acquire=0.3, transaction=1.0, max_tries=4, initial_backoff=0.01, max_backoff=0.05)
 INSERT = Statement(lambda insert: insert(idempotency_keys))
 COUNT = Statement(lambda _: select(idempotency_keys.c.key).where(idempotency_keys.c.key == bindparam("the_key")))
 SLEEP = Statement(lambda _: select(func.pg_sleep(bindparam("seconds", type_=Double))))
@@ -30,24 +30,24 @@ SLEEP = Statement(lambda _: select(func.pg_sleep(bindparam("seconds", type_=Doub
 @pytest.fixture
 async def proxy(postgres_url: str) -> AsyncIterator[PostgresProxy]:
     with TemporaryDirectory(prefix="proxy-") as folder:
-        async with in_a_task(postgres_proxy(postgres_url, Path(folder))) as opened:
+        async with in_own_task(postgres_proxy(postgres_url, Path(folder))) as opened:
             yield opened
 
 
 @pytest.fixture
-async def database(proxy: PostgresProxy) -> AsyncIterator[Paced]:
-    async with in_a_task(emptied(proxy.url, SHORT)) as opened:
+async def database(proxy: PostgresProxy) -> AsyncIterator[RealTimeDatabase]:
+    async with in_own_task(open_empty_postgres(proxy.url, SHORT)) as opened:
         yield opened
 
 
 def inserting(key: str) -> Transaction[None]:
     """Takes a key; a second time the database refuses it."""
     values = {"tenant": "t", "key": key, "body_digest": "", "execution_id": "", "created_at": 0.0}
-    yield from ask(INSERT, values)
+    yield from execute(INSERT, values)
 
 
-async def found(database: Paced, key: str) -> int:
-    return len(await database.read(lambda: ask(COUNT, {"the_key": key})))
+async def found(database: RealTimeDatabase, key: str) -> int:
+    return len(await database.read(lambda: execute(COUNT, {"the_key": key})))
 
 
 async def unavailable(work: object) -> None:
@@ -58,7 +58,7 @@ async def unavailable(work: object) -> None:
 
 
 async def test_b4_84_a_broken_connection_is_replaced_and_the_transaction_run_anew(
-    database: Paced, proxy: PostgresProxy
+    database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     await database.write(lambda: inserting("a"))
     proxy.cut()
@@ -66,7 +66,9 @@ async def test_b4_84_a_broken_connection_is_replaced_and_the_transaction_run_ane
     assert [await found(database, key) for key in "ab"] == [1, 1]
 
 
-async def test_b4_84_a_transaction_cut_in_its_midst_is_applied_once(database: Paced, proxy: PostgresProxy) -> None:
+async def test_b4_84_a_transaction_cut_in_its_midst_is_applied_once(
+    database: RealTimeDatabase, proxy: PostgresProxy
+) -> None:
     tries = 0
 
     def cut_once() -> Transaction[None]:
@@ -82,7 +84,7 @@ async def test_b4_84_a_transaction_cut_in_its_midst_is_applied_once(database: Pa
     assert [await found(database, key) for key in "ab"] == [1, 1]
 
 
-async def test_b4_84_a_connection_that_lost_its_place_in_the_protocol_is_replaced(database: Paced) -> None:
+async def test_b4_84_a_connection_that_lost_its_place_in_the_protocol_is_replaced(database: RealTimeDatabase) -> None:
     tries = 0
 
     def lost_once() -> Transaction[None]:
@@ -98,7 +100,7 @@ async def test_b4_84_a_connection_that_lost_its_place_in_the_protocol_is_replace
 
 
 async def test_b4_84_a_server_that_stays_away_is_given_up_and_found_again(
-    database: Paced, proxy: PostgresProxy
+    database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     proxy.refusing = True
     proxy.cut()
@@ -109,7 +111,7 @@ async def test_b4_84_a_server_that_stays_away_is_given_up_and_found_again(
 
 
 async def test_a_lost_answer_to_commit_leaves_in_doubt_what_does_not_recognise_itself(
-    database: Paced, proxy: PostgresProxy
+    database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     proxy.lose_commits = 1
     await unavailable(database.write(lambda: inserting("a")))
@@ -117,54 +119,54 @@ async def test_a_lost_answer_to_commit_leaves_in_doubt_what_does_not_recognise_i
 
 
 async def test_a_lost_answer_to_commit_is_recognised_by_the_ordered_writer(
-    database: Paced, proxy: PostgresProxy, clock: VirtualClock
+    database: RealTimeDatabase, proxy: PostgresProxy, clock: VirtualClock
 ) -> None:
-    async with replica(database, clock) as here:
+    async with open_replica(database, clock) as here:
         opened = replace(header("a"), durability="journaled")
         proxy.lose_commits = 1
         await here.journal.open(opened)
         for number in range(5):
             proxy.lose_commits = 1
-            here.journal.put("a", row(f"{number}"), anchored(MOVED))
+            here.journal.put("a", recorded_step(f"{number}"), unnumbered(MOVED))
             await here.journal.durable("a")
         record = await here.store.load("local", "a")
         assert record is not None
-        assert record.commits == 5
+        assert record.commit_count == 5
         assert [each.sequence_number for each in record.events] == [1, 2, 3, 4, 5]
-        assert here.listener.numbers("a") == [1, 2, 3, 4, 5]
+        assert here.sink.sequence_numbers("a") == [1, 2, 3, 4, 5]
         assert here.losses.lost == {}
 
 
 async def test_b4_86_a_silent_server_holds_nobody_up(
-    database: Paced, proxy: PostgresProxy, clock: VirtualClock
+    database: RealTimeDatabase, proxy: PostgresProxy, clock: VirtualClock
 ) -> None:
     proxy.silent = True
     began = clock.monotonic()
-    await unavailable(database.read(lambda: ask(COUNT, {"the_key": "a"})))
+    await unavailable(database.read(lambda: execute(COUNT, {"the_key": "a"})))
     assert clock.monotonic() - began < 10
     proxy.silent = False
     assert await found(database, "a") == 0
 
 
 async def test_b4_87_a_connection_whose_query_was_cancelled_is_not_used_again(
-    database: Paced, proxy: PostgresProxy
+    database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     assert await found(database, "a") == 0
     before = proxy.connections
     with anyio.move_on_after(0.1):
-        await database.read(lambda: ask(SLEEP, {"seconds": 30.0}))
+        await database.read(lambda: execute(SLEEP, {"seconds": 30.0}))
     assert await found(database, "a") == 0
     assert proxy.connections > before
 
 
 async def test_b4_88_whoever_finds_no_connection_free_is_told_fast(
-    database: Paced, proxy: PostgresProxy, clock: VirtualClock
+    database: RealTimeDatabase, proxy: PostgresProxy, clock: VirtualClock
 ) -> None:
     outcomes: list[Code | None] = []
 
     async def read() -> None:
         try:
-            await database.read(lambda: ask(SLEEP, {"seconds": 0.6}))
+            await database.read(lambda: execute(SLEEP, {"seconds": 0.6}))
         except StorageFailure as failure:
             outcomes.append(failure.code)
         else:
@@ -182,17 +184,17 @@ async def test_b4_85_of_two_transactions_that_lock_each_other_out_one_is_run_ane
 
     def crossing(first: str, second: str) -> Transaction[None]:
         tries.append(first)
-        yield from ask(TOUCH, {"the_key": first})
-        yield from ask(SLEEP, {"seconds": 0.3})
-        yield from ask(TOUCH, {"the_key": second})
+        yield from execute(TOUCH, {"the_key": first})
+        yield from execute(SLEEP, {"seconds": 0.3})
+        yield from execute(TOUCH, {"the_key": second})
 
-    async with emptied(postgres_url, Patience(tries=4)) as database:
+    async with open_empty_postgres(postgres_url, PostgresTimeouts(max_tries=4)) as database:
         for key in "ab":
             await database.write(partial(inserting, key))
         async with anyio.create_task_group() as group:
             group.start_soon(database.write, partial(crossing, "a", "b"))
             group.start_soon(database.write, partial(crossing, "b", "a"))
-        touched = [await database.read(partial(ask, TOUCHED, {"the_key": key})) for key in "ab"]
+        touched = [await database.read(partial(execute, TOUCHED, {"the_key": key})) for key in "ab"]
     assert len(tries) == 3
     assert [rows[0][0] for rows in touched] == [2.0, 2.0]
 

@@ -14,8 +14,8 @@ from anyio.lowlevel import checkpoint
 
 from app.adapters.stores.sqlite import SqliteDatabase, open_sqlite
 from app.domain.failures import Code, ConfigurationFailure, StorageFailure
-from tests.support.examples import MOVED, anchored, header, row
-from tests.support.stores import in_a_task, replica
+from tests.support.examples import MOVED, header, recorded_step, unnumbered
+from tests.support.stores import in_own_task, open_replica
 from tests.support.virtual_time import VirtualClock
 
 OWNING = """
@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def database(path: Path) -> AsyncIterator[SqliteDatabase]:
-    async with in_a_task(open_sqlite(path)) as opened:
+    async with in_own_task(open_sqlite(path)) as opened:
         yield opened
 
 
@@ -59,7 +59,7 @@ async def test_b4_82_a_second_owner_is_refused_by_name_and_the_first_is_none_the
         async with open_sqlite(path):
             pass
     assert refused.value.code is Code.CONFIG_INVALID
-    async with replica(database, clock) as here:
+    async with open_replica(database, clock) as here:
         await here.journal.open(replace(header("a"), durability="journaled"))
 
 
@@ -88,7 +88,7 @@ async def test_b4_83_a_full_disk_takes_nothing_it_had_not_and_goes_on_when_there
     full: list[tuple[Code, int]] = []
     pages = await on_writer(database, "PRAGMA page_count")
     assert isinstance(pages, int)
-    async with replica(database, clock) as here:
+    async with open_replica(database, clock) as here:
         for room in range(24):
             name = f"e-{room}"
             await on_writer(database, f"PRAGMA max_page_count = {pages + room}")
@@ -96,16 +96,16 @@ async def test_b4_83_a_full_disk_takes_nothing_it_had_not_and_goes_on_when_there
             try:
                 await here.journal.open(replace(header(name, name), durability="journaled"))
                 for number in range(8):
-                    here.journal.put(name, row(f"{number}"), anchored(*[MOVED] * 20))
+                    here.journal.put(name, recorded_step(f"{number}"), unnumbered(*[MOVED] * 20))
                     await here.journal.durable(name)
                     durable = number
             except StorageFailure as failure:
                 full.append((failure.code, failure.status))
             await on_writer(database, "PRAGMA max_page_count = 1000000")
             record = await here.store.load("local", name)
-            stored = [] if record is None else list(record.rows)
+            stored = [] if record is None else list(record.steps)
             assert stored == [f"{number}" for number in range(durable + 1)]
-            assert here.listener.numbers(name) == list(range(1, 20 * len(stored) + 1))
+            assert here.sink.sequence_numbers(name) == list(range(1, 20 * len(stored) + 1))
             assert (name in here.losses.lost) == (durable < 7)
             here.journal.close(name)
             pages = await on_writer(database, "PRAGMA page_count")
@@ -122,12 +122,12 @@ async def test_b4_81_a_writer_beside_us_is_waited_for(
 ) -> None:
     beside = sqlite3.connect(path, isolation_level=None)
     beside.execute("BEGIN IMMEDIATE")
-    async with replica(database, clock) as here, anyio.create_task_group() as group:
+    async with open_replica(database, clock) as here, anyio.create_task_group() as group:
         group.start_soon(here.journal.open, replace(header("a"), durability="journaled"))
         await checkpoint()
         beside.execute("COMMIT")
     beside.close()
-    async with replica(database, clock) as here:
+    async with open_replica(database, clock) as here:
         assert await here.store.find("local", "r-1") is not None
 
 
@@ -150,7 +150,7 @@ async def test_a_directory_that_cannot_be_written_is_named(no_database: Path) ->
 
 
 async def test_who_only_reads_reads_beside_the_owner(database: SqliteDatabase, path: Path, clock: VirtualClock) -> None:
-    async with replica(database, clock) as here:
+    async with open_replica(database, clock) as here:
         await here.journal.open(replace(header("a"), durability="journaled"))
         beside = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         assert beside.execute("SELECT request_id FROM executions").fetchall() == [("r-1",)]

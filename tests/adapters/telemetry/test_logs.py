@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.adapters.telemetry.logs import LINE_BYTES, LogSink, open_logger, route_stdlib
-from app.domain.events import Kept, LifecycleTransition
+from app.adapters.telemetry.logs import MAX_LINE_BYTES, LogSink, open_logger, route_standard_logging
+from app.domain.journal.events import InheritedEvent, LifecycleTransition
 from app.domain.lifecycle import State
 from tests.support.examples import (
     CANCELLED,
@@ -23,9 +23,9 @@ from tests.support.examples import (
     STARTED,
     SUSPENDED,
     TRACE,
-    live,
+    live_delta,
     plain_chat,
-    recorded,
+    stored_events,
 )
 from tests.support.virtual_time import VirtualClock
 
@@ -96,7 +96,7 @@ def test_a_plain_chat_is_one_line_at_info(pipe: Pipe) -> None:
 
 
 def test_a_failure_is_its_ending_and_one_warning(pipe: Pipe) -> None:
-    _sink(pipe, "info").publish("a", recorded(FAILED))
+    _sink(pipe, "info").publish("a", stored_events(FAILED))
     ended, failed = pipe.lines()
     assert (ended["level"], ended["event"], ended["state"]) == ("info", "execution.ended", "ERROR")
     assert (failed["level"], failed["event"]) == ("warning", "execution.failed")
@@ -105,26 +105,26 @@ def test_a_failure_is_its_ending_and_one_warning(pipe: Pipe) -> None:
 
 
 def test_a_cancelled_execution_is_one_line(pipe: Pipe) -> None:
-    _sink(pipe, "info").publish("a", recorded(CANCELLED))
+    _sink(pipe, "info").publish("a", stored_events(CANCELLED))
     assert [(line["event"], line["code"]) for line in pipe.lines()] == [("execution.ended", "CANCELLED_TIMEOUT")]
 
 
 def test_a_suspension_is_one_line_and_no_ending(pipe: Pipe) -> None:
-    _sink(pipe, "info").publish("a", recorded(SUSPENDED))
+    _sink(pipe, "info").publish("a", stored_events(SUSPENDED))
     assert [line["event"] for line in pipe.lines()] == ["execution.suspended"]
 
 
 def test_only_failures_are_told_at_warning(pipe: Pipe) -> None:
     sink = _sink(pipe, "warning")
     sink.publish("a", plain_chat())
-    sink.publish("b", recorded(FAILED))
+    sink.publish("b", stored_events(FAILED))
     assert [line["event"] for line in pipe.lines()] == ["execution.failed"]
 
 
 @pytest.mark.parametrize("level", ["debug", "info"])
 def test_what_a_fork_keeps_is_not_told_again(pipe: Pipe, level: str) -> None:
     *chat, end = plain_chat()
-    _sink(pipe, level).publish("fork", [*(Kept(*item) for item in chat), end])
+    _sink(pipe, level).publish("fork", [*(InheritedEvent(*item) for item in chat), end])
     *told, ended = pipe.lines()
     assert [line["event"] for line in told] == ([] if level == "info" else [end.event.type])
     assert (ended["event"], ended["attempts"], ended["duration_ms"]) == ("execution.ended", 0, None)
@@ -132,8 +132,8 @@ def test_what_a_fork_keeps_is_not_told_again(pipe: Pipe, level: str) -> None:
 
 def test_every_event_is_told_at_debug_with_its_ids(pipe: Pipe) -> None:
     sink = _sink(pipe, "debug")
-    sink.publish("a", recorded(*EVENTS))
-    sink.publish("a", [live()])
+    sink.publish("a", stored_events(*EVENTS))
+    sink.publish("a", [live_delta()])
     told = [line for line in pipe.lines() if line["level"] == "debug"]
     assert [line["event"] for line in told] == [event.type for event in (*EVENTS, DELTA)]
     assert {line["request_id"] for line in told} == {"r-1"}
@@ -143,16 +143,16 @@ def test_every_event_is_told_at_debug_with_its_ids(pipe: Pipe) -> None:
 
 def test_what_happens_in_a_step_of_a_plan_is_told_with_its_name(pipe: Pipe) -> None:
     sink = _sink(pipe, "debug")
-    [plain, inside] = recorded(STARTED, STARTED)
+    [plain, inside] = stored_events(STARTED, STARTED)
     sink.publish("a", [plain, inside._replace(correlation=replace(inside.correlation, step_name="roll"))])
     assert [line.get("step_name") for line in pipe.lines()] == [None, "roll"]
 
 
 def test_b8_no_content_is_told_at_any_level(pipe: Pipe) -> None:
     sink = _sink(pipe, "debug")
-    sink.publish("a", recorded(*EVENTS))
-    sink.publish("a", [live()])
-    sink.bug("a", ValueError("nobody logs this"))
+    sink.publish("a", stored_events(*EVENTS))
+    sink.publish("a", [live_delta()])
+    sink.log_bug("a", ValueError("nobody logs this"))
     pipe.lines()
     assert b"nobody logs" not in pipe.raw
 
@@ -175,7 +175,7 @@ def test_of_an_exception_only_types_and_places_are_told(pipe: Pipe) -> None:
 
     with pytest.raises(ExceptionGroup) as raised:
         fails()
-    _sink(pipe, "info").bug("a", raised.value)
+    _sink(pipe, "info").log_bug("a", raised.value)
     (line,) = pipe.lines()
     assert line["level"] == "error"
     assert line["execution_id"] == "a"
@@ -185,7 +185,7 @@ def test_of_an_exception_only_types_and_places_are_told(pipe: Pipe) -> None:
 
 
 def test_a_line_that_is_too_long_gives_up_its_longest_values(pipe: Pipe) -> None:
-    open_logger("info", FixedClock(), descriptor=pipe.outlet).info("long", short="kept", long="é" * LINE_BYTES)
+    open_logger("info", FixedClock(), descriptor=pipe.outlet).info("long", short="kept", long="é" * MAX_LINE_BYTES)
     (line,) = pipe.lines()
     assert line["short"] == "kept"
     assert line["long"] == "(too long)"
@@ -213,8 +213,8 @@ def test_b5_102_a_reader_that_is_gone_cannot_hurt_the_service() -> None:
 
 def test_lag_and_faults_are_told(pipe: Pipe) -> None:
     sink = _sink(pipe, "info")
-    sink.lag(0.51234)
-    sink.fault(ZeroDivisionError(), "sink")
+    sink.log_lag(0.51234)
+    sink.log_fault(ZeroDivisionError(), "sink")
     lag, fault = pipe.lines()
     assert (lag["level"], lag["event"], lag["seconds"]) == ("warning", "event_loop.lag", 0.512)
     assert (fault["level"], fault["event"], fault["exception"]) == ("error", "sink.fault", "ZeroDivisionError in ")
@@ -225,7 +225,7 @@ def stdlib(pipe: Pipe) -> Iterator[Pipe]:
     """The standard library's loggers on the pipe, and as they were afterwards."""
     names = ("", "uvicorn", "uvicorn.access")
     handlers, levels = logging.getLogger().handlers, [logging.getLogger(name).level for name in names]
-    route_stdlib(open_logger("info", FixedClock(), descriptor=pipe.outlet), "info")
+    route_standard_logging(open_logger("info", FixedClock(), descriptor=pipe.outlet), "info")
     yield pipe
     logging.getLogger().handlers = handlers
     for name, level in zip(names, levels, strict=True):
@@ -260,7 +260,7 @@ def test_a_record_of_odd_make_is_told_too(stdlib: Pipe) -> None:
 
 def test_what_goes_on_after_a_suspension_is_timed_from_there(pipe: Pipe) -> None:
     sink = _sink(pipe, "info")
-    sink.publish("a", recorded(MOVED, SUSPENDED))
-    sink.publish("a", recorded(LifecycleTransition(State.SUSPENDED, State.EXECUTE, 1, "resumed"), COMPLETED))
+    sink.publish("a", stored_events(MOVED, SUSPENDED))
+    sink.publish("a", stored_events(LifecycleTransition(State.SUSPENDED, State.EXECUTE, 1, "resumed"), COMPLETED))
     suspended, ended = pipe.lines()
     assert (suspended["duration_ms"], ended["duration_ms"]) == (None, 1000.0)

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.adapters.telemetry.metrics import SERIES, MetricsSink, closed_sets, folded
-from app.domain import events
-from app.domain.boundary import StepStatus
-from app.domain.events import EVENT_TYPES, Event, Kept
+from app.adapters.telemetry.metrics import SERIES, MetricsSink, label_values, other_value
+from app.domain.contract.response import StepStatus
 from app.domain.failures import Code
+from app.domain.journal import events
+from app.domain.journal.events import EVENT_TYPES, Event, InheritedEvent
 from app.domain.lifecycle import State
 from tests.support.examples import (
     CANCELLED,
@@ -20,9 +20,9 @@ from tests.support.examples import (
     STARTED,
     SUSPENDED,
     TOOL_ENDED,
-    live,
+    live_delta,
     plain_chat,
-    recorded,
+    stored_events,
 )
 from tests.support.virtual_time import EPOCH
 
@@ -49,17 +49,17 @@ def _value(metrics: MetricsSink, name: str, **labels: str) -> float:
 
 def _tell_everything(metrics: MetricsSink) -> None:
     """Makes every series of the table have at least one sample."""
-    metrics.publish("a", recorded(STARTED))
-    metrics.publish("a", [live()])
+    metrics.publish("a", stored_events(STARTED))
+    metrics.publish("a", [live_delta()])
     metrics.publish("b", plain_chat())
     for event in EVENTS:
-        metrics.publish("a", recorded(event))
-    metrics.refused(Code.REQUEST_INVALID)
-    metrics.reader_dropped()
-    metrics.bug("execution")
-    metrics.bug("sink")
-    metrics.lag(0.01)
-    metrics.read_in_flight(lambda: 3)
+        metrics.publish("a", stored_events(event))
+    metrics.count_refused(Code.REQUEST_INVALID)
+    metrics.count_dropped_reader()
+    metrics.count_bug("execution")
+    metrics.count_bug("sink")
+    metrics.observe_lag(0.01)
+    metrics.observe_in_flight(lambda: 3)
 
 
 def test_every_series_of_the_table_is_rendered_with_its_labels_and_no_other_is(metrics: MetricsSink) -> None:
@@ -73,17 +73,17 @@ def test_every_series_of_the_table_is_rendered_with_its_labels_and_no_other_is(m
 
 
 def test_every_label_of_every_series_has_a_closed_set(metrics: MetricsSink) -> None:
-    sets = closed_sets(PROVIDERS, TOOLS)
+    sets = label_values(PROVIDERS, TOOLS)
     _tell_everything(metrics)
     for name, labels, _ in _samples(metrics):
         for label, value in labels.items():
-            assert label == "le" or value in sets[label] | {folded(label)}, name
+            assert label == "le" or value in sets[label] | {other_value(label)}, name
 
 
 def test_every_series_says_what_it_means(metrics: MetricsSink) -> None:
     body = metrics.render()[0].decode()
     for series in SERIES:
-        assert f" {series.meaning}" in body
+        assert f" {series.description}" in body
         assert series.name.endswith(("_total", "_seconds", "_in_flight"))
 
 
@@ -96,7 +96,7 @@ def test_the_process_is_measured_too(metrics: MetricsSink) -> None:
 
 
 def test_two_sinks_do_not_share_anything(metrics: MetricsSink) -> None:
-    metrics.reader_dropped()
+    metrics.count_dropped_reader()
     assert _value(MetricsSink(providers=(), tools=()), "portico_readers_dropped_total") == 0
 
 
@@ -128,27 +128,27 @@ def test_a_plain_chat_is_counted(metrics: MetricsSink) -> None:
     ids=lambda value: getattr(value, "type", str(value)),
 )
 def test_every_ending_is_counted_by_state_and_code(metrics: MetricsSink, event: Event, state: str, code: str) -> None:
-    metrics.publish("a", recorded(event))
+    metrics.publish("a", stored_events(event))
     assert _value(metrics, "portico_executions_total", mode="chat", state=state, code=code) == 1
 
 
 def test_a_resume_is_measured_from_where_it_began(metrics: MetricsSink) -> None:
     begins = events.LifecycleTransition(State.SUSPENDED, State.EXECUTE, 1, "resumed")
-    metrics.publish("a", recorded(begins, STARTED, ENDED, FAILED))
+    metrics.publish("a", stored_events(begins, STARTED, ENDED, FAILED))
     assert _value(metrics, "portico_execution_duration_seconds_sum") == 3
 
 
 def test_the_first_delta_of_an_attempt_is_timed_and_no_other(metrics: MetricsSink) -> None:
-    metrics.publish("a", recorded(STARTED))
+    metrics.publish("a", stored_events(STARTED))
     for late in (1.5, 2.5, 3.5):
-        metrics.publish("a", [live(DELTA, EPOCH + late)])
+        metrics.publish("a", [live_delta(DELTA, EPOCH + late)])
     assert _value(metrics, "portico_inference_first_delta_seconds_count", provider="primary") == 1
     assert _value(metrics, "portico_inference_first_delta_seconds_sum", provider="primary") == pytest.approx(0.5)
     assert _value(metrics, "portico_inference_deltas_total") == 3
 
 
 def test_a_tool_call_is_counted_by_what_came_of_it(metrics: MetricsSink) -> None:
-    metrics.publish("a", recorded(TOOL_ENDED))
+    metrics.publish("a", stored_events(TOOL_ENDED))
     labels = {"tool": "roll_dice", "success": "false", "code": "TOOL_TIMEOUT"}
     assert _value(metrics, "portico_tool_calls_total", **labels) == 1
 
@@ -156,19 +156,19 @@ def test_a_tool_call_is_counted_by_what_came_of_it(metrics: MetricsSink) -> None
 def test_names_nobody_configured_are_folded(metrics: MetricsSink) -> None:
     before = len(_samples(metrics))
     for number in range(50):
-        metrics.publish("a", recorded(events.ToolEnd(f"tool-{number}", "c", 1.0, success=True, error_code=None)))
+        metrics.publish("a", stored_events(events.ToolEnd(f"tool-{number}", "c", 1.0, success=True, error_code=None)))
     assert _value(metrics, "portico_tool_calls_total", tool="unknown", success="true", code="none") == 50
     assert len(_samples(metrics)) - before < 40
 
 
 def test_an_attempt_nobody_saw_begin_is_counted_without_its_provider(metrics: MetricsSink) -> None:
-    metrics.publish("a", recorded(ENDED))
+    metrics.publish("a", stored_events(ENDED))
     assert _value(metrics, "portico_inferences_total", provider="other") == 1
 
 
 def test_executions_in_flight_are_asked_for_when_rendered(metrics: MetricsSink) -> None:
     running = [1]
-    metrics.read_in_flight(lambda: running[0])
+    metrics.observe_in_flight(lambda: running[0])
     assert _value(metrics, "portico_executions_in_flight") == 1
     running[0] = 7
     assert _value(metrics, "portico_executions_in_flight") == 7
@@ -176,9 +176,9 @@ def test_executions_in_flight_are_asked_for_when_rendered(metrics: MetricsSink) 
 
 def test_i10_what_is_held_for_running_executions_is_bounded_and_goes_with_them(metrics: MetricsSink) -> None:
     for number in range(30_000):
-        metrics.publish(str(number), recorded(STARTED))
+        metrics.publish(str(number), stored_events(STARTED))
     for number in range(30_000):
-        metrics.publish(str(number), recorded(ENDED, FAILED))
+        metrics.publish(str(number), stored_events(ENDED, FAILED))
     assert _value(metrics, "portico_inferences_total", provider="primary") == 20_000
     assert _value(metrics, "portico_inferences_total", provider="other") == 10_000
 
@@ -191,7 +191,7 @@ def test_every_type_of_event_is_taken(metrics: MetricsSink) -> None:
 def test_attempts_at_steps_are_counted_by_type_and_by_how_they_ended(metrics: MetricsSink) -> None:
     failed = events.StepEnd("infer", 1, StepStatus.FAILED, 500.0, Code.CONSTRAINT_JSON_INVALID)
     done = events.StepEnd("infer", 2, StepStatus.COMPLETED, 1500.0, None)
-    metrics.publish("a", recorded(failed, done))
+    metrics.publish("a", stored_events(failed, done))
     assert _value(metrics, "portico_steps_total", step_type="infer", status="completed", code="none") == 1
     assert _value(metrics, "portico_steps_total", status="failed", code="CONSTRAINT_JSON_INVALID") == 1
     assert _value(metrics, "portico_step_duration_seconds_sum", step_type="infer") == pytest.approx(2)
@@ -199,12 +199,12 @@ def test_attempts_at_steps_are_counted_by_type_and_by_how_they_ended(metrics: Me
 
 def test_a_step_of_a_type_that_nobody_registered_adds_no_series(metrics: MetricsSink) -> None:
     for number in range(50):
-        metrics.publish("a", recorded(events.StepEnd(f"type-{number}", 1, StepStatus.COMPLETED, 1.0, None)))
+        metrics.publish("a", stored_events(events.StepEnd(f"type-{number}", 1, StepStatus.COMPLETED, 1.0, None)))
     assert _value(metrics, "portico_steps_total", step_type="other") == 50
 
 
 def test_what_a_fork_keeps_is_not_counted_again(metrics: MetricsSink) -> None:
     metrics.publish("origin", plain_chat())
     before = _samples(metrics)
-    metrics.publish("fork", [Kept(*item) for item in plain_chat()])
+    metrics.publish("fork", [InheritedEvent(*item) for item in plain_chat()])
     assert _samples(metrics) == before

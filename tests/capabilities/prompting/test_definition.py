@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from app.capabilities.prompting.definition import PromptDefinition, PromptId, PromptInput, harmless, mark_beside
+from app.capabilities.prompting.definition import (
+    PromptDefinition,
+    PromptId,
+    PromptInput,
+    escape_control_characters,
+    unused_mark,
+)
 
 OPENING = re.compile(r"^<(\w+)-([0-9a-f]+)>$", re.MULTILINE)
 HOSTILE = st.lists(
@@ -92,7 +98,7 @@ def test_whatever_is_quoted_stays_as_it_is_and_ends_where_it_ends(text: str, oth
     rule, _, rest = rendered.partition("\n")
     assert rule.count(mark) == 1
     assert rest == (
-        f"<text-{mark}>\n{harmless(text)}\n</text-{mark}>\n<other-{mark}>\n{harmless(other)}\n</other-{mark}>\nEnd."
+        f"<text-{mark}>\n{escape_control_characters(text)}\n</text-{mark}>\n<other-{mark}>\n{escape_control_characters(other)}\n</other-{mark}>\nEnd."
     )
     assert rest.count(mark) == 4
 
@@ -104,7 +110,7 @@ def test_a_text_that_quotes_its_own_rendering_does_not_end_its_quotation(text: s
     for _ in range(3):
         text = definition.render(Quoting(text=text))
     rendered = definition.render(Quoting(text=text))
-    assert quotations(rendered)["text"] == harmless(text)
+    assert quotations(rendered)["text"] == escape_control_characters(text)
 
 
 @settings(deadline=None, max_examples=200, derandomize=True)
@@ -118,11 +124,11 @@ def test_the_same_input_gives_the_same_prompt(text: str) -> None:
 def test_a_mark_that_the_text_holds_is_not_taken(kept: int) -> None:
     words = [f"{number:02x}" for number in range(256)]
     free = words.pop(kept)
-    assert mark_beside(["-".join(words[:128]), "-".join(words[128:])], size=1) == free
+    assert unused_mark(["-".join(words[:128]), "-".join(words[128:])], size=1) == free
 
 
 def test_marks_of_different_texts_differ() -> None:
-    assert mark_beside(["a", "b"]) != mark_beside(["ab", ""]) != mark_beside(["ab"]) != mark_beside([])
+    assert unused_mark(["a", "b"]) != unused_mark(["ab", ""]) != unused_mark(["ab"]) != unused_mark([])
 
 
 @pytest.mark.parametrize(
@@ -140,15 +146,15 @@ def test_marks_of_different_texts_differ() -> None:
     ],
 )
 def test_what_controls_or_hides_text_is_written_out_and_all_else_is_left_alone(text: str, written: str) -> None:
-    assert harmless(text) == written
+    assert escape_control_characters(text) == written
 
 
 @settings(deadline=None, max_examples=300, derandomize=True)
 @given(HOSTILE | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zp"])))
 def test_what_is_harmless_is_one_text_in_utf_8_and_stays_what_it_is(text: str) -> None:
-    written = harmless(text)
+    written = escape_control_characters(text)
     assert written.encode().decode() == written
-    assert harmless(written) == written
+    assert escape_control_characters(written) == written
     assert written.splitlines() == written.removesuffix("\n").split("\n") or written == ""
 
 

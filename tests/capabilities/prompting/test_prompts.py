@@ -6,23 +6,23 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from app.capabilities.constraint.schema import compile_schema
+from app.capabilities.output.schema.compiled import compile_schema
 from app.capabilities.prompting.definition import PromptId, PromptInput
 from app.capabilities.prompting.prompts.assessment import SemanticValidationInput
-from app.capabilities.prompting.prompts.constraint import (
-    MOST_MESSAGE_CHARACTERS,
-    MOST_PATH_CHARACTERS,
-    MOST_VIOLATIONS,
+from app.capabilities.prompting.prompts.output_format import (
+    MAX_MESSAGE_CHARACTERS,
+    MAX_PATH_CHARACTERS,
+    MAX_VIOLATIONS,
     GrammarContractInput,
+    QuotedViolation,
     StructuredAnswerInput,
     StructuredContractInput,
     StructuredViolationsInput,
     SubmitToolInput,
-    Violation,
 )
 from app.capabilities.prompting.prompts.planning import (
-    STEP_TYPES,
-    EarlierMessage,
+    STEP_TYPE_DESCRIPTIONS,
+    HistoryMessage,
     PlanGenerationInput,
     PlanGenerationOutput,
     PlannableTool,
@@ -35,7 +35,7 @@ REGISTRY = default_registry()
 
 def planning(**changed: object) -> PlanGenerationInput:
     return PlanGenerationInput.model_validate(
-        {"request": "Compare two cats.", "step_types": dict(STEP_TYPES), "max_steps": 5, **changed}
+        {"request": "Compare two cats.", "step_types": dict(STEP_TYPE_DESCRIPTIONS), "max_steps": 5, **changed}
     )
 
 
@@ -43,7 +43,7 @@ EXAMPLES: dict[PromptId, PromptInput] = {
     PromptId.PLAN_GENERATION_SYSTEM: planning(request=INJECTION),
     PromptId.PLAN_GENERATION_USER: planning(
         request=INJECTION,
-        history=(EarlierMessage(role="user", text=INJECTION),),
+        history=(HistoryMessage(role="user", text=INJECTION),),
         tools=(PlannableTool(name="look", description=INJECTION, parameters={"description": INJECTION}),),
     ),
     PromptId.VALIDATION_SEMANTIC_SYSTEM: SemanticValidationInput(request=INJECTION, answer=INJECTION),
@@ -52,7 +52,7 @@ EXAMPLES: dict[PromptId, PromptInput] = {
     ),
     PromptId.STRUCTURED_CONTRACT_SYSTEM: StructuredContractInput(json_schema={"description": INJECTION}),
     PromptId.GRAMMAR_CONTRACT_SYSTEM: GrammarContractInput(grammar=INJECTION),
-    PromptId.STRUCTURED_VIOLATIONS_USER: StructuredViolationsInput.of([(INJECTION, INJECTION)]),
+    PromptId.STRUCTURED_VIOLATIONS_USER: StructuredViolationsInput.from_pairs([(INJECTION, INJECTION)]),
     PromptId.STRUCTURED_ANSWER_USER: StructuredAnswerInput(),
     PromptId.SUBMIT_TOOL_DESCRIPTION: SubmitToolInput(),
 }
@@ -82,13 +82,15 @@ def test_a_prompt_is_short_and_leaves_no_place_open(prompt_id: PromptId) -> None
 
 def test_the_planner_is_told_the_types_the_bound_and_the_rule_about_branches() -> None:
     told = REGISTRY.get_prompt(PromptId.PLAN_GENERATION_SYSTEM, planning())
-    assert all(f"\n- {name}: {text}\n" in told for name, text in STEP_TYPES.items())
+    assert all(f"\n- {name}: {text}\n" in told for name, text in STEP_TYPE_DESCRIPTIONS.items())
     assert "at most 5 steps" in told
     assert "run at once" in told
 
 
 def test_the_planner_is_not_told_of_types_and_branches_that_are_not_allowed() -> None:
-    allowed = planning(step_types={"infer": STEP_TYPES["infer"], "my.step": "Does it."}, require_linear=True)
+    allowed = planning(
+        step_types={"infer": STEP_TYPE_DESCRIPTIONS["infer"], "my.step": "Does it."}, require_linear=True
+    )
     told = REGISTRY.get_prompt(PromptId.PLAN_GENERATION_SYSTEM, allowed)
     assert re.findall(r"^- ([\w.]+): ", told, re.MULTILINE) == ["infer", "my.step"]
     assert "one after another" in told
@@ -96,8 +98,10 @@ def test_the_planner_is_not_told_of_types_and_branches_that_are_not_allowed() ->
 
 
 def test_a_plan_is_asked_for_with_no_more_steps_and_no_other_types_than_may_occur() -> None:
-    allowed = planning(step_types={"infer": STEP_TYPES["infer"], "tool": STEP_TYPES["tool"]}, max_steps=7)
-    schema = compile_schema(allowed.form(PlanGenerationOutput))
+    allowed = planning(
+        step_types={"infer": STEP_TYPE_DESCRIPTIONS["infer"], "tool": STEP_TYPE_DESCRIPTIONS["tool"]}, max_steps=7
+    )
+    schema = compile_schema(allowed.output_schema(PlanGenerationOutput))
     step = {"name": "a", "type": "infer"}
     assert schema.fits({"steps": [step] * 7})
     assert schema.fits({"rationale": "x", "steps": [step | {"type": "tool", "input": {"any": 1}, "schema": {}}]})
@@ -108,7 +112,7 @@ def test_a_plan_is_asked_for_with_no_more_steps_and_no_other_types_than_may_occu
 
 def test_the_planner_sees_the_request_what_came_before_and_the_tools() -> None:
     tool = PlannableTool(name="look", description="Looks.", parameters={"type": "object"})
-    before = EarlierMessage(role="assistant", text="Which cats?")
+    before = HistoryMessage(role="assistant", text="Which cats?")
     told = REGISTRY.get_prompt(PromptId.PLAN_GENERATION_USER, planning(tools=(tool,), history=(before,)))
     assert {name: text for name, _, text in QUOTATION.findall(told)} == {
         "tools": '[{"name": "look", "description": "Looks.", "parameters": {"type": "object"}}]',
@@ -118,8 +122,8 @@ def test_the_planner_sees_the_request_what_came_before_and_the_tools() -> None:
 
 
 def test_the_step_types_are_those_of_the_table() -> None:
-    assert list(STEP_TYPES) == ["infer", "tool", "retrieve", "rerank", "validate", "redundant"]
-    assert planning().step_types == STEP_TYPES
+    assert list(STEP_TYPE_DESCRIPTIONS) == ["infer", "tool", "retrieve", "rerank", "validate", "redundant"]
+    assert planning().step_types == STEP_TYPE_DESCRIPTIONS
 
 
 @pytest.mark.parametrize(
@@ -169,7 +173,7 @@ def test_a_grammar_is_told_to_the_letter() -> None:
 
 
 def test_violations_are_told_with_their_paths() -> None:
-    given = StructuredViolationsInput.of([("$.cats[0]", "must be a string"), ("$", 'lacks "dogs"')])
+    given = StructuredViolationsInput.from_pairs([("$.cats[0]", "must be a string"), ("$", 'lacks "dogs"')])
     told = REGISTRY.get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, given)
     assert json.loads(QUOTATION.findall(told)[0][2]) == [
         {"path": "$.cats[0]", "message": "must be a string"},
@@ -179,27 +183,27 @@ def test_violations_are_told_with_their_paths() -> None:
 
 
 def test_violations_are_bounded_in_number_and_length_and_those_left_out_are_counted() -> None:
-    given = StructuredViolationsInput.of(("$" + "." * 10_000, "x" * 10_000) for _ in range(1000))
-    assert len(given.violations) == MOST_VIOLATIONS
-    assert {len(each.path) for each in given.violations} == {MOST_PATH_CHARACTERS}
-    assert {len(each.message) for each in given.violations} == {MOST_MESSAGE_CHARACTERS}
+    given = StructuredViolationsInput.from_pairs(("$" + "." * 10_000, "x" * 10_000) for _ in range(1000))
+    assert len(given.violations) == MAX_VIOLATIONS
+    assert {len(each.path) for each in given.violations} == {MAX_PATH_CHARACTERS}
+    assert {len(each.message) for each in given.violations} == {MAX_MESSAGE_CHARACTERS}
     assert all(each.message.endswith("x…") for each in given.violations)
     told = REGISTRY.get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, given)
-    assert f"There are {1000 - MOST_VIOLATIONS} more that are not listed." in told
+    assert f"There are {1000 - MAX_VIOLATIONS} more that are not listed." in told
     assert len(told) < 12_000
 
 
 def test_violations_at_their_bounds_are_told_whole() -> None:
-    given = StructuredViolationsInput.of(
-        [("p" * MOST_PATH_CHARACTERS, "m" * MOST_MESSAGE_CHARACTERS)] * MOST_VIOLATIONS
+    given = StructuredViolationsInput.from_pairs(
+        [("p" * MAX_PATH_CHARACTERS, "m" * MAX_MESSAGE_CHARACTERS)] * MAX_VIOLATIONS
     )
     assert given.left_out == 0
-    assert given.violations[-1] == Violation(path="p" * MOST_PATH_CHARACTERS, message="m" * MOST_MESSAGE_CHARACTERS)
+    assert given.violations[-1] == QuotedViolation(path="p" * MAX_PATH_CHARACTERS, message="m" * MAX_MESSAGE_CHARACTERS)
 
 
 def test_no_violations_are_nothing_to_tell() -> None:
     with pytest.raises(ValidationError):
-        StructuredViolationsInput.of([])
+        StructuredViolationsInput.from_pairs([])
 
 
 def test_the_description_of_submit_is_one_line() -> None:

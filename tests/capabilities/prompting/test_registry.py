@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from app.capabilities.constraint.extract import METHODS
+from app.capabilities.output.extract import EXTRACTION_METHODS
 from app.capabilities.prompting.definition import PromptDefinition, PromptId, PromptInput, PromptOutput
-from app.capabilities.prompting.prompts import assessment, constraint, planning
+from app.capabilities.prompting.prompts import assessment, output_format, planning
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
-from app.capabilities.prompting.prompts.constraint import SubmitToolInput
+from app.capabilities.prompting.prompts.output_format import SubmitToolInput
 from app.capabilities.prompting.prompts.planning import PlanGenerationOutput
 from app.capabilities.prompting.registry import JSONExtractionError, PromptRegistry, default_registry
-from app.domain.boundary import PlanStep
+from app.domain.contract.request import PlanStep
 from app.domain.failures import Code, Failure
 
 REGISTRY = default_registry()
@@ -26,7 +26,7 @@ PLAN: JsonValue = {"rationale": "One step will do.", "steps": [{"name": "look", 
 def test_every_id_has_exactly_one_definition() -> None:
     assert REGISTRY.ids() == tuple(PromptId)
     assert [definition.prompt_id for definition in ALL] == list(PromptId)
-    families = (*planning.PROMPTS, *assessment.PROMPTS, *constraint.PROMPTS)
+    families = (*planning.PROMPTS, *assessment.PROMPTS, *output_format.PROMPTS)
     assert sorted(definition.prompt_id for definition in families) == sorted(PromptId)
 
 
@@ -153,7 +153,7 @@ def test_a_reply_without_json_is_told_by_its_prompt_and_the_methods_tried(respon
     assert isinstance(error, Failure)
     assert error.code is Code.CONSTRAINT_JSON_INVALID
     assert error.prompt_id is PromptId.VALIDATION_SEMANTIC_USER
-    assert error.extraction_methods_attempted == [method.value for method in METHODS]
+    assert error.extraction_methods_attempted == [method.value for method in EXTRACTION_METHODS]
     assert error.message
 
 

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import AfterValidator, Field
 
-from app.capabilities.tools.definition import ArgumentError, tool
+from app.capabilities.tools.definition import ToolArgumentError, tool
 from app.domain.tools import SideEffects
-from app.ports import ToolContext, ToolError
+from app.ports.tool import ToolContext, ToolError
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock
 
@@ -93,7 +93,7 @@ async def test_a_pure_function_need_not_be_async(context: ToolContext) -> None:
 async def test_arguments_that_do_not_fit_are_named(
     arguments: dict[str, object], named: str, context: ToolContext
 ) -> None:
-    with pytest.raises(ArgumentError, match=f"^{named}: "):
+    with pytest.raises(ToolArgumentError, match=f"^{named}: "):
         await paint.execute(arguments, context)
 
 

@@ -12,13 +12,13 @@ from pydantic import AfterValidator
 from app.capabilities.tools.definition import tool
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.effects import ToolEnded
+from app.domain.contract.messages import ToolCall
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.messages import ToolCall
+from app.domain.journal.outcomes import ToolEnded
 from app.domain.tools import Availability, SideEffects
-from app.ports import Tool, ToolContext, ToolError
+from app.ports.tool import Tool, ToolContext, ToolError
 from tests.support.entropy import SeededEntropy
-from tests.support.tools import Body, FakeTool, tool_call
+from tests.support.tools import FakeTool, ToolBody, tool_call
 from tests.support.virtual_time import VirtualClock
 
 Executes = Callable[..., ToolExecutor]
@@ -42,21 +42,21 @@ def executes(clock: VirtualClock, entropy: SeededEntropy) -> Executes:
     return make
 
 
-def _raises(error: BaseException) -> Body:
+def _raises(error: BaseException) -> ToolBody:
     async def body(_arguments: Mapping[str, Any], _context: ToolContext) -> str:
         raise error
 
     return body
 
 
-def _returns(result: Any) -> Body:
+def _returns(result: Any) -> ToolBody:
     async def body(_arguments: Mapping[str, Any], _context: ToolContext) -> str:
         return result
 
     return body
 
 
-def _sleeps(seconds: float) -> Body:
+def _sleeps(seconds: float) -> ToolBody:
     async def body(_arguments: Mapping[str, Any], _context: ToolContext) -> str:
         await anyio.sleep(seconds)
         return "late"
@@ -92,7 +92,7 @@ async def test_b1_23_an_unknown_tool_is_not_found_and_the_catalogue_is_not_liste
     ended = await _once(executes(known), tool_call("rm_rf"))
     assert (ended.is_error, ended.code, ended.retry) == (True, Code.TOOL_NOT_FOUND, False)
     assert "secret_tool" not in ended.content
-    assert known.runs == 0
+    assert known.run_count == 0
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ async def test_b1_25_arguments_that_do_not_fit_are_named_and_nothing_runs(
     ended = await _once(executes(dice), tool_call(**arguments))
     assert (ended.is_error, ended.code, ended.retry) == (True, Code.TOOL_EXECUTION_FAILED, False)
     assert told in ended.content
-    assert dice.runs == 0
+    assert dice.run_count == 0
 
 
 async def test_b1_25_all_that_is_wrong_is_told_at_once_without_the_values(executes: Executes) -> None:
@@ -137,7 +137,7 @@ async def test_b1_25_arguments_that_no_validator_can_read_are_refused(
     dice = FakeTool(parameters=DICE)
     call = ToolCall.model_construct(id="call_1", name="act", arguments=arguments)
     ended = await _once(executes(dice), call)
-    assert (ended.code, ended.retry, dice.runs) == (Code.TOOL_EXECUTION_FAILED, False, 0)
+    assert (ended.code, ended.retry, dice.run_count) == (Code.TOOL_EXECUTION_FAILED, False, 0)
 
 
 def _no_monday(day: str) -> str:
@@ -194,7 +194,7 @@ async def test_b3_63_a_tool_that_hangs_is_stopped_at_the_deadline(executes: Exec
 async def test_b3_63_without_time_nothing_runs(executes: Executes) -> None:
     fake = FakeTool()
     ended = await _once(executes(fake), seconds_left=0)
-    assert (ended.code, ended.retry, fake.runs) == (Code.TOOL_TIMEOUT, False, 0)
+    assert (ended.code, ended.retry, fake.run_count) == (Code.TOOL_TIMEOUT, False, 0)
 
 
 @pytest.mark.parametrize(("seconds_left", "granted"), [(10, True), (9.9, False)])
@@ -254,11 +254,11 @@ async def test_b3_79_a_tool_that_became_unavailable_says_why_and_does_not_run(ex
     fake = FakeTool()
     executor = executes(fake)
     assert not (await _once(executor)).is_error
-    fake.reason = "rate limited"
+    fake.unavailable_reason = "rate limited"
     ended = await _once(executor)
     assert (ended.is_error, ended.code, ended.retry) == (True, Code.TOOL_UNAVAILABLE, False)
     assert "rate limited" in ended.content
-    assert fake.runs == 1
+    assert fake.run_count == 1
 
 
 async def test_b3_79_a_tool_whose_check_breaks_is_unavailable(executes: Executes) -> None:
@@ -342,5 +342,5 @@ async def test_b1_25_arguments_that_are_no_json_object_never_reach_a_tool_that_t
     anything = FakeTool()
     executor = ToolExecutor(ToolRegistry(anything), clock, entropy, 1000)
     ended = await executor.attempt(tool_call(_raw="{broken"), key=KEY, attempt=0, seconds_left=10)
-    assert (ended.code, ended.retry, anything.runs) == (Code.TOOL_EXECUTION_FAILED, False, 0)
+    assert (ended.code, ended.retry, anything.run_count) == (Code.TOOL_EXECUTION_FAILED, False, 0)
     assert "no JSON object" in ended.content

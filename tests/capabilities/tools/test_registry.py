@@ -13,7 +13,7 @@ ALL = ["alpha", "beta", "gamma"]
 @pytest.fixture
 def broken() -> FakeTool:
     tool = FakeTool("beta")
-    tool.reason = "the disk is gone"
+    tool.unavailable_reason = "the disk is gone"
     return tool
 
 
@@ -50,8 +50,8 @@ def test_an_inference_is_offered_what_is_available_with_its_safety(registry: Too
 
 
 def test_a_tool_is_called_by_its_name_whether_it_can_run_now_or_not(registry: ToolRegistry) -> None:
-    assert registry.registered("beta") == (OfferedTool("beta", unsafe=False, idempotent=True),)
-    assert registry.registered("gone") == ()
+    assert registry.offer_of("beta") == (OfferedTool("beta", unsafe=False, idempotent=True),)
+    assert registry.offer_of("gone") == ()
 
 
 def test_an_unavailable_tool_says_why(registry: ToolRegistry) -> None:
@@ -63,7 +63,7 @@ def test_an_unavailable_tool_says_why(registry: ToolRegistry) -> None:
 
 
 def test_availability_is_asked_anew_each_time(registry: ToolRegistry, broken: FakeTool) -> None:
-    broken.reason = ""
+    broken.unavailable_reason = ""
     assert [each.name for each in registry.offer(ALL)[0]] == ALL
 
 

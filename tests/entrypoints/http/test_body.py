@@ -7,13 +7,13 @@ import anyio
 import orjson
 import pytest
 
-from app.domain.boundary import SystemRequest
+from app.domain.contract.request import SystemRequest
 from app.domain.failures import RequestFailure
 from app.entrypoints.http import body as reading
-from app.entrypoints.http.body import parse_here
+from app.entrypoints.http.body import parse_body_sync
 from app.entrypoints.http.errors import LINGER_SECONDS
-from tests.entrypoints.http.fakes import FakeRunning, fake_app
-from tests.support.service import request_bytes, serving
+from tests.support.fake_service import FakeRunning, fake_app
+from tests.support.http_server import request_bytes, running_server
 
 CHAT = b'{"messages":[{"role":"user","content":"Hello"}]}'
 SECRET = "hunter2-canary"
@@ -22,7 +22,7 @@ SECRET = "hunter2-canary"
 def refusal(body: bytes) -> RequestFailure:
     """How the body is refused."""
     with pytest.raises(RequestFailure) as caught:
-        parse_here(body, 64, SystemRequest)
+        parse_body_sync(body, 64, SystemRequest)
     return caught.value
 
 
@@ -39,7 +39,7 @@ def fields(failure: RequestFailure) -> list[str]:
 
 
 def test_a_plain_chat_is_read() -> None:
-    assert parse_here(CHAT, 64, SystemRequest).messages[0].content == "Hello"
+    assert parse_body_sync(CHAT, 64, SystemRequest).messages[0].content == "Hello"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_b2_42_a_body_that_is_nested_too_deep_is_400(body: bytes) -> None:
 def test_b2_42_the_deepest_body_that_is_allowed_is_read() -> None:
     nested = b"[" * 60 + b"]" * 60
     deepest = b'{"hints":{"options":{"a":' + nested + b'}},"messages":[{"role":"user","content":"x"}]}'
-    assert parse_here(deepest, 64, SystemRequest).hints.options["a"]
+    assert parse_body_sync(deepest, 64, SystemRequest).hints.options["a"]
     assert refusal(deepest.replace(nested, b"[" + nested + b"]").replace(b":[[", b":[[[", 1)).status == 400
 
 
@@ -123,7 +123,7 @@ def test_b2_43_a_lone_surrogate_in_a_key_is_400() -> None:
 
 
 def test_a_pair_of_surrogates_is_a_character() -> None:
-    assert parse_here(with_content(rb'"\ud83d\ude00"'), 64, SystemRequest).messages[0].content == "😀"
+    assert parse_body_sync(with_content(rb'"\ud83d\ude00"'), 64, SystemRequest).messages[0].content == "😀"
 
 
 def test_an_unknown_field_is_refused_by_name() -> None:
@@ -223,8 +223,8 @@ def test_b2_62_very_many_messages_are_refused_before_they_are_validated() -> Non
 )
 async def test_json_is_taken_in_every_spelling(media: str) -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
-    async with serving(app) as served:
+    service.facade.started = FakeRunning.complete
+    async with running_server(app) as served:
         assert (await served.post(CHAT, {"Content-Type": media})).status == 200
 
 
@@ -241,7 +241,7 @@ async def test_json_is_taken_in_every_spelling(media: str) -> None:
 )
 async def test_b2_44_another_content_type_is_415(headers: dict[str, str]) -> None:
     app, _ = fake_app()
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.ask(request_bytes("POST", "/v1/execute", headers, CHAT))
     assert (answer.status, answer.json["code"]) == (415, "REQUEST_UNSUPPORTED_MEDIA")
 
@@ -249,7 +249,7 @@ async def test_b2_44_another_content_type_is_415(headers: dict[str, str]) -> Non
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate, gzip"])
 async def test_b2_41_a_compressed_body_is_415(encoding: str) -> None:
     app, _ = fake_app()
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.post(base64.b64decode("H4sIAAAAAAAA"), {"Content-Encoding": encoding})
     assert answer.status == 415
 
@@ -257,7 +257,7 @@ async def test_b2_41_a_compressed_body_is_415(encoding: str) -> None:
 async def test_b2_40_a_body_that_says_it_is_too_large_is_not_read() -> None:
     app, _ = fake_app(limits={"body_bytes": 100})
     head = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json", "Content-Length": "101"})
-    async with serving(app) as served, served.connect() as client:
+    async with running_server(app) as served, served.connect() as client:
         await client.send(head)
         answer = await client.answer()
         assert (answer.status, answer.json["code"]) == (413, "REQUEST_TOO_LARGE")
@@ -267,7 +267,7 @@ async def test_b2_40_a_body_that_says_it_is_too_large_is_not_read() -> None:
 async def test_b2_40_a_chunked_body_is_refused_while_it_is_read() -> None:
     app, _ = fake_app(limits={"body_bytes": 100})
     headers = {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}
-    async with serving(app) as served, served.connect() as client:
+    async with running_server(app) as served, served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", headers))
         await client.send(b"65\r\n" + b" " * 101 + b"\r\n")
         answer = await client.answer()
@@ -283,14 +283,14 @@ async def test_b2_40_a_client_that_sends_everything_before_it_reads_still_learns
     if chunked:
         headers["Transfer-Encoding"] = "chunked"
         body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
-    async with serving(app) as served:
+    async with running_server(app) as served:
         assert (await served.ask(request_bytes("POST", "/v1/execute", headers, body))).status == 413
 
 
 async def test_b2_40_a_client_that_never_stops_sending_is_cut_off() -> None:
     app, _ = fake_app(limits={"body_bytes": 100})
     headers = {"Content-Type": "application/json", "Content-Length": "1000"}
-    async with serving(app) as served, served.connect() as client:
+    async with running_server(app) as served, served.connect() as client:
         began = anyio.current_time()
         await client.send(request_bytes("POST", "/v1/execute", headers) + b" " * 500)
         assert (await client.answer()).status == 413
@@ -300,26 +300,26 @@ async def test_b2_40_a_client_that_never_stops_sending_is_cut_off() -> None:
 
 async def test_a_body_of_exactly_the_limit_is_taken() -> None:
     app, service = fake_app(limits={"body_bytes": len(CHAT)})
-    service.facade.started = FakeRunning.ends
-    async with serving(app) as served:
+    service.facade.started = FakeRunning.complete
+    async with running_server(app) as served:
         assert (await served.post(CHAT)).status == 200
         assert (await served.post(CHAT + b" ")).status == 413
 
 
 async def test_a_chunked_body_is_read_whole() -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
+    service.facade.started = FakeRunning.complete
     headers = {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in CHAT) + b"0\r\n\r\n"
-    async with serving(app) as served:
+    async with running_server(app) as served:
         assert (await served.ask(request_bytes("POST", "/v1/execute", headers, chunks))).status == 200
 
 
 async def test_a_large_body_is_checked_off_the_event_loop() -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
+    service.facade.started = FakeRunning.complete
     body = with_content(b'"' + b"x" * (reading.OFF_LOOP_BYTES + 1) + b'"')
-    async with serving(app) as served:
+    async with running_server(app) as served:
         assert (await served.post(CHAT)).status == 200
         assert not worker_threads()
         assert (await served.post(body)).status == 200
@@ -331,6 +331,6 @@ async def test_a_large_body_is_checked_off_the_event_loop() -> None:
 )
 async def test_b2_42_a_hostile_body_is_a_problem_and_never_a_500(body: bytes) -> None:
     app, _ = fake_app()
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.post(body)
     assert (answer.status, answer.headers["content-type"]) == (400, "application/problem+json")

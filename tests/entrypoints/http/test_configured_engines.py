@@ -11,8 +11,8 @@ from app.entrypoints.http.app import create_app
 from app.settings import Secret, Settings
 from tests.support.emulators import anthropic, gemini, ollama, openai_chat, openai_responses
 from tests.support.emulators.answers import EmulatedAnswer
-from tests.support.emulators.serving import KEY, Emulated, Respond
-from tests.support.service import Served, serving
+from tests.support.emulators.server import KEY, EmulatedServer, Respond
+from tests.support.http_server import RunningServer, running_server
 
 SPOKEN: Mapping[str, tuple[Respond, dict[str, Any], str]] = {
     "openai": (openai_chat.respond, {"model": "openai://some-model"}, "/chat/completions"),
@@ -30,8 +30,8 @@ HELD = EmulatedAnswer('{"size":3}')
 
 
 @asynccontextmanager
-async def portico(**engine: Any) -> AsyncIterator[Served]:
-    async with serving(
+async def portico(**engine: Any) -> AsyncIterator[RunningServer]:
+    async with running_server(
         create_app(
             Settings.model_validate(
                 {"storage": {"url": "sqlite://"}, "engines": {"only": {"api_key_env": Secret(KEY), **engine}}}
@@ -48,7 +48,7 @@ def chat(**changes: Any) -> bytes:
 @pytest.mark.parametrize(("respond", "engine", "path"), SPOKEN.values(), ids=SPOKEN)
 async def test_a_scheme_speaks_its_protocol(respond: Respond, engine: dict[str, Any], path: str) -> None:
     async with (
-        Emulated(respond, EmulatedAnswer("Hello.")) as upstream,
+        EmulatedServer(respond, EmulatedAnswer("Hello.")) as upstream,
         portico(**engine, base_url=upstream.url) as served,
     ):
         answer = await served.post(chat())
@@ -57,7 +57,7 @@ async def test_a_scheme_speaks_its_protocol(respond: Respond, engine: dict[str, 
 
 
 async def test_ollama_is_reached_where_its_url_says() -> None:
-    async with Emulated(ollama.respond, EmulatedAnswer("Hello.")) as upstream:
+    async with EmulatedServer(ollama.respond, EmulatedAnswer("Hello.")) as upstream:
         address = upstream.url.removeprefix("http://")
         async with portico(model=f"ollama://{address}/qwen3:8b") as served:
             answer = await served.post(chat())
@@ -68,7 +68,7 @@ async def test_ollama_is_reached_where_its_url_says() -> None:
 async def test_what_a_model_could_not_be_given_is_named_in_the_answer() -> None:
     hints = {"temperature": 0.5, "max_tokens": 64, "seed": 7}
     async with (
-        Emulated(openai_chat.respond, EmulatedAnswer("Hello.")) as upstream,
+        EmulatedServer(openai_chat.respond, EmulatedAnswer("Hello.")) as upstream,
         portico(model="openai://gpt-5", base_url=upstream.url) as served,
     ):
         answer = await served.post(chat(hints=hints))
@@ -82,7 +82,7 @@ async def test_what_is_corrected_of_an_engine_decides_how_it_is_kept_to_a_form(
     capabilities: dict[str, bool], way: str
 ) -> None:
     async with (
-        Emulated(anthropic.respond, HELD) as upstream,
+        EmulatedServer(anthropic.respond, HELD) as upstream,
         portico(model="anthropic://claude-haiku-4-5", base_url=upstream.url, capabilities=capabilities) as served,
     ):
         answer = await served.post(chat(mode="structured", output={"schema": SCHEMA}))

@@ -3,20 +3,20 @@
 import orjson
 import pytest
 
-from app.domain.boundary import SystemError
+from app.domain.contract.response import SystemError
 from app.domain.failures import Code, RequestFailure, failure
 from app.domain.lifecycle import State
-from tests.entrypoints.http.fakes import SPAN, TRACE, FakeRunning, fake_app
-from tests.entrypoints.http.waiting import gone, started
-from tests.support.service import request_bytes, serving
+from tests.support.fake_service import SPAN, TRACE, FakeRunning, fake_app
+from tests.support.http_server import request_bytes, running_server
+from tests.support.server_state import gone, started
 
 CHAT = orjson.dumps({"request_id": "r-1", "messages": [{"role": "user", "content": "Hello"}]})
 
 
 async def test_a_chat_is_answered_with_its_response_and_headers() -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
-    async with serving(app) as served:
+    service.facade.started = FakeRunning.complete
+    async with running_server(app) as served:
         answer = await served.post(CHAT)
     assert (answer.status, answer.json["content"], answer.json["state"]) == (200, "Hi", "COMPLETE")
     assert answer.headers["content-type"] == "application/json"
@@ -32,18 +32,18 @@ async def test_a_chat_is_answered_with_its_response_and_headers() -> None:
 
 async def test_a_slow_chat_is_answered_when_it_ends() -> None:
     app, service = fake_app()
-    async with serving(app) as served, served.connect() as client:
+    async with running_server(app) as served, served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
         running = await started(service)
-        running.ends()
+        running.complete()
         assert (await client.answer()).status == 200
         assert not running.cancelled
 
 
 async def test_one_connection_carries_many_requests() -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
-    async with serving(app) as served, served.connect() as client:
+    service.facade.started = FakeRunning.complete
+    async with running_server(app) as served, served.connect() as client:
         for _ in range(3):
             await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
             assert (await client.answer()).status == 200
@@ -64,8 +64,8 @@ async def test_a_failed_execution_answers_the_status_of_its_error(
 ) -> None:
     error = SystemError.of(failure(code, "why", details={"retry_after": 2.2}, condition=condition))
     app, service = fake_app()
-    service.facade.started = lambda running: running.ends(state=State.ERROR, error=error, content=None)
-    async with serving(app) as served:
+    service.facade.started = lambda running: running.complete(state=State.ERROR, error=error, content=None)
+    async with running_server(app) as served:
         answer = await served.post(CHAT)
     assert (answer.status, answer.headers["x-should-retry"]) == (status, retry)
     assert answer.headers["retry-after"] == "3"
@@ -74,15 +74,15 @@ async def test_a_failed_execution_answers_the_status_of_its_error(
 
 async def test_a_suspended_execution_is_202() -> None:
     app, service = fake_app()
-    service.facade.started = lambda running: running.ends(state=State.SUSPENDED, content=None)
-    async with serving(app) as served:
+    service.facade.started = lambda running: running.complete(state=State.SUSPENDED, content=None)
+    async with running_server(app) as served:
         assert (await served.post(CHAT)).status == 202
 
 
 async def test_what_is_refused_before_there_is_an_execution_is_a_problem_document() -> None:
     app, service = fake_app()
     service.facade.refusal = RequestFailure(Code.REQUEST_OVERLOADED, "too many", retry_after=1.0)
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.post(CHAT, {"Accept": "text/event-stream"})
     assert (answer.status, answer.headers["content-type"]) == (503, "application/problem+json")
     assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
@@ -106,17 +106,17 @@ async def test_what_is_refused_before_there_is_an_execution_is_a_problem_documen
 async def test_b2_46_a_request_id_in_use_is_a_conflict() -> None:
     app, service = fake_app()
     service.facade.refusal = RequestFailure(Code.REQUEST_ID_CONFLICT, "request_id is in use")
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.post(CHAT)
     assert (answer.status, answer.json["code"], answer.json["request_id"]) == (409, "REQUEST_ID_CONFLICT", "r-1")
 
 
 async def test_a_caller_s_trace_is_continued() -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
-    async with serving(app) as served:
+    service.facade.started = FakeRunning.complete
+    async with running_server(app) as served:
         await served.post(CHAT, {"traceparent": f"00-{TRACE}-{SPAN}-01"})
-    calling = service.facade.asked[0]["calling"]
+    calling = service.facade.calls[0]["calling"]
     assert (calling.trace_id, calling.parent_span_id) == (TRACE, SPAN)
 
 
@@ -135,18 +135,18 @@ async def test_a_caller_s_trace_is_continued() -> None:
 )
 async def test_b2_50_a_bad_traceparent_is_regenerated(given: str) -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
-    async with serving(app) as served:
+    service.facade.started = FakeRunning.complete
+    async with running_server(app) as served:
         answer = await served.post(CHAT, {"traceparent": given})
     assert answer.status == 200
-    assert service.facade.asked[0]["calling"].trace_id is None
+    assert service.facade.calls[0]["calling"].trace_id is None
 
 
 @pytest.mark.parametrize("field", ["request_id", "session_id"])
 @pytest.mark.parametrize("given", ["a\r\nX-Evil: 1", "a\n", "a\u0000b", "x" * 4096, "é"])
 async def test_b2_50_an_id_that_could_forge_a_header_is_refused(field: str, given: str) -> None:
     app, _ = fake_app()
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.post(orjson.dumps({field: given, "messages": [{"role": "user", "content": "x"}]}))
     assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
     assert answer.json["details"]["errors"][0]["field"] == field
@@ -157,9 +157,9 @@ async def test_b2_50_an_id_that_could_forge_a_header_is_refused(field: str, give
 @pytest.mark.parametrize("raw", [b"a\x00b", b"a\nX-Evil: 1"])
 async def test_b2_50_control_characters_in_a_header_never_reach_an_answer(raw: bytes) -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
+    service.facade.started = FakeRunning.complete
     request = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json", "traceparent": "T"}, CHAT)
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.ask(request.replace(b"traceparent: T", b"traceparent: " + raw))
     assert "x-evil" not in answer.headers
     assert answer.status in {200, 400}
@@ -179,8 +179,8 @@ async def test_b2_50_control_characters_in_a_header_never_reach_an_answer(raw: b
 )
 async def test_only_a_client_that_accepts_an_event_stream_gets_one(accept: str, streams: bool) -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
-    async with serving(app) as served:
+    service.facade.started = FakeRunning.complete
+    async with running_server(app) as served:
         answer = await served.post(CHAT, {"Accept": accept})
     assert answer.status == 200
     assert (answer.headers["content-type"] == "text/event-stream") is streams
@@ -188,7 +188,7 @@ async def test_only_a_client_that_accepts_an_event_stream_gets_one(accept: str, 
 
 async def test_b2_36_a_client_that_leaves_before_the_answer_cancels_the_execution() -> None:
     app, service = fake_app()
-    async with serving(app) as served:
+    async with running_server(app) as served:
         async with served.connect() as client:
             await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
             running = await started(service)
@@ -202,7 +202,7 @@ async def test_b2_35_a_client_that_leaves_an_execution_that_outlives_it_cancels_
 ) -> None:
     app, service = fake_app()
     service.facade.started = lambda running: setattr(running, "outlives_its_client", True)
-    async with serving(app) as served:
+    async with running_server(app) as served:
         async with served.connect() as client:
             named = {"Content-Type": "application/json", **headers}
             await client.send(request_bytes("POST", "/v1/execute", named, CHAT))
@@ -213,11 +213,11 @@ async def test_b2_35_a_client_that_leaves_an_execution_that_outlives_it_cancels_
 
 async def test_b5_93_an_execution_that_goes_on_elsewhere_is_said_to_be_there() -> None:
     app, service = fake_app()
-    async with serving(app) as served, served.connect() as client:
+    async with running_server(app) as served, served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
         running = await started(service)
         await service.drain()
-        running.breaks()
+        running.end_without_response()
         answer = await client.answer()
     assert (answer.status, answer.json["code"]) == (503, "REQUEST_SHUTTING_DOWN")
     assert (answer.headers["location"], answer.headers["retry-after"]) == ("/v1/executions/r-1", "1")
@@ -225,9 +225,9 @@ async def test_b5_93_an_execution_that_goes_on_elsewhere_is_said_to_be_there() -
 
 async def test_an_execution_that_a_bug_ended_is_answered_500() -> None:
     app, service = fake_app()
-    async with serving(app) as served, served.connect() as client:
+    async with running_server(app) as served, served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
-        (await started(service)).breaks()
+        (await started(service)).end_without_response()
         answer = await client.answer()
     assert (answer.status, answer.json["code"]) == (500, "ORCHESTRATION_INVALID_TRANSITION")
 
@@ -245,40 +245,40 @@ async def test_an_execution_that_a_bug_ended_is_answered_500() -> None:
 )
 async def test_a_preference_is_read_as_rfc_7240_has_it(prefer: str, is_heeded: bool) -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
-    async with serving(app) as served:
+    service.facade.started = FakeRunning.complete
+    async with running_server(app) as served:
         await served.post(CHAT, {"Prefer": prefer, "Accept": "text/event-stream"})
-    assert service.facade.asked[0]["calling"].background is is_heeded
+    assert service.facade.calls[0]["calling"].background is is_heeded
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 256, "é", "a\tb"])
 async def test_an_idempotency_key_of_another_form_is_refused_by_name(key: str) -> None:
     app, service = fake_app()
     raw = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json", "Idempotency-Key": "K"}, CHAT)
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.ask(raw.replace(b"Key: K", b"Key: " + key.encode("latin-1")))
     assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
     assert answer.json["details"]["errors"][0]["field"] == "Idempotency-Key"
-    assert service.facade.asked == []
+    assert service.facade.calls == []
 
 
 async def test_two_idempotency_keys_are_refused_and_the_longest_one_is_taken() -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
+    service.facade.started = FakeRunning.complete
     longest = "!" + "~" * 254
     named = {"Content-Type": "application/json", "Idempotency-Key": longest}
     raw = request_bytes("POST", "/v1/execute", named, CHAT)
-    async with serving(app) as served:
+    async with running_server(app) as served:
         twice = await served.ask(raw.replace(b"Idempotency-Key", b"Idempotency-Key: a\r\nIdempotency-Key"))
         once = await served.ask(raw)
     assert (twice.status, once.status) == (422, 200)
-    assert [asked["calling"].key for asked in service.facade.asked] == [longest]
+    assert [asked["calling"].key for asked in service.facade.calls] == [longest]
 
 
 async def test_b2_36_a_client_that_leaves_with_another_request_behind_cancels_the_first() -> None:
     app, service = fake_app()
     whole = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT)
-    async with serving(app) as served:
+    async with running_server(app) as served:
         async with served.connect() as client:
             await client.send(whole + whole)
             running = await started(service)
@@ -289,9 +289,9 @@ async def test_b2_36_a_client_that_leaves_with_another_request_behind_cancels_th
 
 async def test_requests_on_one_connection_are_answered_in_order() -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
+    service.facade.started = FakeRunning.complete
     whole = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT)
-    async with serving(app) as served, served.connect() as client:
+    async with running_server(app) as served, served.connect() as client:
         await client.send(whole * 3)
         assert [(await client.answer()).status for _ in range(3)] == [200, 200, 200]
 
@@ -299,8 +299,8 @@ async def test_requests_on_one_connection_are_answered_in_order() -> None:
 async def test_a_client_that_leaves_while_it_sends_starts_nothing() -> None:
     app, service = fake_app()
     whole = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT)
-    async with serving(app) as served:
+    async with running_server(app) as served:
         async with served.connect() as client:
             await client.send(whole[:-5])
         await gone(served)
-    assert service.facade.asked == []
+    assert service.facade.calls == []

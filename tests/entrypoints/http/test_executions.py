@@ -6,10 +6,10 @@ import anyio
 import orjson
 import pytest
 
-from tests.entrypoints.http.test_forms import ASYNC, JSON
+from tests.entrypoints.http.test_negotiation import ASYNC, JSON
 from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
-from tests.entrypoints.http.waiting import gone, idle, running
-from tests.support.service import Answer, Connection, Served, request_bytes
+from tests.support.http_server import ClientConnection, HttpAnswer, RunningServer, request_bytes
+from tests.support.server_state import gone, idle, running
 
 ASK = 'Use ask_person: "May I?"'
 ROUTES = [
@@ -23,18 +23,18 @@ ROUTES = [
 ]
 
 
-async def resume(served: Served, headers: dict[str, str] | None = None, **answer: Any) -> Answer:
+async def resume(served: RunningServer, headers: dict[str, str] | None = None, **answer: Any) -> HttpAnswer:
     """Answers the question of the execution `q`."""
     body = orjson.dumps({"tool_id": "ask_person", "payload": "yes"} | answer)
     return await served.post(body, headers, path="/v1/executions/q/resume")
 
 
-async def order(served: Served, what: str, request_id: str = "q") -> Answer:
+async def order(served: RunningServer, what: str, request_id: str = "q") -> HttpAnswer:
     """Cancels or replays, without a body or a type of one."""
     return await served.ask(request_bytes("POST", f"/v1/executions/{request_id}/{what}", {}))
 
 
-async def ids(served: Served, query: str) -> list[str]:
+async def ids(served: RunningServer, query: str) -> list[str]:
     page = (await served.get(f"/v1/executions{query}")).json
     return [each["request_id"] for each in page["data"]]
 
@@ -137,12 +137,12 @@ async def test_a_bad_place_in_the_log_is_422(query: str, headers: dict[str, str]
     assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
 
 
-async def read_some(client: Connection, last: int) -> list[int]:
+async def read_some(client: ClientConnection, last: int) -> list[int]:
     """The numbers of a first part of the log, behind that one."""
     named = {"Last-Event-ID": str(last)} if last else {}
     await client.send(request_bytes("GET", "/v1/executions/q/events", named))
     assert (await client.head())[0] == 200
-    return numbers(events(Answer(200, {}, await client.chunk())))
+    return numbers(events(HttpAnswer(200, {}, await client.chunk())))
 
 
 async def test_b2_35_a_reader_that_comes_and_goes_cancels_nothing_and_misses_nothing() -> None:
@@ -201,7 +201,7 @@ async def test_a_question_is_answered_in_each_of_the_three_forms(form: dict[str,
 
 
 async def test_b6_103_of_two_resumes_at_once_one_is_taken() -> None:
-    answers: list[Answer] = []
+    answers: list[HttpAnswer] = []
 
     async def answer() -> None:
         answers.append(await resume(served))
@@ -302,7 +302,7 @@ async def test_what_waits_is_cancelled_and_then_not_resumed() -> None:
 
 
 async def test_b6_105_of_a_resume_and_a_cancel_at_once_one_wins_and_it_ends_once() -> None:
-    answers: dict[str, Answer] = {}
+    answers: dict[str, HttpAnswer] = {}
 
     async def put(name: str) -> None:
         answers[name] = await (resume(served) if name == "resume" else order(served, "cancel"))

@@ -9,24 +9,24 @@ import orjson
 import pytest
 
 from app.domain.access import Principal
-from app.orchestration.forking import ForkRequest
+from app.orchestration.runtime.fork import ForkRequest
 from tests.entrypoints.http.test_executions import ASK, numbers, order, resume
-from tests.entrypoints.http.test_forms import ASYNC
+from tests.entrypoints.http.test_negotiation import ASYNC
 from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
-from tests.entrypoints.http.waiting import idle, running
-from tests.support.service import Answer, Served
+from tests.support.http_server import HttpAnswer, RunningServer
+from tests.support.server_state import idle, running
 
 CALL = {"tool_calls": [{"name": "calculate", "arguments": {"expression": "17*3"}}]}
 
 
 async def fork(
-    served: Served,
+    served: RunningServer,
     from_step: Any,
     headers: dict[str, str] | None = None,
     origin: str = "q",
     session_id: object = None,
     **overrides: Any,
-) -> Answer:
+) -> HttpAnswer:
     """Forks the execution `q`, unless another is named."""
     asked = {"from_step": from_step} | ({} if session_id is None else {"session_id": session_id})
     body = orjson.dumps(asked | ({"overrides": overrides} if overrides else {}))
@@ -34,7 +34,7 @@ async def fork(
 
 
 @asynccontextmanager
-async def scripted(tmp_path: Path, **scripts: list[dict[str, Any]]) -> AsyncIterator[Served]:
+async def scripted(tmp_path: Path, **scripts: list[dict[str, Any]]) -> AsyncIterator[RunningServer]:
     """A service whose engines, by name, answer from these scripts; `q` was asked of the first."""
     engines = {}
     for name, replies in scripts.items():
@@ -45,7 +45,7 @@ async def scripted(tmp_path: Path, **scripts: list[dict[str, Any]]) -> AsyncIter
         yield served
 
 
-async def log(served: Served, request_id: str) -> list[dict[str, Any]]:
+async def log(served: RunningServer, request_id: str) -> list[dict[str, Any]]:
     return events(await served.get(f"/v1/executions/{request_id}/events"))
 
 
@@ -88,7 +88,7 @@ async def test_a_fork_keeps_the_steps_before_it_and_does_the_next_anew(tmp_path:
 COUNTED = ("inferences", "tokens", "tool_calls", "fallback_transitions", "inference_duration_seconds_count")
 
 
-async def counted(served: Served) -> dict[str, float]:
+async def counted(served: RunningServer) -> dict[str, float]:
     """What was counted of what executions did, by series."""
     lines = (await served.get("/metrics")).body.decode().splitlines()
     ours = [line.rsplit(" ", 1) for line in lines if line.startswith(tuple(f"portico_{name}" for name in COUNTED))]
@@ -263,13 +263,13 @@ async def test_a_fork_of_a_turn_keeps_what_was_said_before_it_and_leaves_the_ses
 FRENCH = {"role": "user", "content": "In French."}
 
 
-async def said(served: Served, session_id: str = "s") -> list[tuple[Any, Any]]:
+async def said(served: RunningServer, session_id: str = "s") -> list[tuple[Any, Any]]:
     """Who said what in a session."""
     told: Any = (await served.get(f"/v1/sessions/{session_id}/messages")).json["data"]
     return [(each["role"], each.get("content")) for each in told]
 
 
-async def starts(served: Served, answer: Answer) -> list[tuple[Any, ...]]:
+async def starts(served: RunningServer, answer: HttpAnswer) -> list[tuple[Any, ...]]:
     """Of an execution's inferences: how many messages, by which engine, at which temperature."""
     names = ("message_count", "provider", "temperature")
     told = await log(served, str(answer.json["request_id"]))

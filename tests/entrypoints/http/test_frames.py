@@ -6,7 +6,9 @@ from typing import Any
 import orjson
 import pytest
 
-from app.domain.events import (
+from app.domain.fallback import Event as FsmEvent
+from app.domain.fallback import State as FsmState
+from app.domain.journal.events import (
     ConstraintRepaired,
     CorrelationContext,
     Event,
@@ -14,16 +16,14 @@ from app.domain.events import (
     InferenceDelta,
     InferenceStart,
     LifecycleTransition,
-    Live,
-    Recorded,
+    LiveDelta,
     StageEnd,
+    StoredEvent,
     ToolEnd,
     ValidationEnd,
 )
-from app.domain.fallback import Event as FsmEvent
-from app.domain.fallback import State as FsmState
 from app.domain.lifecycle import State
-from app.entrypoints.http.sse import Frames
+from app.entrypoints.http.sse import FrameEncoder
 
 AT = 1795262400.25
 CORRELATION = CorrelationContext("req-1", None, "ab" * 16, "cd" * 8, None)
@@ -38,14 +38,14 @@ HEAD = {
 }
 
 
-def shown(item: Recorded | Live) -> dict[str, Any]:
+def shown(item: StoredEvent | LiveDelta) -> dict[str, Any]:
     """The data of the item's frame."""
-    data: dict[str, Any] = orjson.loads(Frames().of([item]).partition(b"data: ")[2])
+    data: dict[str, Any] = orjson.loads(FrameEncoder().encode([item]).partition(b"data: ")[2])
     return data
 
 
 def recorded(event: Event, number: int = 7) -> dict[str, Any]:
-    return shown(Recorded(number, AT, "0/0", CORRELATION, event))
+    return shown(StoredEvent(number, AT, "0/0", CORRELATION, event))
 
 
 def test_a_recorded_event_carries_its_number_and_its_correlation_in_the_contracts_order() -> None:
@@ -96,7 +96,7 @@ def test_machine_states_and_events_are_upper_case_on_the_shown() -> None:
 @pytest.mark.parametrize(("field", "absent"), [("text", "reasoning"), ("reasoning", "text")])
 def test_a_delta_has_no_number_and_only_what_it_says(field: str, absent: str) -> None:
     said = {"text": {"text": "Hel"}, "reasoning": {"reasoning": "Hel"}}[field]
-    told = shown(Live(AT, CORRELATION, InferenceDelta("0/0", 3, **said)))
+    told = shown(LiveDelta(AT, CORRELATION, InferenceDelta("0/0", 3, **said)))
     assert told == {"type": "inference.delta", **HEAD, "segment": "0/0", "offset": 3, field: "Hel"}
     assert absent not in told
     assert "sequence_number" not in told
@@ -104,13 +104,13 @@ def test_a_delta_has_no_number_and_only_what_it_says(field: str, absent: str) ->
 
 def test_the_session_is_shown_when_there_is_one() -> None:
     correlation = CorrelationContext("req-1", "ses-1", "ab" * 16, "cd" * 8, "ef" * 8, caused_by="call-1")
-    told = shown(Recorded(1, AT, "0", correlation, StageEnd("Execute", 1.5, "ok")))
+    told = shown(StoredEvent(1, AT, "0", correlation, StageEnd("Execute", 1.5, "ok")))
     assert (told["session_id"], told["parent_span_id"], told["caused_by"]) == ("ses-1", "ef" * 8, "call-1")
 
 
 def test_ids_are_told_anew_when_the_span_changes_and_when_it_changes_back() -> None:
     spans = ["cd" * 8, "cd" * 8, "12" * 8, "cd" * 8]
     told = [CorrelationContext("req-1", None, "ab" * 16, span, None) for span in spans]
-    items = [Recorded(number, AT, "0", each, StageEnd("Execute", 1.5, "ok")) for number, each in enumerate(told, 1)]
-    frames = Frames().of(items).split(b"\n\n")[:-1]
+    items = [StoredEvent(number, AT, "0", each, StageEnd("Execute", 1.5, "ok")) for number, each in enumerate(told, 1)]
+    frames = FrameEncoder().encode(items).split(b"\n\n")[:-1]
     assert [orjson.loads(frame.partition(b"data: ")[2])["span_id"] for frame in frames] == spans

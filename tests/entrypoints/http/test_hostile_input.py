@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from tests.entrypoints.http.test_whole_service import EVENTS, chat, portico
-from tests.support.service import Answer, Served, request_bytes
+from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
 
 QUOTE = "/v1/quote"
 REFERENCES = ("$ref", "$dynamicRef")
@@ -23,18 +23,18 @@ def structured(output: Mapping[str, Any], **fields: Any) -> bytes:
     return chat("Go on", mode="structured", output=output, **fields)
 
 
-def code(answer: Answer) -> Any:
+def code(answer: HttpAnswer) -> Any:
     """The code of a refusal, or of a failure in the response."""
     problem: Any = answer.json.get("error") or answer.json
     return problem["code"]
 
 
-def fields_at_fault(answer: Answer) -> list[str]:
+def fields_at_fault(answer: HttpAnswer) -> list[str]:
     errors: Any = answer.json["details"]
     return [error["field"] for error in errors["errors"]]
 
 
-async def refused(body: bytes, served: Served) -> Answer:
+async def refused(body: bytes, served: RunningServer) -> HttpAnswer:
     """The refusal, which is the same whoever asks: as JSON, for events, and for a quote."""
     answer, live, quoted = [
         await served.post(body, headers, path)
@@ -49,7 +49,7 @@ async def refused(body: bytes, served: Served) -> Answer:
 
 
 @asynccontextmanager
-async def answering(directory: Path, *texts: str) -> AsyncIterator[Served]:
+async def answering(directory: Path, *texts: str) -> AsyncIterator[RunningServer]:
     """A service whose model says these texts."""
     script = directory / "script.json"
     script.write_bytes(orjson.dumps([{"text": text} for text in texts]))

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tests.entrypoints.http.fakes import SPAN, TRACE, fake_app
-from tests.support.service import request_bytes, serving
+from tests.support.fake_service import SPAN, TRACE, fake_app
+from tests.support.http_server import request_bytes, running_server
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-00")
@@ -27,7 +27,7 @@ TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-00")
 )
 async def test_every_answer_names_its_request_and_its_trace(method: str, path: str) -> None:
     app, _ = fake_app()
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.ask(request_bytes(method, path, {}))
     assert UUID7.fullmatch(answer.headers["x-request-id"])
     assert TRACEPARENT.fullmatch(answer.headers["traceparent"])
@@ -35,7 +35,7 @@ async def test_every_answer_names_its_request_and_its_trace(method: str, path: s
 
 async def test_an_answer_without_an_execution_continues_the_caller_s_trace() -> None:
     app, _ = fake_app()
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.get("/nowhere", {"traceparent": f"00-{TRACE}-{SPAN}-01"})
     assert answer.headers["traceparent"].startswith(f"00-{TRACE}-")
     assert SPAN not in answer.headers["traceparent"]
@@ -46,7 +46,7 @@ async def test_an_answer_without_an_execution_continues_the_caller_s_trace() -> 
 )
 async def test_an_unknown_path_is_a_problem_document(path: str) -> None:
     app, _ = fake_app()
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.get(path)
     assert (answer.status, answer.headers["content-type"]) == (404, "application/problem+json")
     assert (answer.json["code"], answer.json["status"]) == ("REQUEST_NOT_FOUND", 404)
@@ -58,7 +58,7 @@ async def test_an_unknown_path_is_a_problem_document(path: str) -> None:
 )
 async def test_a_method_that_a_path_lacks_is_a_problem_document(method: str, path: str, allowed: set[str]) -> None:
     app, _ = fake_app()
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.ask(request_bytes(method, path, {}))
     assert (answer.status, answer.json["code"]) == (405, "REQUEST_NOT_FOUND")
     assert set(answer.headers["allow"].split(", ")) == allowed
@@ -71,7 +71,7 @@ async def test_a_bug_of_ours_is_a_problem_that_says_nothing_of_it() -> None:
         raise RuntimeError("hunter2-canary")
 
     service.metrics = broken
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.get("/metrics")
     assert (answer.status, answer.headers["content-type"]) == (500, "application/problem+json")
     assert b"hunter2-canary" not in answer.body
@@ -83,22 +83,22 @@ async def test_a_bug_of_ours_is_a_problem_that_says_nothing_of_it() -> None:
 )
 async def test_b2_51_a_foreign_host_is_refused(host: str) -> None:
     app, service = fake_app(server={"allowed_hosts": ["api.example.com", "*.example.org"]})
-    async with serving(app) as served:
+    async with running_server(app) as served:
         answer = await served.get("/livez", {"Host": host})
     assert (answer.status, answer.json["code"]) == (400, "REQUEST_INVALID")
     assert b"evil" not in answer.body
-    assert service.facade.asked == []
+    assert service.facade.calls == []
 
 
 @pytest.mark.parametrize("host", ["api.example.com", "API.example.com:8080", "a.b.example.org", "[::1]:8080", "[::1]"])
 async def test_b2_51_our_own_hosts_are_served(host: str) -> None:
     app, _ = fake_app(server={"allowed_hosts": ["api.example.com", "*.example.org", "[::1]"]})
-    async with serving(app) as served:
+    async with running_server(app) as served:
         assert (await served.get("/livez", {"Host": host})).status == 200
 
 
 async def test_b2_51_a_forwarded_address_or_host_changes_nothing() -> None:
     app, _ = fake_app(server={"allowed_hosts": ["api.example.com"]})
     spoofed = {"Host": "evil.example", "X-Forwarded-Host": "api.example.com", "X-Forwarded-For": "127.0.0.1"}
-    async with serving(app) as served:
+    async with running_server(app) as served:
         assert (await served.get("/livez", spoofed)).status == 400

@@ -8,34 +8,34 @@ from typing import Any
 import orjson
 import pytest
 
-from app.bootstrap import PATTERNS, open_service
+from app.bootstrap.service import PATTERNS, open_service
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.http.app import create_app
-from app.orchestration.run import Run
-from app.orchestration.running import Pattern
+from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.pattern import Pattern
 from app.settings import Settings
 from tests.entrypoints.http.test_whole_service import EVENTS, chat, events
-from tests.support.service import Served, serving
+from tests.support.http_server import RunningServer, running_server
 
 ASK = {"name": "ask", "type": "infer", "input": "Why?"}
 ROLL = {"name": "roll", "type": "tool", "input": {"name": "roll_dice", "arguments": {"count": 1, "sides": 6}}}
 SECRET = "sk-canary-7d1f"
 
 
-async def listed(run: Run) -> str:
+async def listed(run: RunContext) -> str:
     """A pattern that only lists the steps of its plan."""
     assert run.plan is not None
-    run.enter(State.VALIDATE, "output_ready")
+    run.transition_to(State.VALIDATE, "output_ready")
     return " ".join([run.plan.planner_id, *(f"{step.name}:{step.type}" for step in run.plan.steps)])
 
 
 @asynccontextmanager
-async def planning(**tables: Any) -> AsyncIterator[Served]:
+async def planning(**tables: Any) -> AsyncIterator[RunningServer]:
     """A service whose plans are listed, not carried out."""
     patterns = {**PATTERNS, Mode.PLAN: Pattern(listed, 1)}
     settings = Settings.model_validate({"storage": {"url": "sqlite://"}} | tables)
-    async with serving(create_app(settings, partial(open_service, patterns=patterns))) as served:
+    async with running_server(create_app(settings, partial(open_service, patterns=patterns))) as served:
         yield served
 
 

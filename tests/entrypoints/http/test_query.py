@@ -8,8 +8,8 @@ from starlette.types import Scope
 
 from app.domain.failures import RequestFailure
 from app.domain.lifecycle import Mode, State
-from app.entrypoints.http.query import Listing, cursor, first_event, place_of, read_query
-from app.keeping import Selection
+from app.entrypoints.http.query import ExecutionListQuery, decode_cursor, encode_cursor, last_read_event, read_query
+from app.ports.storage import ExecutionFilter
 
 
 def scope(query: str, **headers: str) -> Scope:
@@ -19,19 +19,19 @@ def scope(query: str, **headers: str) -> Scope:
 
 def refusal(query: str) -> RequestFailure:
     with pytest.raises(RequestFailure) as caught:
-        read_query(scope(query), Listing)
+        read_query(scope(query), ExecutionListQuery)
     return caught.value
 
 
 def test_without_a_query_a_hundred_of_all_are_listed() -> None:
-    query = read_query(scope(""), Listing)
-    assert (query.selection, query.limit, query.after) == (Selection(), 100, None)
+    query = read_query(scope(""), ExecutionListQuery)
+    assert (query.selection, query.limit, query.after) == (ExecutionFilter(), 100, None)
 
 
 def test_every_parameter_is_read() -> None:
     given = {"state": "SUSPENDED", "mode": "chat", "session_id": "s:1", "limit": "1000", "after": "a-1"}
-    query = read_query(scope(urlencode(given)), Listing)
-    assert query.selection == Selection(State.SUSPENDED, Mode.CHAT, "s:1")
+    query = read_query(scope(urlencode(given)), ExecutionListQuery)
+    assert query.selection == ExecutionFilter(State.SUSPENDED, Mode.CHAT, "s:1")
     assert (query.limit, query.after) == (1000, "a-1")
 
 
@@ -67,15 +67,15 @@ PLACES = ("01a202d8-1095-75a4-a9fa-8bbdc0369c10", "1790000000.25/s.1", "")
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_cursor_leads_to_its_place(place: str) -> None:
-    given = cursor("local", "/v1/executions", place)
-    assert place_of("local", "/v1/executions", given) == place
-    query = read_query(scope(urlencode({"after": str(given)})), Listing)
+    given = encode_cursor("local", "/v1/executions", place)
+    assert decode_cursor("local", "/v1/executions", given) == place
+    query = read_query(scope(urlencode({"after": str(given)})), ExecutionListQuery)
     assert query.after == given
 
 
 def test_without_a_place_there_is_no_cursor_and_the_other_way_round() -> None:
-    assert cursor("local", "/v1/executions", None) is None
-    assert place_of("local", "/v1/executions", None) is None
+    assert encode_cursor("local", "/v1/executions", None) is None
+    assert decode_cursor("local", "/v1/executions", None) is None
 
 
 def mistyped(given: str) -> Iterator[str]:
@@ -87,25 +87,25 @@ def mistyped(given: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_cursor_that_was_mistyped_or_given_for_something_else_is_refused_by_name(place: str) -> None:
-    given = cursor("local", "/v1/executions", place)
+    given = encode_cursor("local", "/v1/executions", place)
     assert given is not None
-    others = [cursor("other", "/v1/executions", place), cursor("local", "/v1/sessions", place)]
+    others = [encode_cursor("other", "/v1/executions", place), encode_cursor("local", "/v1/sessions", place)]
     for bad in (*mistyped(given), *others, place, "x", ".", "\x00", "\U0010ffff"):
         with pytest.raises(RequestFailure) as caught:
-            place_of("local", "/v1/executions", bad)
+            decode_cursor("local", "/v1/executions", bad)
         assert caught.value.status == 422
         assert [error["field"] for error in caught.value.details["errors"]] == ["after"]
         assert caught.value.message.startswith("after: ")
 
 
 def test_reading_begins_where_the_header_says_before_where_the_query_does() -> None:
-    assert first_event(scope("")) == 0
-    assert first_event(scope("after=7")) == 7
-    assert first_event(scope("after=7", last_event_id="12")) == 12
+    assert last_read_event(scope("")) == 0
+    assert last_read_event(scope("after=7")) == 7
+    assert last_read_event(scope("after=7", last_event_id="12")) == 12
 
 
 @pytest.mark.parametrize("given", ["", "x", "-1", "1.5", "²", "1" * 16])
 def test_a_bad_last_event_id_is_refused_by_name(given: str) -> None:
     with pytest.raises(RequestFailure) as caught:
-        first_event(scope("", last_event_id=given))
+        last_read_event(scope("", last_event_id=given))
     assert (caught.value.status, caught.value.details["errors"][0]["field"]) == (422, "Last-Event-ID")

@@ -6,19 +6,19 @@ import anyio
 import pytest
 
 from tests.entrypoints.http.test_executions import numbers, order
-from tests.entrypoints.http.test_forms import ASYNC
+from tests.entrypoints.http.test_negotiation import ASYNC
 from tests.entrypoints.http.test_whole_service import chat, events, portico
-from tests.entrypoints.http.waiting import idle, running
-from tests.support.service import Answer, Served
+from tests.support.http_server import HttpAnswer, RunningServer
+from tests.support.server_state import idle, running
 
 NARROW: dict[str, Any] = {"queue": {"at_once": 1, "per_tenant": 1, "waiting": 2}}
 
 
-async def post(served: Served, request_id: str, text: str = "[[slow:60]] Hello", **fields: Any) -> Answer:
+async def post(served: RunningServer, request_id: str, text: str = "[[slow:60]] Hello", **fields: Any) -> HttpAnswer:
     return await served.post(chat(text, request_id=request_id, **fields), ASYNC)
 
 
-async def state(served: Served, request_id: str) -> object:
+async def state(served: RunningServer, request_id: str) -> object:
     return (await served.get(f"/v1/executions/{request_id}")).json["state"]
 
 

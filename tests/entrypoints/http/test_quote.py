@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
+from tests.support.http_server import RunningServer, request_bytes
 from tests.support.readme import README
-from tests.support.service import Served, request_bytes
 
 QUOTE = "/v1/quote"
 SCHEMA = {"type": "object", "properties": {"size": {"enum": ["small", "large"]}}, "required": ["size"]}
@@ -213,7 +213,7 @@ async def test_limits_of_another_kind_are_refused_by_field() -> None:
             assert await refused(served, limits)
 
 
-async def refused(served: Served, limits: dict[str, Any]) -> bool:
+async def refused(served: RunningServer, limits: dict[str, Any]) -> bool:
     answer = await served.post(chat("Hello", limits=limits), path=QUOTE)
     fields = [error["field"] for error in orjson.loads(answer.body)["details"]["errors"]]
     return answer.status == 422 and fields == [f"limits.{name}" for name in limits]

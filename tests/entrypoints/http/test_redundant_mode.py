@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
-from tests.support.upstream import Act, Upstream, reply
+from tests.support.upstream import ScriptedUpstream, UpstreamAction, reply
 
 OUTPUT = {"schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
 
@@ -35,7 +35,7 @@ async def test_a_vote_is_held_and_shown(tmp_path: Path) -> None:
 
 async def test_a_vote_that_is_decided_leaves_the_calls_upstream_that_can_no_longer_change_it() -> None:
     async with (
-        Upstream(*[reply(said('{"city": "Ulm"}'))] * 3, [Act.HANG]) as upstream,
+        ScriptedUpstream(*[reply(said('{"city": "Ulm"}'))] * 3, [UpstreamAction.HANG]) as upstream,
         portico(
             engines={"slow": {"model": "openai://some-model", "base_url": upstream.url, "api": "chat_completions"}}
         ) as (
@@ -44,7 +44,7 @@ async def test_a_vote_that_is_decided_leaves_the_calls_upstream_that_can_no_long
         ),
     ):
         answer = await served.post(asking(n=5))
-        await upstream.departed(2)
+        await upstream.wait_for_departures(2)
         assert (len(upstream.requests), len(upstream.departures)) == (5, 2)
         assert service.runner.in_flight == 0
     assert (answer.status, answer.json["structured_output"]) == (200, {"city": "Ulm"})

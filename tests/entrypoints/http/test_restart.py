@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from tests.entrypoints.http.test_executions import ASK, numbers, resume
-from tests.entrypoints.http.test_forms import ASYNC, KEY
+from tests.entrypoints.http.test_negotiation import ASYNC, KEY
 from tests.entrypoints.http.test_whole_service import chat, events, portico
-from tests.entrypoints.http.waiting import idle, running
 from tests.support.readme import README
+from tests.support.server_state import idle, running
 
 
 @pytest.fixture

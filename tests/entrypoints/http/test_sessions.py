@@ -13,15 +13,15 @@ import pytest
 from app.entrypoints.http.app import create_app
 from app.settings import Secret, Settings
 from tests.entrypoints.http.test_executions import ASK, order, resume
-from tests.entrypoints.http.test_forms import ASYNC, JSON
+from tests.entrypoints.http.test_negotiation import ASYNC, JSON
 from tests.entrypoints.http.test_quote import QUOTE
 from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
-from tests.entrypoints.http.waiting import gone, idle, running
 from tests.support.emulators import openai_chat
 from tests.support.emulators.answers import EmulatedAnswer
-from tests.support.emulators.serving import KEY, Emulated
+from tests.support.emulators.server import KEY, EmulatedServer
+from tests.support.http_server import HttpAnswer, RunningServer, request_bytes, running_server
 from tests.support.readme import README
-from tests.support.service import Answer, Served, request_bytes, serving
+from tests.support.server_state import gone, idle, running
 
 SESSIONS = "/v1/sessions"
 UNHEARD_OF = ["unheard-of", "a%0d%0ab", "x" * 129, "%C3%A9", "%00", "%27%20OR%201=1"]
@@ -31,32 +31,34 @@ def say(text: str, session_id: str = "s", **changes: Any) -> bytes:
     return chat(text, session_id=session_id, **changes)
 
 
-async def change(served: Served, body: bytes, path: str = f"{SESSIONS}/s", headers: dict[str, str] = JSON) -> Answer:
+async def change(
+    served: RunningServer, body: bytes, path: str = f"{SESSIONS}/s", headers: dict[str, str] = JSON
+) -> HttpAnswer:
     return await served.ask(request_bytes("PATCH", path, headers, body))
 
 
-async def delete(served: Served, path: str = f"{SESSIONS}/s") -> Answer:
+async def delete(served: RunningServer, path: str = f"{SESSIONS}/s") -> HttpAnswer:
     return await served.ask(request_bytes("DELETE", path, {}))
 
 
-async def said(served: Served, session_id: str = "s") -> list[tuple[str, str]]:
+async def said(served: RunningServer, session_id: str = "s") -> list[tuple[str, str]]:
     """Role and text of all that was said."""
     page = (await served.get(f"{SESSIONS}/{session_id}/messages?limit=1000")).json
     return [(each["role"], each["content"]) for each in page["data"]]
 
 
 @asynccontextmanager
-async def listening(**tables: Any) -> AsyncIterator[tuple[Served, Emulated]]:
+async def listening(**tables: Any) -> AsyncIterator[tuple[RunningServer, EmulatedServer]]:
     """A service with one engine, whose requests can be looked at."""
-    async with Emulated(openai_chat.respond, EmulatedAnswer("Hello.")) as upstream:
+    async with EmulatedServer(openai_chat.respond, EmulatedAnswer("Hello.")) as upstream:
         engine = {"model": "openai://some-model", "base_url": upstream.url, "api_key_env": Secret(KEY)}
         engines = {"only": engine | tables.pop("engine", {})}
         settings = Settings.model_validate({"storage": {"url": "sqlite://"}, "engines": engines} | tables)
-        async with serving(create_app(settings)) as served:
+        async with running_server(create_app(settings)) as served:
             yield served, upstream
 
 
-def heard(upstream: Emulated) -> list[tuple[str, str]]:
+def heard(upstream: EmulatedServer) -> list[tuple[str, str]]:
     """What the engine was told last."""
     return [(each["role"], each["content"]) for each in orjson.loads(upstream.requests[-1].body)["messages"]]
 
@@ -196,7 +198,7 @@ async def test_b6_106_a_second_turn_at_once_is_refused_and_may_be_tried_again() 
 
 
 async def test_who_asks_to_wait_has_the_next_turn_and_hears_what_was_said_before() -> None:
-    answers: dict[str, Answer] = {}
+    answers: dict[str, HttpAnswer] = {}
 
     async def asks(text: str) -> None:
         answers[text] = await served.post(say(text, if_session_busy="enqueue"))
@@ -399,7 +401,7 @@ async def test_a_deleted_session_takes_all_that_was_in_it_along() -> None:
 
 
 async def test_what_runs_and_waits_in_a_session_that_is_deleted_is_stopped_and_says_nothing_there() -> None:
-    answers: list[Answer] = []
+    answers: list[HttpAnswer] = []
 
     async def asks(text: str) -> None:
         answers.append(await served.post(say(text, if_session_busy="enqueue")))

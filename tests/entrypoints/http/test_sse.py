@@ -12,14 +12,14 @@ import pytest
 from starlette.types import Message, Scope
 
 from app.adapters.event_bus import EventBus
-from app.domain.boundary import SystemRequest
-from app.domain.events import ExecutionSuspended, LifecycleTransition
+from app.domain.contract.request import SystemRequest
+from app.domain.journal.events import ExecutionSuspended, LifecycleTransition
 from app.domain.lifecycle import State
 from app.entrypoints.http import sse
-from app.entrypoints.http.sse import EventStream
-from tests.entrypoints.http.fakes import SPAN, TRACE, FakeRunning, FakeService, fake_app, response
-from tests.entrypoints.http.waiting import gone, started
-from tests.support.service import Connection, Served, request_bytes, serving
+from app.entrypoints.http.sse import EventStreamResponse
+from tests.support.fake_service import SPAN, TRACE, FakeRunning, FakeService, fake_app, response
+from tests.support.http_server import ClientConnection, RunningServer, request_bytes, running_server
+from tests.support.server_state import gone, started
 
 CHAT = orjson.dumps({"request_id": "r-1", "messages": [{"role": "user", "content": "Hello"}]})
 ASK = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json", "Accept": "text/event-stream"}, CHAT)
@@ -27,10 +27,10 @@ FIRST = LifecycleTransition(None, State.INIT, 1, "accepted")
 
 
 @asynccontextmanager
-async def reading() -> AsyncIterator[tuple[Served, FakeService, FakeRunning, Connection]]:
+async def reading() -> AsyncIterator[tuple[RunningServer, FakeService, FakeRunning, ClientConnection]]:
     """A stream whose head has been read."""
     app, service = fake_app()
-    async with serving(app) as served, served.connect() as client:
+    async with running_server(app) as served, served.connect() as client:
         await client.send(ASK)
         running = await started(service)
         assert (await client.head())[0] == 200
@@ -39,7 +39,7 @@ async def reading() -> AsyncIterator[tuple[Served, FakeService, FakeRunning, Con
 
 async def test_the_head_of_a_stream_names_it_and_forbids_keeping_it() -> None:
     app, service = fake_app()
-    async with serving(app) as served, served.connect() as client:
+    async with running_server(app) as served, served.connect() as client:
         await client.send(ASK)
         await started(service)
         status, headers = await client.head()
@@ -54,7 +54,7 @@ async def test_the_head_of_a_stream_names_it_and_forbids_keeping_it() -> None:
 
 async def test_a_recorded_event_is_framed_with_its_number() -> None:
     async with reading() as (_, _, running, client):
-        running.says(FIRST)
+        running.emit(FIRST)
         number, name, data, *rest = (await client.chunk()).split(b"\n")
     assert (number, name, rest) == (b"id: 1", b"event: lifecycle.transition", [b"", b""])
     assert orjson.loads(data.removeprefix(b"data: ")) == {
@@ -76,7 +76,7 @@ async def test_a_recorded_event_is_framed_with_its_number() -> None:
 
 async def test_a_delta_has_no_id_and_no_number() -> None:
     async with reading() as (_, _, running, client):
-        running.streams("line\nbreak", offset=3)
+        running.emit_delta("line\nbreak", offset=3)
         name, data, *rest = (await client.chunk()).split(b"\n")
     assert (name, rest) == (b"event: inference.delta", [b"", b""])
     told = orjson.loads(data.removeprefix(b"data: "))
@@ -87,15 +87,15 @@ async def test_a_delta_has_no_id_and_no_number() -> None:
 
 async def test_frames_that_wait_are_sent_together() -> None:
     async with reading() as (_, _, running, client):
-        running.says(FIRST)
-        running.streams("a")
-        running.streams("b", 1)
+        running.emit(FIRST)
+        running.emit_delta("a")
+        running.emit_delta("b", 1)
         assert (await client.chunk()).count(b"\n\n") == 3
 
 
 async def test_the_last_event_carries_the_response_and_ends_the_stream() -> None:
     async with reading() as (_, _, running, client):
-        running.ends()
+        running.complete()
         last = await client.chunk()
         assert await client.chunk() == b""
     assert last.startswith(b"id: 1\nevent: execution.completed\ndata: ")
@@ -106,15 +106,15 @@ async def test_the_last_event_carries_the_response_and_ends_the_stream() -> None
 
 async def test_a_suspension_ends_the_stream() -> None:
     async with reading() as (_, _, running, client):
-        running.says(ExecutionSuspended((), response("r-1", state=State.SUSPENDED)))
+        running.emit(ExecutionSuspended((), response("r-1", state=State.SUSPENDED)))
         assert b"event: execution.suspended" in await client.chunk()
         assert await client.chunk() == b""
 
 
 async def test_the_connection_lives_on_after_a_stream() -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
-    async with serving(app) as served, served.connect() as client:
+    service.facade.started = FakeRunning.complete
+    async with running_server(app) as served, served.connect() as client:
         for _ in range(2):
             await client.send(ASK)
             assert (await client.answer()).body.count(b"\n\n") == 1
@@ -126,7 +126,7 @@ async def test_silence_is_broken_every_fifteen_seconds() -> None:
         assert await client.chunk() == b": keep-alive\n\n"
         assert anyio.current_time() - began == pytest.approx(15, abs=0.1)
         await anyio.sleep(10)
-        running.streams("a")
+        running.emit_delta("a")
         assert b"inference.delta" in await client.chunk()
         assert await client.chunk() == b": keep-alive\n\n"
         assert anyio.current_time() - began == pytest.approx(40, abs=0.1)
@@ -134,12 +134,12 @@ async def test_silence_is_broken_every_fifteen_seconds() -> None:
 
 async def test_b2_35_a_client_that_leaves_mid_stream_cancels_the_execution() -> None:
     async with reading() as (served, service, running, client):
-        running.streams("a")
+        running.emit_delta("a")
         await client.chunk()
         await client.stream.aclose()
         await gone(served)
         assert running.cancelled
-        assert not service.facade.bus.watched("r")
+        assert not service.facade.bus.has_subscribers("r")
 
 
 async def test_b2_36_a_client_that_leaves_before_the_first_token_cancels_the_execution() -> None:
@@ -153,8 +153,8 @@ async def test_b2_37_a_client_that_takes_nothing_is_cut_off_and_nothing_is_cance
     async with reading() as (served, service, running, _):
         began = anyio.current_time()
         shrink(served)
-        while service.facade.bus.watched("r"):
-            running.streams("x" * 100_000)
+        while service.facade.bus.has_subscribers("r"):
+            running.emit_delta("x" * 100_000)
             await anyio.sleep(1)
         await gone(served)
         assert 20 <= anyio.current_time() - began <= 30
@@ -163,11 +163,11 @@ async def test_b2_37_a_client_that_takes_nothing_is_cut_off_and_nothing_is_cance
 
 async def test_b2_38_a_reader_that_falls_behind_is_told_to_come_back_and_nothing_is_cancelled() -> None:
     async with reading() as (_, service, running, client):
-        running.streams("x" * 10_000_000)
+        running.emit_delta("x" * 10_000_000)
         await anyio.wait_all_tasks_blocked()
         for _ in range(200):
-            running.streams("y")
-        assert not service.facade.bus.watched("r")
+            running.emit_delta("y")
+        assert not service.facade.bus.has_subscribers("r")
         assert len(await client.chunk()) > 10_000_000
         assert await client.chunk() == b"retry: 1000\n\n"
         assert await client.chunk() == b""
@@ -176,7 +176,7 @@ async def test_b2_38_a_reader_that_falls_behind_is_told_to_come_back_and_nothing
 
 async def test_an_execution_that_ends_without_a_response_ends_its_stream() -> None:
     async with reading() as (_, _, running, client):
-        running.breaks()
+        running.end_without_response()
         assert await client.chunk() == b"retry: 1000\n\n"
         assert await client.chunk() == b""
 
@@ -184,7 +184,7 @@ async def test_an_execution_that_ends_without_a_response_ends_its_stream() -> No
 async def test_b5_93_a_stream_that_ends_while_the_service_stops_says_when_to_come_back() -> None:
     async with reading() as (_, service, running, client):
         await service.drain()
-        running.ends()
+        running.complete()
         last = await client.chunk()
         assert last.startswith(b"retry: 1000\n\nid: 1\nevent: execution.completed\n")
         assert await client.chunk() == b""
@@ -192,8 +192,8 @@ async def test_b5_93_a_stream_that_ends_while_the_service_stops_says_when_to_com
 
 async def test_a_hundred_streams_at_once_are_each_answered() -> None:
     app, service = fake_app()
-    service.facade.started = FakeRunning.ends
-    async with serving(app) as served, anyio.create_task_group() as group:
+    service.facade.started = FakeRunning.complete
+    async with running_server(app) as served, anyio.create_task_group() as group:
         for _ in range(100):
             group.start_soon(served.post, CHAT, {"Accept": "text/event-stream"})
     assert len(service.facade.running) == 100
@@ -221,13 +221,13 @@ class OtherServer:
 
     async def reads(self, running: FakeRunning, scope: Scope | None = None) -> None:
         assert running.subscription is not None
-        stream = EventStream(running.subscription, headers=(), stopping=lambda: False, leave=running.cancel)
+        stream = EventStreamResponse(running.subscription, headers=(), stopping=lambda: False, leave=running.cancel)
         await stream(scope or {"type": "http"}, self.receive, self.send)
 
 
 def executing() -> FakeRunning:
     bus = EventBus([], capacity=100, on_fault=print, on_drop=lambda: None)
-    return FakeRunning(SystemRequest.model_validate_json(CHAT), bus.watch("r"), bus)
+    return FakeRunning(SystemRequest.model_validate_json(CHAT), bus.subscribe("r"), bus)
 
 
 async def test_a_server_that_does_not_say_whether_it_has_room_is_waited_for() -> None:
@@ -235,14 +235,14 @@ async def test_a_server_that_does_not_say_whether_it_has_room_is_waited_for() ->
     async with anyio.create_task_group() as group:
         group.start_soon(server.reads, running)
         await anyio.wait_all_tasks_blocked()
-        running.streams("a")
+        running.emit_delta("a")
         await anyio.wait_all_tasks_blocked()
         server.may_take = anyio.Event()
-        running.streams("b")
+        running.emit_delta("b")
         await anyio.wait_all_tasks_blocked()
-        running.streams("c")
+        running.emit_delta("c")
         server.may_take.set()
-        running.ends()
+        running.complete()
     assert [body.count(b"\n\n") for body in server.bodies] in ([1, 1, 2], [1, 3])
     assert b"execution.completed" in server.bodies[-1]
     assert not running.cancelled
@@ -261,12 +261,12 @@ async def test_under_any_server_silence_is_broken_and_a_client_that_leaves_cance
 async def test_a_server_that_waits_although_it_has_room_breaks_its_stream_and_no_other() -> None:
     server, running = OtherServer(), executing()
     scope = {"type": "http", "extensions": {"portico.connection": {"has_room": lambda: True}}}
-    get_running_loop().call_later(1, running.streams, "a")
+    get_running_loop().call_later(1, running.emit_delta, "a")
     with pytest.raises(RuntimeError, match="although it has room"):
         await server.reads(running, scope)
 
 
-def shrink(served: Served) -> None:
+def shrink(served: RunningServer) -> None:
     """Leaves the server's ends of all connections little room for what nobody takes."""
     for connected in served.connected_sockets():
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)

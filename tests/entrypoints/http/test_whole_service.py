@@ -9,22 +9,22 @@ import anyio
 import orjson
 import pytest
 
-from app.bootstrap import Service
+from app.bootstrap.service import Service
 from app.entrypoints.http.app import create_app
-from app.entrypoints.http.limits import BoundedProtocol
-from app.orchestration.execution import Execution
+from app.entrypoints.http.protocol import BoundedProtocol
+from app.orchestration.execution.execution import Execution
 from app.settings import Settings
-from tests.entrypoints.http.waiting import gone
-from tests.support.service import Answer, Served, request_bytes, serving
+from tests.support.http_server import HttpAnswer, RunningServer, request_bytes, running_server
+from tests.support.server_state import gone
 
 EVENTS = {"Accept": "text/event-stream"}
 
 
 @asynccontextmanager
-async def portico(**tables: Any) -> AsyncIterator[tuple[Served, Service]]:
+async def portico(**tables: Any) -> AsyncIterator[tuple[RunningServer, Service]]:
     """A whole service with these tables of the configuration; its store is gone when it closes."""
     app = create_app(Settings.model_validate({"storage": {"url": "sqlite://"}} | tables))
-    async with serving(app) as served:
+    async with running_server(app) as served:
         yield served, app.state.service
 
 
@@ -32,7 +32,7 @@ def chat(text: str, **changes: Any) -> bytes:
     return orjson.dumps({"messages": [{"role": "user", "content": text}], **changes})
 
 
-def events(answer: Answer) -> list[dict[str, Any]]:
+def events(answer: HttpAnswer) -> list[dict[str, Any]]:
     """The data of every frame."""
     frames = answer.body.decode().split("\n\n")
     return [orjson.loads(line[6:]) for frame in frames for line in frame.split("\n") if line.startswith("data: ")]

@@ -9,21 +9,26 @@ from typing import Any
 import pytest
 
 from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.capabilities.prompting.prompts.planning import STEP_TYPES
-from app.domain.boundary import PlanStep, SystemRequest, SystemResponse
-from app.domain.effects import PLAN, EngineCall, Plannable, Planned, Refused, Replied, Reply
-from app.domain.events import Event, InferenceStart, LifecycleTransition, PlanCreated
+from app.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS
+from app.domain.contract.messages import Message
+from app.domain.contract.request import PlanStep, SystemRequest
+from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code
+from app.domain.journal.events import Event, InferenceStart, LifecycleTransition, PlanCreated
+from app.domain.journal.outcomes import AttemptSucceeded, Plan, PlanningInputs, Refused
+from app.domain.journal.step_key import PLAN_KEY
 from app.domain.lifecycle import Mode, State
-from app.domain.messages import Message
-from app.domain.steps import ROWS
+from app.domain.model_call import EngineCall, Reply
+from app.domain.plan.steps import STEP_SPECS
 from app.domain.tools import Availability
-from app.orchestration.planning.planner import MOST_DEMANDED_BYTES, plan
-from app.orchestration.run import Run
-from app.ports import Engine, EngineCapabilities, Progress, Record, Tool
-from tests.support.conversations import Said
+from app.orchestration.execution.context import RunContext
+from app.orchestration.planning.planner import MAX_SCHEMA_BYTES, make_plan
+from app.ports.journal import ExecutionHistory
+from app.ports.model import Engine, EngineCapabilities, Progress
+from app.ports.tool import Tool
+from tests.support.conversations import FixedConversations
+from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.virtual_time import VirtualClock
-from tests.support.world import Stage, ask, scripted, stage, tell_again
 
 NATIVE = EngineCapabilities(schema=True, schema_with_tools=True)
 ROLL = {"name": "roll", "type": "tool", "input": {"name": "roll_dice", "arguments": {"count": 1, "sides": 6}}}
@@ -32,10 +37,10 @@ USER = {"role": "user", "content": "x"}
 SECRET = "sk-canary-7d1f"
 
 
-async def carried_out(run: Run) -> str:
+async def carried_out(run: RunContext) -> str:
     """A pattern that only says which plan it was given, and when that was made."""
     assert run.plan is not None
-    run.enter(State.VALIDATE, "output_ready")
+    run.transition_to(State.VALIDATE, "output_ready")
     return f"{run.plan.planner_id} {run.planned_at:g}: {' '.join(step.name for step in run.plan.steps)}"
 
 
@@ -44,7 +49,7 @@ def planning(
 ) -> SystemRequest:
     """A request to plan, or with a plan; `policy` is the plan's."""
     given = {key: value for key, value in {"steps": steps, "policy": fields.pop("policy", None)}.items() if value}
-    return ask(text, mode=Mode.PLAN, **({"plan": given} if given else {}), **fields)
+    return chat_request(text, mode=Mode.PLAN, **({"plan": given} if given else {}), **fields)
 
 
 def said(*steps: Mapping[str, Any], **more: Any) -> dict[str, str]:
@@ -52,26 +57,26 @@ def said(*steps: Mapping[str, Any], **more: Any) -> dict[str, str]:
     return {"text": json.dumps({"rationale": "It is short.", "steps": steps} | more)}
 
 
-def here(clock: VirtualClock, *replies: Mapping[str, Any], **bounds: Any) -> Stage:
-    engine = scripted(clock, "primary", *replies, capabilities=NATIVE)
-    return stage(clock, engine, tools=BUILTIN_TOOLS, **({"attempts": 3} | bounds))
+def here(clock: VirtualClock, *replies: Mapping[str, Any], **bounds: Any) -> Harness:
+    engine = scripted_engine(clock, "primary", *replies, capabilities=NATIVE)
+    return make_harness(clock, engine, tools=BUILTIN_TOOLS, **({"attempts": 3} | bounds))
 
 
 async def run(
-    world: Stage, request: SystemRequest, static: Sequence[PlanStep] | None = None
-) -> tuple[SystemResponse, Record]:
+    world: Harness, request: SystemRequest, static: Sequence[PlanStep] | None = None
+) -> tuple[SystemResponse, ExecutionHistory]:
     """The response and the record, which says the same when it is told again by whoever has another configuration."""
-    response, record = await world.run(request, carried_out, partial(plan, static=static))
+    response, record = await world.run(request, carried_out, partial(make_plan, static=static))
     for other in (None, (PlanStep(name="other", type="infer"),)):
-        assert tell_again(record, carried_out, partial(plan, static=other)) == len(record.rows)
+        assert replay_offline(record, carried_out, partial(make_plan, static=other)) == len(record.steps)
     return response, record
 
 
-def events(record: Record, kind: type[Event]) -> list[Any]:
+def events(record: ExecutionHistory, kind: type[Event]) -> list[Any]:
     return [item.event for item in record.events if isinstance(item.event, kind)]
 
 
-def states(record: Record) -> list[State]:
+def states(record: ExecutionHistory) -> list[State]:
     return [event.to_state for event in events(record, LifecycleTransition)]
 
 
@@ -84,9 +89,9 @@ async def test_an_authored_plan_is_taken_as_it_is_and_told(clock: VirtualClock) 
     later: dict[str, Any] = {"name": "both", "type": "validate", "rules": [], "depends_on": ["ask", "roll"]}
     response, record = await run(here(clock), planning([ROLL, ASK | {"depends_on": []}, later]))
     assert response.state is State.COMPLETE
-    assert response.content == f"authored {record.rows[PLAN].at:g}: roll ask both"
+    assert response.content == f"authored {record.steps[PLAN_KEY].at:g}: roll ask both"
     assert states(record)[:4] == [State.INIT, State.PLAN, State.PREPARE, State.EXECUTE]
-    assert record.rows[PLAN].outcome == Planned(
+    assert record.steps[PLAN_KEY].outcome == Plan(
         tuple(PlanStep.model_validate(each) for each in (ROLL, ASK | {"depends_on": []}, later)), "authored", ""
     )
     (created,) = events(record, PlanCreated)
@@ -103,7 +108,7 @@ async def test_a_configured_plan_is_taken_where_the_request_has_none(clock: Virt
     static = (PlanStep.model_validate(ASK),)
     response, record = await run(here(clock), planning(), static)
     assert (response.content or "").startswith("static ")
-    assert record.rows[PLAN].outcome == Planned(static, "static", "")
+    assert record.steps[PLAN_KEY].outcome == Plan(static, "static", "")
     response, _ = await run(here(clock), planning([ROLL]), static)
     assert (response.content or "").startswith("authored ")
 
@@ -113,8 +118,8 @@ async def test_a_model_plans_where_nobody_else_did_and_its_plan_is_kept_with_its
     response, record = await run(world, planning())
     assert response.state is State.COMPLETE
     assert (response.content or "").endswith("roll tell")
-    outcome = record.rows[PLAN].outcome
-    assert isinstance(outcome, Planned)
+    outcome = record.steps[PLAN_KEY].outcome
+    assert isinstance(outcome, Plan)
     assert (outcome.planner_id, outcome.rationale) == ("model", "It is short.")
     assert [step.name for step in outcome.steps] == ["roll", "tell"]
     assert response.token_usage.total_tokens > 0
@@ -126,7 +131,7 @@ class Heard:
 
     def __init__(self, engine: Engine) -> None:
         self.profile = engine.profile
-        self.reach = engine.reach
+        self.reach = engine.ping
         self.calls: list[EngineCall] = []
         self._engine = engine
 
@@ -136,7 +141,7 @@ class Heard:
 
 
 def heard(clock: VirtualClock, *replies: Mapping[str, Any]) -> Heard:
-    return Heard(scripted(clock, "primary", *replies, capabilities=NATIVE))
+    return Heard(scripted_engine(clock, "primary", *replies, capabilities=NATIVE))
 
 
 async def test_a_planner_is_told_what_a_plan_may_be_made_of(clock: VirtualClock) -> None:
@@ -150,7 +155,7 @@ async def test_a_planner_is_told_what_a_plan_may_be_made_of(clock: VirtualClock)
     policy = {"max_steps": 4, "allowed_step_types": ["infer", "tool", "retrieve"], "require_linear": True}
     fields = {"mode": "plan", "tools": ["roll_dice"], "plan": {"policy": policy}}
     request = SystemRequest.model_validate({"messages": messages, **fields})
-    await run(stage(clock, engine, tools=BUILTIN_TOOLS), request)
+    await run(make_harness(clock, engine, tools=BUILTIN_TOOLS), request)
     (call,) = engine.calls
     system, user = (message.text for message in call.messages)
     assert "- infer: " in system
@@ -170,15 +175,17 @@ async def test_a_planner_is_told_what_a_plan_may_be_made_of(clock: VirtualClock)
 
 async def test_a_planner_is_not_told_of_tools_where_there_are_none_to_call(clock: VirtualClock) -> None:
     engine = heard(clock, said(ASK))
-    await run(stage(clock, engine, tools=BUILTIN_TOOLS), planning(tools=[]))
+    await run(make_harness(clock, engine, tools=BUILTIN_TOOLS), planning(tools=[]))
     told = engine.calls[0].messages[0].text
-    assert [name for name in STEP_TYPES if f"- {name}: " in told] == [name for name in ROWS if name != "tool"]
+    assert [name for name in STEP_TYPE_DESCRIPTIONS if f"- {name}: " in told] == [
+        name for name in STEP_SPECS if name != "tool"
+    ]
 
 
 async def test_a_request_without_a_user_is_planned_by_its_last_message(clock: VirtualClock) -> None:
     engine = heard(clock, said(ASK))
     fields = {"messages": [{"role": "system", "content": "Roll a die."}], "mode": "plan"}
-    await run(stage(clock, engine, tools=BUILTIN_TOOLS), SystemRequest.model_validate(fields))
+    await run(make_harness(clock, engine, tools=BUILTIN_TOOLS), SystemRequest.model_validate(fields))
     assert engine.calls[0].messages[1].text.rstrip().split("\n")[-2] == "Roll a die."
 
 
@@ -194,23 +201,25 @@ class Away:
 
 async def test_tools_that_cannot_run_now_are_not_planned_with(clock: VirtualClock) -> None:
     first, *others = BUILTIN_TOOLS
-    _, record = await run(stage(clock, heard(clock, said(ASK)), tools=[Away(first), *others]), planning())
-    outcome = record.rows["0"].outcome
-    assert isinstance(outcome, Plannable)
+    _, record = await run(make_harness(clock, heard(clock, said(ASK)), tools=[Away(first), *others]), planning())
+    outcome = record.steps["0"].outcome
+    assert isinstance(outcome, PlanningInputs)
     assert {each["name"] for each in outcome.tools} == {tool.info().name for tool in others}
     assert set(outcome.tools[0]) == {"name", "description", "parameters"}
 
 
 async def test_a_model_plans_with_what_was_said_in_the_session_before(clock: VirtualClock) -> None:
     engine = heard(clock, said(ASK))
-    world = stage(clock, engine, tools=BUILTIN_TOOLS)
-    before = Said(Message(role="user", content="I live in Ulm."), Message(role="assistant", content="Noted."))
-    world.world = replace(world.world, conversations=before)
+    world = make_harness(clock, engine, tools=BUILTIN_TOOLS)
+    before = FixedConversations(
+        Message(role="user", content="I live in Ulm."), Message(role="assistant", content="Noted.")
+    )
+    world.environment = replace(world.environment, conversations=before)
     request = planning().model_copy(update={"session_id": "s"})
     _, record = await run(world, request)
-    outcome = record.rows["0"].outcome
-    assert isinstance(outcome, Plannable)
-    assert outcome.told == (*before.said.last, *request.messages)
+    outcome = record.steps["0"].outcome
+    assert isinstance(outcome, PlanningInputs)
+    assert outcome.told == (*before.history_value.recent_messages, *request.messages)
     (asked,) = engine.calls
     assert all(text in asked.messages[-1].text for text in ("I live in Ulm.", "Noted.", request.messages[0].text))
 
@@ -220,7 +229,7 @@ async def test_where_nothing_can_be_planned_no_model_is_asked(clock: VirtualCloc
     response, record = await run(here(clock), planning(tools=[], policy={"allowed_step_types": allowed}))
     assert list(violations(response)) == ["policy.allowed_step_types"]
     assert not events(record, InferenceStart)
-    assert isinstance(record.rows[PLAN].outcome, Refused)
+    assert isinstance(record.steps[PLAN_KEY].outcome, Refused)
 
 
 @pytest.mark.parametrize(
@@ -254,13 +263,13 @@ async def test_what_speaks_against_a_plan_ends_it_before_its_first_step_whoever_
     assert path in violations(response)
     assert states(record) == [State.INIT, State.PLAN, State.ERROR]
     assert not events(record, PlanCreated)
-    outcome = record.rows[PLAN].outcome
+    outcome = record.steps[PLAN_KEY].outcome
     assert isinstance(outcome, Refused)
     assert outcome.details == response.error.details
 
 
 async def test_authored_steps_may_be_none_at_all_and_are_refused_then(clock: VirtualClock) -> None:
-    request = ask("x", mode=Mode.PLAN, plan={"steps": []})
+    request = chat_request("x", mode=Mode.PLAN, plan={"steps": []})
     response, _ = await run(here(clock), request)
     assert violations(response) == {"steps": "must be at least 1"}
 
@@ -278,7 +287,7 @@ async def test_types_that_never_meet_are_found_before_the_first_step(clock: Virt
 
 async def test_a_model_is_told_why_its_plan_was_refused_and_tries_again(clock: VirtualClock) -> None:
     engine = heard(clock, said(ASK, ASK), said(ASK, {"name": "call", "type": "tool"}), said(ASK, ROLL))
-    response, record = await run(stage(clock, engine, tools=BUILTIN_TOOLS, attempts=3), planning())
+    response, record = await run(make_harness(clock, engine, tools=BUILTIN_TOOLS, attempts=3), planning())
     assert response.state is State.COMPLETE
     first, second, third = (call.messages for call in engine.calls)
     assert (len(first), len(second), len(third)) == (2, 4, 6)
@@ -298,7 +307,7 @@ async def test_a_model_that_never_makes_a_plan_that_will_do_ends_as_its_last_one
     assert response.error is not None
     assert response.error.code is Code.ORCHESTRATION_PLAN_REFUSED
     assert list(violations(response)) == ["steps.0.type"]
-    outcome = record.rows[PLAN].outcome
+    outcome = record.steps[PLAN_KEY].outcome
     assert isinstance(outcome, Refused)
     assert len(events(record, InferenceStart)) == 2
 
@@ -322,7 +331,7 @@ async def test_what_is_no_plan_at_all_ends_as_what_it_was(clock: VirtualClock, r
     assert response.error.code is code
     assert response.state is State.ERROR
     assert response.content is None
-    assert PLAN not in record.rows
+    assert PLAN_KEY not in record.steps
 
 
 async def test_a_second_answer_that_is_a_plan_makes_good_for_a_first_that_is_none(clock: VirtualClock) -> None:
@@ -370,12 +379,12 @@ async def test_schemas_are_bounded_together_and_large_ones_are_looked_at_elsewhe
         enum = ["x" * 100 + str(number) for number in range(size // 110)]
         return [{"name": f"s{number}", "type": "infer", "schema": {"enum": [*enum, number]}} for number in range(count)]
 
-    fits = steps(7, MOST_DEMANDED_BYTES // 8)
+    fits = steps(7, MAX_SCHEMA_BYTES // 8)
     response, _ = await run(here(clock), planning(fits))
     assert response.state is State.COMPLETE
     response, _ = await run(here(clock, said(*fits)), planning())
     assert response.state is State.COMPLETE
-    response, _ = await run(here(clock), planning(steps(9, MOST_DEMANDED_BYTES // 8)))
+    response, _ = await run(here(clock), planning(steps(9, MAX_SCHEMA_BYTES // 8)))
     assert list(violations(response)) == ["steps"]
 
 
@@ -404,13 +413,13 @@ async def test_whoever_goes_on_after_any_step_of_planning_comes_to_the_same(cloc
     request = planning([ASK] if by == "authored" else None)
     replies = [said(ASK, ASK), said(ASK)] if by == "model" else []
     response, record = await run(here(clock, *replies), request, static)
-    rows = list(record.rows.items())
+    rows = list(record.steps.items())
     for count in range(len(rows)):
         kept = dict(rows[:count])
         events_kept = [item for item in record.events if item.anchor == "init" or item.anchor in kept]
-        heard_before = sum(isinstance(row.outcome, Replied) for row in kept.values())
+        heard_before = sum(isinstance(row.outcome, AttemptSucceeded) for row in kept.values())
         world = here(clock, *replies[heard_before:])
         again, _ = await world.recover(
-            replace(record, rows=kept, events=events_kept), carried_out, partial(plan, static=static)
+            replace(record, steps=kept, events=events_kept), carried_out, partial(make_plan, static=static)
         )
         assert (again.state, (again.content or "").split(":")[1]) == (response.state, " ask")

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from app.domain.effects import Reply
+from app.domain.model_call import Reply
 
 JSON = MappingProxyType({"Content-Type": "application/json"})
 EVENTS = MappingProxyType({"Content-Type": "text/event-stream"})
@@ -76,7 +76,7 @@ ANSWERS: Mapping[str, EmulatedAnswer] = MappingProxyType(
 """Answers that every provider can give. Not every one says its reasoning or counts cached tokens."""
 
 
-def told(reply: Reply) -> EmulatedAnswer:
+def answer_of_reply(reply: Reply) -> EmulatedAnswer:
     """A reply that was read as the answer that was given."""
     usage = reply.usage
     return EmulatedAnswer(
@@ -89,17 +89,17 @@ def told(reply: Reply) -> EmulatedAnswer:
     )
 
 
-def whole(body: Any, status: int = 200, headers: Mapping[str, str] = JSON) -> EmulatedResponse:
+def json_response(body: Any, status: int = 200, headers: Mapping[str, str] = JSON) -> EmulatedResponse:
     """A JSON body."""
     return EmulatedResponse(status, headers, (orjson.dumps(body),))
 
 
-def cut(text: str, size: int = 5) -> Iterator[str]:
+def text_pieces(text: str, size: int = 5) -> Iterator[str]:
     """The text in pieces of that many characters; nothing for an empty one."""
     for start in range(0, len(text), size):
         yield text[start : start + size]
 
 
-def chopped(body: bytes, size: int = 61) -> tuple[bytes, ...]:
+def byte_pieces(body: bytes, size: int = 61) -> tuple[bytes, ...]:
     """A stream in writes of that many bytes, which end within events and within characters."""
     return tuple(body[start : start + size] for start in range(0, len(body), size))

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from tests.support.emulators.answers import EVENTS, EmulatedAnswer, EmulatedResponse, cut, whole
+from tests.support.emulators.answers import EVENTS, EmulatedAnswer, EmulatedResponse, json_response, text_pieces
 
 FIELDS = {
     "model", "messages", "max_tokens", "system", "stream", "temperature", "top_p", "top_k", "stop_sequences", "tools",
@@ -54,10 +54,10 @@ VERSIONS = ("2023-06-01", "2026-10-21")
 MESSAGE_ID = "msg_01XFDUDYJgAACzvnptvVoYEL"
 
 
-class Refused(Exception):  # noqa: N818 - what the API says is called an error only in its own type
+class AnthropicRefusedError(Exception):
     def __init__(self, message: str, status: int = 400, kind: str = "invalid_request_error") -> None:
         super().__init__(message)
-        self.response = whole(
+        self.response = json_response(
             {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}, status
         )
 
@@ -65,7 +65,7 @@ class Refused(Exception):  # noqa: N818 - what the API says is called an error o
 def respond(path: str, headers: Mapping[str, str], body: bytes, answer: EmulatedAnswer) -> EmulatedResponse:
     try:
         return _answered(path, headers, json.loads(body), answer)
-    except Refused as refusal:
+    except AnthropicRefusedError as refusal:
         return refusal.response
 
 
@@ -83,7 +83,7 @@ def signature(thinking: str, asked: Mapping[str, Any] | None = None) -> str:
 
 def _require(holds: object, message: str) -> None:
     if not holds:
-        raise Refused(message)
+        raise AnthropicRefusedError(message)
 
 
 def _answered(path: str, headers: Mapping[str, str], asked: dict[str, Any], answer: EmulatedAnswer) -> EmulatedResponse:
@@ -92,16 +92,16 @@ def _answered(path: str, headers: Mapping[str, str], asked: dict[str, Any], answ
         _require(not SAMPLING & asked.keys(), "temperature, top_p, top_k: Extra inputs are not permitted")
     if path == "/v1/messages/count_tokens":
         _check(asked, COUNTED)
-        return whole({"input_tokens": answer.usage.input})
+        return json_response({"input_tokens": answer.usage.input})
     if path != "/v1/messages":
-        raise Refused("Not Found", 404, "not_found_error")
+        raise AnthropicRefusedError("Not Found", 404, "not_found_error")
     _check(asked, FIELDS)
     _check_limits(asked)
     content = _content(answer, asked)
     if asked.get("stream"):
         return EmulatedResponse(200, EVENTS, tuple(_events(answer, content)))
     ending = {"content": content, "stop_reason": _stop_reason(answer), "usage": _usage(answer)}
-    return whole(_head(answer) | ending)
+    return json_response(_head(answer) | ending)
 
 
 def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -111,12 +111,12 @@ def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _check_headers(headers: Mapping[str, str]) -> None:
     _require(headers.get("anthropic-version") in VERSIONS, "anthropic-version: header is required")
     if not headers.get("x-api-key") and not headers.get("authorization", "").startswith("Bearer "):
-        raise Refused("x-api-key header is required", 401, "authentication_error")
+        raise AnthropicRefusedError("x-api-key header is required", 401, "authentication_error")
 
 
 def _check(asked: dict[str, Any], fields: set[str]) -> None:
     for field in asked.keys() - fields:
-        raise Refused(f"{field}: Extra inputs are not permitted")
+        raise AnthropicRefusedError(f"{field}: Extra inputs are not permitted")
     _require(isinstance(asked.get("model"), str), "model: Field required")
     _require(asked.get("messages"), "messages: at least one message is required")
     asked["messages"] = [{**turn, "content": _blocks(turn["content"])} for turn in asked["messages"]]
@@ -135,9 +135,11 @@ def _check_limits(asked: Mapping[str, Any]) -> None:
     _require(isinstance(most, int) and most >= 1, "max_tokens: Field required")
     sampling = SAMPLING & asked.keys()
     for name in sampling if model.startswith(TAKES_NO_SAMPLING) else ():
-        raise Refused(f"`{name}` is deprecated for this model.")
+        raise AnthropicRefusedError(f"`{name}` is deprecated for this model.")
     if model.startswith(TAKES_ONE_SAMPLING) and {"temperature", "top_p"} <= sampling:
-        raise Refused("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
+        raise AnthropicRefusedError(
+            "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+        )
     _require(0 <= asked.get("temperature", 0) <= 1, "temperature: range: 0..1")
     _require(
         all(stop.strip() for stop in asked.get("stop_sequences", ())), "stop_sequences: must contain non-whitespace"
@@ -252,7 +254,7 @@ def _check_thinking(asked: Mapping[str, Any]) -> None:
 def _check_schema(schema: Any) -> None:
     _require(isinstance(schema, dict), "output_config.format.schema: Invalid schema")
     for keyword in schema.keys() - SCHEMA_KEYWORDS:
-        raise Refused(f"output_config.format.schema: property '{keyword}' is not supported")
+        raise AnthropicRefusedError(f"output_config.format.schema: property '{keyword}' is not supported")
     if schema.get("type") == "object":
         _require(schema.get("additionalProperties") is False, "'additionalProperties' must be explicitly set to false")
     _require(schema.get("minItems", 0) in (0, 1), "'minItems' values other than 0 or 1 are not supported")
@@ -315,13 +317,13 @@ def _events(answer: EmulatedAnswer, content: Sequence[dict[str, Any]]) -> Iterat
 def _deltas(block: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     match block["type"]:
         case "text":
-            yield from ({"type": "text_delta", "text": piece} for piece in cut(block["text"]))
+            yield from ({"type": "text_delta", "text": piece} for piece in text_pieces(block["text"]))
         case "thinking":
-            yield from ({"type": "thinking_delta", "thinking": piece} for piece in cut(block["thinking"]))
+            yield from ({"type": "thinking_delta", "thinking": piece} for piece in text_pieces(block["thinking"]))
             yield {"type": "signature_delta", "signature": block["signature"]}
         case "tool_use":
             written = orjson.dumps(block["input"]).decode() if block["input"] else ""
-            yield from ({"type": "input_json_delta", "partial_json": piece} for piece in ("", *cut(written)))
+            yield from ({"type": "input_json_delta", "partial_json": piece} for piece in ("", *text_pieces(written)))
 
 
 def _event(kind: str, **members: Any) -> bytes:

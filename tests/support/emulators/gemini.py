@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 import orjson
 
-from tests.support.emulators.answers import EmulatedAnswer, EmulatedResponse, cut
-from tests.support.emulators.serving import KEY
+from tests.support.emulators.answers import EmulatedAnswer, EmulatedResponse, text_pieces
+from tests.support.emulators.server import KEY
 
 JSON: Final = MappingProxyType({"Content-Type": "application/json; charset=UTF-8"})
 EVENTS: Final = MappingProxyType({"Content-Type": "text/event-stream"})
@@ -32,7 +32,7 @@ Take: TypeAlias = Callable[[Any, str], Any]
 """Gives a value in the reference's spelling, or refuses it; the text says where it stands."""
 
 
-class RefusedError(Exception):
+class GeminiRefusedError(Exception):
     """The server takes no such request."""
 
 
@@ -48,7 +48,7 @@ def respond(path: str, headers: Mapping[str, str], body: bytes, answer: Emulated
         return _error(404, "NOT_FOUND", "models/x is not found for API version v1beta.")
     try:
         return METHODS[method[2]](unquote(method[1]), orjson.loads(body), answer)
-    except (orjson.JSONDecodeError, RefusedError) as refusal:
+    except (orjson.JSONDecodeError, GeminiRefusedError) as refusal:
         refused = _error(400, "INVALID_ARGUMENT", str(refusal))
         return refused if method[2] == "generateContent" else _json([orjson.loads(refused.pieces[0])], 400)
 
@@ -61,7 +61,7 @@ def _generate(model: str, request: Any, answer: EmulatedAnswer) -> EmulatedRespo
 
 def _stream(model: str, request: Any, answer: EmulatedAnswer) -> EmulatedResponse:
     _check(model, REQUEST(request, "request"))
-    *parts, last = [*_parts(answer, list(cut(answer.text)), sign_text=False), _last(answer)]
+    *parts, last = [*_parts(answer, list(text_pieces(answer.text)), sign_text=False), _last(answer)]
     chunks = [*(_said(answer, [part], end=False) for part in parts), _said(answer, [last], end=True)]
     return EmulatedResponse(200, EVENTS, tuple(b"data: " + orjson.dumps(chunk) + b"\r\n\r\n" for chunk in chunks))
 
@@ -81,7 +81,7 @@ def _count(model: str, request: Any, _answer: EmulatedAnswer) -> EmulatedRespons
 
 def _parts(answer: EmulatedAnswer, texts: list[str], *, sign_text: bool) -> list[dict[str, Any]]:
     """What is said before the end. A call is signed where there is one, else the text, in a stream at its end."""
-    thoughts = [{"text": piece, "thought": True} for piece in cut(answer.reasoning)]
+    thoughts = [{"text": piece, "thought": True} for piece in text_pieces(answer.reasoning)]
     said: list[dict[str, Any]] = [{"text": text} for text in texts]
     calls = [{"functionCall": {"id": id_, "name": name, "args": dict(given)}} for id_, name, given in answer.calls]
     for part in [*calls, *(said if sign_text else ())][:1]:
@@ -119,17 +119,17 @@ def _check(model: str, request: Taken) -> None:
     """What no member alone can say wrong."""
     _check_tools(model, request)
     if not request.get("contents"):
-        raise RefusedError("GenerateContentRequest.contents: contents is not specified")
+        raise GeminiRefusedError("GenerateContentRequest.contents: contents is not specified")
     before: list[Taken] = []
     for role, parts in _turns(request["contents"]):
         _check_results(before, [part["functionResponse"] for part in parts if "functionResponse" in part])
         calls = [part for part in parts if "functionCall" in part]
         if calls and role != "model":
-            raise RefusedError("Please ensure that function call turns are the model's.")
+            raise GeminiRefusedError("Please ensure that function call turns are the model's.")
         if role != "model" and {"text": ""} in parts:
-            raise RefusedError("GenerateContentRequest.contents: required oneof field 'data' must be initialized")
+            raise GeminiRefusedError("GenerateContentRequest.contents: required oneof field 'data' must be initialized")
         if calls and SIGNING_MODEL.match(model) and "thoughtSignature" not in calls[0]:
-            raise RefusedError("Function call is missing a thought_signature in functionCall parts.")
+            raise GeminiRefusedError("Function call is missing a thought_signature in functionCall parts.")
         before = [part["functionCall"] for part in calls]
 
 
@@ -138,7 +138,7 @@ def _turns(contents: list[Taken]) -> list[tuple[str, list[Taken]]]:
     turns: list[tuple[str, list[Taken]]] = []
     for content in contents:
         if not content["parts"]:
-            raise RefusedError("GenerateContentRequest.contents: contents.parts must not be empty.")
+            raise GeminiRefusedError("GenerateContentRequest.contents: contents.parts must not be empty.")
         role = content.get("role", "user")
         if turns and turns[-1][0] == role:
             turns[-1][1].extend(content["parts"])
@@ -149,10 +149,12 @@ def _turns(contents: list[Taken]) -> list[tuple[str, list[Taken]]]:
 
 def _check_results(calls: list[Taken], results: list[Taken]) -> None:
     if len(calls) != len(results):
-        raise RefusedError("Please ensure that the number of function response parts is equal to the number of calls.")
+        raise GeminiRefusedError(
+            "Please ensure that the number of function response parts is equal to the number of calls."
+        )
     asked = sorted((call.get("id", ""), call["name"]) for call in calls)
     if asked != sorted((result.get("id", ""), result["name"]) for result in results):
-        raise RefusedError("Please ensure that function responses belong to the calls before them.")
+        raise GeminiRefusedError("Please ensure that function responses belong to the calls before them.")
 
 
 def _check_tools(model: str, request: Taken) -> None:
@@ -160,18 +162,18 @@ def _check_tools(model: str, request: Taken) -> None:
     calling = (request.get("toolConfig") or {}).get("functionCallingConfig") or {}
     config = request.get("generationConfig") or {}
     if calling and not declared:
-        raise RefusedError("Function calling config is set without function_declarations.")
+        raise GeminiRefusedError("Function calling config is set without function_declarations.")
     if calling.get("allowedFunctionNames") and calling["mode"] != "ANY":
-        raise RefusedError("Allowed function names are for the mode ANY only.")
+        raise GeminiRefusedError("Allowed function names are for the mode ANY only.")
     if not set(calling.get("allowedFunctionNames") or ()) <= set(declared):
-        raise RefusedError("Allowed function names must be declared.")
+        raise GeminiRefusedError("Allowed function names must be declared.")
     if len(set(declared)) < len(declared):
-        raise RefusedError("Duplicate function declaration found.")
+        raise GeminiRefusedError("Duplicate function declaration found.")
     as_json = config.get("responseMimeType") == "application/json"
     if "responseJsonSchema" in config and not as_json:
-        raise RefusedError("A schema is for the response mime type application/json only.")
+        raise GeminiRefusedError("A schema is for the response mime type application/json only.")
     if as_json and declared and not SIGNING_MODEL.match(model):
-        raise RefusedError("Function calling with a response mime type: 'application/json' is unsupported")
+        raise GeminiRefusedError("Function calling with a response mime type: 'application/json' is unsupported")
 
 
 def _text(value: Any, where: str) -> Any:
@@ -198,7 +200,7 @@ def _bytes(value: Any, where: str) -> Any:
     try:
         base64.b64decode(str(value).replace("-", "+").replace("_", "/"), validate=True)
     except binascii.Error:
-        raise RefusedError(f"Invalid value at '{where}' (TYPE_BYTES), Base64 decoding failed") from None
+        raise GeminiRefusedError(f"Invalid value at '{where}' (TYPE_BYTES), Base64 decoding failed") from None
     return _text(value, where)
 
 
@@ -212,7 +214,7 @@ def _matching(pattern: re.Pattern[str]) -> Take:
 
 def _of(fits: object, value: Any, where: str) -> Any:
     if not fits:
-        raise RefusedError(f"Invalid value at '{where}'")
+        raise GeminiRefusedError(f"Invalid value at '{where}'")
     return value
 
 
@@ -232,7 +234,9 @@ def _message(**fields: Take) -> Take:
     def taken(value: Any, where: str) -> Any:
         members = {_camel(key): member for key, member in _object(value, where).items() if member is not None}
         for name in members.keys() - known.keys():
-            raise RefusedError(f"Invalid JSON payload received. Unknown name {name!r} at '{where}': Cannot find field.")
+            raise GeminiRefusedError(
+                f"Invalid JSON payload received. Unknown name {name!r} at '{where}': Cannot find field."
+            )
         _of(needed <= members.keys(), value, where)
         return {name: known[name](member, f"{where}.{name}") for name, member in members.items()}
 
@@ -246,7 +250,7 @@ def _camel(name: str) -> str:
 def _part(value: Any, where: str) -> Any:
     part = PART(value, where)
     if len(part.keys() & DATA) != 1:
-        raise RefusedError(
+        raise GeminiRefusedError(
             f"GenerateContentRequest.{where}.data: required oneof field 'data' must have one initialized"
         )
     return part
@@ -258,7 +262,7 @@ def _schema(value: Any, where: str) -> Any:
     for name, member in (taken.get("properties") or {}).items():
         _schema(member, f"{where}.properties[{name}]")
     if not set(taken.get("required") or ()) <= set(taken.get("properties") or ()):
-        raise RefusedError(f"{where}.required: property is not defined")
+        raise GeminiRefusedError(f"{where}.required: property is not defined")
     return taken
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from tests.support.emulators.answers import EmulatedAnswer, EmulatedResponse, cut
+from tests.support.emulators.answers import EmulatedAnswer, EmulatedResponse, text_pieces
 
 JSON: Final = MappingProxyType({"Content-Type": "application/json; charset=utf-8"})
 LINES: Final = MappingProxyType({"Content-Type": "application/x-ndjson"})
@@ -24,7 +24,7 @@ ESCAPED: Final = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"), ("
 Check: TypeAlias = Callable[[Any], bool]
 
 
-class RefusedError(Exception):
+class OllamaRefusedError(Exception):
     """The server takes no such request."""
 
 
@@ -37,14 +37,14 @@ def respond(path: str, headers: Mapping[str, str], body: bytes, answer: Emulated
     try:
         request = orjson.loads(body)
         return HANDLERS[path](request, answer)
-    except (orjson.JSONDecodeError, RefusedError) as refusal:
+    except (orjson.JSONDecodeError, OllamaRefusedError) as refusal:
         return _json({"error": str(refusal)}, 400)
 
 
 def _chat(request: Any, answer: EmulatedAnswer) -> EmulatedResponse:
     _are(request, REQUEST, "ChatRequest")
     if not request.get("model"):
-        raise RefusedError("model is required")
+        raise OllamaRefusedError("model is required")
     for message in request.get("messages") or ():
         _are(message, MESSAGE, "Message")
         for call in message.get("tool_calls") or ():
@@ -68,9 +68,9 @@ def _embed(request: Any, answer: EmulatedAnswer) -> EmulatedResponse:
 
 
 def _chunks(answer: EmulatedAnswer) -> Iterator[dict[str, Any]]:
-    for piece in cut(answer.reasoning):
+    for piece in text_pieces(answer.reasoning):
         yield _chunk(answer, {"content": "", "thinking": piece}, done=False)
-    for piece in cut(answer.text):
+    for piece in text_pieces(answer.text):
         yield _chunk(answer, {"content": piece}, done=False)
     for number in range(len(answer.calls)):
         yield _chunk(answer, {"content": "", "tool_calls": [_call(answer, number)]}, done=False)
@@ -93,7 +93,7 @@ def _chunk(answer: EmulatedAnswer, said: Mapping[str, Any], *, done: bool = True
 
 def _end(answer: EmulatedAnswer) -> dict[str, Any]:
     if answer.finish == "filtered":
-        raise RefusedError("nothing is filtered here")
+        raise OllamaRefusedError("nothing is filtered here")
     counts = {"prompt_eval_count": answer.usage.input, "eval_count": answer.usage.output}
     times = {"total_duration": 5, "load_duration": 1, "prompt_eval_duration": 2, "eval_duration": 2}
     return {"done_reason": answer.finish} | times | {key: count for key, count in counts.items() if count}
@@ -123,10 +123,10 @@ def _property(schema: Any, name: str) -> None:
 
 def _are(members: Any, checks: Mapping[str, Check], name: str) -> None:
     if not isinstance(members, dict):
-        raise RefusedError(f"json: cannot unmarshal into Go value of type api.{name}")
+        raise OllamaRefusedError(f"json: cannot unmarshal into Go value of type api.{name}")
     for key, value in members.items():
         if key in checks and value is not None and not checks[key](value):
-            raise RefusedError(f"json: cannot unmarshal into Go struct field {name}.{key}")
+            raise OllamaRefusedError(f"json: cannot unmarshal into Go struct field {name}.{key}")
 
 
 def _text(value: Any) -> bool:

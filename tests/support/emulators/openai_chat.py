@@ -17,13 +17,13 @@ from tests.support.emulators.answers import (
     EmulatedAnswer,
     EmulatedCall,
     EmulatedResponse,
-    chopped,
-    cut,
-    whole,
+    byte_pieces,
+    json_response,
+    text_pieces,
 )
 from tests.support.emulators.openai_requests import (
     NAME,
-    RefusedError,
+    OpenAiRefusedError,
     answered,
     check_json_schema,
     check_sampling,
@@ -44,11 +44,11 @@ SIGNATURE = "c2lnbmVk"
 
 def respond(path: str, headers: Mapping[str, str], body: bytes, answer: EmulatedAnswer) -> EmulatedResponse:
     if path.endswith("/models"):
-        return whole({"object": "list", "data": []})
+        return json_response({"object": "list", "data": []})
     if path.endswith("/embeddings"):
         return answered(headers, body, lambda request: embedded(request, answer.model))
     if not path.endswith("/chat/completions"):
-        return RefusedError(f"Invalid URL (POST {path})", status=404).response
+        return OpenAiRefusedError(f"Invalid URL (POST {path})", status=404).response
     return answered(headers, body, lambda request: _completed(request, answer))
 
 
@@ -64,9 +64,11 @@ def _completed(request: dict[str, Any], answer: EmulatedAnswer) -> EmulatedRespo
     if DEEPSEEK.match(request["model"]):
         _check_thoughts(request["messages"])
     if not request.get("stream"):
-        return whole(_reply("chat.completion", answer, choices=[_choice(request, answer)], usage=_usage(answer)))
+        return json_response(
+            _reply("chat.completion", answer, choices=[_choice(request, answer)], usage=_usage(answer))
+        )
     events = b"".join(b"data: " + orjson.dumps(chunk) + b"\n\n" for chunk in _chunks(request, answer))
-    return EmulatedResponse(200, EVENTS, chopped(events + b"data: [DONE]\n\n"))
+    return EmulatedResponse(200, EVENTS, byte_pieces(events + b"data: [DONE]\n\n"))
 
 
 def _check_options(request: Mapping[str, Any]) -> None:
@@ -134,7 +136,7 @@ def _check_message(message: dict[str, Any], *, own: bool) -> None:
         case "tool":
             only(message, "messages[]", {"role", "content", "tool_call_id"})
         case role:
-            raise RefusedError(f"Invalid value: '{role}'.", param="messages[].role")
+            raise OpenAiRefusedError(f"Invalid value: '{role}'.", param="messages[].role")
     require(re.fullmatch(r"[^\s<|\\/>]+", message.get("name", "x")), "Invalid 'messages[].name'")
     _check_content(message)
 
@@ -210,16 +212,19 @@ def _chunks(request: Mapping[str, Any], answer: EmulatedAnswer) -> Iterator[dict
 
 
 def _deltas(request: Mapping[str, Any], answer: EmulatedAnswer) -> Iterator[dict[str, Any]]:
-    yield from ({"content": None, "reasoning_content": piece} for piece in cut(answer.reasoning))
+    yield from ({"content": None, "reasoning_content": piece} for piece in text_pieces(answer.reasoning))
     if answer.finish == "filtered" and "response_format" in request:
-        yield from ({"refusal": piece} for piece in cut(REFUSAL))
+        yield from ({"refusal": piece} for piece in text_pieces(REFUSAL))
         return
-    yield from ({"content": piece} for piece in cut(answer.text))
+    yield from ({"content": piece} for piece in text_pieces(answer.text))
     for index, emulated in enumerate(answer.calls):
         call = _call(request, emulated)
         arguments = call["function"].pop("arguments")
         begun = call | {"index": index, "function": call["function"] | {"arguments": ""}}
-        for fragment in (begun, *({"index": index, "function": {"arguments": piece}} for piece in cut(arguments, 3))):
+        for fragment in (
+            begun,
+            *({"index": index, "function": {"arguments": piece}} for piece in text_pieces(arguments, 3)),
+        ):
             yield {"tool_calls": [fragment]}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from tests.support.emulators.answers import EmulatedResponse, whole
+from tests.support.emulators.answers import EmulatedResponse, json_response
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 REASONING_MODEL = re.compile(r"(o[1-9]|gpt-5|gpt-6|codex)")
@@ -18,13 +18,15 @@ STRICT_KEYWORDS = {
 }
 
 
-class RefusedError(Exception):
+class OpenAiRefusedError(Exception):
     """The request is at fault."""
 
     def __init__(self, message: str, *, status: int = 400, code: str | None = None, param: str | None = None) -> None:
         super().__init__(message)
         kind = "invalid_request_error"
-        self.response = whole({"error": {"message": message, "type": kind, "param": param, "code": code}}, status)
+        self.response = json_response(
+            {"error": {"message": message, "type": kind, "param": param, "code": code}}, status
+        )
 
 
 def answered(
@@ -36,7 +38,7 @@ def answered(
         require(known, "Incorrect API key provided", status=401, code="invalid_api_key")
         require(headers.get("content-type") == "application/json", "Unsupported content type", status=415)
         return answer(_object(body))
-    except RefusedError as refused:
+    except OpenAiRefusedError as refused:
         return refused.response
 
 
@@ -44,7 +46,7 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         request = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise RefusedError("We could not parse the JSON body of your request.") from None
+        raise OpenAiRefusedError("We could not parse the JSON body of your request.") from None
     require(isinstance(request, dict), "the body is no object")
     return request
 
@@ -53,16 +55,16 @@ def require(
     held: object, message: str, *, status: int = 400, code: str | None = None, param: str | None = None
 ) -> None:
     if not held:
-        raise RefusedError(message, status=status, code=code, param=param)
+        raise OpenAiRefusedError(message, status=status, code=code, param=param)
 
 
 def only(value: Any, where: str, required: set[str], optional: set[str] = frozenset()) -> None:
     """The value is an object that holds these members and no others."""
     require(isinstance(value, dict), f"{where} is no object", param=where)
     for member in required - value.keys():
-        raise RefusedError(f"Missing required parameter: '{where}.{member}'.", code="missing_required_parameter")
+        raise OpenAiRefusedError(f"Missing required parameter: '{where}.{member}'.", code="missing_required_parameter")
     for member in value.keys() - required - optional:
-        raise RefusedError(f"Unknown parameter: '{where}.{member}'.", code="unknown_parameter")
+        raise OpenAiRefusedError(f"Unknown parameter: '{where}.{member}'.", code="unknown_parameter")
 
 
 def check_sampling(request: Mapping[str, Any], refused: tuple[str, ...], effort: object) -> None:
@@ -104,4 +106,4 @@ def embedded(request: dict[str, Any], answering: str) -> EmulatedResponse:
     vectors = [[float(len(text)), 0.5, -1e-05] for text in texts]
     data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
     usage = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
-    return whole({"object": "list", "data": data[::-1], "model": answering, "usage": usage})
+    return json_response({"object": "list", "data": data[::-1], "model": answering, "usage": usage})

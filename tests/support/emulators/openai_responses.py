@@ -7,11 +7,18 @@ from typing import Any
 import orjson
 from openai.types.responses import input_token_count_params, response_create_params
 
-from tests.support.emulators.answers import EVENTS, EmulatedAnswer, EmulatedResponse, chopped, cut, whole
+from tests.support.emulators.answers import (
+    EVENTS,
+    EmulatedAnswer,
+    EmulatedResponse,
+    byte_pieces,
+    json_response,
+    text_pieces,
+)
 from tests.support.emulators.openai_requests import (
     NAME,
     REASONING_MODEL,
-    RefusedError,
+    OpenAiRefusedError,
     answered,
     check_json_schema,
     check_sampling,
@@ -30,20 +37,20 @@ Event = dict[str, Any]
 
 def respond(path: str, headers: Mapping[str, str], body: bytes, answer: EmulatedAnswer) -> EmulatedResponse:
     if path.endswith("/models"):
-        return whole({"object": "list", "data": []})
+        return json_response({"object": "list", "data": []})
     if path.endswith("/embeddings"):
         return answered(headers, body, lambda request: embedded(request, answer.model))
     if path.endswith("/responses/input_tokens"):
         return answered(headers, body, lambda request: _counted(request, answer))
     if not path.endswith("/responses"):
-        return RefusedError(f"Invalid URL (POST {path})", status=404).response
+        return OpenAiRefusedError(f"Invalid URL (POST {path})", status=404).response
     return answered(headers, body, lambda request: _responded(request, answer))
 
 
 def _counted(request: dict[str, Any], answer: EmulatedAnswer) -> EmulatedResponse:
     only(request, "body", set(), COUNTED)
     _check_input(request.get("input"))
-    return whole({"object": "response.input_tokens", "input_tokens": answer.usage.input})
+    return json_response({"object": "response.input_tokens", "input_tokens": answer.usage.input})
 
 
 def _responded(request: dict[str, Any], answer: EmulatedAnswer) -> EmulatedResponse:
@@ -52,10 +59,10 @@ def _responded(request: dict[str, Any], answer: EmulatedAnswer) -> EmulatedRespo
     _check_options(request)
     _check_input(request["input"])
     if not request.get("stream"):
-        return whole(_response(request, answer, _items(request, answer)))
+        return json_response(_response(request, answer, _items(request, answer)))
     events = (event | {"sequence_number": number} for number, event in enumerate(_events(request, answer)))
     lines = (b"event: " + event["type"].encode() + b"\ndata: " + orjson.dumps(event) + b"\n\n" for event in events)
-    return EmulatedResponse(200, EVENTS, chopped(b"".join(lines)))
+    return EmulatedResponse(200, EVENTS, byte_pieces(b"".join(lines)))
 
 
 def _check_options(request: Mapping[str, Any]) -> None:
@@ -126,7 +133,7 @@ def _check_item(item: Any) -> None:
             require(item.get("encrypted_content"), missing)
             require(not item.get("content"), "Invalid 'input[].content': array too long.")
         case kind:
-            raise RefusedError(f"Invalid value: '{kind}'.", param="input[].type")
+            raise OpenAiRefusedError(f"Invalid value: '{kind}'.", param="input[].type")
 
 
 def _check_content(content: Any, role: str) -> None:
@@ -230,7 +237,7 @@ def _thinking(item: Mapping[str, Any]) -> Iterator[Event]:
     for index, part in enumerate(item["summary"]):
         kind, where = "response.reasoning_summary", {"summary_index": index}
         yield {"type": f"{kind}_part.added", **where, "part": part | {"text": ""}}
-        yield from ({"type": f"{kind}_text.delta", **where, "delta": piece} for piece in cut(part["text"]))
+        yield from ({"type": f"{kind}_text.delta", **where, "delta": piece} for piece in text_pieces(part["text"]))
         yield {"type": f"{kind}_text.done", **where, "text": part["text"]}
         yield {"type": f"{kind}_part.done", **where, "part": part}
 
@@ -239,18 +246,18 @@ def _saying(item: Mapping[str, Any]) -> Iterator[Event]:
     where, part = {"content_index": 0}, item["content"][0]
     yield {"type": "response.content_part.added", **where, "part": part | {part["type"].rpartition("_")[2]: ""}}
     if part["type"] == "refusal":
-        yield from ({"type": "response.refusal.delta", **where, "delta": piece} for piece in cut(REFUSAL))
+        yield from ({"type": "response.refusal.delta", **where, "delta": piece} for piece in text_pieces(REFUSAL))
         yield {"type": "response.refusal.done", **where, "refusal": REFUSAL}
     else:
         said = {"type": "response.output_text.delta", **where, "logprobs": [], "obfuscation": "x7"}
-        yield from (said | {"delta": piece} for piece in cut(part["text"]))
+        yield from (said | {"delta": piece} for piece in text_pieces(part["text"]))
         yield {"type": "response.output_text.done", **where, "text": part["text"], "logprobs": []}
     yield {"type": "response.content_part.done", **where, "part": part}
 
 
 def _calling(item: Mapping[str, Any]) -> Iterator[Event]:
     kind = "response.function_call_arguments"
-    yield from ({"type": f"{kind}.delta", "delta": piece} for piece in cut(item["arguments"], 3))
+    yield from ({"type": f"{kind}.delta", "delta": piece} for piece in text_pieces(item["arguments"], 3))
     yield {"type": f"{kind}.done", "arguments": item["arguments"], "name": item["name"]}
 
 

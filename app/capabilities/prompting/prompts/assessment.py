@@ -5,7 +5,7 @@ from typing import Final
 from pydantic import Field, JsonValue
 
 from app.capabilities.prompting.definition import PromptDefinition, PromptId, PromptInput, PromptOutput
-from app.domain.fields import Share
+from app.domain.contract.constrained_types import UnitInterval
 
 
 class SemanticValidationInput(PromptInput):
@@ -24,7 +24,7 @@ class SemanticValidationOutput(PromptOutput):
     """A judgement."""
 
     valid: bool = Field(description="Whether the answer serves the intent.")
-    score: Share = Field(description="How well, from 0 (not at all) to 1 (fully).")
+    score: UnitInterval = Field(description="How well, from 0 (not at all) to 1 (fully).")
     issues: tuple[str, ...] = Field((), description="Each fault in a short sentence; none when there is no fault.")
 
 

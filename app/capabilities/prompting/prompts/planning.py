@@ -7,14 +7,14 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, Field, JsonValue, StringConstraints
 
 from app.capabilities.prompting.definition import PromptDefinition, PromptId, PromptInput, PromptOutput
-from app.domain.boundary import PlanStep
-from app.domain.messages import Role
+from app.domain.contract.messages import Role
+from app.domain.contract.request import PlanStep
 
 StepTypeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
 StepTypeText = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,1000}$")]
 
 # fmt: off
-STEP_TYPES: Mapping[str, str] = MappingProxyType({
+STEP_TYPE_DESCRIPTIONS: Mapping[str, str] = MappingProxyType({
     "infer":
         'Asks a model. Input: a string, its message; or {"messages": [{"role": "user", "content": string}], '
         '"schema": a JSON Schema, "tools": [names]}, of which only messages must be there. '
@@ -48,7 +48,7 @@ class PlannableTool(PromptInput):
     parameters: dict[str, JsonValue] = Field(description="JSON Schema of its arguments.")
 
 
-class EarlierMessage(PromptInput):
+class HistoryMessage(PromptInput):
     """What was said before the request."""
 
     role: Role = Field(description="Who said it.")
@@ -62,15 +62,15 @@ class PlanGenerationInput(PromptInput):
     """
 
     request: str = Field(description="What is asked.")
-    history: tuple[EarlierMessage, ...] = Field((), description="What was said before it, oldest first.")
+    history: tuple[HistoryMessage, ...] = Field((), description="What was said before it, oldest first.")
     tools: tuple[PlannableTool, ...] = Field((), description="The tools that steps may call.")
     step_types: dict[StepTypeName, StepTypeText] = Field(min_length=1, description="The step types that may occur.")
     max_steps: int = Field(ge=1, description="Most steps.")
     require_linear: bool = Field(False, description="Whether branches are refused.")
 
-    def form(self, output: type[BaseModel]) -> dict[str, Any]:
+    def output_schema(self, output: type[BaseModel]) -> dict[str, Any]:
         """That of a plan, with no more steps and no other types than may occur."""
-        form = super().form(output)
+        form = super().output_schema(output)
         form["properties"]["steps"]["maxItems"] = self.max_steps
         form["$defs"]["PlanStep"]["properties"]["type"] = {"enum": list(self.step_types)}
         return form

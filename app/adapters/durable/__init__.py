@@ -1,1 +1,0 @@
-"""Who runs an execution: queueing, limits, ownership."""

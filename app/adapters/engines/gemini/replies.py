@@ -1,0 +1,159 @@
+"""Reads what Gemini answers, whole and in chunks, which have one form.
+
+A text or thought that is signed is kept as its part came; a call's signature stays with the call. Parts of the
+provider's own tools, which are not asked for, are passed over.
+"""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+import orjson
+
+from app.adapters.engines.gemini.errors import reason_of, status_of
+from app.adapters.engines.wire.deltas import Delta, OpaqueFragment, ToolCallFragment
+from app.adapters.engines.wire.faults import malformed_reply
+from app.adapters.engines.wire.json_fields import as_list, as_object, as_text, as_token_count, parse_json
+from app.adapters.engines.wire.usage import TokenCounts
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+
+FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "CONTINUATION": "length",
+    "SAFETY": AttemptFailureReason.CONTENT_FILTERED,
+    "RECITATION": AttemptFailureReason.CONTENT_FILTERED,
+    "LANGUAGE": AttemptFailureReason.CONTENT_FILTERED,
+    "BLOCKLIST": AttemptFailureReason.CONTENT_FILTERED,
+    "PROHIBITED_CONTENT": AttemptFailureReason.CONTENT_FILTERED,
+    "SPII": AttemptFailureReason.CONTENT_FILTERED,
+    "ESCALATION": AttemptFailureReason.CONTENT_FILTERED,
+    "MODEL_ARMOR": AttemptFailureReason.CONTENT_FILTERED,
+    "IMAGE_SAFETY": AttemptFailureReason.CONTENT_FILTERED,
+    "IMAGE_PROHIBITED_CONTENT": AttemptFailureReason.CONTENT_FILTERED,
+    "IMAGE_RECITATION": AttemptFailureReason.CONTENT_FILTERED,
+    "MALFORMED_FUNCTION_CALL": AttemptFailureReason.MALFORMED,
+    "MALFORMED_RESPONSE": AttemptFailureReason.MALFORMED,
+    "UNEXPECTED_TOOL_CALL": AttemptFailureReason.MALFORMED,
+    "TOO_MANY_TOOL_CALLS": AttemptFailureReason.MALFORMED,
+    "MISSING_THOUGHT_SIGNATURE": AttemptFailureReason.REFUSED,
+    "PUP_LIMITED_DISABLED": AttemptFailureReason.CREDENTIALS,
+}
+UNFINISHED: Final = frozenset({"", "FINISH_REASON_UNSPECIFIED"})
+
+
+def whole(body: bytes) -> Delta:
+    """A reply in one piece. Raises: EngineFault."""
+    return _delta(_parsed(body), unfinished="")
+
+
+def chunk(data: bytes) -> Delta:
+    """One chunk of a stream. Raises: EngineFault."""
+    return _delta(_parsed(data), unfinished=None)
+
+
+def vectors(body: bytes) -> list[list[float]]:
+    """The vectors of a batch. Raises: EngineFault."""
+    return [_vector(as_object(embedding)) for embedding in as_list(_parsed(body).get("embeddings"))]
+
+
+def tokens(body: bytes) -> int:
+    """The number of tokens that were counted. Raises: EngineFault."""
+    total = _parsed(body).get("totalTokens")
+    if not isinstance(total, int) or total < 0:
+        raise malformed_reply("the reply holds no number of tokens")
+    return total
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """The JSON object of a reply or chunk, which may be the only one of a list. Raises: EngineFault, also when it
+    reports an error.
+    """
+    reply = parse_json(data)
+    reply = as_object(reply[0] if isinstance(reply, list) and len(reply) == 1 else reply)
+    error = reply.get("error")
+    if error:
+        raise EngineError(reason_of(status_of(error), error), "the provider reported an error in its reply")
+    return reply
+
+
+def _delta(reply: Mapping[str, Any], *, unfinished: str | None) -> Delta:
+    """`unfinished` is the ending of a candidate that names none."""
+    usage, model = _usage(reply.get("usageMetadata")), as_text(reply.get("modelVersion"))
+    blocked = as_text(as_object(reply.get("promptFeedback") or {}).get("blockReason"))
+    if blocked:
+        return Delta(finish=blocked, refused=True, usage=usage, model=model)
+    candidate = _first(as_list(reply.get("candidates")))
+    if candidate is None:
+        return Delta(usage=usage, model=model)
+    content = as_object(candidate.get("content") or {})
+    parts = [as_object(part) for part in as_list(content.get("parts"))]
+    finish = as_text(candidate.get("finishReason"))
+    return Delta(
+        text="".join([as_text(part.get("text")) for part in parts if not part.get("thought")]),
+        reasoning="".join([as_text(part.get("text")) for part in parts if part.get("thought")]),
+        calls=tuple([_piece(part) for part in parts if "functionCall" in part]),
+        finish=unfinished if finish in UNFINISHED else finish,
+        usage=usage,
+        model=model,
+        opaque=tuple([_kept(part) for part in parts if _is_kept(part)]),
+    )
+
+
+def _first(candidates: list[Any]) -> dict[str, Any] | None:
+    """The only candidate we ask for; None where there is none or where it is another."""
+    candidate = as_object(candidates[0]) if candidates else None
+    return None if candidate is None or candidate.get("index") else candidate
+
+
+def _piece(part: Mapping[str, Any]) -> ToolCallFragment:
+    call = as_object(part["functionCall"])
+    name, call_id, arguments = as_text(call.get("name")), as_text(call.get("id")), call.get("args")
+    if not name:
+        raise malformed_reply("the reply holds a tool call without a name")
+    text = "{}" if arguments is None else orjson.dumps(arguments).decode()
+    return ToolCallFragment(None, call_id, name, text, as_text(part.get("thoughtSignature")), is_complete=True)
+
+
+def _is_kept(part: Mapping[str, Any]) -> bool:
+    """Whether it is a signed text; a signature may come alone, and its text is empty then."""
+    return bool(part.get("thoughtSignature")) and ("text" in part or len(part) == 1)
+
+
+def _kept(part: Mapping[str, Any]) -> OpaqueFragment:
+    """A signed text or thought as a block of `part`, to be told again so. Chunks know no numbers of parts, so it has
+    one by what it holds.
+    """
+    told = {"text": as_text(part.get("text")), "thoughtSignature": as_text(part["thoughtSignature"])}
+    number = blake2b(orjson.dumps([*told.values(), bool(part.get("thought"))]), digest_size=8).digest()
+    return OpaqueFragment(int.from_bytes(number), {"part": told | ({"thought": True} if part.get("thought") else {})})
+
+
+def _usage(usage: Any) -> TokenCounts | None:
+    return _counted(usage) if isinstance(usage, dict) else None
+
+
+def _counted(usage: Mapping[str, Any]) -> TokenCounts:
+    """What was used. Thoughts, and what the provider's own tools put in, are counted beside the rest."""
+    read = as_token_count(usage.get("promptTokenCount")) + as_token_count(usage.get("toolUsePromptTokenCount"))
+    thought = as_token_count(usage.get("thoughtsTokenCount"))
+    written = as_token_count(usage.get("candidatesTokenCount")) + thought
+    return TokenCounts(
+        input_tokens=read,
+        output_tokens=written,
+        reasoning_tokens=thought,
+        cached_tokens=as_token_count(usage.get("cachedContentTokenCount")),
+        total_tokens=as_token_count(usage.get("totalTokenCount")) or read + written,
+    )
+
+
+def counts(told: bytes) -> TokenCounts:
+    return _counted(as_object(parse_json(told)))
+
+
+def _vector(embedding: Mapping[str, Any]) -> list[float]:
+    values = embedding.get("values")
+    if not isinstance(values, list) or not all(type(value) in {int, float} for value in values):
+        raise malformed_reply("the reply holds something else where a vector belongs")
+    return [float(value) for value in values]

@@ -1,0 +1,1 @@
+"""HTTP engine: transport and engine for dialects over HTTP."""

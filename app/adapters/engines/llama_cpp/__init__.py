@@ -1,0 +1,1 @@
+"""llama.cpp engine, in this process."""

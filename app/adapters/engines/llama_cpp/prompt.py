@@ -1,0 +1,101 @@
+"""A conversation as the tokens that a local model reads.
+
+The model's own chat template says how turns are written. Only its text may steer the model: what people, tools and
+earlier answers said is never read as control tokens, even when it spells their names.
+
+What a template may not know is told in words: tool calls and their results, which are turns of the assistant and the
+user then, and further system messages, which join the first. Turns of one role are joined, since many templates refuse
+two in a row.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Final, TypeAlias
+
+import orjson
+
+from app.adapters.engines.llama_cpp.library import LlamaCppLibrary
+from app.adapters.engines.llama_cpp.model import LocalModel
+from app.domain.contract.messages import Message
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+
+Turn: TypeAlias = Mapping[str, str]
+_Written: TypeAlias = Callable[[Sequence[Turn]], str]
+_PLACEHOLDER: Final = re.compile("\ue000([0-9]+)\ue000")
+PLAIN_STOPS: Final = ("\nUser:", "\nSystem:")
+"""What ends an answer of a model that has no template, and so may go on with the other's part."""
+
+
+class PromptWriter:
+    """Writes prompts for one model. Raises: EngineFault (MODEL_MISSING) when its template cannot be read."""
+
+    def __init__(self, library: LlamaCppLibrary, model: LocalModel) -> None:
+        self._model = model
+        self._vocabulary = vocabulary = model.vocabulary
+        self._refusals = (library.jinja.TemplateError, ValueError, TypeError, LookupError, ArithmeticError)
+        self._begin, _ = vocabulary.frame
+        self._write = self._by_template(library, model.template) if model.template else _plainly
+        self.stops = () if model.template else PLAIN_STOPS
+
+    def tokens(self, messages: Sequence[Message]) -> list[int]:
+        """The conversation, up to where the model is to speak. Raises: EngineFault (REFUSED, CONTEXT_EXCEEDED)."""
+        turns = build_turns(messages)
+        said = [turn["content"] for turn in turns]
+        self._model.refuse_too_long(sum(map(len, said)))
+        if not all(map(self._vocabulary.is_plain, said)):
+            hidden = [{**turn, "content": f"\ue000{number}\ue000"} for number, turn in enumerate(turns)]
+            parts = _PLACEHOLDER.split(self._write(hidden))
+        else:
+            parts = [self._write(turns)]
+        tokens = [] if self._vocabulary.begin is None or self._begins(parts[0]) else [self._vocabulary.begin]
+        for place, part in enumerate(parts):
+            is_said = place % 2 == 1
+            tokens += self._vocabulary.tokens(said[int(part)] if is_said else part, control=not is_said)
+        return tokens
+
+    def _begins(self, text: str) -> bool:
+        return bool(self._begin) and text.startswith(self._begin)
+
+    def _by_template(self, library: LlamaCppLibrary, template: str) -> _Written:
+        begin, end = self._vocabulary.frame
+        try:
+            written = library.chat.Jinja2ChatFormatter(template, eos_token=end, bos_token=begin)
+        except self._refusals as cause:
+            raise EngineError(AttemptFailureReason.MODEL_MISSING, "the model's chat template cannot be read") from cause
+
+        def write(turns: Sequence[Turn]) -> str:
+            try:
+                prompt: str = written(messages=turns).prompt
+            except self._refusals as cause:
+                raise EngineError(
+                    AttemptFailureReason.REFUSED, "the model's chat template refuses the conversation"
+                ) from cause
+            return prompt
+
+        return write
+
+
+def build_turns(messages: Sequence[Message]) -> list[Turn]:
+    """The turns as a template takes them: the system's first, then user and assistant in turn."""
+    turns = sorted(((_role(message), _content(message)) for message in messages), key=lambda turn: turn[0] != "system")
+    joined = ((role, [said for _, said in group if said]) for role, group in groupby(turns, key=lambda turn: turn[0]))
+    return [{"role": role, "content": "\n\n".join(said)} for role, said in joined]
+
+
+def _role(message: Message) -> str:
+    return "user" if message.role == "tool" else message.role
+
+
+def _content(message: Message) -> str:
+    if message.role == "tool":
+        return f"{message.name or 'The tool'} answered: {message.text}"
+    calls = [f"I call {call.name} with {orjson.dumps(call.arguments).decode()}" for call in message.tool_calls or ()]
+    return "\n".join([message.text, *calls] if message.text else calls)
+
+
+def _plainly(turns: Sequence[Turn]) -> str:
+    """For a model that has no template."""
+    parts = [f"{turn['role'].capitalize()}: {turn['content']}" for turn in turns]
+    return "\n\n".join([*parts, "Assistant:"])

@@ -1,0 +1,216 @@
+"""Ollama's own chat dialect, as a server of one's own and its cloud speak it.
+
+Ollama gives a model a context of the server's choosing, often 4,096 tokens, and by itself forgets the oldest messages
+of a longer conversation without a word. Therefore every request asks for the context that we count with (`num_ctx`),
+and forbids forgetting (`truncate`), so that an overflow is an error. A server loads a model anew when another `num_ctx`
+is asked for than it runs with: an engine's `context_window` had best be what its server is set to.
+
+No tool call can be demanded, and none of several forbidden: `tool_choice` either leaves the tools out or says nothing.
+Calls come whole, often without ids.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final
+
+import orjson
+
+from app.adapters.engines.dialect import EncodedRequest, opaque_blocks
+from app.adapters.engines.ollama.schemas import response_format, supported_schema
+from app.adapters.engines.unsupported import translated_hints, unsent_message_parts, unsent_options
+from app.adapters.engines.wire.deltas import Delta, OpaqueFragment, ToolCallFragment
+from app.adapters.engines.wire.faults import malformed_reply, reason_by_status
+from app.adapters.engines.wire.json_fields import as_object, as_text, as_token_count, parse_json
+from app.adapters.engines.wire.text_template import TextTemplate
+from app.adapters.engines.wire.usage import TokenCounts
+from app.domain.contract.messages import Message, ToolCall
+from app.domain.contract.request import ExecutionHints
+from app.domain.model_call import AttemptFailureReason, EngineCall
+from app.domain.tools import ToolDefinition
+from app.ports.model import EngineError, EngineProfile
+
+FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = {
+    "stop": "stop",
+    "length": "length",
+    "load": AttemptFailureReason.MALFORMED,
+    "unload": AttemptFailureReason.MALFORMED,
+}
+"""The last two say that a model was loaded or let go, and nobody spoke."""
+BESIDE_OPTIONS: Final = frozenset({"think", "keep_alive", "truncate", "shift"})
+"""Members of a request that Ollama does not count among its `options`."""
+WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "stop": "stop", "seed": "seed"}
+)
+BY_WORDING: Final = (
+    ("context length", AttemptFailureReason.CONTEXT_EXCEEDED),
+    ("context size", AttemptFailureReason.CONTEXT_EXCEEDED),
+    ("usage limit", AttemptFailureReason.QUOTA),
+    ("requires a subscription", AttemptFailureReason.QUOTA),
+    ("try pulling it", AttemptFailureReason.MODEL_MISSING),
+    ("unauthorized", AttemptFailureReason.CREDENTIALS),
+    ("maximum pending requests", AttemptFailureReason.OVERLOADED),
+    ("overloaded", AttemptFailureReason.OVERLOADED),
+    ("system memory", AttemptFailureReason.OVERLOADED),
+    ("out of memory", AttemptFailureReason.OVERLOADED),
+)
+"""Errors are English sentences and have no codes."""
+UNNUMBERED: Final = 500
+
+
+class OllamaDialect:
+    """Implements `Dialect`."""
+
+    base_url = "http://127.0.0.1:11434"
+    probe_path = "/api/tags"
+    finish_reasons = FINISHES
+    text_template = TextTemplate("content", unread="created_at")
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> EncodedRequest:
+        hints = call.hints
+        passing = {key: value for key, value in hints.options.items() if key in profile.options}
+        beside = {key: value for key, value in passing.items() if key in BESIDE_OPTIONS}
+        options = {key: value for key, value in passing.items() if key not in BESIDE_OPTIONS}
+        body: dict[str, Any] = {
+            "model": profile.model,
+            "messages": list(_messages(call.messages)),
+            "options": {"num_ctx": profile.context_window} | options | _sampling(hints),
+            "truncate": False,
+            "stream": stream,
+        } | beside
+        if call.tools and hints.tool_choice != "none":
+            body["tools"] = [_tool(tool) for tool in call.tools]
+        if call.schema is not None:
+            body["format"] = response_format(call.schema)
+        return EncodedRequest(
+            "/api/chat",
+            body,
+            (*unsent_options(call, WORDS, body, body["options"]), *unsent_message_parts(call.messages)),
+        )
+
+    def decode(self, body: bytes) -> Delta:
+        return _line(body)
+
+    def decode_chunk(self, data: bytes) -> Delta:
+        return _line(data)
+
+    def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
+        try:
+            reply = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return reason_by_status(status)
+        return _reason(status, reply.get("error") if isinstance(reply, dict) else None)
+
+    def encode_embeddings(self, texts: Sequence[str], model: str) -> EncodedRequest:
+        """A text that is too long is an error rather than cut."""
+        return EncodedRequest("/api/embed", {"model": model, "input": list(texts), "truncate": False})
+
+    def decode_embeddings(self, body: bytes) -> list[list[float]]:
+        """The vectors in the order of the texts. Raises: EngineFault."""
+        vectors = _parsed(body).get("embeddings")
+        if not isinstance(vectors, list) or not all(map(_is_vector, vectors)):
+            raise malformed_reply("the reply's embeddings are not lists of numbers")
+        return [[float(number) for number in vector] for vector in vectors]
+
+
+def _sampling(hints: ExecutionHints) -> dict[str, Any]:
+    stops = {"stop": [hints.stop]} if isinstance(hints.stop, str) else {}
+    return translated_hints(hints, WORDS) | stops
+
+
+@lru_cache(maxsize=1024)
+def _tool(tool: ToolDefinition) -> Mapping[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": supported_schema(tool.parameters)}
+    return {"type": "function", "function": function}
+
+
+def _messages(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
+    """Results name their tool. An id may come again in a later turn, and means the call before it."""
+    names: dict[str, str] = {}
+    for message in messages:
+        names |= {call.id: call.name for call in message.tool_calls or ()}
+        body = _message(message)
+        if message.role == "tool":
+            call_id = message.tool_call_id or ""
+            body |= {"tool_name": names.get(call_id) or message.name or "", "tool_call_id": call_id}
+        yield body
+
+
+def _message(message: Message) -> dict[str, Any]:
+    """Thoughts are told again with every answer: which of them the model still needs, its own template knows."""
+    body: dict[str, Any] = {"role": message.role, "content": message.text}
+    thought = "".join(as_text(block.get("thinking")) for block in opaque_blocks(message))
+    if thought:
+        body["thinking"] = thought
+    if message.images:
+        body["images"] = [image.data for image in message.images]
+    if message.tool_calls:
+        body["tool_calls"] = [_call(call) for call in message.tool_calls]
+    return body
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _line(data: bytes) -> Delta:
+    reply = _parsed(data)
+    message = _mapping(reply.get("message"))
+    thought, calls = as_text(message.get("thinking")), message.get("tool_calls")
+    done = reply.get("done") is True
+    return Delta(
+        text=as_text(message.get("content")),
+        reasoning=thought,
+        calls=() if calls is None else _calls(calls),
+        finish=as_text(reply.get("done_reason")) or None if done else None,
+        usage=_usage(reply),
+        model=as_text(reply.get("model")),
+        done=done,
+        opaque=(OpaqueFragment(0, {"thinking": thought}),) if thought else (),
+    )
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """The JSON object of a reply or line. Raises: EngineFault, also when it reports an error."""
+    reply = _mapping(parse_json(data))
+    if reply.get("error"):
+        status = reply.get("StatusCode")
+        reason = _reason(status if isinstance(status, int) else UNNUMBERED, reply["error"])
+        raise EngineError(reason, "the provider reported an error in its reply")
+    return reply
+
+
+def _reason(status: int, error: Any) -> AttemptFailureReason:
+    wording = error.lower() if isinstance(error, str) else ""
+    return next((reason for words, reason in BY_WORDING if words in wording), reason_by_status(status))
+
+
+def _calls(calls: Any) -> tuple[ToolCallFragment, ...]:
+    if not isinstance(calls, list):
+        raise malformed_reply("the reply's tool calls are not a list")
+    return tuple(_piece(_mapping(call)) for call in calls)
+
+
+def _piece(call: Mapping[str, Any]) -> ToolCallFragment:
+    function = _mapping(call.get("function"))
+    arguments = orjson.dumps(_mapping(function.get("arguments"))).decode()
+    return ToolCallFragment(None, as_text(call.get("id")), as_text(function.get("name")), arguments, is_complete=True)
+
+
+def _usage(reply: Mapping[str, Any]) -> TokenCounts | None:
+    """Told with the end. A count of nothing is left out by the server."""
+    if "prompt_eval_count" not in reply and "eval_count" not in reply:
+        return None
+    read, written = as_token_count(reply.get("prompt_eval_count")), as_token_count(reply.get("eval_count"))
+    return TokenCounts(input_tokens=read, output_tokens=written, total_tokens=read + written)
+
+
+def _is_vector(vector: Any) -> bool:
+    return isinstance(vector, list) and all(type(number) in {float, int} for number in vector)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return {} if value is None else as_object(value)

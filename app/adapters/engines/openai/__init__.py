@@ -1,0 +1,1 @@
+"""OpenAI dialects: chat completions and responses."""

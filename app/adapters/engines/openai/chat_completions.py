@@ -1,0 +1,167 @@
+"""The chat completions dialect, as OpenAI and the many servers that follow it speak it.
+
+What we ask is what all of them take. Little differs by server: the name of OpenAI's own models decides what the limit
+is called and whether sampling is left out, the engine's capabilities whether a stream's usage is asked for. A grammar
+is llama.cpp's own member of the request.
+
+Reasoning that DeepSeek and others call `reasoning_content` is told again in turns in which tools were called, from the
+first such call on: there DeepSeek demands it, in turns gone by as in this one, and in all others it ignores it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final
+
+import orjson
+
+from app.adapters.engines.dialect import EncodedRequest, opaque_blocks
+from app.adapters.engines.openai import chat_replies, embeddings, schemas
+from app.adapters.engines.openai.errors import error_of, parse_reply, reason_of
+from app.adapters.engines.openai.models import is_openai_model, without_unsupported_sampling
+from app.adapters.engines.unsupported import DEFAULT_NAMES, translated_hints, unsent_message_parts, unsent_options
+from app.adapters.engines.wire.deltas import Delta
+from app.adapters.engines.wire.text_template import TextTemplate
+from app.domain.contract.messages import ImagePart, Message, Part, ToolCall
+from app.domain.contract.request import ExecutionHints, NamedTool
+from app.domain.model_call import AttemptFailureReason, EngineCall
+from app.domain.tools import ToolDefinition
+from app.ports.model import EngineProfile
+
+DONE = b"[DONE]"
+FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = {
+    "stop": "stop",
+    "tool_calls": "stop",
+    "function_call": "stop",
+    "length": "length",
+    "model_length": "length",
+    "max_tokens": "length",
+    "content_filter": AttemptFailureReason.CONTENT_FILTERED,
+    "error": AttemptFailureReason.SERVER_ERROR,
+    "insufficient_system_resource": AttemptFailureReason.OVERLOADED,
+}
+OPENAIS_WORDS: Final[Mapping[str, str]] = MappingProxyType({**DEFAULT_NAMES, "max_tokens": "max_completion_tokens"})
+AUTHOR = re.compile(r"[^\s<|\\/>]{1,64}")
+"""A name that OpenAI takes; a message with any other is sent without."""
+
+
+class ChatCompletionsDialect:
+    """Implements `Dialect`."""
+
+    base_url = "https://api.openai.com/v1"
+    probe_path = "/models"
+    finish_reasons = FINISHES
+    text_template = TextTemplate("content", padding="obfuscation")
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> EncodedRequest:
+        hints = call.hints
+        body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
+        body |= {"model": profile.model, "messages": list(_messages(call.messages))}
+        words = OPENAIS_WORDS if is_openai_model(profile.model) else DEFAULT_NAMES
+        body |= without_unsupported_sampling(
+            translated_hints(hints, words), profile.model, body.get("reasoning_effort")
+        )
+        if call.tools:
+            body["tools"] = [_tool(tool) for tool in call.tools]
+            body |= _choice(hints)
+        if call.schema is not None:
+            body["response_format"] = {"type": "json_schema", "json_schema": schemas.named_schema(call.schema)}
+        if call.grammar is not None:
+            body["grammar"] = call.grammar
+        body["stream"] = stream
+        if stream and profile.capabilities.streaming_usage:
+            body["stream_options"] = {"include_usage": True}
+        return EncodedRequest(
+            "/chat/completions",
+            body,
+            (*unsent_options(call, words, body), *unsent_message_parts(_misnamed(call.messages))),
+        )
+
+    def decode(self, body: bytes) -> Delta:
+        return chat_replies.whole(parse_reply(body))
+
+    def decode_chunk(self, data: bytes) -> Delta:
+        return Delta(done=True) if data == DONE else chat_replies.chunk(data)
+
+    def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
+        return reason_of(status, error_of(body))
+
+    def encode_embeddings(self, texts: Sequence[str], model: str) -> EncodedRequest:
+        return embeddings.encode_embeddings(texts, model)
+
+    def decode_embeddings(self, body: bytes) -> list[list[float]]:
+        return embeddings.decode_embeddings(body)
+
+
+def _choice(hints: ExecutionHints) -> dict[str, Any]:
+    choice = hints.tool_choice
+    if isinstance(choice, NamedTool):
+        return {"tool_choice": {"type": "function", "function": {"name": choice.name}}}
+    return {"tool_choice": choice} if choice else {}
+
+
+@lru_cache(maxsize=1024)
+def _tool(tool: ToolDefinition) -> Mapping[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": function}
+
+
+def _messages(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
+    calling = False
+    for message in messages:
+        calling = message.role != "user" and (calling or bool(message.tool_calls))
+        body = _message(message)
+        for block in opaque_blocks(message):
+            _tell_again(block, body, calling=calling)
+        yield body
+
+
+def _misnamed(messages: Sequence[Message]) -> Iterator[Message]:
+    return (message for message in messages if message.name and not AUTHOR.fullmatch(message.name))
+
+
+def _message(message: Message) -> dict[str, Any]:
+    content = message.content
+    body: dict[str, Any] = {
+        "role": message.role,
+        "content": content if isinstance(content, str) else [_part(part) for part in content],
+    }
+    if message.tool_calls:
+        body["content"] = body["content"] or None
+        body["tool_calls"] = [_call(call) for call in message.tool_calls]
+    if message.role == "tool":
+        body["tool_call_id"] = message.tool_call_id
+    elif message.name and AUTHOR.fullmatch(message.name):
+        body["name"] = message.name
+    return body
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if isinstance(part, ImagePart):
+        return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{part.data}"}}
+    return {"type": "text", "text": part.text}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": orjson.dumps(call.arguments).decode()}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _tell_again(block: Mapping[str, Any], body: dict[str, Any], *, calling: bool) -> None:
+    """Puts what the server said back where it said it. `calling`: this turn has called tools, up to this message."""
+    match block:
+        case {"reasoning_content": thought}:
+            if calling:
+                body["reasoning_content"] = thought
+        case {"reasoning_detail": rest, **texts}:
+            body.setdefault("reasoning_details", []).append({**rest, **texts})
+        case {"extra_content": extra}:
+            body["extra_content"] = extra
+        case {"call": call_id, "signature": signature}:
+            for call in body.get("tool_calls", ()):
+                if call["id"] == call_id:
+                    call["extra_content"] = {"google": {"thought_signature": signature}}

@@ -1,0 +1,129 @@
+"""What the errors of OpenAI and of the servers that follow it mean: by code, then wording, then status."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from app.adapters.engines.wire.faults import malformed_reply, reason_by_status
+from app.adapters.engines.wire.json_fields import parse_json
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+
+BY_CODE: Final[Mapping[str, AttemptFailureReason]] = {
+    "context_length_exceeded": AttemptFailureReason.CONTEXT_EXCEEDED,
+    "exceed_context_size_error": AttemptFailureReason.CONTEXT_EXCEEDED,
+    "string_above_max_length": AttemptFailureReason.CONTEXT_EXCEEDED,
+    "insufficient_quota": AttemptFailureReason.QUOTA,
+    "billing_hard_limit_reached": AttemptFailureReason.QUOTA,
+    "billing_not_active": AttemptFailureReason.QUOTA,
+    "enforced_spend_limit_reached": AttemptFailureReason.QUOTA,
+    "model_not_found": AttemptFailureReason.MODEL_MISSING,
+    "model_decommissioned": AttemptFailureReason.MODEL_MISSING,
+    "invalid_model": AttemptFailureReason.MODEL_MISSING,
+    "deploymentnotfound": AttemptFailureReason.MODEL_MISSING,
+    "invalid_api_key": AttemptFailureReason.CREDENTIALS,
+    "authentication_error": AttemptFailureReason.CREDENTIALS,
+    "permission_denied": AttemptFailureReason.CREDENTIALS,
+    "content_filter": AttemptFailureReason.CONTENT_FILTERED,
+    "content_policy_violation": AttemptFailureReason.CONTENT_FILTERED,
+    "data_inspection_failed": AttemptFailureReason.CONTENT_FILTERED,
+    "moderation_blocked": AttemptFailureReason.CONTENT_FILTERED,
+    "image_content_policy_violation": AttemptFailureReason.CONTENT_FILTERED,
+    "misalignment_policy_violation": AttemptFailureReason.CONTENT_FILTERED,
+    "bio_policy": AttemptFailureReason.CONTENT_FILTERED,
+    "cyber_policy": AttemptFailureReason.CONTENT_FILTERED,
+    "rate_limit_exceeded": AttemptFailureReason.RATE_LIMITED,
+    "rate_limit_error": AttemptFailureReason.RATE_LIMITED,
+    "overloaded_error": AttemptFailureReason.OVERLOADED,
+    "server_overloaded": AttemptFailureReason.OVERLOADED,
+    "server_is_overloaded": AttemptFailureReason.OVERLOADED,
+    "slow_down": AttemptFailureReason.OVERLOADED,
+}
+BY_WORDING: Final = (
+    ("context length", AttemptFailureReason.CONTEXT_EXCEEDED),
+    ("context size", AttemptFailureReason.CONTEXT_EXCEEDED),
+    ("context window", AttemptFailureReason.CONTEXT_EXCEEDED),
+    ("maximum model length", AttemptFailureReason.CONTEXT_EXCEEDED),
+    ("prompt is too long", AttemptFailureReason.CONTEXT_EXCEEDED),
+    ("input is too long", AttemptFailureReason.CONTEXT_EXCEEDED),
+    ("input token count", AttemptFailureReason.CONTEXT_EXCEEDED),
+    ("reduce the length of the messages", AttemptFailureReason.CONTEXT_EXCEEDED),
+    ("max_new_tokens` must be", AttemptFailureReason.CONTEXT_EXCEEDED),
+    ("credit balance", AttemptFailureReason.QUOTA),
+    ("insufficient balance", AttemptFailureReason.QUOTA),
+    ("insufficient credits", AttemptFailureReason.QUOTA),
+    ("spend limit", AttemptFailureReason.QUOTA),
+    ("spending limit", AttemptFailureReason.QUOTA),
+    ("api key", AttemptFailureReason.CREDENTIALS),
+    ("content management policy", AttemptFailureReason.CONTENT_FILTERED),
+    ("content exists risk", AttemptFailureReason.CONTENT_FILTERED),
+    ("violating our usage policy", AttemptFailureReason.CONTENT_FILTERED),
+    ("overloaded", AttemptFailureReason.OVERLOADED),
+)
+REQUEST_AT_FAULT: Final = ("invalid_", "unsupported_", "image_", "empty_image", "failed_to_download_image")
+"""How codes and types begin that say so; with status 200 nothing else does."""
+STATUS = re.compile(r"[45][0-9][0-9]")
+REFUSED: Final = 400
+UNNUMBERED: Final = 500
+
+
+def error_of(body: bytes) -> Any:
+    """The error that a reply's body tells, in whatever shape; None where it tells none."""
+    try:
+        reply = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    if isinstance(reply, list) and reply:
+        reply = reply[0]
+    return reply.get("error") or reply if isinstance(reply, dict) else None
+
+
+def status_of(error: Any) -> int:
+    """The status that an error stands for that came with one that is no error; 500 unless the error says more."""
+    for key in ("status_code", "code"):
+        value = error.get(key) if isinstance(error, dict) else None
+        if isinstance(value, int | str) and STATUS.fullmatch(str(value)):
+            return int(value)
+    return REFUSED if any(code.startswith(REQUEST_AT_FAULT) for code in _codes(error)) else UNNUMBERED
+
+
+def reason_of(status: int, error: Any) -> AttemptFailureReason:
+    """Why the provider did not answer."""
+    for code in _codes(error):
+        if code in BY_CODE:
+            return BY_CODE[code]
+    wording = _wording(error)
+    for words, reason in BY_WORDING:
+        if words in wording:
+            return reason
+    return reason_by_status(status)
+
+
+def _codes(error: Any) -> Iterator[str]:
+    if isinstance(error, dict):
+        for key in ("code", "type", "status"):
+            value = error.get(key)
+            if isinstance(value, str):
+                yield value.lower()
+
+
+def _wording(error: Any) -> str:
+    message = error.get("message") if isinstance(error, dict) else error
+    return message.lower() if isinstance(message, str) else ""
+
+
+def parse_reply(data: bytes) -> dict[str, Any]:
+    """The JSON object of a reply or chunk. Raises: EngineFault, also when it reports an error."""
+    reply = parse_json(data)
+    if not isinstance(reply, dict):
+        raise malformed_reply("the reply is not a JSON object")
+    if reply.get("error"):
+        raise reported_fault(reply["error"])
+    return reply
+
+
+def reported_fault(error: Any) -> EngineError:
+    """The fault of an error that came where a reply was expected."""
+    return EngineError(reason_of(status_of(error), error), "the provider reported an error in its reply")

@@ -1,0 +1,197 @@
+"""OpenAI's Responses API, which its newest models speak best and some of them alone.
+
+Nothing is stored there: each request tells the whole conversation. What was thought comes back encrypted, as items of
+the answer, and is told again where it stood, for a reasoning item that is not followed by the very item it led to is
+refused. So what is kept of an answer is its reasoning and, as marks, the places of the text and the calls among it.
+
+The API knows neither stop texts nor seeds, and no limit below `LEAST_TOKENS`. Its functions are strict unless told not
+to be, which would change what a tool's schema means. Names of authors, and images that an assistant said, have no
+place in it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final
+
+import orjson
+
+from app.adapters.engines.dialect import EncodedRequest, opaque_blocks
+from app.adapters.engines.openai import embeddings, response_events, schemas
+from app.adapters.engines.openai.errors import error_of, parse_reply, reason_of
+from app.adapters.engines.openai.models import may_reason, without_unsupported_sampling
+from app.adapters.engines.unsupported import translated_hints, unsent_message_parts, unsent_options
+from app.adapters.engines.wire.deltas import Delta
+from app.adapters.engines.wire.faults import malformed_reply
+from app.adapters.engines.wire.text_template import TextTemplate
+from app.domain.contract.messages import ImagePart, Message, Part, ToolCall
+from app.domain.contract.request import ExecutionHints, NamedTool
+from app.domain.model_call import AttemptFailureReason, EngineCall
+from app.domain.tools import ToolDefinition
+from app.ports.model import EngineProfile
+
+DONE = b"[DONE]"
+WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"max_tokens": "max_output_tokens", "temperature": "temperature", "top_p": "top_p", "tool_choice": "tool_choice"}
+)
+LEAST_TOKENS: Final = 16
+ENCRYPTED: Final = "reasoning.encrypted_content"
+COUNTED = frozenset({"model", "input", "tools", "tool_choice", "text", "reasoning"})
+"""What the endpoint that counts tokens takes of a request."""
+FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = {
+    "completed": "stop",
+    "incomplete": "length",
+    "max_output_tokens": "length",
+    "content_filter": AttemptFailureReason.CONTENT_FILTERED,
+    "failed": AttemptFailureReason.SERVER_ERROR,
+    "cancelled": AttemptFailureReason.SERVER_ERROR,
+}
+
+
+class ResponsesDialect:
+    """Implements `Dialect`."""
+
+    base_url = "https://api.openai.com/v1"
+    probe_path = "/models"
+    finish_reasons = FINISHES
+    text_template = TextTemplate("delta", unread="sequence_number", padding="obfuscation")
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> EncodedRequest:
+        hints = call.hints
+        body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
+        body |= {"model": profile.model, "input": [item for message in call.messages for item in _items(message)]}
+        body |= _sampling(hints, profile.model, body.get("reasoning"))
+        if call.tools:
+            body["tools"] = [_tool(tool) for tool in call.tools]
+            body |= _choice(hints)
+        if call.schema is not None:
+            body["text"] = _object(body.get("text")) | {
+                "format": {"type": "json_schema", **schemas.named_schema(call.schema)}
+            }
+        if may_reason(profile.model):
+            body["include"] = [ENCRYPTED]
+        body |= {"store": False, "stream": stream}
+        return EncodedRequest(
+            "/responses",
+            body,
+            (*unsent_options(call, WORDS, body), *unsent_message_parts(call.messages, ("assistant",))),
+        )
+
+    def decode(self, body: bytes) -> Delta:
+        return response_events.whole(parse_reply(body))
+
+    def decode_chunk(self, data: bytes) -> Delta:
+        """Some servers end with chat completions' marker; here it makes nothing whole."""
+        return Delta() if data == DONE else response_events.event(data)
+
+    def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
+        return reason_of(status, error_of(body))
+
+    def encode_embeddings(self, texts: Sequence[str], model: str) -> EncodedRequest:
+        return embeddings.encode_embeddings(texts, model)
+
+    def decode_embeddings(self, body: bytes) -> list[list[float]]:
+        return embeddings.decode_embeddings(body)
+
+    def encode_count(self, call: EngineCall, profile: EngineProfile) -> EncodedRequest:
+        body = self.encode(call, profile, stream=False).body
+        return EncodedRequest("/responses/input_tokens", {key: value for key, value in body.items() if key in COUNTED})
+
+    def decode_count(self, body: bytes) -> int:
+        count = parse_reply(body).get("input_tokens")
+        if type(count) is not int or count < 0:
+            raise malformed_reply("the reply holds no number of tokens")
+        return count
+
+
+def _sampling(hints: ExecutionHints, model: str, reasoning: Any) -> dict[str, Any]:
+    asked = without_unsupported_sampling(translated_hints(hints, WORDS), model, _object(reasoning).get("effort"))
+    if hints.max_tokens is not None:
+        asked["max_output_tokens"] = max(hints.max_tokens, LEAST_TOKENS)
+    return asked
+
+
+def _choice(hints: ExecutionHints) -> dict[str, Any]:
+    choice = hints.tool_choice
+    if isinstance(choice, NamedTool):
+        return {"tool_choice": {"type": "function", "name": choice.name}}
+    return {"tool_choice": choice} if choice else {}
+
+
+@lru_cache(maxsize=1024)
+def _tool(tool: ToolDefinition) -> Mapping[str, Any]:
+    about = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", **about, "strict": False}
+
+
+def _items(message: Message) -> Iterator[dict[str, Any]]:
+    match message.role:
+        case "assistant":
+            yield from _answer(message)
+        case "tool":
+            yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": _content(message)}
+        case role:
+            yield {"role": role, "content": _content(message)}
+
+
+def _answer(message: Message) -> list[dict[str, Any]]:
+    """An answer's items in the order in which they came: what has no mark stood at the beginning.
+
+    Reasoning that led to nothing, since the answer was cut behind it, is left out.
+    """
+    kept, text = opaque_blocks(message), message.text
+    calls = {call.id: _call(call) for call in message.tool_calls or ()}
+    marked = {block["call_id"] for block in kept if block.get("type") == "function_call"}
+    lengths = [block["characters"] for block in kept if block.get("type") == "message"]
+    texts = _cut(text, lengths)
+    items = list(_said(next(texts), {}) if text or calls else [{"role": "assistant", "content": ""}])
+    items += [item for call_id, item in calls.items() if call_id not in marked]
+    for block in kept:
+        match block:
+            case {"type": "reasoning"}:
+                items.append(block)
+            case {"type": "message"}:
+                items.extend(_said(next(texts), block))
+            case {"type": "function_call", "call_id": call_id} if call_id in calls:
+                items.append(calls[call_id])
+    while items and items[-1].get("type") == "reasoning":
+        items.pop()
+    return items
+
+
+def _cut(text: str, lengths: Sequence[int]) -> Iterator[str]:
+    """The text as its messages held it; it all stands in the last where it is shorter than they were."""
+    first = len(text) - sum(lengths)
+    sizes = [first, *lengths] if first >= 0 else [0] * len(lengths) + [len(text)]
+    for size in sizes:
+        yield text[:size]
+        text = text[size:]
+
+
+def _said(text: str, mark: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if text:
+        yield {"role": "assistant", "content": text} | {key: mark[key] for key in ("phase",) if key in mark}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    arguments = orjson.dumps(call.arguments).decode()
+    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    content = message.content
+    return content if isinstance(content, str) else [_part(part) for part in content]
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if isinstance(part, ImagePart):
+        return {"type": "input_image", "detail": "auto", "image_url": f"data:{part.media_type};base64,{part.data}"}
+    return {"type": "input_text", "text": part.text}
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """An option that is to be an object, as far as it is one."""
+    return value if isinstance(value, dict) else {}

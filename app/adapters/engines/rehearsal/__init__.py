@@ -1,0 +1,1 @@
+"""Rehearsal engine: deterministic answers without a model."""

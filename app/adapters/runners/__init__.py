@@ -1,0 +1,1 @@
+"""Runners: the parts that decide when and where executions run."""

@@ -1,0 +1,244 @@
+"""What is asked of the tables of executions. Whatever a client sends is a value here, never a name."""
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Double,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    text,
+    update,
+)
+
+from app.adapters.stores.database import Statement
+from app.adapters.stores.history import _OF_TENANT, _THIS
+from app.adapters.stores.schema import IS_LIVE, TEXT, cancels, commits, executions, idempotency_keys, suspensions
+from app.domain.lifecycle import TERMINAL
+
+_LIVE = text(f"executions.{IS_LIVE}")
+_SUSPENDED = and_(executions.c.state == "SUSPENDED", executions.c.owner.is_(None))
+_OPEN = and_(
+    suspensions.c.execution_id == executions.c.execution_id,
+    suspensions.c.tenant == executions.c.tenant,
+    suspensions.c.answered_at.is_(None),
+)
+_AT_MOST: BindParameter[int] = bindparam("at_most", type_=BigInteger)
+FILTERS = ("state", "mode", "session_id")
+_ENDED_WITH = ("state", "entered_at", "last_error", "commits", "events", "response")
+
+
+def _stored() -> Select[Any]:
+    """The columns of an execution, in the order in which `store.stored` reads them."""
+    return select(
+        executions.c.execution_id,
+        executions.c.tenant,
+        executions.c.request_id,
+        executions.c.session_id,
+        executions.c.mode,
+        executions.c.created_at,
+        executions.c.owner,
+        executions.c.epoch,
+        executions.c.events,
+        executions.c.entered_at,
+        executions.c.state,
+        executions.c.attempt,
+        executions.c.total_steps,
+        executions.c.last_step,
+        executions.c.last_error,
+        executions.c.response,
+    )
+
+
+def _left() -> Select[Any]:
+    """The columns of `keeping.Left`: those alone that every version reads."""
+    return select(executions.c.execution_id, executions.c.tenant, executions.c.owner, executions.c.epoch)
+
+
+def _given(column: str) -> BindParameter[str]:
+    return bindparam(f"the_{column}", type_=TEXT)
+
+
+BY_REQUEST_ID = Statement(lambda _: _stored().where(_OF_TENANT, executions.c.request_id == bindparam("the_request_id")))
+PAGE = Statement(
+    lambda _: (
+        _stored()
+        .where(
+            _OF_TENANT,
+            executions.c.execution_id < bindparam("before"),
+            *(or_(_given(name).is_(None), executions.c[name] == _given(name)) for name in FILTERS),
+        )
+        .order_by(executions.c.execution_id.desc())
+        .limit(_AT_MOST)
+    )
+)
+"""Newest first, since an execution's id is a UUID of version 7."""
+EVENTS_BETWEEN = Statement(
+    lambda _: (
+        select(commits.c.events)
+        .where(
+            commits.c.execution_id == bindparam("the_execution_id"),
+            commits.c.last_event > bindparam("after"),
+            commits.c.first_event <= bindparam("up_to"),
+            exists().where(_THIS, _OF_TENANT),
+        )
+        .order_by(commits.c.number)
+    )
+)
+CLAIM = Statement(
+    lambda _: (
+        update(executions)
+        .where(_THIS, executions.c.epoch == bindparam("the_epoch"), _LIVE)
+        .values(owner=bindparam("owner"), epoch=executions.c.epoch + 1)
+        .returning(
+            executions.c.tenant,
+            executions.c.request_id,
+            executions.c.session_id,
+            executions.c.mode,
+            executions.c.state,
+            executions.c.attempt,
+            executions.c.commits,
+            executions.c.events,
+            executions.c.epoch,
+        )
+    )
+)
+RELEASE = Statement(
+    lambda _: (
+        update(executions)
+        .where(_THIS, executions.c.epoch == bindparam("the_epoch"), _LIVE)
+        .values(owner=None, epoch=executions.c.epoch - 1)
+    )
+)
+END_UNREADABLE = Statement(
+    lambda _: (
+        update(executions)
+        .where(_OF_TENANT, _THIS, executions.c.epoch == bindparam("the_epoch"), _LIVE)
+        .values({name: bindparam(name) for name in _ENDED_WITH})
+        .values(owner=None)
+        .returning(executions.c.execution_id)
+    )
+)
+ORPHANED = Statement(
+    lambda _: (
+        _left()
+        .where(_LIVE, or_(executions.c.owner.is_not(None), ~exists().where(_OPEN)))
+        .order_by(executions.c.execution_id)
+    )
+)
+EXPIRED = Statement(
+    lambda _: (
+        _left()
+        .where(_LIVE, _SUSPENDED, exists().where(_OPEN, suspensions.c.expires_at <= bindparam("now")))
+        .order_by(executions.c.execution_id)
+    )
+)
+OPEN_SUSPENSIONS = Statement(
+    lambda _: (
+        select(executions.c.execution_id, executions.c.request_id, suspensions.c.suspension)
+        .join(executions, _OPEN)
+        .where(
+            _OF_TENANT,
+            suspensions.c.tenant == bindparam("the_tenant"),
+            _SUSPENDED,
+            or_(_given("execution_id").is_(None), suspensions.c.execution_id == _given("execution_id")),
+        )
+        .order_by(suspensions.c.execution_id, suspensions.c.suspension_id)
+    )
+)
+ADVANCE_SUSPENDED = Statement(
+    lambda _: (
+        update(executions)
+        .where(_OF_TENANT, _THIS, _SUSPENDED)
+        .values(
+            commits=executions.c.commits + 1,
+            events=executions.c.events + bindparam("grown_by"),
+            total_steps=executions.c.total_steps + 1,
+            last_step=bindparam("key"),
+        )
+        .returning(executions.c.epoch, executions.c.commits, executions.c.events)
+    )
+)
+ANSWER = Statement(
+    lambda _: (
+        update(suspensions)
+        .where(
+            suspensions.c.tenant == bindparam("the_tenant"),
+            suspensions.c.execution_id == bindparam("the_execution_id"),
+            suspensions.c.suspension_id == bindparam("the_suspension_id"),
+            suspensions.c.answered_at.is_(None),
+            suspensions.c.expires_at > bindparam("now"),
+        )
+        .values(answered_at=bindparam("now"))
+        .returning(suspensions.c.suspension_id)
+    )
+)
+COUNT_OPEN_SUSPENSIONS = Statement(
+    lambda _: (
+        select(func.count())
+        .select_from(suspensions)
+        .where(
+            suspensions.c.tenant == bindparam("the_tenant"),
+            suspensions.c.execution_id == bindparam("the_execution_id"),
+            suspensions.c.answered_at.is_(None),
+        )
+    )
+)
+REQUEST_CANCEL = Statement(
+    lambda insert: (
+        insert(cancels)
+        .from_select(
+            ["execution_id", "tenant", "asked_at"],
+            select(executions.c.execution_id, executions.c.tenant, bindparam("asked_at", type_=Double)).where(
+                _OF_TENANT, _THIS
+            ),
+        )
+        .on_conflict_do_nothing(index_elements=["execution_id"])
+    )
+)
+CANCEL_REQUESTED = Statement(
+    lambda _: (
+        _left()
+        .join(
+            cancels, and_(cancels.c.execution_id == executions.c.execution_id, cancels.c.tenant == executions.c.tenant)
+        )
+        .where(_LIVE, or_(executions.c.owner.is_(None), executions.c.owner == bindparam("the_owner")))
+        .order_by(executions.c.execution_id)
+    )
+)
+COUNT_WAITING = Statement(
+    lambda _: (
+        select(func.count())
+        .select_from(executions)
+        .where(_LIVE, executions.c.owner.is_(None), executions.c.state != literal_column("'SUSPENDED'"))
+    )
+)
+"""How many wait for their turn."""
+ENDED = Statement(
+    lambda _: (
+        select(executions.c.execution_id)
+        .where(
+            executions.c.state.in_([literal_column(f"'{state}'") for state in sorted(TERMINAL)]),
+            executions.c.entered_at < bindparam("before"),
+            exists().where(commits.c.execution_id == executions.c.execution_id),
+        )
+        .order_by(executions.c.execution_id)
+        .limit(_AT_MOST)
+    )
+)
+DELETE_COMMITS = Statement(lambda _: delete(commits).where(commits.c.execution_id == bindparam("the_execution_id")))
+DELETE_SUSPENSIONS = Statement(
+    lambda _: delete(suspensions).where(suspensions.c.execution_id == bindparam("the_execution_id"))
+)
+DELETE_CANCELS = Statement(lambda _: delete(cancels).where(cancels.c.execution_id == bindparam("the_execution_id")))
+DELETE_OLD_IDEMPOTENCY_KEYS = Statement(
+    lambda _: delete(idempotency_keys).where(idempotency_keys.c.created_at < bindparam("before"))
+)

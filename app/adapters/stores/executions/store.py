@@ -1,0 +1,186 @@
+"""Executions as the store keeps them: found, listed, read, answered, taken over and forgotten."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from app.adapters.stores import codec
+from app.adapters.stores.database import Database, ResultRow, ResultRows, Statement, Transaction, execute, execute_each
+from app.adapters.stores.executions import queries
+from app.adapters.stores.executions.lease import claim_execution, end_unreadable, unreadable_events
+from app.adapters.stores.history import decode_sized, encoded_size, history_of_rows, load_history
+from app.adapters.stores.journal.group_commit import INSERT_COMMIT
+from app.adapters.stores.journal.insert_execution import IDEMPOTENCY_KEY_TTL_S
+from app.adapters.stores.journal.rows import empty_commit_row, event_columns, step_columns
+from app.domain.failures import Code, RequestFailure, StorageFailure
+from app.domain.journal.events import StoredEvent, UnnumberedEvent, number_events
+from app.domain.journal.outcomes import RecordedStep
+from app.domain.journal.status import ExecutionStatus
+from app.domain.lifecycle import Mode, State
+from app.ports.events import EventSink
+from app.ports.journal import ExecutionHistory
+from app.ports.runtime import Clock
+from app.ports.storage import AnswerReceipt, ExecutionFilter, OpenSuspension, Page, RecoveryTicket, StoredExecution
+
+_BEHIND_ALL = "\U0010ffff"
+"""Sorts behind every id."""
+
+
+class DatabaseExecutionStore:
+    """Implements `keeping.Store`. `owner` names this replica; `sink` hears the events that it commits.
+
+    `on_cancel` is told of what others are to cancel.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        owner: str,
+        sink: EventSink,
+        on_cancel: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._owner = owner
+        self._sink = sink
+        self._on_cancel = on_cancel
+
+    async def find(self, tenant: str, request_id: str) -> StoredExecution | None:
+        found = await self._read(queries.BY_REQUEST_ID, {"the_tenant": tenant, "the_request_id": request_id})
+        return _stored(found[0]) if found else None
+
+    async def executions(
+        self, tenant: str, selection: ExecutionFilter, *, after: str | None = None, limit: int
+    ) -> Page[StoredExecution]:
+        chosen = {f"the_{name}": getattr(selection, name) for name in queries.FILTERS}
+        place = {"the_tenant": tenant, "before": after or _BEHIND_ALL, "at_most": limit + 1}
+        rows = await self._read(queries.PAGE, chosen | place)
+        items = [_stored(row) for row in rows[:limit]]
+        return Page(items, items[-1].execution_id if len(rows) > limit else None)
+
+    async def load(self, tenant: str, execution_id: str) -> ExecutionHistory | None:
+        return await load_history(self._database, tenant, execution_id)
+
+    async def events(self, tenant: str, execution_id: str, *, after: int = 0, limit: int) -> Sequence[StoredEvent]:
+        values = {"the_tenant": tenant, "the_execution_id": execution_id, "after": after, "up_to": after + limit}
+        rows = await self._read(queries.EVENTS_BETWEEN, values)
+        return await decode_sized(lambda: _events(rows, after, after + limit), sum(len(row[0]) for row in rows))
+
+    async def suspensions(self, tenant: str, execution_id: str | None = None) -> Sequence[OpenSuspension]:
+        rows = await self._read(queries.OPEN_SUSPENSIONS, {"the_tenant": tenant, "the_execution_id": execution_id})
+        return [OpenSuspension(row[0], row[1], codec.decode_suspension(row[2])) for row in rows]
+
+    async def answer(
+        self,
+        tenant: str,
+        execution_id: str,
+        suspension_id: str,
+        row: RecordedStep,
+        events: Sequence[UnnumberedEvent] = (),
+    ) -> AnswerReceipt:
+        which = {"the_tenant": tenant, "the_execution_id": execution_id, "the_suspension_id": suspension_id}
+        now = self._clock.now()
+        taken, told = await self._database.write(lambda: _answer(which, row, events, now))
+        if told:
+            self._sink.publish(execution_id, told)
+        return taken
+
+    async def claim(self, execution_id: str, epoch: int) -> ExecutionHistory | None:
+        claimed = await self._database.write(lambda: claim_execution(execution_id, epoch, self._owner))
+        if claimed is None:
+            return None
+        try:
+            return await decode_sized(lambda: history_of_rows(claimed.rows), encoded_size(claimed.rows))
+        except StorageFailure as unreadable:
+            told = unreadable_events(claimed, unreadable, self._clock.now())
+        if await self._database.write(lambda: end_unreadable(claimed, told)):
+            self._sink.publish(execution_id, told)
+        return None
+
+    async def release(self, execution_id: str, epoch: int) -> None:
+        which = {"the_execution_id": execution_id, "the_epoch": epoch}
+        await self._database.write(lambda: execute(queries.RELEASE, which))
+
+    async def request_cancel(self, tenant: str, execution_id: str) -> None:
+        asked = {"the_tenant": tenant, "the_execution_id": execution_id, "asked_at": self._clock.now()}
+        await self._database.write(lambda: execute(queries.REQUEST_CANCEL, asked), idempotent=True)
+        self._on_cancel(execution_id)
+
+    async def cancel_requested(self) -> Sequence[RecoveryTicket]:
+        return [RecoveryTicket(*row) for row in await self._read(queries.CANCEL_REQUESTED, {"the_owner": self._owner})]
+
+    async def count_waiting(self) -> int:
+        """How many executions wait for their turn."""
+        found: int = (await self._read(queries.COUNT_WAITING, {}))[0][0]
+        return found
+
+    async def orphaned(self, alive: Collection[str]) -> Sequence[RecoveryTicket]:
+        found = [RecoveryTicket(*row) for row in await self._read(queries.ORPHANED, {})]
+        return [each for each in found if each.owner not in alive]
+
+    async def expired(self) -> Sequence[RecoveryTicket]:
+        return [RecoveryTicket(*row) for row in await self._read(queries.EXPIRED, {"now": self._clock.now()})]
+
+    async def purge(self, *, ended_before: float, limit: int) -> int:
+        forgotten = self._clock.now() - IDEMPOTENCY_KEY_TTL_S
+        return await self._database.write(lambda: _forget(ended_before, limit, forgotten), idempotent=True)
+
+    async def _read(self, statement: Statement, values: Mapping[str, Any]) -> ResultRows:
+        return await self._database.read(lambda: execute(statement, values))
+
+
+def _stored(row: ResultRow) -> StoredExecution:
+    execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, *standing = row
+    try:
+        stands, runs = _standing(standing), Mode(mode)
+    except ValueError:
+        raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored execution is of a later version") from None
+    return StoredExecution(execution_id, tenant, request_id, session_id, runs, created_at, stands, owner, epoch, events)
+
+
+def _standing(cells: Sequence[Any]) -> ExecutionStatus:
+    entered_at, state, attempt, total_steps, last_step, last_error, response = cells
+    error = None if last_error is None else Code(last_error)
+    answered = None
+    if response is not None:
+        try:
+            answered = codec.decode_response(response)
+        except StorageFailure as unreadable:
+            error = unreadable.code
+    return ExecutionStatus(entered_at, State(state), attempt, total_steps, last_step, error, answered)
+
+
+def _events(rows: ResultRows, after: int, up_to: int) -> list[StoredEvent]:
+    events = (event for row in rows for event in codec.decode_events(row[0]))
+    return [event for event in events if after < event.sequence_number <= up_to]
+
+
+def _answer(
+    which: Mapping[str, Any], row: RecordedStep, events: Sequence[UnnumberedEvent], now: float
+) -> Transaction[tuple[AnswerReceipt, Sequence[StoredEvent]]]:
+    """What becomes of the answer, and the events as they were numbered."""
+    grown = {"grown_by": len(events), "key": row.key}
+    moved = yield from execute(queries.ADVANCE_SUSPENDED, {**which, **grown})
+    if not moved:
+        raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
+    answered = yield from execute(queries.ANSWER, {**which, "now": now})
+    if not answered:
+        raise RequestFailure(Code.REQUEST_RESUME_MISMATCH, "no such question is open")
+    epoch, number, last_event = moved[0]
+    stored = empty_commit_row(which["the_execution_id"], number=number, epoch=epoch) | step_columns(row)
+    told = number_events(events, last_event - len(events) + 1, now)
+    if told:
+        stored |= event_columns(told)
+    yield from execute_each(INSERT_COMMIT, [stored])
+    left = yield from execute(queries.COUNT_OPEN_SUSPENSIONS, which)
+    return AnswerReceipt(left[0][0], epoch), told
+
+
+def _forget(ended_before: float, limit: int, forgotten: float) -> Transaction[int]:
+    ended = yield from execute(queries.ENDED, {"before": ended_before, "at_most": limit})
+    these = [{"the_execution_id": execution_id} for (execution_id,) in ended]
+    yield from execute_each(queries.DELETE_COMMITS, these)
+    yield from execute_each(queries.DELETE_SUSPENSIONS, these)
+    yield from execute_each(queries.DELETE_CANCELS, these)
+    yield from execute(queries.DELETE_OLD_IDEMPOTENCY_KEYS, {"before": forgotten})
+    return len(these)

@@ -1,0 +1,1 @@
+"""Stored journal and its group-commit writer."""

@@ -1,0 +1,74 @@
+"""The clock of the machine and of the running event loop."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from os import urandom
+from typing import TypeVar
+
+import anyio
+from anyio import to_thread
+
+from app.ports.runtime import Clock
+
+
+class SystemClock:
+    """Implements `ports.Clock`. `monotonic` is what asyncio's own loops go by, asked without looking for the loop."""
+
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
+        return asyncio.get_running_loop().call_later(seconds, callback).cancel
+
+
+_RANDOM_BITS = 74
+_STEP_BITS = 32
+
+
+class SystemEntropy:
+    """Implements `ports.Entropy`.
+
+    Its ids are UUIDs of version 7 [RFC 9562], each greater than the one before, also within a millisecond and
+    when the clock steps back: there the next id is the last one plus a random step (section 6.2, method 2).
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = 0
+
+    def uuid7(self) -> str:
+        milliseconds = int(self._clock.now() * 1000)
+        if milliseconds > self._last >> _RANDOM_BITS:
+            self._last = milliseconds << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS - 1)
+        else:
+            self._last += 1 + secrets.randbits(_STEP_BITS)
+        return format_uuid7(self._last)
+
+    def token(self, size: int) -> str:
+        return urandom(size).hex()
+
+    def random_below(self, bound: int) -> int:
+        return secrets.randbelow(bound)
+
+
+def format_uuid7(value: int) -> str:
+    """Lays 48 bits of milliseconds and 74 random bits out as a UUID of version 7."""
+    high = value >> 74 << 16 | 7 << 12 | value >> 62 & 0xFFF
+    low = 0b10 << 62 | value & (1 << 62) - 1
+    text = f"{high:016x}{low:016x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+T = TypeVar("T")
+
+
+class WorkerThreads:
+    """Implements `ports.Workers`."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await to_thread.run_sync(work)

@@ -1,0 +1,184 @@
+"""An output contract made ready: what is asked for, and whether an answer keeps it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import orjson
+from pydantic import JsonValue
+
+from app.capabilities.output.enforcement import EnforcedAnswer, EnforcementStage, enforce, enforce_value
+from app.capabilities.output.grammar.compiled import Grammar, GrammarError, cached_grammar, is_grammar_text
+from app.capabilities.output.rules.custom import CUSTOM_RULES
+from app.capabilities.output.rules.rule_set import AnswerContent, RuleRegistry, RuleSet, RuleViolation
+from app.capabilities.output.schema.compiled import CompiledSchema, compiling
+from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
+from app.domain.contract.constrained_types import ConfidenceSource
+from app.domain.contract.request import OutputContract
+from app.domain.contract.response import ValidationResult
+from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure, Failure, ValidationFailure
+from app.domain.model_call import ResponseFormat
+from app.domain.pattern_result import PatternResult
+from app.domain.pausing import Pausing, at_once
+
+_BOOK = RuleRegistry(CUSTOM_RULES)
+_GRAMMAR_FIELD = "output.grammar"
+LARGE_CONTRACT_CHARACTERS = 2_048
+"""From this size on a schema or grammar may take long to be made ready."""
+MAX_ANSWER_CHARACTERS = 262_144
+"""Of an answer that is judged; a longer one is not looked at."""
+MAX_ANSWER_NODES = 65_536
+"""Of an answer that has a value: its brackets and commas, each of which may begin another one within."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatedAnswer:
+    """An answer as it was found. `failure` is why it will not do; the product is shown beside it all the same."""
+
+    pattern_result: PatternResult
+    failure: Failure | None = None
+
+    @property
+    def violations(self) -> list[tuple[str, str]]:
+        """What is wrong with it, as pairs of path and message."""
+        found = self.failure.details.get("violations", ()) if self.failure else ()
+        return [(violation["path"], violation["message"]) for violation in found]
+
+    @property
+    def validation(self) -> ValidationResult:
+        """The verdict."""
+        assert self.pattern_result.validation is not None  # noqa: S101 - whatever was judged has one
+        return self.pattern_result.validation
+
+    def with_judgement(self, judgement: SemanticValidationOutput, *, strict: bool) -> "ValidatedAnswer":
+        """The same with what a judge says of it, whose score is the confidence.
+
+        The issues of a valid answer are warnings, which are errors when it is `strict`.
+        """
+        issues = [_by_judge(issue) for issue in judgement.issues if issue.strip()]
+        if not judgement.valid or (strict and issues):
+            found = issues or [_by_judge("does not serve its intent")]
+            return self._refused("a judge found fault with the answer", found, judgement.score)
+        warnings = [*self.validation.warnings, *(issue.as_dict() for issue in issues)]
+        result = self.validation.model_copy(update={"warnings": warnings})
+        return ValidatedAnswer(replace(self.pattern_result, validation=result, confidence=judgement.score))
+
+    def without_judgement(self) -> "ValidatedAnswer":
+        """The same while, or where, there is no judgement: an answer that nobody vouches for."""
+        return self._refused("the answer could not be judged", [_by_judge("was not judged")], 0.0)
+
+    def _refused(self, message: str, found: Sequence[RuleViolation], score: float) -> "ValidatedAnswer":
+        errors = [finding.as_dict() for finding in found]
+        result = self.validation.model_copy(update={"valid": False, "errors": errors})
+        details = {"violations": errors, "warnings": result.warnings}
+        failure = ValidationFailure(Code.VALIDATION_SEMANTIC_FAILED, message, details)
+        return ValidatedAnswer(replace(self.pattern_result, validation=result, confidence=score), failure)
+
+
+class AnswerContract:
+    """What an answer has to keep: its form, then its rules."""
+
+    def __init__(
+        self, output: OutputContract, schema: CompiledSchema | None, grammar: Grammar | None, rules: RuleSet
+    ) -> None:
+        self._output = output
+        self._schema = schema
+        self._grammar = grammar
+        self._rules = rules
+
+    @classmethod
+    def compiling(cls, output: OutputContract) -> Pausing["AnswerContract"]:
+        """The contract, made ready. Raises: ConfigurationFailure, RequestFailure, for what cannot be kept."""
+        schema = None if output.schema_ is None else (yield from compiling(output.schema_))
+        grammar = None if output.grammar is None else (yield from _grammar(output.grammar))
+        return cls(output, schema, grammar, (yield from _BOOK.compiling(output.rules)))
+
+    @property
+    def response_format(self) -> ResponseFormat:
+        """What an engine is asked to keep."""
+        return ResponseFormat(self._output.schema_, self._output.grammar)
+
+    def validate(self, answer: str | AnswerContent, attempt: int) -> ValidatedAnswer:
+        """The answer by all stages in their order; the first that fails ends it.
+
+        A text may hold a value; an answer that has one already is judged as it stands.
+        """
+        return at_once(self.validating(answer, attempt))
+
+    def validating(self, answer: str | AnswerContent, attempt: int) -> Pausing[ValidatedAnswer]:
+        """The same as `judge`, with pauses."""
+        text = answer if isinstance(answer, str) else answer.text
+        try:
+            enforced = yield from (self._enforced(text) if isinstance(answer, str) else self._kept(answer))
+        except ConstraintFailure as failure:
+            result = ValidationResult(valid=False, errors=failure.details.get("violations", []), attempts=attempt)
+            return ValidatedAnswer(_produced(text, None, result), failure)
+        judged = AnswerContent(text, enforced.value)
+        verdict = yield from self._rules.validating(judged, strict=self._output.strict_validation)
+        result = ValidationResult(
+            valid=verdict.valid,
+            errors=[finding.as_dict() for finding in verdict.errors],
+            warnings=[finding.as_dict() for finding in verdict.warnings],
+            repairs=[asdict(repair) for repair in enforced.repairs],
+            attempts=attempt,
+        )
+        produced = _produced(text, enforced.value, result)
+        return ValidatedAnswer(produced, None if verdict.valid else verdict.failure())
+
+    def _enforced(self, text: str) -> Pausing[EnforcedAnswer]:
+        """Raises: ConstraintFailure. A text of which no form was asked has none to keep."""
+        if self._schema is None and self._grammar is None:
+            return EnforcedAnswer(None, (), ())
+        _refuse_size(text, has_value=self._schema is not None)
+        return (
+            yield from enforce(
+                text, schema=self._schema, grammar=self._grammar, repair_allowed=self._output.repair_allowed
+            )
+        )
+
+    def _kept(self, answer: AnswerContent) -> Pausing[EnforcedAnswer]:
+        """Raises: ConstraintFailure."""
+        _refuse_size(answer.text, has_value=self._schema is not None)
+        return (yield from enforce_value(answer.value, answer.text, schema=self._schema, grammar=self._grammar))
+
+
+def is_large_contract(output: OutputContract) -> bool:
+    """Whether it takes long to be made ready."""
+    schema = 0 if output.schema_ is None else len(orjson.dumps(output.schema_))
+    return schema + len(output.grammar or "") > LARGE_CONTRACT_CHARACTERS
+
+
+def _by_judge(issue: str) -> RuleViolation:
+    return RuleViolation("semantic", "$", issue)
+
+
+def _refuse_size(text: str, *, has_value: bool) -> None:
+    if len(text) > MAX_ANSWER_CHARACTERS:
+        raise _too_large(f"it is longer than {MAX_ANSWER_CHARACTERS} characters", has_value=has_value)
+    if has_value and len(text) > MAX_ANSWER_NODES and sum(map(text.count, "[{,")) > MAX_ANSWER_NODES:
+        raise _too_large(f"it has more than {MAX_ANSWER_NODES} brackets and commas", has_value=has_value)
+
+
+def _too_large(why: str, *, has_value: bool) -> ConstraintFailure:
+    message = f"is too large to be judged: {why}"
+    code, stage = Code.CONSTRAINT_GRAMMAR_REJECTED, EnforcementStage.GRAMMAR
+    if has_value:
+        code, stage = Code.CONSTRAINT_JSON_INVALID, EnforcementStage.EXTRACT
+    violations = [{"path": "$", "message": message}]
+    return ConstraintFailure(code, f"the answer {message}", {"stage": stage.value, "violations": violations})
+
+
+def _produced(text: str, value: JsonValue, result: ValidationResult) -> PatternResult:
+    share = 1.0 if result.valid else 0.0
+    return PatternResult(text, value, result, share, ConfidenceSource.VALIDATION)
+
+
+def _grammar(text: str) -> Pausing[Grammar]:
+    """Raises: ConfigurationFailure (CONFIG_GRAMMAR_NOT_FOUND, CONFIG_GRAMMAR_INVALID)."""
+    if not is_grammar_text(text):
+        message = f"{_GRAMMAR_FIELD}: no grammar has that name"
+        raise ConfigurationFailure(Code.CONFIG_GRAMMAR_NOT_FOUND, message, {"field": _GRAMMAR_FIELD})
+    try:
+        return (yield from cached_grammar(text))
+    except GrammarError as fault:
+        details = {"field": _GRAMMAR_FIELD, **fault.details}
+        raise ConfigurationFailure(fault.code, f"{_GRAMMAR_FIELD}: {fault.message}", details) from fault

@@ -1,0 +1,1 @@
+"""Engine choice, failover and context windows."""

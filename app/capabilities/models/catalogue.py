@@ -1,0 +1,89 @@
+"""The catalogue of engines and routes: which engines a request's `model` stands for."""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from types import MappingProxyType
+
+from app.capabilities.models.engine_downgrade import unsupported_parts
+from app.domain.contract.constrained_types import FormatEnforcement
+from app.domain.contract.request import SystemRequest
+from app.domain.failures import Code, RequestFailure
+from app.domain.journal.outcomes import Candidate
+from app.domain.model_call import EngineCall
+from app.ports.model import Engine, EngineCapabilities
+
+DEFAULT_ROUTE = "default"
+DEFAULT_CAPABILITIES: Mapping[str, EngineCapabilities] = MappingProxyType(
+    {
+        "openai": EngineCapabilities(schema=True, schema_with_tools=True, embeddings=True),
+        "anthropic": EngineCapabilities(forced_calls=False),
+        "gemini": EngineCapabilities(schema=True, embeddings=True),
+        "ollama": EngineCapabilities(schema=True, forced_calls=False, embeddings=True),
+        "llamacpp": EngineCapabilities(
+            schema=True, grammar=True, tools=False, forced_calls=False, images=False, embeddings=True
+        ),
+        "rehearsal": EngineCapabilities(schema=True, schema_with_tools=True, grammar=True),
+        "scripted": EngineCapabilities(schema=True, schema_with_tools=True, grammar=True),
+    }
+)
+"""What is behind a scheme can do unless the configuration says otherwise.
+
+Anthropic refuses to be made to call a tool beside extended thinking, and keeps a schema as a contract [flow seed]; a
+model of its that keeps one natively is configured so.
+"""
+
+
+class EngineCatalogue:
+    """Every configured engine by name, and the routes over them in order of failover.
+
+    `moving` are the routes on which an answer that was rejected is asked of the next engine.
+    """
+
+    def __init__(
+        self, engines: Mapping[str, Engine], routes: Mapping[str, Sequence[str]], *, rerouting: Collection[str] = ()
+    ) -> None:
+        self.engines = engines
+        self._moving = frozenset(rerouting)
+        self.routes = {name: tuple(engines[each] for each in members) for name, members in routes.items()}
+
+    def resolve(self, model: str | None) -> tuple[Engine, ...]:
+        """The engines of that route, or the one engine of that name; None is the default route.
+
+        Raises: RequestFailure (REQUEST_INVALID) for a name that is neither.
+        """
+        name = model or DEFAULT_ROUTE
+        if name in self.routes:
+            return self.routes[name]
+        if name in self.engines:
+            return (self.engines[name],)
+        raise RequestFailure(
+            Code.REQUEST_INVALID,
+            "model: names no configured route or engine",
+            {"errors": [{"field": "model", "message": "must be a name from GET /v1/engines"}]},
+        )
+
+    def reroutes_rejected_answers(self, model: str | None) -> bool:
+        """Whether it is a route on which the next engine is asked after an answer that was rejected."""
+        return (model or DEFAULT_ROUTE) in self._moving
+
+    def has(self, name: str) -> bool:
+        """Whether it is the name of a route or an engine."""
+        return name in self.routes or name in self.engines
+
+    def engines_for(self, request: SystemRequest) -> tuple[Engine, ...]:
+        """The engines that any inference of the request may be answered by. Raises: RequestFailure, as `resolve`."""
+        return tuple(dict.fromkeys(chain.from_iterable(map(self.resolve, requested_models(request)))))
+
+
+def requested_models(request: SystemRequest) -> Sequence[str | None]:
+    """What any inference of the request names as its model: its replicas' own, and its own where a judge is asked."""
+    replicas = request.redundancy.models if request.redundancy else None
+    if not replicas:
+        return (request.model,)
+    return [*replicas, request.model] if request.output.semantic else replicas
+
+
+def candidate_for(engine: Engine, call: EngineCall, way: FormatEnforcement | None) -> Candidate:
+    """The engine as a candidate for that call, with what it will not be told of it."""
+    profile = engine.profile
+    return Candidate(profile.name, profile.model, profile.price, unsupported_parts(call, profile), way)

@@ -1,0 +1,89 @@
+"""The budget equation of the context window, and what is cut when tool rounds outgrow it.
+
+    system + history + skills + memory + message + tool definitions ≤ context window − response reserve
+
+Exactly the limit fits. PREPARE checks it for what the request brings, the execution again before every inference.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from app.domain.contract.messages import Message
+from app.domain.failures import Code, InferenceFailure
+from app.domain.frozen import dataclass
+from app.domain.model_call import EngineCall
+from app.ports.model import Engine, TokenCounter
+
+CUT_MARK = "[cut: this tool result was dropped to fit the context window]"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextParts:
+    """The left side of the equation, in tokens."""
+
+    system: int
+    history: int
+    message: int
+    tools: int
+    skills: int = 0
+    memory: int = 0
+
+    @property
+    def used(self) -> int:
+        """All parts together."""
+        return self.system + self.history + self.message + self.tools + self.skills + self.memory
+
+
+def capacity(engine: Engine) -> int:
+    """The right side of the equation for that engine, in tokens; never below 0."""
+    return max(0, engine.profile.context_window - engine.profile.response_reserve)
+
+
+def count_tokens(call: EngineCall, counter: TokenCounter) -> int:
+    """What an engine reads of the call, in tokens."""
+    return counter.messages(call.messages) + counter.tools(call.tools)
+
+
+def context_exceeded(parts: ContextParts, limit: int) -> InferenceFailure:
+    """The failure that shows both sides of the equation."""
+    return InferenceFailure(
+        Code.INFERENCE_CONTEXT_EXCEEDED,
+        f"the context needs {parts.used} tokens and {limit} fit",
+        {"used": parts.used, "limit": limit, **asdict(parts)},
+    )
+
+
+def measure(messages: Sequence[Message], tools_tokens: int, counter: TokenCounter) -> ContextParts:
+    """The parts of a conversation: leading system messages, what came before, and the last message."""
+    system = [message for message in messages if message.role == "system"]
+    spoken = [message for message in messages if message.role != "system"]
+    return ContextParts(
+        system=counter.messages(system),
+        history=counter.messages(spoken[:-1]),
+        message=counter.messages(spoken[-1:]),
+        tools=tools_tokens,
+    )
+
+
+def results_to_cut(
+    conversation: Sequence[Message], *, turn_starts: int, over: int, counter: TokenCounter
+) -> tuple[int, ...]:
+    """Indexes of the oldest tool results of this turn whose loss saves `over` tokens; all of them when none suffice."""
+    cut: list[int] = []
+    for index in range(turn_starts, len(conversation)):
+        if over <= 0:
+            break
+        message = conversation[index]
+        if message.role == "tool" and message.content != CUT_MARK:
+            cut.append(index)
+            over -= counter.messages([message]) - counter.messages([_without_result(message)])
+    return tuple(cut)
+
+
+def with_results_cut(conversation: Sequence[Message], cut: Sequence[int]) -> list[Message]:
+    """The conversation with the mark in place of the results at those indexes."""
+    return [_without_result(message) if index in cut else message for index, message in enumerate(conversation)]
+
+
+def _without_result(message: Message) -> Message:
+    return message.model_copy(update={"content": CUT_MARK})

@@ -1,0 +1,35 @@
+"""Whether a whole answer will do, before anything is made of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.domain.contract.messages import Message
+from app.domain.model_call import AttemptFailureReason, Reply
+from app.ports.model import EngineError
+
+_ID_CHARACTERS = 256
+
+
+def normalise_reply(reply: Reply, conversation: Sequence[Message], key: str) -> Reply:
+    """The reply, its calls under ids that the conversation does not have yet.
+
+    Providers that give no ids, or count them anew each time, name calls of two rounds alike; then the attempt's key
+    tells them apart. Raises: EngineFault when it says nothing, or asks for two calls under one id.
+    """
+    if not (reply.text or reply.tool_calls or reply.finish_reason == "length"):
+        raise EngineError(AttemptFailureReason.MALFORMED, "the provider's answer is empty")
+    ids = [call.id for call in reply.tool_calls]
+    if len(set(ids)) != len(ids):
+        raise EngineError(AttemptFailureReason.MALFORMED, "the provider's answer names two calls alike")
+    taken = {call.id for message in conversation for call in message.tool_calls or ()}
+    if taken.isdisjoint(ids):
+        return reply
+    mark = f"~{key}"
+    fresh = {each: each[: _ID_CHARACTERS - len(mark)] + mark if each in taken else each for each in ids}
+    return replace(
+        reply,
+        tool_calls=tuple(call.model_copy(update={"id": fresh[call.id]}) for call in reply.tool_calls),
+        kept=tuple(
+            block | {"call": fresh[block["call"]]} if block.get("call") in fresh else block for block in reply.kept
+        ),
+    )

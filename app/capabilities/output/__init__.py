@@ -1,0 +1,1 @@
+"""Output contracts: extraction, repair, validation, voting."""

@@ -1,0 +1,236 @@
+"""Finds the JSON value in what a model said [003].
+
+Four finders, each strictly before the next: a mapping's `text` string, the first fenced block, the first
+brace-balanced value, the whole text. The third goes from one *region* to the next: a region begins at a bracket that
+can start a value, so not at that of `[see below]` or `{name}`, and ends at the bracket that balances it, strings
+aside. What lies within a region is never tried on its own: the inner list of an object with a comma too many is not
+the answer. A region that never ends is the last one: what is cut off may be repaired, its parts are no answer either.
+
+Regions do not overlap and only so many are tried, so the time is linear in the text, whatever it holds.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from app.capabilities.output.strict_json import UnacceptableError, read
+from app.domain.failures import Code, ConstraintFailure
+from app.domain.pausing import Pausing, at_once
+
+MAX_REGIONS: Final = 256
+"""Parts of a text that are taken for what may be a value."""
+_READ_AT_ONCE: Final = 16
+"""Characters that are read in about a microsecond."""
+_OFTEN: Final = 8_192
+"""Strings and brackets between two pauses, `_COUNTED_AT_ONCE` of them in about a microsecond."""
+_COUNTED_AT_ONCE: Final = 8
+
+
+class ExtractionMethod(StrEnum):
+    """The finders, in their order, by the seed's names."""
+
+    TEXT_KEY = "dictionary_text_key"
+    FENCED = "markdown_code_blocks"
+    EMBEDDED = "embedded_json"
+    DIRECT = "direct_parsing"
+
+
+EXTRACTION_METHODS: Final = tuple(ExtractionMethod)
+
+
+class JSONExtractionError(ConstraintFailure):
+    """No finder found a JSON value, and none could be repaired.
+
+    `prompt_id` is the prompt that was being answered, where there is one. A value that was found and does not fit is
+    another failure.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        extraction_methods_attempted: tuple[ExtractionMethod, ...] = EXTRACTION_METHODS,
+        prompt_id: str | None = None,
+    ) -> None:
+        self.extraction_methods_attempted: list[str] = [method.value for method in extraction_methods_attempted]
+        self.prompt_id = prompt_id
+        self.reason = message
+        details = {"methods": self.extraction_methods_attempted, "violations": [{"path": "$", "message": message}]}
+        super().__init__(Code.CONSTRAINT_JSON_INVALID, f"the answer holds no JSON value: {message}", details)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractedValue:
+    """A value, and the finder that found it."""
+
+    value: Any
+    method: ExtractionMethod
+
+
+def extract(response: str | Mapping[str, Any]) -> ExtractedValue:
+    """The value that a reply holds.
+
+    Raises: JSONExtractionError, which says what was wrong with the first region, if there was one.
+    """
+    if isinstance(response, str):
+        return at_once(extracting(response))
+    text = response.get("text")
+    if not isinstance(text, str):
+        raise JSONExtractionError("the reply is a mapping without a text")
+    whole = read_whole(text)
+    return at_once(extracting(text)) if whole is None else ExtractedValue(whole.value, ExtractionMethod.TEXT_KEY)
+
+
+def extracting(text: str) -> Pausing[ExtractedValue]:
+    """The value that a text holds. Raises: as `extract`."""
+    found = _fenced(text)
+    if found is not None:
+        return found
+    regions = JsonRegions(text)
+    first, fault = regions.start, ""
+    while regions.start is not None:
+        yield len(text) // _READ_AT_ONCE
+        try:
+            return ExtractedValue(regions.read(), ExtractionMethod.EMBEDDED)
+        except UnacceptableError as refused:
+            fault = fault or str(refused)
+        yield from regions.advance()
+    if regions.too_many:
+        raise JSONExtractionError(f"more than {MAX_REGIONS} parts of it could be one, and the first ones are not")
+    found = read_whole(text) if first is None or first > _skip_blank(text, 0) else None
+    if found is None:
+        raise JSONExtractionError(fault or "there is neither an object nor a list in it")
+    return found
+
+
+_BLANK = re.compile(r"\s*+")
+_FENCE = re.compile(
+    r"^[ \t]*+(?:`{3,}+|~{3,}+)[ \t]*+(?:[\w+.-]++(?=\s))?|(?<!`)`{3,}+[\w+.-]*+[ \t]*+\n", re.MULTILINE
+)
+"""A fence at the beginning of its line; elsewhere only where its line ends with it, which no JSON string holds."""
+_FENCE_END = re.compile(r"\s*+(?:`{3}|~{3}|\Z)")
+
+
+def fenced_block_start(text: str) -> int | None:
+    """Where what the first fence opens begins; None without a fence."""
+    if ("`" not in text or "```" not in text) and ("~" not in text or "~~~" not in text):
+        return None
+    fence = _FENCE.search(text)
+    return None if fence is None else fence.end()
+
+
+def _fenced(text: str) -> ExtractedValue | None:
+    begin = fenced_block_start(text)
+    if begin is None:
+        return None
+    begin = _skip_blank(text, begin)
+    last_fence = text.rfind("```", begin)
+    for block in (text[:last_fence], text) if last_fence > begin else (text,):
+        try:
+            value, end = read(block, begin)
+        except UnacceptableError:
+            continue
+        if _FENCE_END.match(text, end):
+            return ExtractedValue(value, ExtractionMethod.FENCED)
+    return None
+
+
+def read_whole(text: str) -> ExtractedValue | None:
+    """The value that all of the text is, blanks around it aside; None where it is none."""
+    try:
+        value, end = read(text, _skip_blank(text, 0))
+    except UnacceptableError:
+        return None
+    return ExtractedValue(value, ExtractionMethod.DIRECT) if _skip_blank(text, end) == len(text) else None
+
+
+def _skip_blank(text: str, at: int) -> int:
+    blank = _BLANK.match(text, at)
+    return at if blank is None else blank.end()
+
+
+_OPENING = re.compile(
+    r"""\{(?=\s*+(?:["'\u201c\u201d\u2018\u2019}\#,]|/[/*]|[\w$][\w$.-]*+\s*+:|\Z))"""
+    r"""|\[(?=\s*+(?:["'\u201c\u201d\u2018\u2019{\[\]\#,-]|/[/*]|\d|(?:true|false|null|True|False|None|NaN|Infinity)\b|\Z))"""
+)
+_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|([\[{])|([\]}])', re.DOTALL)
+_OPENS, _CLOSES = 1, 2
+"""Its groups; strings are in none."""
+
+
+class JsonRegions:
+    """The regions of a text from an index on; `start` is where the present one begins, None past the last."""
+
+    def __init__(self, text: str, at: int = 0) -> None:
+        self.too_many = False
+        self._text = text
+        self._passed = 0
+        self.start = self._opening(at)
+
+    def read(self) -> Any:
+        """The value of the region. All but the first are read from a text of their own: a fault's line is counted
+        from its beginning, which would take the longer the later a region comes. Raises: UnacceptableError.
+        """
+        return read(self._text[self.start :])[0] if self._passed else read(self._text, self.start or 0)[0]
+
+    def advance(self) -> Pausing[None]:
+        """Goes on to the next region, past the last where there is none, or where there were too many."""
+        end = yield from self.ending()
+        self._passed += 1
+        self.start = None if end is None else self._opening(end)
+        if self.start is not None and self._passed == MAX_REGIONS:
+            self.start, self.too_many = None, True
+
+    def ending(self) -> Pausing[int | None]:
+        """The index after the bracket that balances the first; None where the text ends before."""
+        depth = 0
+        for number, token in enumerate(_BRACKET.finditer(self._text, self.start or 0), 1):
+            if token.lastindex == _OPENS:
+                depth += 1
+            elif token.lastindex == _CLOSES:
+                depth -= 1
+                if depth == 0:
+                    return token.end()
+            if number % _OFTEN == 0:
+                yield _OFTEN // _COUNTED_AT_ONCE
+        return None
+
+    def _opening(self, at: int) -> int | None:
+        opening = _OPENING.search(self._text, at)
+        return None if opening is None else opening.start()
+
+
+def repairable_text(text: str) -> Pausing[str | None]:
+    """The text that repair is tried on: from the last region in the first fenced block, else in all of the text.
+
+    None where there is none, or where there are too many regions.
+    """
+    begin = fenced_block_start(text)
+    if begin is not None:
+        block = text[begin : _closing_fence(text, begin)]
+        last = yield from _last_region(block)
+        if last is not None:
+            return block[last:]
+    last = yield from _last_region(text)
+    return None if last is None else text[last:]
+
+
+_CLOSING_LINE = re.compile(r"^[ \t]*+(?:```|~~~)", re.MULTILINE)
+
+
+def _closing_fence(text: str, begin: int) -> int:
+    """Where the block ends: at a fence on a line of its own, else at any, else with the text."""
+    line = _CLOSING_LINE.search(text, begin)
+    if line is not None:
+        return line.start()
+    anywhere = text.find("```", begin)
+    return len(text) if anywhere < 0 else anywhere
+
+
+def _last_region(text: str) -> Pausing[int | None]:
+    last, regions = None, JsonRegions(text)
+    while regions.start is not None:
+        last = regions.start
+        yield from regions.advance()
+    return None if regions.too_many else last

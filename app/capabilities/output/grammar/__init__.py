@@ -1,0 +1,1 @@
+"""GBNF grammars."""

@@ -1,0 +1,326 @@
+"""GBNF grammars: read as llama.cpp reads them, checked exactly, character by character.
+
+A grammar is refused, with line and column, before any engine sees it, since a bad one ends or starves an engine's
+process: what cannot be read or is beyond a limit (`grammar_parser`), and left recursion, be it direct, through other
+rules, behind what may be empty, or in a repetition without end of what may be empty. The last is `(x?)*`: llama.cpp
+writes it as `many ::= x? many |`, which enters itself first; older releases never end there, current ones refuse some
+of it. A grammar that no text follows is refused too, since nobody could ever answer.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from heapq import heapify, heappop, heappush
+from string import ascii_lowercase, printable
+from typing import NamedTuple
+
+from app.capabilities.output.grammar.parser import (
+    MOST_BYTES,
+    MOST_COPIES,
+    MOST_EXPANSION,
+    MOST_GROUPS,
+    MOST_NESTING,
+    MOST_REPETITIONS,
+    MOST_RULES,
+    parse_grammar,
+)
+from app.capabilities.output.grammar.recogniser import Recogniser, TooAmbiguousError
+from app.capabilities.output.grammar.symbols import (
+    Alternation,
+    CharacterSet,
+    GrammarError,
+    GrammarRules,
+    GrammarSymbol,
+    Repetition,
+    grammar_error_at,
+)
+from app.domain.pausing import Pausing, at_once
+
+__all__ = [
+    "MAX_SHORTEST",
+    "MOST_BYTES",
+    "MOST_COPIES",
+    "MOST_EXPANSION",
+    "MOST_GROUPS",
+    "MOST_NESTING",
+    "MOST_REPETITIONS",
+    "MOST_RULES",
+    "Grammar",
+    "GrammarError",
+    "GrammarMatch",
+    "cached_grammar",
+    "is_grammar_text",
+]
+
+MAX_SHORTEST = 65_536
+"""Characters of the longest text that `Grammar.shortest` writes out."""
+
+
+class GrammarMatch(NamedTuple):
+    """Whether a text follows a grammar, and how many of its first characters a text that follows it may begin with.
+
+    A position of the whole length beside `accepted: False` means that the text is too short, not that it is wrong.
+    """
+
+    accepted: bool
+    position: int
+
+
+def is_grammar_text(text: str) -> bool:
+    """Whether a contract's `grammar` is one itself rather than the name of one."""
+    return "::=" in text
+
+
+_SMALL_CHARACTERS = 4_096
+"""A longer grammar may hold a hundred thousand objects, which the garbage collector looks through."""
+
+
+def cached_grammar(text: str) -> Pausing["Grammar"]:
+    """The grammar of that text, from the cache if it was made before. Raises: GrammarError."""
+    kept = _small(text) if len(text) <= _SMALL_CHARACTERS else _large(text)
+    if kept.grammar is None:
+        kept.grammar = yield from Grammar.making(text)
+    return kept.grammar
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A place in the cache; None while nothing was made of that text."""
+
+    grammar: "Grammar | None" = None
+
+
+@lru_cache(maxsize=32)
+def _small(_text: str) -> _Kept:
+    return _Kept()
+
+
+@lru_cache(maxsize=4)
+def _large(_text: str) -> _Kept:
+    return _Kept()
+
+
+class Grammar:
+    """A grammar that can be used. It is made once and checks any number of texts, in any number of threads.
+
+    Raises: GrammarError (CONFIG_GRAMMAR_INVALID), with line and column.
+    """
+
+    __slots__ = ("_lengths", "_recogniser", "_rules")
+
+    def __init__(self, text: str) -> None:
+        at_once(self._made_of(text))
+
+    @classmethod
+    def making(cls, text: str) -> Pausing["Grammar"]:
+        """The grammar, made with pauses. Raises: as the grammar itself."""
+        grammar = cls.__new__(cls)
+        yield from grammar._made_of(text)
+        return grammar
+
+    def _made_of(self, text: str) -> Pausing[None]:
+        self._rules = yield from parse_grammar(text)
+        symbols = self._rules.symbols
+        self._lengths = yield from _shortest_lengths(symbols)
+        order = yield from _callers_first(self._rules, self._lengths)
+        for symbol in symbols:
+            if isinstance(symbol, Repetition) and symbol.maximum is None and self._lengths[symbol.item] == 0:
+                raise grammar_error_at(
+                    "left recursion: what is repeated without end may be empty", text, symbol.repetition_offset
+                )
+        if self._lengths[self._rules.root] is None:
+            raise self._error("no text can follow this rule: none of its ways comes to an end")
+        self._recogniser = Recogniser(self._rules, self._lengths, order)
+
+    def __del__(self) -> None:
+        """Ends what nobody can use any more; where it was never made there is nothing to end."""
+        with suppress(AttributeError):
+            self._recogniser.end()
+
+    def check(self, text: str) -> GrammarMatch:
+        """Whether the text, from its first character to its last, follows the grammar.
+
+        Raises: GrammarError where the grammar gives the text more readings than can be followed.
+        """
+        return at_once(self.checking(text))
+
+    def checking(self, text: str) -> Pausing[GrammarMatch]:
+        """The same as `check`, with pauses."""
+        try:
+            return GrammarMatch(*(yield from self._recogniser.read(text)))
+        except TooAmbiguousError as cause:
+            raise self._error("this rule gives a text too many readings to check it") from cause
+
+    def shortest(self) -> str:
+        """The shortest text that follows the grammar; among several that of the first alternatives.
+
+        Raises: GrammarError where it is longer than `MOST_SHORTEST`.
+        """
+        length = self._lengths[self._rules.root]
+        if length is None or length > MAX_SHORTEST:
+            raise self._error(f"each text that follows this rule is longer than {MAX_SHORTEST} characters")
+        shortest = _Shortest(self._rules.symbols, self._lengths)
+        return shortest.text(self._rules.root)
+
+    def _error(self, what: str) -> GrammarError:
+        return grammar_error_at(what, self._rules.text, self._rules.root_offset)
+
+
+_OFTEN = 4_096
+"""Ways through rules that are looked at between two pauses."""
+_LENGTH_THAT_COUNTS = 2**40
+"""Lengths beyond are not told apart."""
+_PLAINEST_FIRST = ascii_lowercase + printable
+
+
+@dataclass(slots=True)
+class _Sum:
+    """The length of one way through a rule, as far as it is known."""
+
+    rule: int
+    total: int
+    missing: int
+    times: int = 1
+
+
+def _shortest_lengths(symbols: Sequence[GrammarSymbol]) -> Pausing[list[int | None]]:
+    """The length of each symbol's shortest text, None where it has none.
+
+    Shorter ones are found first, so that what is found is final [Knuth's generalisation of Dijkstra's algorithm].
+    """
+    lengths = [1 if isinstance(symbol, CharacterSet) and symbol.bounds else None for symbol in symbols]
+    waiting: dict[int, list[_Sum]] = {}
+    found: list[tuple[int, int]] = []
+    for number, (rule, total, missing, times) in enumerate(_ways(symbols, lengths), 1):
+        if number % _OFTEN == 0:
+            yield _OFTEN
+        way = _Sum(rule, total, len(missing), times)
+        for symbol in missing:
+            waiting.setdefault(symbol, []).append(way)
+        if not missing:
+            found.append((total, rule))
+    heapify(found)
+    looked = 0
+    while found:
+        looked += 1
+        if looked % _OFTEN == 0:
+            yield _OFTEN
+        length, symbol = heappop(found)
+        if lengths[symbol] is None:
+            lengths[symbol] = length
+            for way in waiting.get(symbol, ()):
+                way.total = min(way.total + length * way.times, _LENGTH_THAT_COUNTS)
+                way.missing -= 1
+                if not way.missing:
+                    heappush(found, (way.total, way.rule))
+    return lengths
+
+
+def _ways(symbols: Sequence[GrammarSymbol], lengths: Sequence[int | None]) -> Iterator[tuple[int, int, list[int], int]]:
+    """Each way through each rule: the rule, its characters, its symbols besides, and how often each is repeated."""
+    for rule, symbol in enumerate(symbols):
+        if isinstance(symbol, Alternation):
+            for alternative in symbol.alternatives:
+                missing = [part for part in alternative if lengths[part] is None]
+                yield rule, len(alternative) - len(missing), missing, 1
+        elif isinstance(symbol, Repetition):
+            known = symbol.minimum == 0 or lengths[symbol.item] is not None
+            yield rule, symbol.minimum if known else 0, [] if known else [symbol.item], symbol.minimum
+
+
+def _callers_first(rules: GrammarRules, lengths: Sequence[int | None]) -> Pausing[list[int]]:
+    """A number for each symbol, lower than those of all it may enter before any character.
+
+    Raises: GrammarError for left recursion, which leaves no such order.
+    """
+    order = [0] * len(rules.symbols)
+    within = bytearray(len(rules.symbols))
+    ended = 0
+    for start in range(len(rules.symbols)):
+        path = [] if order[start] else [(start, _corners(start, rules.symbols, lengths))]
+        while path:
+            rule, corners = path[-1]
+            within[rule] = True
+            for callee, place in corners:
+                if within[callee]:
+                    raise grammar_error_at(
+                        "left recursion: this leads back to itself before any character", rules.text, place
+                    )
+                if not order[callee]:
+                    path.append((callee, _corners(callee, rules.symbols, lengths)))
+                    break
+            else:
+                yield 1
+                ended -= 1
+                order[rule] = ended
+                within[rule] = False
+                path.pop()
+    return order
+
+
+def _corners(rule: int, symbols: Sequence[GrammarSymbol], lengths: Sequence[int | None]) -> Iterator[tuple[int, int]]:
+    """The rules that may be entered in a rule before any character, with their places."""
+    symbol = symbols[rule]
+    if isinstance(symbol, Repetition):
+        if not isinstance(symbols[symbol.item], CharacterSet):
+            yield symbol.item, symbol.offset
+    elif isinstance(symbol, Alternation):
+        for parts, places in zip(symbol.alternatives, symbol.offsets, strict=True):
+            for part, place in zip(parts, places, strict=True):
+                if isinstance(symbols[part], CharacterSet):
+                    break
+                yield part, place
+                if lengths[part] != 0:
+                    break
+
+
+class _Shortest:
+    """Writes the shortest texts of symbols that have one."""
+
+    def __init__(self, symbols: Sequence[GrammarSymbol], lengths: Sequence[int | None]) -> None:
+        self._symbols = symbols
+        self._lengths = lengths
+        self._parts: dict[int, tuple[int, ...]] = {}
+
+    def text(self, rule: int) -> str:
+        written = []
+        todo = [rule]
+        while todo:
+            part = todo.pop()
+            symbol = self._symbols[part]
+            if isinstance(symbol, CharacterSet):
+                written.append(_plainest(symbol.bounds))
+            else:
+                todo += reversed(self._branched(part))
+        return "".join(written)
+
+    def _branched(self, rule: int) -> tuple[int, ...]:
+        """The parts of the rule, or of the only rule it leads to, so that each step brings the text further."""
+        passed = []
+        while rule not in self._parts:
+            passed.append(rule)
+            parts = self._chosen(self._symbols[rule], self._lengths[rule])
+            if len(parts) == 1 and not isinstance(self._symbols[parts[0]], CharacterSet):
+                rule = parts[0]
+            else:
+                self._parts[rule] = parts
+        self._parts.update(dict.fromkeys(passed, self._parts[rule]))
+        return self._parts[rule]
+
+    def _chosen(self, symbol: GrammarSymbol, length: int | None) -> tuple[int, ...]:
+        """The parts, empty ones left out, of the first way that is as short as can be."""
+        if isinstance(symbol, Repetition):
+            return (symbol.item,) * symbol.minimum if length else ()
+        for alternative in symbol.alternatives if isinstance(symbol, Alternation) else ():
+            lengths = [self._lengths[part] for part in alternative]
+            if None not in lengths and sum(filter(None, lengths)) == length:
+                return tuple(part for part in alternative if self._lengths[part])
+        return ()
+
+
+def _plainest(bounds: tuple[int, ...]) -> str:
+    """The character that is easiest to read, a letter if there is one."""
+    plain = (character for character in _PLAINEST_FIRST if bisect_right(bounds, ord(character)) & 1)
+    return next(plain, chr(bounds[0]))

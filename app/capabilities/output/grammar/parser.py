@@ -1,0 +1,395 @@
+"""Reads GBNF as llama.cpp reads it: a text becomes symbols, or an error with its line and column.
+
+    grammar    = lines { rule lines }
+    rule       = name "::=" lines choice ( line end | end of the text )
+    choice     = sequence { "|" lines sequence }
+    sequence   = { element { repetition } }
+    element    = literal | class | "." | name | "(" lines choice ")"
+    repetition = "*" | "+" | "?" | "{" m "}" | "{" m "," "}" | "{" m "," n "}"
+
+Blanks and comments may stand between all of these, line ends only where it says `lines` and within parentheses.
+
+The engine has the last word, so its reader's habits are ours [llama.cpp, src/llama-grammar.cpp]: a name has letters,
+digits and hyphens but no underscore; the last of several definitions of a name holds; `""`, `[]`, `[^]` and `x{0}` are
+the empty text and cannot be repeated; `[z-a]` matches nothing; a line may end within a literal. Refused beyond
+that is what makes an engine crash or starve, and the tokens of a vocabulary (`<think>`, `<[1000]>`), since a text has
+characters only.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from string import ascii_letters, digits
+from types import MappingProxyType
+
+from app.capabilities.output.grammar.symbols import (
+    ANY,
+    LINE_END,
+    Alternation,
+    CharacterSet,
+    GrammarError,
+    GrammarRules,
+    GrammarSymbol,
+    Repetition,
+    character_bounds,
+    grammar_error_at,
+)
+from app.domain.pausing import Pausing
+
+MOST_BYTES = 65_536
+MOST_NESTING = 64
+"""Of parentheses, and of repetitions within repetitions."""
+MOST_REPETITIONS = 1_000
+MOST_RULES = 1_000
+MOST_GROUPS = 5_000
+MOST_EXPANSION = 2_000
+"""What nested repetitions may multiply to: llama.cpp takes no more."""
+MOST_COPIES = 200_000
+"""Characters, classes, names and groups that all repetitions together ask for: llama.cpp writes them out."""
+
+
+def parse_grammar(text: str) -> Pausing[GrammarRules]:
+    """The rules of a grammar. Raises: GrammarError."""
+    odd = _NO_CHARACTER.search(text)
+    if odd:
+        raise grammar_error_at("this character cannot stand in a grammar", text, odd.start())
+    if len(text) > MOST_BYTES or len(text.encode()) > MOST_BYTES:
+        fitting = text.encode()[:MOST_BYTES].decode(errors="ignore")
+        raise grammar_error_at(f"the grammar is longer than {MOST_BYTES} bytes", text, len(fitting))
+    return (yield from _Parser(text).rules())
+
+
+_NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
+_BLANKS = re.compile(r"(?:[ \t]+|#[^\r\n\0]*)*")
+_LINES = re.compile(r"(?:[ \t\r\n]+|#[^\r\n\0]*)*")
+_NAME = re.compile(r"[A-Za-z0-9-]+")
+_NUMBER = re.compile(r"(?=[0-9])0*([0-9]*)")
+_PLAIN = re.compile(r'[^"\\\0]+')
+_ESCAPES = MappingProxyType({"t": "\t", "r": "\r", "n": "\n", "\\": "\\", '"': '"', "[": "[", "]": "]", "-": "-"})
+_HEX = MappingProxyType(
+    {kind: re.compile(rf"[0-9A-Fa-f]{{{digits}}}") for kind, digits in zip("xuU", (2, 4, 8), strict=True)}
+)
+_SIGNS: Mapping[str, tuple[int, int | None]] = MappingProxyType({"*": (0, None), "+": (1, None), "?": (0, 1)})
+_OFTEN = 1_024
+"""Characters between two pauses."""
+_END = "\0"
+"""Stands behind the text, so that there is always a character to look at."""
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """What has been read of one alternative."""
+
+    blanks: re.Pattern[str]
+    symbols: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    start: int = 0
+    """Where the last element begins: a literal is several symbols, and none when it is empty."""
+    weight: int = 1
+    """How many rules llama.cpp makes of the last element."""
+    stacked: int = 0
+    """How many repetitions of repetitions the last element is."""
+    tallest: int = 0
+    """The most that any element is."""
+
+    def begin(self, weight: int = 1, stacked: int = 0) -> None:
+        self.start = len(self.symbols)
+        self.weight = weight
+        self.stacked = stacked
+        self.tallest = max(self.tallest, stacked)
+
+    def add(self, symbol: int, place: int) -> None:
+        self.symbols.append(symbol)
+        self.places.append(place)
+
+
+class _Parser:
+    """Reads from left to right; each rule of the head's grammar is a method."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text + _END
+        self._at = 0
+        self._due = _OFTEN
+        """Where the next pause is due."""
+        self._symbols: list[GrammarSymbol | None] = []
+        self._names: dict[str, int] = {}
+        self._places: dict[int, int] = {}
+        """Where each name is defined, or else first used."""
+        self._characters: dict[tuple[int, ...], int] = {}
+        self._empty: int | None = None
+        self._defined = 0
+        self._groups = 0
+        self._depth = 0
+        self._tallest = 0
+        """How often repetitions are nested in the choice that was read last."""
+        self._made = 0
+        """How many rules llama.cpp has by now: it makes some of each name, group and repetition."""
+        self._copies = 0
+
+    def rules(self) -> Pausing[GrammarRules]:
+        self._skip(_LINES)
+        while self._text[self._at] != _END:
+            yield from self._rule()
+            self._skip(_LINES)
+        if "root" not in self._names:
+            raise self._error("there is no rule of the name root, with which everything begins", 0)
+        for symbol in self._names.values():
+            if self._symbols[symbol] is None:
+                raise self._error("there is no rule of this name", self._places[symbol])
+        root = self._names["root"]
+        symbols = tuple(symbol for symbol in self._symbols if symbol is not None)
+        return GrammarRules(self._text[:-1], symbols, frozenset(self._names.values()), root, self._places[root])
+
+    def _rule(self) -> Pausing[None]:
+        begin = self._at
+        symbol = self._named("a rule's name was expected here; it has letters, digits and hyphens")
+        if self._defined == MOST_RULES:
+            raise self._error(f"there are more than {MOST_RULES} rules", begin)
+        self._defined += 1
+        self._places[symbol] = begin
+        self._skip(_BLANKS)
+        if not self._text.startswith("::=", self._at):
+            raise self._error("::= was expected here, behind a rule's name of letters, digits and hyphens")
+        self._at += len("::=")
+        self._skip(_LINES)
+        self._symbols[symbol] = yield from self._choice(_BLANKS)
+        ended = LINE_END.match(self._text, self._at)
+        if ended:
+            self._at = ended.end()
+        elif self._text[self._at] != _END:
+            raise self._error("this cannot stand here; the rule would have to go on, or its line to end")
+
+    def _choice(self, blanks: re.Pattern[str]) -> Pausing[Alternation]:
+        alternatives, places = [], []
+        tallest = 0
+        while True:
+            sequence = yield from self._sequence(blanks)
+            if self._at >= self._due:
+                yield self._read_since()
+            tallest = max(tallest, sequence.tallest)
+            alternatives.append(tuple(sequence.symbols))
+            places.append(tuple(sequence.places))
+            if self._text[self._at] != "|":
+                self._tallest = tallest
+                return Alternation(tuple(alternatives), tuple(places))
+            self._at += 1
+            self._skip(_LINES)
+
+    def _sequence(self, blanks: re.Pattern[str]) -> Pausing[_Sequence]:
+        sequence = _Sequence(blanks)
+        while read := _READERS.get(self._text[self._at]):
+            yield from read(self, sequence) or ()
+            self._skip(blanks)
+            if self._at >= self._due:
+                yield self._read_since()
+        return sequence
+
+    def _read_since(self) -> int:
+        """The characters that were read since the last pause."""
+        since = self._due - _OFTEN
+        self._due = self._at + _OFTEN
+        return self._at - since
+
+    def _literal(self, sequence: _Sequence) -> None:
+        begin = self._at
+        sequence.begin()
+        self._at += 1
+        while self._text[self._at] != '"':
+            plain = _PLAIN.match(self._text, self._at)
+            if plain:
+                self._at = plain.end()
+                sequence.symbols += [self._matching((code, code + 1)) for code in map(ord, plain.group())]
+            elif self._text[self._at] == _END:
+                raise self._error("this literal is not closed", begin)
+            else:
+                code = self._code()
+                sequence.symbols.append(self._matching(character_bounds([(code, code)], negated=False)))
+        self._at += 1
+        sequence.places += [begin] * (len(sequence.symbols) - len(sequence.places))
+
+    def _class(self, sequence: _Sequence) -> None:
+        begin = self._at
+        self._at += 1
+        negated = self._text[self._at] == "^"
+        self._at += negated
+        ranges = []
+        while self._text[self._at] != "]":
+            low = high = self._code()
+            if self._text[self._at] == "-" and self._text[self._at + 1] != "]":
+                self._at += 1
+                high = self._code()
+            if self._text[self._at] == _END:
+                raise self._error("this class is not closed", begin)
+            ranges.append((low, high))
+        self._at += 1
+        sequence.begin()
+        if ranges:
+            sequence.add(self._matching(character_bounds(ranges, negated=negated)), begin)
+
+    def _code(self) -> int:
+        """The code point of the character or escape that stands here."""
+        character = self._text[self._at]
+        if character != "\\":
+            self._at += character != _END
+            return ord(character)
+        kind = self._text[self._at + 1]
+        if kind in _ESCAPES:
+            self._at += 2
+            return ord(_ESCAPES[kind])
+        if kind not in _HEX:
+            raise self._error(r"there is no such escape; there are \n \r \t \\ \" \[ \] \- \x \u \U")
+        number = _HEX[kind].match(self._text, self._at + 2)
+        if number is None:
+            raise self._error(r"hexadecimal digits are missing: two behind \x, four behind \u, eight behind \U")
+        self._at = number.end()
+        return int(number.group(), 16)
+
+    def _any(self, sequence: _Sequence) -> None:
+        sequence.begin()
+        sequence.add(self._matching(ANY), self._at)
+        self._at += 1
+
+    def _reference(self, sequence: _Sequence) -> None:
+        begin = self._at
+        sequence.begin()
+        sequence.add(self._named("a name was expected here"), begin)
+
+    def _group(self, sequence: _Sequence) -> Pausing[None]:
+        begin = self._at
+        if self._depth == MOST_NESTING:
+            raise self._error(f"parentheses are nested more than {MOST_NESTING} deep")
+        if self._groups == MOST_GROUPS:
+            raise self._error(f"there are more than {MOST_GROUPS} groups")
+        self._groups += 1
+        made = self._made
+        self._made += 1
+        self._depth += 1
+        self._at += 1
+        self._skip(_LINES)
+        choice = yield from self._choice(_LINES)
+        if self._text[self._at] != ")":
+            opened = grammar_error_at("", self._text, begin)
+            raise self._error(f"the group opened at line {opened.line}, column {opened.column} cannot go on like this")
+        self._at += 1
+        self._depth -= 1
+        sequence.begin(self._made - made, self._tallest)
+        if len(choice.alternatives) == 1 and choice.alternatives[0]:
+            sequence.symbols += choice.alternatives[0]
+            sequence.places += choice.offsets[0]
+        else:
+            sequence.add(self._new(choice) if any(choice.alternatives) else self._nothing(), begin)
+
+    def _nothing(self) -> int:
+        """The symbol of `()`: there is one of it."""
+        if self._empty is None:
+            self._empty = self._new(Alternation(((),), ((),)))
+        return self._empty
+
+    def _token(self, sequence: _Sequence) -> None:
+        raise self._error("tokens of a vocabulary cannot stand here, only what its characters are")
+
+    def _sign(self, sequence: _Sequence) -> None:
+        least, most = _SIGNS[self._text[self._at]]
+        self._repeat(sequence, least, most, self._at)
+        self._at += 1
+
+    def _braces(self, sequence: _Sequence) -> None:
+        mark = self._at
+        self._at += 1
+        self._skip(sequence.blanks)
+        least = self._number()
+        self._skip(sequence.blanks)
+        most: int | None = least
+        if self._text[self._at] == ",":
+            self._at += 1
+            self._skip(sequence.blanks)
+            most = None if self._text[self._at] == "}" else self._number()
+            self._skip(sequence.blanks)
+        if self._text[self._at] != "}":
+            raise self._error("} was expected here")
+        if most is not None and most < least:
+            raise self._error("the most repetitions are fewer than the least", mark)
+        self._repeat(sequence, least, most, mark)
+        self._at += 1
+
+    def _number(self) -> int:
+        number = _NUMBER.match(self._text, self._at)
+        if number is None:
+            raise self._error("a number was expected here")
+        significant = number.group(1)
+        if len(significant) > len(str(MOST_REPETITIONS)) or int(significant or 0) > MOST_REPETITIONS:
+            raise self._error(f"more than {MOST_REPETITIONS} repetitions are asked for")
+        self._at = number.end()
+        return int(significant or 0)
+
+    def _repeat(self, sequence: _Sequence, least: int, most: int | None, mark: int) -> None:
+        if sequence.start == len(sequence.symbols):
+            raise self._error("there is nothing here that could be repeated", mark)
+        sequence.stacked += 1
+        sequence.tallest = max(sequence.tallest, sequence.stacked)
+        if sequence.stacked > MOST_NESTING:
+            raise self._error(f"repetitions are nested more than {MOST_NESTING} deep", mark)
+        sequence.weight *= most or least or 1
+        if sequence.weight > MOST_EXPANSION:
+            raise self._error(f"nested repetitions multiply to more than {MOST_EXPANSION}", mark)
+        self._copies += (most or least or 1) * (len(sequence.symbols) - sequence.start)
+        if self._copies > MOST_COPIES:
+            raise self._error(f"all repetitions up to here ask for more than {MOST_COPIES} copies", mark)
+        self._made += 1 if most is None else most - least
+        place = sequence.places[sequence.start]
+        item = self._one(sequence)
+        if most != 0:
+            sequence.add(self._new(Repetition(item, least, most, place, mark)), place)
+
+    def _one(self, sequence: _Sequence) -> int:
+        """Takes the last element off the sequence, as one symbol."""
+        symbols, places = tuple(sequence.symbols[sequence.start :]), tuple(sequence.places[sequence.start :])
+        del sequence.symbols[sequence.start :], sequence.places[sequence.start :]
+        return symbols[0] if len(symbols) == 1 else self._new(Alternation((symbols,), (places,)))
+
+    def _named(self, expected: str) -> int:
+        name = _NAME.match(self._text, self._at)
+        if name is None:
+            raise self._error(expected)
+        symbol = self._names.get(name.group())
+        if symbol is None:
+            symbol = self._names[name.group()] = self._new(None)
+            self._places[symbol] = self._at
+            self._made += 1
+        self._at = name.end()
+        return symbol
+
+    def _matching(self, bounds: tuple[int, ...]) -> int:
+        """The symbol of these characters: there is one of each kind."""
+        symbol = self._characters.get(bounds)
+        if symbol is None:
+            symbol = self._characters[bounds] = self._new(CharacterSet(bounds))
+        return symbol
+
+    def _new(self, symbol: GrammarSymbol | None) -> int:
+        self._symbols.append(symbol)
+        return len(self._symbols) - 1
+
+    def _skip(self, what: re.Pattern[str]) -> None:
+        found = what.match(self._text, self._at)
+        if found:
+            self._at = found.end()
+
+    def _error(self, what: str, at: int | None = None) -> GrammarError:
+        return grammar_error_at(what, self._text, self._at if at is None else at)
+
+
+_READERS: Mapping[str, Callable[[_Parser, _Sequence], Pausing[None] | None]] = MappingProxyType(
+    {
+        '"': _Parser._literal,
+        "[": _Parser._class,
+        ".": _Parser._any,
+        "(": _Parser._group,
+        "<": _Parser._token,
+        "!": _Parser._token,
+        "{": _Parser._braces,
+        **dict.fromkeys(_SIGNS, _Parser._sign),
+        **dict.fromkeys(ascii_letters + digits + "-", _Parser._reference),
+    }
+)
+"""What reads an element or a repetition, by its first character; everything else ends a sequence."""

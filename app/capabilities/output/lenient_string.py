@@ -1,0 +1,147 @@
+"""Reads a string that is not quite a JSON string: other quotes, quotes within, a quote missing, escapes gone wrong.
+
+A quote ends its string when what follows could follow a string there: a comma and the next member, say. Any other
+quote is one that should have been escaped. A string that ran on into the next member's key lacks its closing quote.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from app.capabilities.output.strict_json import UnacceptableError
+
+_OPEN = "\u201c\u201d\u2018\u2019"
+"""Typographic quotes."""
+QUOTES = MappingProxyType(
+    {
+        '"': '"',
+        "'": "'",
+        _OPEN[0]: _OPEN[:2] + '"',
+        _OPEN[1]: _OPEN[1] + '"',
+        _OPEN[2]: _OPEN[2:] + "'",
+        _OPEN[3]: _OPEN[3] + "'",
+    }
+)
+"""What may end a string, by what begins it."""
+_UP_TO = MappingProxyType({opening: re.compile(rf"[^\\{ends}]*+") for opening, ends in QUOTES.items()})
+_ESCAPE = re.compile(r"""\\(?:(?P<plain>["\\/bfnrt])|u(?P<code>[0-9a-fA-F]{4})|(?P<cut>u?[0-9a-fA-F]{0,3}\Z))""")
+_MEANT = MappingProxyType({"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"})
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_COLON = re.compile(r"\s*+:")
+_CUT_PAIR = re.compile(r"[\ud800-\udbff]\Z")
+
+_KEY_END = r"(?:\s*+:|\s*+\Z)"
+_QUOTED_KEY = (
+    rf"""(?:"(?:[^"\\\n]++|\\.)*+(?:"{_KEY_END}|\\?\Z)|'(?:[^'\\\n]++|\\.)*+(?:'{_KEY_END}|\\?\Z)"""
+    rf"""|[\u201c\u201d][^\u201c\u201d\n]*+(?:[\u201c\u201d]{_KEY_END}|\Z))"""
+)
+_BARE_KEY = rf"[\w$][\w$.-]*+{_KEY_END}"
+_OVER = r"[}\]]|\Z|//|/\*|\#(?:[\s!]|\Z)"
+_ELEMENT = r"""(?:["'\u201c\u2018{\[\d-]|(?:true|false|null)\b|[tfn][a-z]{0,3}+\Z)"""
+
+
+class StringPosition(Enum):
+    """What a string is part of, which decides what may follow it."""
+
+    KEY = re.compile("")
+    MEMBER = re.compile(rf"\s*+(?:{_OVER}|,\s*+(?:{_OVER}|{_QUOTED_KEY}|{_BARE_KEY})|{_QUOTED_KEY})|\s++{_BARE_KEY}")
+    ELEMENT = re.compile(rf"\s*+(?:{_OVER}|:|,\s*+(?:{_OVER}|{_ELEMENT}))|\s++{_ELEMENT}")
+
+
+@dataclass(frozen=True, slots=True)
+class LenientString:
+    """A string as it was meant, the index after it, and what was wrong with it."""
+
+    text: str
+    end: int
+    is_closed: bool = True
+    has_fixed_escapes: bool = False
+    """Whether escapes were wrong or missing, those of quotes within it too."""
+    lacks_closing_quote: bool = False
+    """Whether its closing quote is missing, and the next member followed."""
+
+
+def read_string(text: str, at: int, within: StringPosition) -> LenientString:
+    """The string whose opening quote stands at that index.
+
+    Raises: UnacceptableError for lone surrogates, and for a key within a list.
+    """
+    up_to = _UP_TO[text[at]]
+    parts: list[str] = []
+    mended, next_key = False, None
+    at += 1
+    while True:
+        plain = up_to.match(text, at)
+        parts.append(plain[0] if plain else "")
+        at += len(parts[-1])
+        before, mended = mended, mended or _has_control(parts[-1])
+        if at == len(text):
+            return LenientString(_joined(parts, cut=True), at, is_closed=False, has_fixed_escapes=mended)
+        if text[at] == "\\":
+            part, length = _escaped(text, at)
+            mended = mended or not length
+        elif within.value.match(text, at + 1):
+            return LenientString(_joined(parts), at + 1, has_fixed_escapes=mended)
+        elif next_key is not None and _COLON.match(text, at + 1):
+            return _run_on(text, parts, next_key)
+        else:
+            next_key = _mark(parts, at, mended=before)
+            part, length, mended = text[at], 1, True
+        parts.append(part)
+        at += length or 1
+
+
+class _Mark(NamedTuple):
+    """A quote that may open the next key: how many parts come before it, where it stands, what was wrong until then."""
+
+    parts: int
+    at: int
+    mended: bool
+
+
+def _run_on(text: str, parts: list[str], mark: _Mark) -> LenientString:
+    """The string as it was before the next member's key, up to the comma between them if there is one."""
+    spoken = _joined(parts[: mark.parts]).rstrip()
+    end = mark.at
+    while text[end - 1].isspace():
+        end -= 1
+    if spoken.endswith(","):
+        spoken, end = spoken[:-1], end - 1
+    return LenientString(spoken, end, has_fixed_escapes=mark.mended, lacks_closing_quote=True)
+
+
+def _escaped(text: str, at: int) -> tuple[str, int]:
+    """The character an escape means, and the escape's length: 0 where a backslash begins none and stands for itself."""
+    escape = _ESCAPE.match(text, at)
+    if escape is None:
+        return ("", 0) if text[at + 1] == "'" else ("\\", 0)
+    if escape["code"]:
+        return chr(int(escape["code"], 16)), 6
+    if escape["plain"]:
+        return _MEANT.get(escape["plain"], escape["plain"]), 2
+    return "", len(escape[0])
+
+
+def _joined(parts: list[str], *, cut: bool = False) -> str:
+    """The parts as one string, in which halves of a character that were escaped one by one have become one."""
+    joined = "".join(parts)
+    if cut:
+        joined = _CUT_PAIR.sub("", joined)
+    try:
+        return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise UnacceptableError("a string is not Unicode text") from None
+
+
+def _mark(parts: list[str], at: int, *, mended: bool) -> _Mark | None:
+    """A quote after what these parts end with, if it may open the next member's key."""
+    spoken = parts[-1].rstrip()
+    if spoken.endswith(",") or "\n" in parts[-1][len(spoken) :]:
+        return _Mark(len(parts), at, mended or _has_control(spoken))
+    return None
+
+
+def _has_control(part: str) -> bool:
+    return _CONTROL.search(part) is not None

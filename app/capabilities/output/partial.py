@@ -1,0 +1,64 @@
+"""What an answer's value is so far, while the answer is still being written.
+
+A value begins where extraction would look for it: at the first region of the first fenced block, or of the text. What
+is cut off is left out or, as a string, kept as far as it goes; nothing is repaired. It is shown, not relied upon: the
+whole answer is extracted anew. A long answer is shown as far as it can be read again and again.
+"""
+
+from typing import Any, Final
+
+from pydantic_core import from_json
+
+from app.capabilities.output.extract import JsonRegions, fenced_block_start
+from app.capabilities.output.strict_json import as_json
+from app.domain.pausing import at_once
+
+MAX_CHARACTERS: Final = 65_536
+MAX_NODES: Final = 8_192
+"""Characters, and brackets and commas, of an answer whose value is shown; a larger one's is not shown any more."""
+_FEWEST_NEW: Final = 16
+_NEW_SHARE: Final = 8
+_IN_VAIN: Final = 1
+
+
+def partial_value(text: str) -> Any | None:
+    """The object or list that the text has begun to write; None while there is none that could be shown."""
+    regions = JsonRegions(text, fenced_block_start(text) or 0)
+    while regions.start is not None:
+        try:
+            value = from_json(text[regions.start :], allow_partial="trailing-strings", allow_inf_nan=False)
+            as_json(value, text)
+        except (ValueError, TypeError):
+            at_once(regions.advance())
+        else:
+            return value
+    return None
+
+
+class PartialAnswer:
+    """An answer that arrives in pieces. It is read anew only when it has grown by an eighth, or doubled in vain.
+
+    So all readings together cost as much as nine of the whole answer, however small the pieces are.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._characters = 0
+        self._due = 0
+        self._last: Any | None = None
+
+    def add(self, piece: str) -> Any | None:
+        """The value so far when it has changed and is due to be shown, else None."""
+        self._pieces.append(piece)
+        self._characters += len(piece)
+        if not self._due <= self._characters <= MAX_CHARACTERS:
+            return None
+        text = "".join(self._pieces)
+        self._pieces = [text]
+        value = partial_value(text) if sum(map(text.count, "[{,")) <= MAX_NODES else None
+        share = _IN_VAIN if value is None else _NEW_SHARE
+        self._due = self._characters + max(_FEWEST_NEW, self._characters // share)
+        if value == self._last:
+            return None
+        self._last = value
+        return value

@@ -1,0 +1,248 @@
+"""Reads JSON that is not quite JSON, and says what it took for granted.
+
+One pass over the text, in linear time: what is allowed is read as `strict_json` does, and a defect is repaired where
+its meaning is plain, or the whole text is refused. Nothing is invented: a key whose value is missing is left out where
+the text was cut off, and refused elsewhere; NaN, a key twice and numbers beyond 64 bits are no slips of the pen.
+
+Refused: json-repair. It keeps silent about most of what it does (commas, single quotes), makes values up
+(`{"a":` becomes `{"a": ""}`, `{"a"` becomes `["a"]`), takes NaN and a key twice, and needs 0.4 s for 4,000 brackets.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+from app.capabilities.output.lenient_string import QUOTES, LenientString, StringPosition, read_string
+from app.capabilities.output.strict_json import MOST_LEVELS, UnacceptableError, as_json, read, unique
+from app.domain.json_path import format_path
+from app.domain.pausing import Pausing
+
+MAX_CHARACTERS: Final = 131_072
+"""Characters of the longest text that is repaired."""
+_OFTEN: Final = 1_024
+"""Characters between two pauses, of about two microseconds each."""
+
+
+class RepairAction(StrEnum):
+    """What can be done to an answer to make it the value it was meant to be."""
+
+    TRUNCATION_CLOSED = "truncation_closed"
+    BRACKETS_CLOSED = "brackets_closed"
+    COMMAS_REMOVED = "commas_removed"
+    COMMAS_ADDED = "commas_added"
+    QUOTES_REPLACED = "quotes_replaced"
+    QUOTES_ADDED = "quotes_added"
+    ESCAPES_FIXED = "escapes_fixed"
+    COMMENTS_REMOVED = "comments_removed"
+    LITERALS_RESPELLED = "literals_respelled"
+    ENUM_NORMALISED = "enum_normalised"
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One kind of repair: where it was first needed, as a JSON path, and how often. It never holds what was said."""
+
+    action: RepairAction
+    path: str
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RepairedValue:
+    """A value, and what was done to read it; nothing when it was JSON already."""
+
+    value: Any
+    repairs: tuple[Repair, ...]
+
+
+def repairing(text: str) -> Pausing[RepairedValue]:
+    """The value that begins with the text's first character; what follows it is left alone.
+
+    Raises: UnacceptableError.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise UnacceptableError(f"it is longer than the {MAX_CHARACTERS} characters that are repaired")
+    return (yield from _Reader(text).whole())
+
+
+_NOTHING: Final = object()
+"""Stands where the text ended before its value."""
+_SKIP = re.compile(r"\s++|(?P<comment>//[^\n]*+|\#(?:[ \t!][^\n]*+|(?=\s)|\Z)|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z))")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*+)(?:\.\d++)?(?:[eE][+-]?\d++)?(?=[\s,}\]#]|/[/*]|\Z)", re.ASCII)
+_BARE = re.compile(r'(?:(?!\s(?://|/\*|\#))[^,{}\[\]"\n])++')
+_MEMBERS = re.compile(r"[^:]*+:[^,}\]]*+[,}\]]")
+_COLON = re.compile(r"\s*+:")
+_GOES_ON = re.compile(r"\s*+[,:\]}]")
+_BARE_KEY = re.compile(r"[\w$][\w$.-]*+")
+_LITERAL = re.compile(r"(?:true|false|null)(?![\w$.-])")
+_LITERALS = MappingProxyType({"true": True, "false": False, "null": None})
+_RESPELLED = MappingProxyType({"True": True, "TRUE": True, "False": False, "FALSE": False, "None": None, "NULL": None})
+_NO_JSON = frozenset({"NaN", "nan", "Infinity", "-Infinity", "inf", "-inf", "undefined"})
+
+
+class _Reader:
+    """One reading of one text; `at` is where it stands, `path` what it is within."""
+
+    __slots__ = ("_at", "_closing", "_done", "_due", "_path", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._due = _OFTEN
+        self._path: list[str | int] = []
+        self._closing: list[str] = []
+        self._done: dict[RepairAction, tuple[str, int]] = {}
+
+    def whole(self) -> Pausing[RepairedValue]:
+        """The value that the text begins with."""
+        value = yield from self._value()
+        if value is _NOTHING:
+            raise UnacceptableError("there is nothing to repair")
+        if RepairAction.BRACKETS_CLOSED in self._done and _GOES_ON.match(self._text, self._at):
+            raise UnacceptableError("its brackets do not match")
+        as_json(value, self._text)
+        return RepairedValue(value, tuple(Repair(action, *done) for action, done in self._done.items()))
+
+    def _value(self) -> Pausing[Any]:
+        """The next value, `_NOTHING` where the text ends before there is a whole one."""
+        if self._at >= self._due:
+            self._due = self._at + _OFTEN
+            yield _OFTEN * 2
+        first = self._peek()
+        if first == "{":
+            return unique((yield from self._members()))
+        if first == "[":
+            return (yield from self._elements())
+        if first in QUOTES:
+            return self._string(StringPosition.MEMBER if self._closing[-1:] == ["}"] else StringPosition.ELEMENT).text
+        return self._bare() if first else _NOTHING
+
+    def _elements(self) -> Pausing[list[Any]]:
+        elements: list[Any] = []
+        for _ in self._places("]"):
+            self._path.append(len(elements))
+            element = yield from self._value()
+            self._path.pop()
+            if element is not _NOTHING:
+                elements.append(element)
+        return elements
+
+    def _members(self) -> Pausing[list[tuple[str, Any]]]:
+        members: list[tuple[str, Any]] = []
+        for _ in self._places("}"):
+            key = self._key()
+            if key is None or not self._peek():
+                continue
+            if self._text[self._at] != ":":
+                raise UnacceptableError("a key has no value")
+            self._at += 1
+            if self._peek() in {",", "}", "]"}:
+                raise UnacceptableError("a key has no value")
+            self._path.append(key)
+            value = yield from self._value()
+            self._path.pop()
+            if value is not _NOTHING:
+                members.append((key, value))
+        return members
+
+    def _key(self) -> str | None:
+        """A member's key; None where the text ends within it."""
+        if self._peek() in QUOTES:
+            key = self._string(StringPosition.KEY)
+            if not key.is_closed and _MEMBERS.match(key.text):
+                raise UnacceptableError("a key has no end")
+            return key.text if key.is_closed else None
+        bare = _BARE_KEY.match(self._text, self._at)
+        if bare is None:
+            raise UnacceptableError("an object holds what is no member")
+        self._note(RepairAction.QUOTES_ADDED)
+        self._at = bare.end()
+        return bare[0]
+
+    def _places(self, closing: str) -> Iterator[None]:
+        """Stops wherever an element or member of the container that begins here begins; sees to commas and brackets."""
+        self._at += 1
+        self._closing.append(closing)
+        if len(self._closing) > MOST_LEVELS:
+            raise UnacceptableError(f"it is nested deeper than {MOST_LEVELS}")
+        after_comma, filled = True, False
+        while (first := self._peek()) not in {"", "}", "]"}:
+            if first == ",":
+                if after_comma:
+                    self._note(RepairAction.COMMAS_REMOVED)
+                self._at += 1
+            else:
+                if not after_comma:
+                    self._note(RepairAction.COMMAS_ADDED)
+                yield
+                filled = True
+            after_comma = first == ","
+        self._closing.pop()
+        self._close(first, closing, after_comma=after_comma and filled)
+
+    def _close(self, found: str, closing: str, *, after_comma: bool) -> None:
+        if not found:
+            self._note(RepairAction.TRUNCATION_CLOSED)
+            return
+        if after_comma:
+            self._note(RepairAction.COMMAS_REMOVED)
+        if found != closing:
+            self._note(RepairAction.BRACKETS_CLOSED)
+        if found == closing or found not in self._closing:
+            self._at += 1
+
+    def _peek(self) -> str:
+        """The next character that is neither blank nor in a comment; empty at the end."""
+        while skipped := _SKIP.match(self._text, self._at):
+            if skipped["comment"]:
+                self._note(RepairAction.COMMENTS_REMOVED)
+            self._at = skipped.end()
+        return self._text[self._at : self._at + 1]
+
+    def _bare(self) -> Any:
+        number = _NUMBER.match(self._text, self._at)
+        if number is not None:
+            self._at = number.end()
+            return read(number[0])[0]
+        literal = _LITERAL.match(self._text, self._at)
+        if literal is not None:
+            self._at = literal.end()
+            return _LITERALS[literal[0]]
+        bare = _BARE.match(self._text, self._at)
+        if bare is None or bare[0].startswith(":"):
+            raise UnacceptableError("there is something that is no value")
+        self._at = bare.end()
+        word = bare[0].strip()
+        if word in _NO_JSON:
+            raise UnacceptableError(f"{word} is not JSON")
+        if word in _RESPELLED:
+            self._note(RepairAction.LITERALS_RESPELLED)
+            return _RESPELLED[word]
+        if self._at == len(self._text):
+            return _NOTHING
+        self._note(RepairAction.QUOTES_ADDED)
+        if self._text[self._at] == '"':
+            self._at += 1
+        return word
+
+    def _string(self, within: StringPosition) -> LenientString:
+        if self._text[self._at] != '"':
+            self._note(RepairAction.QUOTES_REPLACED)
+        string = read_string(self._text, self._at, within)
+        if within is StringPosition.ELEMENT and _COLON.match(self._text, string.end):
+            raise UnacceptableError("a member stands in a list")
+        if string.has_fixed_escapes:
+            self._note(RepairAction.ESCAPES_FIXED)
+        if string.lacks_closing_quote:
+            self._note(RepairAction.QUOTES_ADDED)
+        if not string.is_closed:
+            self._note(RepairAction.TRUNCATION_CLOSED)
+        self._at = string.end
+        return string
+
+    def _note(self, action: RepairAction) -> None:
+        path, times = self._done.get(action) or (format_path(self._path), 0)
+        self._done[action] = (path, times + 1)

@@ -1,0 +1,262 @@
+"""How the answers of replicas become one, and when those still outstanding can no longer change it.
+
+Theory of operation
+
+1. Each of N replicas gives a ballot: its JSON value, which is its vote, or its failure. One without a ballot is
+   outstanding or was cancelled. N stays what it is, so votes / N is a lower bound when replicas failed or are missing.
+2. In a race the choice with the most votes wins, a tie goes to the choice of the lowest replica.
+3. `majority` is one race between whole values, told apart by canonical JSON. `unanimity` is that race with N votes
+   needed, so a failure breaks it as a dissent does.
+4. `field_majority` is a race at every path. Who gets there votes for what it has there: nothing, a scalar, an object,
+   or a list of that length; only who voted for the winner gets to the paths within. The answer has the votes of its
+   weakest field, and a member that was voted out is a field too: confidence is 1 only where all said the same.
+5. Outstanding replicas do most against a leader by all voting for one rival, and most for an answer by all giving it.
+   So a race is `safe` when no rival would win with all of them behind it, one that nobody named yet included, and
+   `reach` is what the best answer could still get. Both are exact, so what is decided stays so.
+
+Refused: a race between whole sets of keys (one odd key would cost its replica the vote on all others), and aligning
+lists of different length (what was added and what was changed would be a guess).
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+import orjson
+from pydantic import JsonValue
+
+from app.capabilities.output.canonical_json import canonical_json
+from app.domain.contract.request import RedundancyOptions
+from app.domain.contract.response import VoteReport
+from app.domain.failures import Code, ConstraintFailure, Failure, OrchestrationFailure, failure
+from app.domain.json_path import PathStep, format_path
+from app.domain.pausing import Pausing, within
+
+Ballots: TypeAlias = Mapping[int, JsonValue | Failure]
+"""What replicas came to, by number from 0. A value is as strict JSON gives it: finite, of 64 bits, of Unicode text."""
+FindViolations: TypeAlias = Callable[[JsonValue], Pausing[Sequence[JsonValue]]]
+"""Says what is wrong with a value; nothing where it will do."""
+MAX_BALLOT_NODES: Final = 24_576
+MAX_BALLOT_BYTES: Final = 1_048_576
+"""Of all ballots together, the places that have a value of their own."""
+
+_NOTHING: Final[Any] = object()
+"""What an answer has at a path that it does not have."""
+_MOST_TO_DECIDE: Final = 1_000
+_PATH_TAKES: Final = 4
+"""What is spent on finding out whether a vote is decided, and what a path takes, in about microseconds."""
+_BYTES_AT_ONCE: Final = 128
+"""Bytes of ballots that are brought into one form in about a microsecond."""
+_UNCUT: Final = 1 << 31
+"""Characters of a name in a path: two that were cut could look alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectedAnswer:
+    """The answer that won; `replica` is the lowest that gave it whole, None where it was put together from fields."""
+
+    value: JsonValue
+    votes: int
+    confidence: float
+    replica: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """What a race and those within came to: the value, the votes of its weakest field, and what may still change."""
+
+    value: JsonValue
+    votes: int
+    reach: int
+    safe: bool
+    within: Mapping[PathStep, "_Count"] = field(default_factory=dict)
+
+
+def check_ballot_size(options: RedundancyOptions, value: JsonValue) -> None:
+    """Raises: ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) for a value that is too large for a vote."""
+    data = orjson.dumps(value)
+    places = data.count(b",") + data.count(b"[") + data.count(b"{")
+    if places * options.n > MAX_BALLOT_NODES or len(data) * options.n > MAX_BALLOT_BYTES:
+        message = f"the answer is too large for a vote among {options.n} replicas"
+        details = {"violations": [{"path": "$", "message": message}]}
+        raise ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, message, details)
+
+
+def electing(
+    options: RedundancyOptions, ballots: Ballots, violations: FindViolations
+) -> Pausing[ElectedAnswer | Failure]:
+    """The winner, or the failure that ends the vote: the replicas' own when all failed, ORCHESTRATION_NO_CONSENSUS when
+    too few agree, CONSTRAINT_SCHEMA_INVALID when fields that won make no value that `violations` accepts.
+    """
+    votes = _votes(ballots)
+    if not votes:
+        return _all_failed(ballots)
+    count = yield from _count(options, votes, ())
+    if count.votes < required_votes(options):
+        return _no_consensus(options, ballots, count.votes)
+    if options.voting == "field_majority" and (found := (yield from violations(count.value))):
+        message = "the fields that won do not make a valid answer together"
+        return ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, message, {"violations": list(found)})
+    text = canonical_json(count.value)
+    alike = (replica for replica, value in votes.items() if canonical_json(value) == text)
+    return ElectedAnswer(count.value, count.votes, count.votes / options.n, next(alike, None))
+
+
+def is_settled(options: RedundancyOptions, ballots: Ballots) -> bool:
+    """Whether `electing` gives the same value or code whatever the outstanding replicas do. Stays true once true.
+
+    Without `early_stop`, while none has voted, and where it takes long to find out, only when none is outstanding.
+    """
+    late = [replica for replica in range(options.n) if replica not in ballots]
+    votes = _votes(ballots)
+    if not late or not votes or not options.early_stop:
+        return not late
+    count, needed = within(_count(options, votes, late), _MOST_TO_DECIDE), required_votes(options)
+    return count is not None and (count.reach < needed or (count.safe and count.votes >= needed))
+
+
+def required_votes(options: RedundancyOptions) -> int:
+    """The fewest votes that `quorum`, `min_confidence` and unanimity accept, at least 1; above N none are enough."""
+    shares = (votes for votes in range(1, options.n + 1) if votes / options.n >= (options.min_confidence or 0))
+    return max(options.quorum or 1, options.n if options.voting == "unanimity" else next(shares))
+
+
+def reporting(options: RedundancyOptions, ballots: Ballots) -> Pausing[VoteReport]:
+    """The vote as a response shows it: candidates by replica, whole values by standing, fields by path."""
+    votes = _votes(ballots)
+    standing = _standing({replica: canonical_json(value) for replica, value in votes.items()})
+    fields: dict[str, JsonValue] | None = None
+    if votes and options.voting == "field_majority":
+        fields = {}
+        for path, shown in _fields((yield from _by_field(votes, ()))):
+            fields[path] = shown
+            yield _PATH_TAKES
+    return VoteReport(
+        candidates=[_candidate(replica, ballots) for replica in range(options.n)],
+        tally=[{"value": votes[each[0]], "votes": len(each), "replicas": list(each)} for each in standing],
+        fields=fields,
+        stopped_early=len(ballots) < options.n,
+    )
+
+
+def _votes(ballots: Ballots) -> dict[int, JsonValue]:
+    """The values by replica, the lowest first."""
+    return {replica: each for replica, each in sorted(ballots.items()) if not isinstance(each, Failure)}
+
+
+def _count(options: RedundancyOptions, votes: Mapping[int, JsonValue], late: Sequence[int]) -> Pausing[_Count]:
+    if options.voting == "field_majority":
+        return (yield from _by_field(votes, late))
+    leader, *rivals = _contenders({replica: canonical_json(value) for replica, value in votes.items()}, late)
+    return _Count(votes[leader[0]], len(leader), len(leader) + len(late), safe=not rivals)
+
+
+def _by_field(votes: Mapping[int, Any], late: Sequence[int]) -> Pausing[_Count]:
+    """The race at one path between those who got there, and the races within."""
+    yield _PATH_TAKES + 2 * len(votes)
+    contenders = _contenders({replica: _outline(value) for replica, value in votes.items()}, late)
+    leader, *rivals = [{replica: votes[replica] for replica in each} for each in contenders]
+    reach = 0
+    for rival in filter(None, rivals):
+        reach = max(reach, (yield from _agreed(rival, late)).reach)
+    return (yield from _agreed(leader, late, reach=reach, safe=not rivals))
+
+
+def _outline(value: JsonValue) -> Hashable:
+    match value:
+        case dict():
+            return "object"
+        case list():
+            return len(value)
+        case _:
+            return "nothing" if value is _NOTHING else canonical_json(value)
+
+
+def _agreed(votes: Mapping[int, Any], late: Sequence[int], *, reach: int = 0, safe: bool = True) -> Pausing[_Count]:
+    """The count of those whose values have one outline: their number, or fewer votes where they differ within."""
+    value, *others = votes.values()
+    texts = [canonical_json(each) for each in votes.values()] if others and isinstance(value, dict | list) else []
+    yield sum(map(len, texts)) // _BYTES_AT_ONCE
+    if len(set(texts)) <= 1:
+        return _Count(value, len(votes), len(votes) + len(late), safe)
+    inner: dict[PathStep, _Count] = {}
+    for step, there in _steps(votes, value):
+        inner[step] = yield from _by_field(there, late)
+    counts = inner.values()
+    agreed: dict[Any, Any] = {step: count.value for step, count in inner.items() if count.value is not _NOTHING}
+    return _Count(
+        value=agreed if isinstance(value, dict) else list(agreed.values()),
+        votes=min(count.votes for count in counts),
+        reach=max(reach, min(count.reach for count in counts)),
+        safe=safe and all(count.safe for count in counts),
+        within=inner,
+    )
+
+
+def _steps(votes: Mapping[int, Any], example: object) -> Iterator[tuple[Any, Mapping[int, Any]]]:
+    """Every path one step within, and what each replica has there."""
+    if isinstance(example, dict):
+        for key in dict.fromkeys(chain.from_iterable(votes.values())):
+            yield key, {replica: value.get(key, _NOTHING) for replica, value in votes.items()}
+    elif isinstance(example, list):
+        for index in range(len(example)):
+            yield index, {replica: value[index] for replica, value in votes.items()}
+
+
+def _contenders(choices: Mapping[int, Hashable], late: Sequence[int]) -> list[Sequence[int]]:
+    """Who voted for the leader, then for each rival that would win with all `late` ones; () for one not yet named."""
+    leader, *rivals = _standing(choices)
+    return [leader, *(each for each in (*rivals, ()) if late and _rank(sorted((*each, *late))) < _rank(leader))]
+
+
+def _standing(choices: Mapping[int, Hashable]) -> list[Sequence[int]]:
+    """Who voted for each choice, the winner's first."""
+    groups: dict[Hashable, list[int]] = {}
+    for replica, choice in choices.items():
+        groups.setdefault(choice, []).append(replica)
+    return sorted(groups.values(), key=_rank)
+
+
+def _rank(ascending: Sequence[int]) -> tuple[int, int]:
+    """Smaller wins: more votes, then the lowest replica."""
+    return -len(ascending), ascending[0]
+
+
+def _fields(count: _Count, path: tuple[PathStep, ...] = ()) -> Iterator[tuple[str, JsonValue]]:
+    """The votes of every leaf by path, with its value unless that was voted out."""
+    members = _steps({0: count.value}, count.value)
+    within = count.within or {step: _Count(there[0], count.votes, count.reach, count.safe) for step, there in members}
+    if not within:
+        value = {} if count.value is _NOTHING else {"value": count.value}
+        yield format_path(path, _UNCUT), {"votes": count.votes, **value}
+    for step, inner in within.items():
+        yield from _fields(inner, (*path, step))
+
+
+def _candidate(replica: int, ballots: Ballots) -> JsonValue:
+    if replica not in ballots:
+        return {"replica": replica, "status": "cancelled"}
+    ballot = ballots[replica]
+    if isinstance(ballot, Failure):
+        return {"replica": replica, "status": "failed", "code": ballot.code.value}
+    return {"replica": replica, "status": "voted", "value": ballot}
+
+
+def _no_consensus(options: RedundancyOptions, ballots: Ballots, votes: int) -> OrchestrationFailure:
+    needed, failed = required_votes(options), sum(isinstance(each, Failure) for each in ballots.values())
+    missing = options.n - len(ballots)
+    details = {"votes": votes, "needed": needed, "replicas": options.n, "failed": failed, "cancelled": missing}
+    return OrchestrationFailure(Code.ORCHESTRATION_NO_CONSENSUS, f"{votes} votes, and {needed} are needed", details)
+
+
+def _all_failed(ballots: Ballots) -> Failure:
+    """What a client is told when no replica voted: the code that all failures share, if they share one."""
+    failures = [each for _, each in sorted(ballots.items()) if isinstance(each, Failure)]
+    details = {"failures": [{"code": each.code.value, "message": each.message} for each in failures]}
+    message, code, condition = "no replica gave an answer", Code.INFERENCE_MODEL_UNAVAILABLE, None
+    if len({each.code for each in failures}) == 1:
+        code, condition = failures[0].code, max(failures, key=lambda each: each.retryable).condition
+    raised = failure(code, message, details=details, condition=condition)
+    raised.retry_after = min((each.retry_after for each in failures if each.retry_after is not None), default=None)
+    return raised

@@ -1,0 +1,41 @@
+"""What single fields of the boundary hold, and how many of anything a list may hold.
+
+A list has a bound, or ends at its first fault: telling one takes time.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field, StringConstraints
+
+from app.domain.contract.messages import TOOL_NAME_PATTERN
+
+MAX_MESSAGES: Final = 10_000
+MAX_STEPS: Final = 1_000
+MAX_REPLICAS: Final = 100
+"""More than these no deployment allows."""
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
+TraceIdText = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+NameList = Annotated[list[Name], Field(fail_fast=True)]
+ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
+StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Intent = Annotated[str, StringConstraints(min_length=1)]
+UnitInterval = Annotated[float, Field(ge=0, le=1)]
+
+
+class ConfidenceSource(StrEnum):
+    """Where a confidence comes from."""
+
+    VOTING = "voting"
+    VALIDATION = "validation"
+    RETRIEVAL = "retrieval"
+
+
+class FormatEnforcement(StrEnum):
+    """How an answer was kept to its form: by the engine itself, by a `submit` tool, or by the prompt."""
+
+    SCHEMA = "schema"
+    GRAMMAR = "grammar"
+    SUBMIT = "submit"
+    CONTRACT = "contract"

@@ -1,0 +1,18 @@
+"""What is told of a request before it runs."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.domain.contract.response import Cost
+
+
+class Quote(BaseModel):
+    """The most that a request can come to; what the state machines and the limits guarantee, not an estimate."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    inferences: int = Field(ge=0, description="Attempts on providers.")
+    tool_calls: int = Field(ge=0, description="Attempts at tool calls.")
+    transitions: int = Field(ge=0, description="State changes of its lifecycle and of the fallback machines.")
+    tokens: int = Field(ge=0, description="Tokens over all attempts, by the engines' context windows.")
+    seconds: float = Field(ge=0, description="Seconds of running time.")
+    cost: Cost | None = Field(None, description="Cost; null when an engine that may be asked has no price.")

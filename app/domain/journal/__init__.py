@@ -1,0 +1,1 @@
+"""Records of an execution: header, steps, events, status."""

@@ -1,0 +1,58 @@
+"""Failures as exit codes: one for each category, and one line on standard error."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from app.domain.failures import Category, Code, Failure
+
+EXIT_CODES: Mapping[Category, int] = MappingProxyType(
+    {
+        Category.INFERENCE: 10,
+        Category.TOOL: 11,
+        Category.CONSTRAINT: 12,
+        Category.VALIDATION: 13,
+        Category.ORCHESTRATION: 14,
+        Category.CONFIGURATION: 15,
+        Category.CANCELLATION: 16,
+        Category.REQUEST: 17,
+        Category.ACCESS: 18,
+        Category.STORAGE: 19,
+    }
+)
+EPILOG = "Exit codes: 0 done, 2 wrong usage, " + ", ".join(f"{code} {kind}" for kind, code in EXIT_CODES.items())
+
+
+@contextmanager
+def failures_as_exits() -> Iterator[None]:
+    """Turns a failure into its line and its exit code; anything else is a bug and shows as one."""
+    failures: list[Failure] = []
+    try:
+        yield
+    except* Failure as group:  # task groups of the service wrap what is raised inside them
+        failures.extend(_within(group))
+    for failure in failures[:1]:
+        print_failure(Console(stderr=True), failure.code, failure.message)
+        raise typer.Exit(EXIT_CODES[failure.category])
+
+
+def _within(group: BaseExceptionGroup[Failure]) -> Iterator[Failure]:
+    for inner in group.exceptions:
+        if isinstance(inner, BaseExceptionGroup):
+            yield from _within(inner)
+        else:
+            yield inner
+
+
+def print_failure(console: Console, code: Code, message: str) -> None:
+    """The one line that says what went wrong."""
+    console.print(Text.assemble((code, "bold red"), f": {printable(message)}"), soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """The text with every character that could steer a terminal shown as its escape."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -1,0 +1,1 @@
+"""One execution: context, effects, recorder, ledger."""

@@ -1,0 +1,31 @@
+"""What an execution acts through."""
+
+from dataclasses import dataclass
+
+from app.capabilities.models.catalogue import EngineCatalogue
+from app.capabilities.models.failover import ProviderHealth
+from app.capabilities.tools.executor import ToolExecutor
+from app.capabilities.tools.registry import ToolRegistry
+from app.ports.events import EventFeed
+from app.ports.journal import Journal
+from app.ports.model import TokenCounter
+from app.ports.runtime import Clock, Entropy, ThreadPool, Turns
+from app.ports.storage import SessionStore
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Everything that is outside an execution and that it may use."""
+
+    journal: Journal
+    clock: Clock
+    entropy: Entropy
+    event_feed: EventFeed
+    catalogue: EngineCatalogue
+    tool_registry: ToolRegistry
+    tool_executor: ToolExecutor
+    health: ProviderHealth
+    token_counter: TokenCounter
+    turns: Turns
+    thread_pool: ThreadPool
+    conversations: SessionStore

@@ -1,0 +1,1 @@
+"""Running executions: start, drive, recover, resume, fork, replay."""

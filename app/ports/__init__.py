@@ -1,0 +1,1 @@
+"""Ports: interfaces that the core needs from outside."""

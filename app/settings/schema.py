@@ -1,0 +1,365 @@
+"""The tables of the configuration file, their defaults, and where they would contradict each other."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal, Self
+
+import orjson
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from app.capabilities.models.catalogue import DEFAULT_ROUTE
+from app.domain.contract.constrained_types import MAX_MESSAGES, MAX_REPLICAS, MAX_STEPS
+from app.domain.contract.request import PlanStep
+from app.domain.failures import Code, ConfigurationFailure
+from app.domain.plan.plan import EffectivePlanPolicy, validate_plan
+from app.domain.plan.steps import STEP_SPECS
+from app.ports.model import EngineCapabilities
+from app.settings.values import (
+    NOT_IN_THIS_VERSION,
+    BaseUrl,
+    ModelUrl,
+    ModelUrlText,
+    Secret,
+    SecretFromFile,
+    SecretFromVariable,
+)
+
+_KIB, _MIB = 1024, 1024 * 1024
+_USUAL_WINDOW, _OWN_WINDOW = 128_000, 16_384
+
+
+def closest_name(name: str, known: Iterable[str]) -> str:
+    """The most similar of the names that there are."""
+    return get_close_matches(name, list(known), n=1, cutoff=0)[0]
+
+
+def _known_capability(name: str) -> str:
+    known = [field.name for field in fields(EngineCapabilities)]
+    if name not in known:
+        raise ValueError(f"is not known; did you mean {closest_name(name, known)}?")
+    return name
+
+
+def _storage_url(url: str) -> str:
+    if not (_SQLITE_URL.fullmatch(url) or _POSTGRESQL_URL.fullmatch(url)):
+        raise ValueError("must be sqlite:///path/to/a/file or postgresql://user@host/database")
+    return url
+
+
+_SQLITE_URL = re.compile(r"sqlite://(/[^?#\x00-\x1f]*[^/?#\x00-\x1f])?")
+_POSTGRESQL_URL = re.compile(r"postgres(ql)?://[^\s/?#]*/[^\s/?#]+(\?[^\s#]*)?")
+Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+CapabilityName = Annotated[str, AfterValidator(_known_capability)]
+HostPattern = Annotated[str, StringConstraints(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])$")]
+OptionName = Annotated[str, StringConstraints(min_length=1)]
+Positive = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
+Wait = Annotated[float, Field(ge=0)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+
+class ServerSettings(_Table):
+    """Where the service listens. Port 0 lets the system choose; `drain_seconds` is the grace after SIGTERM."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    drain_seconds: Wait = 30
+    max_in_flight: Positive = 1000
+    allowed_hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1, strict=False)] = ("*",)
+
+
+class StorageSettings(_Table):
+    """Where executions are kept; `sqlite://` keeps them as long as the process lives.
+
+    On PostgreSQL a replica that has been silent for `replica_timeout` seconds is dead to the others.
+    """
+
+    url: Annotated[str, AfterValidator(_storage_url)] = "sqlite:///var/portico.db"
+    event_retention_days: Annotated[float, Field(gt=0, le=36_500)] = 7
+    replica_timeout: Annotated[float, Field(ge=1, le=600)] = 10
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several replicas may use it."""
+        return not self.url.startswith("sqlite:")
+
+
+class QueueSettings(_Table):
+    """How many executions in the background may wait, and run at once, of all tenants and of one, over all replicas."""
+
+    waiting: Natural = 10_000
+    at_once: Positive = 1_000
+    per_tenant: Positive = 500
+
+
+class GrammarSettings(_Table):
+    """Where named grammars are: each file `NAME.gbnf` of that directory is the grammar NAME."""
+
+    directory: Annotated[str, Field(min_length=1)] | None = None
+
+
+class AuthSettings(_Table):
+    """Who may ask. `none` is one local principal that may do everything."""
+
+    mode: Literal["none"] = "none"
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _is_of_this_version(cls, mode: object) -> object:
+        if mode in ("keys", "jwt"):
+            raise ValueError(f'"{mode}" is not usable: {NOT_IN_THIS_VERSION}')
+        return mode
+
+
+class FailoverSettings(_Table):
+    """How the attempts of one inference go on. Times are seconds; `breaker_failures` 0 turns the breaker off."""
+
+    max_retries: Annotated[int, Field(ge=0, le=100)] = 1
+    connect_timeout: Seconds = 5
+    attempt_timeout: Seconds = 120
+    first_token_timeout: Seconds = 60
+    idle_timeout: Seconds = 30
+    retry_after_cap: Wait = 30
+    breaker_failures: Natural = 5
+    breaker_window: Seconds = 30
+    breaker_cooldown: Seconds = 15
+    retry_budget: Annotated[float, Field(ge=0, le=1)] = 0.2
+    retry_floor: Natural = 10
+
+
+class TelemetrySettings(_Table):
+    """What is told of what happens."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = "USD"
+
+
+class LimitSettings(_Table):
+    """Bounds of one request, which it may narrow. `timeout` is seconds of running time."""
+
+    body_bytes: Positive = 4 * _MIB
+    json_depth: Annotated[int, Field(ge=1, le=256)] = 64
+    messages: Annotated[int, Field(ge=1, le=MAX_MESSAGES)] = 1000
+    tools: Annotated[int, Field(ge=1, le=128)] = 128
+    tool_rounds: Natural = 20
+    calls_per_reply: Positive = 32
+    tool_result_bytes: Positive = 256 * _KIB
+    upstream_bytes: Positive = 32 * _MIB
+    upstream_line_bytes: Positive = 4 * _MIB
+    attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 16
+    plan_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 50
+    history_messages: Annotated[int, Field(ge=0, le=1000)] = 50
+    history_tokens: Natural = 8_000
+    timeout: Seconds = 600
+
+
+def _is_json(value: Any) -> bool:
+    """TOML has numbers that JSON has not."""
+    try:
+        return bool(orjson.loads(orjson.dumps(value)) == value)
+    except orjson.JSONEncodeError:
+        return False
+
+
+class PlannerSettings(_Table):
+    """What makes a plan where the request has none: a model, or nobody, for it is always the same `steps`."""
+
+    kind: Literal["model", "static"] = "model"
+    steps: Annotated[tuple[PlanStep, ...], Field(strict=False)] = ()
+
+    @field_validator("steps")
+    @classmethod
+    def _are_json(cls, steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
+        for index, step in enumerate(steps):
+            if not _is_json(step.model_dump()):
+                raise ValueError(f"must be JSON, which steps.{index} is not")
+        return steps
+
+
+class Price(_Table):
+    """Per million tokens, in the configured currency."""
+
+    input: Annotated[float, Field(ge=0)]
+    output: Annotated[float, Field(ge=0)]
+
+
+def _usual_window(validated: Mapping[str, Any]) -> int:
+    """A server on one's own machine loads a model with the window it is asked for, so a large one needs the memory."""
+    model: ModelUrl | None = validated.get("model")
+    return _OWN_WINDOW if model is not None and model.scheme in {"ollama", "llamacpp"} else _USUAL_WINDOW
+
+
+class EngineSettings(_Table):
+    """A model endpoint. Windows are tokens; `options` are the `hints.options` keys that may pass through.
+
+    `api` chooses between OpenAI's two, which the model's name decides otherwise. `capabilities` corrects what is
+    assumed of the scheme.
+    """
+
+    model: ModelUrlText
+    base_url: BaseUrl | None = None
+    api_key_env: SecretFromVariable | None = None
+    api_key_file: SecretFromFile | None = None
+    context_window: Positive = Field(default_factory=_usual_window)
+    response_reserve: Natural = 4096
+    options: Annotated[tuple[OptionName, ...], Field(strict=False)] = ()
+    price: Price | None = None
+    api: Literal["chat_completions", "responses"] | None = None
+    capabilities: Mapping[CapabilityName, bool] = Field(default_factory=dict)
+
+    @property
+    def api_key(self) -> Secret:
+        """The credential, wherever it comes from; an empty one when the endpoint needs none."""
+        return self.api_key_env or self.api_key_file or Secret(None)
+
+
+def _rehearsal() -> dict[str, EngineSettings]:
+    return {"rehearsal": EngineSettings(model=ModelUrl.parse("rehearsal://"))}
+
+
+class RouteSettings(_Table):
+    """Engines in the order of failover, which may stand alone for the table.
+
+    `on_content_failure` says who is asked again after an answer that was refused: who gave it, or the next.
+    """
+
+    engines: Annotated[tuple[str, ...], Field(strict=False)]
+    on_content_failure: Literal["stay", "next"] = "stay"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_full(cls, given: object) -> object:
+        match given:
+            case list() | tuple():
+                return {"engines": given}
+            case dict() | RouteSettings():
+                return given
+            case _:
+                raise ValueError("must be a list of engines, or a table that has one")
+
+
+class Settings(_Table):
+    """Everything that is configured. There is always an engine, and always a route `default`.
+
+    Without `[engines]` the built-in rehearsal engine answers; a missing route `default` is all engines in file order.
+    """
+
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    storage: StorageSettings = Field(default_factory=StorageSettings)
+    queue: QueueSettings = Field(default_factory=QueueSettings)
+    auth: AuthSettings = Field(default_factory=AuthSettings)
+    grammars: GrammarSettings = Field(default_factory=GrammarSettings)
+    failover: FailoverSettings = Field(default_factory=FailoverSettings)
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    planner: PlannerSettings = Field(default_factory=PlannerSettings)
+    engines: Mapping[Name, EngineSettings] = Field(default_factory=_rehearsal)
+    routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
+
+    @property
+    def is_rehearsal(self) -> bool:
+        """Whether no engine is configured, so that the built-in one answers."""
+        return "engines" not in self.model_fields_set
+
+    def plan_policy(self, tools: Iterable[str] | None = None) -> EffectivePlanPolicy:
+        """What the configured plan may look like; without `tools` any may be called."""
+        return EffectivePlanPolicy(
+            max_steps=self.limits.plan_steps,
+            allowed_step_types=frozenset(STEP_SPECS),
+            require_linear=False,
+            timeout_per_step=None,
+            attempts=self.limits.attempts,
+            replicas=self.limits.replicas,
+            timeout=self.limits.timeout,
+            tools=None if tools is None else frozenset(tools),
+        )
+
+    @field_validator("routes")
+    @classmethod
+    def _have_a_default(cls, routes: Mapping[str, RouteSettings], info: ValidationInfo) -> Mapping[str, RouteSettings]:
+        return {DEFAULT_ROUTE: RouteSettings(engines=tuple(info.data.get("engines", ()))), **routes}
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        """Raises: ConfigurationFailure (CONFIG_NO_ENGINE)."""
+        if not self.engines or (self.is_rehearsal and not is_loopback(self.server.host)):
+            raise ConfigurationFailure(
+                Code.CONFIG_NO_ENGINE, "engines: none is configured; add a table [engines.NAME] with a model"
+            )
+        faults = [f"{key}: {what}" for contradictions in _CONTRADICTIONS for key, what in contradictions(self)]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _of_the_listener(settings: Settings) -> Iterator[tuple[str, str]]:
+    if settings.auth.mode == "none" and not is_loopback(settings.server.host):
+        yield "server.host", 'must be loopback (127.0.0.1, ::1 or localhost) while auth.mode is "none"'
+
+
+def _of_engines(settings: Settings) -> Iterator[tuple[str, str]]:
+    for name, engine in settings.engines.items():
+        here = f"engines.{name}"
+        if engine.response_reserve >= engine.context_window:
+            yield f"{here}.response_reserve", f"must be less than {here}.context_window"
+        if engine.api_key_env and engine.api_key_file:
+            yield f"{here}.api_key_file", f"must not stand beside {here}.api_key_env"
+        if engine.api is not None and engine.model.scheme != "openai":
+            yield f"{here}.api", f"has no meaning for {engine.model.scheme}://"
+        if len(set(engine.options)) < len(engine.options):
+            yield f"{here}.options", "must not name an option twice"
+        if engine.model.is_offline:
+            given = (key for key in ("base_url", "api_key_env", "api_key_file") if getattr(engine, key) is not None)
+            yield from ((f"{here}.{key}", f"has no meaning for {engine.model.scheme}://") for key in given)
+
+
+def _of_routes(settings: Settings) -> Iterator[tuple[str, str]]:
+    for name, route in settings.routes.items():
+        here = f"routes.{name}"
+        if name in settings.engines:
+            yield here, f"must not have the name of engines.{name}; a route {DEFAULT_ROUTE} always exists"
+        if not route.engines:
+            yield f"{here}.engines", "must name an engine"
+        if len(set(route.engines)) < len(route.engines):
+            yield f"{here}.engines", "must not name an engine twice"
+        for position, engine in enumerate(route.engines):
+            if engine not in settings.engines:
+                meant = closest_name(engine, settings.engines)
+                yield f"{here}.engines.{position}", f"must name an engine; did you mean {meant}?"
+
+
+def _of_the_planner(settings: Settings) -> Iterator[tuple[str, str]]:
+    if settings.planner.kind == "static":
+        against = validate_plan(settings.planner.steps, settings.plan_policy())
+        found = () if against is None else against.details["violations"]
+        yield from ((f"planner.{each['path']}", each["message"]) for each in found)
+    elif settings.planner.steps:
+        yield "planner.steps", 'has no meaning while planner.kind is "model"'
+
+
+_CONTRADICTIONS = (_of_the_listener, _of_engines, _of_routes, _of_the_planner)

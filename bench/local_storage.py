@@ -1,0 +1,128 @@
+"""What keeping executions costs: step by step against in memory, those that wait, and reading a long log."""
+
+import asyncio
+import statistics
+import tempfile
+import time
+from itertools import cycle, islice
+from pathlib import Path
+
+from app.adapters.stores.sqlite import open_sqlite
+from app.domain.contract.response import SystemResponse
+from app.domain.fingerprints import span_id
+from app.domain.journal.events import (
+    CorrelationContext,
+    Event,
+    ExecutionCompleted,
+    InferenceEnd,
+    InferenceStart,
+    LifecycleTransition,
+    ToolEnd,
+    ToolStart,
+)
+from app.domain.journal.header import ExecutionHeader
+from app.domain.lifecycle import Mode, State
+from bench.journal_steps import bench_header, open_bench_journal, record_tool_round, step_cost_ms
+from bench.load import open_connections, read_events, request
+from bench.processes import MeasuredProcess, open_portico
+from bench.scenarios import CONNECTIONS, WARM_UP, BenchEnvironment, Numbers, Scenario, chat_request, cpu_per_request
+from bench.upstream import ASK, TEXT
+
+WAITING = 1_000
+EVENTS, JOINS = 10_000, 7
+PAIRS, PAIRED = 16, 200
+_ORDERS = ((False, True), (True, False))
+SUSPENDING_REQUEST = request({"messages": [{"role": "user", "content": f"{ASK}: may I?"}], "tools": ["ask_person"]})
+
+
+async def journal(bench: BenchEnvironment) -> Numbers:
+    """The same chat, held in memory and journaled step by step on SQLite, and the further steps of a tool round."""
+    with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
+        async with open_sqlite(Path(directory) / "portico.db") as database:
+            step = await step_cost_ms(database, await record_tool_round(bench))
+    return {"journaled_more_ms": await journal_overhead_ms(bench, None), "journaled_step_ms": step}
+
+
+async def journal_overhead_ms(bench: BenchEnvironment, storage: str | None) -> float:
+    """What a journaled request costs beyond one in memory, in turn, at 32 connections: the median of pairs."""
+    async with (
+        open_portico(bench.cores, bench.upstream.port, storage=storage) as portico,
+        open_connections(portico.port, CONNECTIONS) as connections,
+    ):
+        for keyed in (False, True):
+            await connections.run(chat_request(keyed=keyed), WARM_UP, expected=TEXT.encode())
+        more = []
+        for pair in range(PAIRS):
+            costs = {
+                keyed: await cpu_per_request(portico, connections, chat_request(keyed=keyed), PAIRED)
+                for keyed in _ORDERS[pair % 2]
+            }
+            more.append(costs[True] - costs[False])
+    return statistics.median(more) * 1000
+
+
+async def suspended(bench: BenchEnvironment) -> Numbers:
+    """The memory that suspended executions take, once they have all been asked for."""
+    async with (
+        open_portico(bench.cores, bench.upstream.port) as portico,
+        open_connections(portico.port, CONNECTIONS) as connections,
+    ):
+        await connections.run(chat_request(keyed=True), WARM_UP, expected=TEXT.encode())
+        before = portico.resident_bytes()
+        await connections.run(SUSPENDING_REQUEST, WAITING, expected=b'"SUSPENDED"', status=202)
+        await asyncio.sleep(1)
+        return {"suspended_mb": (portico.resident_bytes() - before) / 1e6}
+
+
+async def event_log(bench: BenchEnvironment) -> Numbers:
+    """A reader that joins a log of 10,000 events from its start, over HTTP; the best of several."""
+    with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
+        path = Path(directory) / "portico.db"
+        await _write_log(path)
+        async with open_portico(bench.cores, bench.upstream.port, storage=f"sqlite:///{path}") as portico:
+            seconds = [await _join(portico) for _ in range(JOINS)]
+    return {"log_event_us": min(seconds) / EVENTS * 1e6}
+
+
+async def _join(portico: MeasuredProcess) -> float:
+    began = time.perf_counter()
+    events = await read_events(portico.port, "/v1/executions/long/events")
+    took = time.perf_counter() - began
+    if events != EVENTS:
+        raise RuntimeError(f"{events} of {EVENTS} events came")
+    return took
+
+
+async def _write_log(path: Path) -> None:
+    """An execution with a long log, in commits of a few events each, as they are in a real one."""
+    asked = bench_header("long")
+    async with open_sqlite(path) as database, open_bench_journal(database) as journal:
+        await journal.open(asked)
+        told = islice(cycle(_EVENTS), EVENTS - 2)
+        for number, group in enumerate(iter(lambda: list(islice(told, 3)), [])):
+            correlation = _correlation(asked, f"{number}")
+            journal.put("long", None, [(f"{number}", correlation, event) for event in group])
+            if number % 100 == 0:
+                await journal.durable("long")
+        over = LifecycleTransition(State.EXECUTE, State.COMPLETE, 1, "answered")
+        response = SystemResponse(request_id="long", trace_id="0" * 32, mode=Mode.CHAT, state=State.COMPLETE)
+        last = [("end", _correlation(asked, ""), event) for event in (over, ExecutionCompleted(response))]
+        journal.put("long", None, last)
+        await journal.durable("long")
+
+
+_EVENTS: tuple[Event, ...] = (
+    InferenceStart("0/0", 12, 3, False, False, None, "primary", "gpt-4o-mini"),
+    InferenceEnd("0/0", 812.5, 1_200, 34, "tool", 1),
+    ToolStart("roll_dice", "call_1", "0f" * 16),
+    ToolEnd("roll_dice", "call_1", 0.25, True, None),
+    LifecycleTransition(State.EXECUTE, State.VALIDATE, 1, "output_ready"),
+    LifecycleTransition(State.VALIDATE, State.EXECUTE, 2, "validation_schema_invalid"),
+)
+
+
+def _correlation(asked: ExecutionHeader, key: str) -> CorrelationContext:
+    return CorrelationContext("long", None, asked.trace_id, span_id("long", key), span_id("long", ""))
+
+
+LOCAL_STORAGE_SCENARIOS: tuple[Scenario, ...] = (journal, suspended, event_log)

@@ -1,1 +1,0 @@
-"""Who runs executions."""

@@ -1,0 +1,100 @@
+"""What the engines' tests ask, and who hears what arrives."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from app.adapters.engines.dialect import Dialect
+from app.adapters.engines.http.engine import Endpoint, HttpEngine
+from app.adapters.engines.http.session import open_session
+from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from app.adapters.engines.timeouts import Timeouts
+from app.adapters.engines.wire.reply_builder import ReplyBuilder
+from app.domain.contract.messages import Message
+from app.domain.contract.request import ExecutionHints
+from app.domain.contract.response import TokenUsage
+from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from app.domain.tools import ToolDefinition
+from app.ports.model import EngineError, EngineProfile
+from tests.support.virtual_time import VirtualClock
+
+KEY = "sk-canary-5f0c"
+HELLO = (Message(role="user", content="Hello"),)
+HI_REPLY = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}]}
+
+
+@dataclass
+class RecordedProgress:
+    """A `Progress` that remembers."""
+
+    texts: list[str] = field(default_factory=list)
+    reasonings: list[str] = field(default_factory=list)
+    usages: list[TokenUsage] = field(default_factory=list)
+
+    def text(self, piece: str) -> None:
+        self.texts.append(piece)
+
+    def reasoning(self, piece: str) -> None:
+        self.reasonings.append(piece)
+
+    def usage(self, usage: TokenUsage) -> None:
+        self.usages.append(usage)
+
+
+def call(
+    messages: Sequence[Message] = HELLO, tools: Sequence[ToolDefinition] = (), hints: ExecutionHints | None = None
+) -> EngineCall:
+    return EngineCall(messages, tools, hints or ExecutionHints())
+
+
+def profile(model: str = "some-model", options: frozenset[str] = frozenset()) -> EngineProfile:
+    return EngineProfile("primary", model, "openai", 128_000, 4_096, options)
+
+
+@asynccontextmanager
+async def engine(base_url: str, timeouts: Timeouts | None = None, key: str | None = KEY) -> AsyncIterator[HttpEngine]:
+    endpoint = Endpoint(base_url, lambda: key, timeouts or Timeouts())
+    async with open_session() as session:
+        yield HttpEngine(profile(), ChatCompletionsDialect(), endpoint=endpoint, session=session, clock=VirtualClock())
+
+
+def encode(body: Any) -> bytes:
+    """The body as it is when it is bytes, else as JSON."""
+    return body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
+@dataclass(frozen=True)
+class DialectReader:
+    """Reads in one dialect what a test says that a provider sends."""
+
+    dialect: Dialect
+
+    def whole(self, body: Any) -> Reply:
+        """The reply that one JSON body is."""
+        answer = ReplyBuilder(self.dialect.finish_reasons)
+        answer.add(self.dialect.decode(encode(body)))
+        return answer.build("asked")
+
+    def streamed(self, *chunks: Any) -> Reply:
+        """The reply that these pieces of a stream are."""
+        answer = ReplyBuilder(self.dialect.finish_reasons)
+        for chunk in chunks:
+            answer.add(self.dialect.decode_chunk(encode(chunk)))
+        return answer.build("asked")
+
+
+def fault_reason(read: Callable[..., object], *bodies: Any) -> AttemptFailureReason:
+    """Why reading these fails."""
+    with pytest.raises(EngineError) as caught:
+        read(*bodies)
+    return caught.value.reason
+
+
+def chat_chunk(text: str | None = None, finish: str | None = None, **members: Any) -> dict[str, Any]:
+    """One chunk of a stream."""
+    delta = {} if text is None else {"content": text}
+    return {"choices": [{"index": 0, "delta": delta | members, "finish_reason": finish}]}

@@ -1,8 +1,0 @@
-"""Every dialect can be broken."""
-
-from tests.adapters.engines.breaking import SPEAKERS
-from tests.adapters.engines.dialects import DIALECTS
-
-
-def test_every_dialect_has_an_emulator_whose_answers_are_broken():
-    assert {speaker.name for speaker in SPEAKERS} == DIALECTS.keys()

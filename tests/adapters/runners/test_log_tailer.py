@@ -1,0 +1,219 @@
+"""Readers of logs that grow elsewhere: every number once, in order, whoever says it first."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+
+from app.adapters.event_bus import EventBus
+from app.adapters.runners.log_tailer import POLL_INTERVAL_S, LogTailer
+from app.domain.failures import Code, StorageFailure
+from app.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
+from app.domain.journal.status import ExecutionStatus
+from app.domain.lifecycle import Mode
+from app.ports.events import Subscription
+from app.ports.storage import ExecutionStore, StoredExecution
+from tests.support.examples import COMPLETED, SPAN, STARTED, SUSPENDED, TRACE
+from tests.support.harness import fail_on_fault
+
+ROOT = CorrelationContext("r-a", None, TRACE, SPAN, None)
+A = StoredExecution("a", "local", "r-a", None, Mode.CHAT, 1.0, ExecutionStatus(1.0), "other", 1, 0)
+
+
+@dataclass
+class Log(ExecutionStore):
+    """A store with one log; nothing else is asked of it."""
+
+    told: list[StoredEvent] = field(default_factory=list)
+    asked: int = 0
+    fails: bool = False
+
+    async def events(self, tenant: str, execution_id: str, *, after: int = 0, limit: int) -> Sequence[StoredEvent]:
+        self.asked += 1
+        if self.fails:
+            raise StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer")
+        assert (tenant, execution_id) == ("local", "a")
+        return self.told[after : after + limit]
+
+    def grow(self, count: int, *, last: bool = False) -> list[StoredEvent]:
+        """So many events more, the last of all if it is so."""
+        first = len(self.told) + 1
+        more = [StoredEvent(number, 1.0, "0", ROOT, STARTED) for number in range(first, first + count)]
+        if last:
+            more[-1] = more[-1]._replace(event=COMPLETED)
+        self.told += more
+        return more
+
+
+@dataclass
+class Place:
+    """A replica where somebody reads."""
+
+    log: Log
+    bus: EventBus
+    following: LogTailer
+
+    def read(self, after: int = 0) -> Subscription:
+        return self.following.tail(A, after)
+
+
+@asynccontextmanager
+async def _place() -> AsyncIterator[Place]:
+    log, bus = Log(), EventBus([], capacity=8, on_fault=fail_on_fault, on_drop=lambda: None)
+    following = LogTailer(log, bus)
+    async with anyio.create_task_group() as group:
+        group.start_soon(following.run)
+        yield Place(log, bus, following)
+        group.cancel_scope.cancel()
+
+
+async def rest(reader: Subscription) -> list[int]:
+    """The numbers of all that still comes."""
+    numbers: list[int] = []
+    while items := await reader.next():
+        numbers += [item.sequence_number for item in items if isinstance(item, StoredEvent)]
+    return numbers
+
+
+async def test_what_is_stored_is_read_from_any_place_to_the_end() -> None:
+    async with _place() as here:
+        here.log.grow(7, last=True)
+        assert await rest(here.read()) == [1, 2, 3, 4, 5, 6, 7]
+        assert await rest(here.read(after=5)) == [6, 7]
+
+
+async def test_a_long_log_is_read_as_fast_as_its_reader_takes_it_and_not_ahead() -> None:
+    async with _place() as here:
+        here.log.grow(10_000, last=True)
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        assert here.log.asked <= 5
+        began = anyio.current_time()
+        assert await rest(reader) == list(range(1, 10_001))
+        assert anyio.current_time() == began
+
+
+async def test_what_another_replica_writes_is_read_when_that_is_said() -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        began = anyio.current_time()
+        here.log.grow(2)
+        here.following.notify_grown("a")
+        assert len(await reader.next()) == 2
+        assert anyio.current_time() == began
+        reader.close()
+
+
+async def test_what_nobody_says_is_read_a_little_later() -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        began = anyio.current_time()
+        here.log.grow(2, last=True)
+        assert await rest(reader) == [1, 2]
+        assert anyio.current_time() - began <= POLL_INTERVAL_S
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_who_reads_to_the_next_suspension_reads_no_further(stored: bool) -> None:
+    async with _place() as here:
+        suspended = here.log.grow(3)
+        here.log.told[-1] = suspended[-1] = suspended[-1]._replace(event=SUSPENDED)
+        reader = here.following.tail(A, 1, past_suspension=False)
+        if not stored:
+            here.bus.publish("a", suspended)
+        here.log.grow(2, last=True)
+        assert await rest(reader) == [2, 3]
+        assert await rest(here.read(3)) == [4, 5]
+        assert not here.bus.has_subscribers("a")
+
+
+async def test_a_database_that_does_not_answer_is_asked_again() -> None:
+    async with _place() as here:
+        here.log.fails = True
+        here.log.grow(2, last=True)
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        here.log.fails = False
+        assert await rest(reader) == [1, 2]
+
+
+async def test_what_this_replica_publishes_is_read_at_once_and_once() -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        asked = here.log.asked
+        here.bus.publish("a", here.log.grow(2))
+        here.following.notify_grown("a")
+        here.bus.publish("a", here.log.grow(1, last=True))
+        assert await rest(reader) == [1, 2, 3]
+        assert here.log.asked <= asked + 1
+
+
+async def test_what_is_missing_before_something_published_is_read_first() -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        here.log.grow(3)
+        here.bus.publish("a", here.log.grow(2, last=True))
+        assert await rest(reader) == [1, 2, 3, 4, 5]
+
+
+async def test_deltas_are_read_of_segments_whose_start_was_heard() -> None:
+    delta = LiveDelta(1.0, ROOT, InferenceDelta(STARTED.segment, 0, text="Hello"))
+    async with _place() as here:
+        late = here.read()
+        here.bus.publish("a", [delta])
+        here.bus.publish("a", here.log.grow(1))
+        here.bus.publish("a", [delta])
+        assert [type(item) for item in late.take()] == [StoredEvent, LiveDelta]
+        late.close()
+
+
+async def test_a_reader_that_takes_nothing_holds_no_more_than_its_share_and_misses_nothing() -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        for _ in range(5_000):
+            here.bus.publish("a", here.log.grow(1))
+        here.bus.publish("a", here.log.grow(1, last=True))
+        held = reader.take()
+        assert len(held) <= 2_500
+        assert len(held) + len(await rest(reader)) == 5_001
+
+
+async def test_it_goes_on_over_a_suspension() -> None:
+    async with _place() as here:
+        (first,) = here.log.grow(1)
+        here.log.told[0] = first._replace(event=SUSPENDED)
+        reader = here.read()
+        assert len(await reader.next()) == 1
+        assert not reader.ended
+        here.log.grow(1, last=True)
+        assert await rest(reader) == [2]
+
+
+@pytest.mark.parametrize("published", [0, 2])
+async def test_a_reader_that_is_sent_away_has_what_waited(published: int) -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        if published:
+            here.bus.publish("a", here.log.grow(published))
+        here.bus.disconnect_all_except(())
+        assert reader.ended
+        assert len(reader.take()) == published
+
+
+async def test_nobody_is_asked_for_a_reader_that_left() -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        reader.close()
+        asked = here.log.asked
+        await anyio.sleep(10 * POLL_INTERVAL_S)
+        assert here.log.asked == asked
+        assert not here.bus.has_subscribers("a")

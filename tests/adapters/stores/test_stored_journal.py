@@ -1,0 +1,277 @@
+"""What the stored journal promises beyond the port: what waits, what is dropped or lost, and who is told."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from app.adapters.stores.database import Database, Transaction
+from app.adapters.stores.journal.writer import WriterLimits
+from app.adapters.stores.sqlite import open_sqlite
+from app.domain.failures import Code, RequestFailure, StorageFailure
+from app.domain.journal.events import InferenceDelta, LifecycleTransition, LiveDelta, StoredEvent
+from app.domain.journal.header import ExecutionHeader
+from app.domain.lifecycle import State
+from tests.support.examples import COMPLETED, DELTA, MOVED, STARTED, correlation, header, recorded_step, unnumbered
+from tests.support.stores import StoreReplica, in_own_task, open_replica
+from tests.support.virtual_time import VirtualClock
+
+OVER = LifecycleTransition(State.EXECUTE, State.COMPLETE, 1, "answered")
+
+
+class Gate:
+    """A database whose ordered writer waits until it is let through, or fails."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._open = anyio.Event()
+        self._open.set()
+        self.asked = anyio.Event()
+        self.failure: Exception | None = None
+        self.groups = 0
+
+    def shut(self) -> None:
+        self._open = anyio.Event()
+        self.asked = anyio.Event()
+
+    def let_through(self) -> None:
+        self._open.set()
+
+    async def append(self, work: Callable[[], Transaction[Any]]) -> Any:
+        """Counts groups of commits."""
+        self.asked.set()
+        await self._open.wait()
+        if self.failure is not None:
+            raise self.failure
+        self.groups += 1
+        return await self._database.append(work)
+
+    async def write(self, work: Callable[[], Transaction[Any]], *, idempotent: bool = False) -> Any:
+        return await self._database.write(work, idempotent=idempotent)
+
+    async def read(self, work: Callable[[], Transaction[Any]]) -> Any:
+        return await self._database.read(work)
+
+
+@pytest.fixture
+async def gate(tmp_path: Path) -> AsyncIterator[Gate]:
+    async with in_own_task(open_sqlite(tmp_path / "portico.db")) as database:
+        yield Gate(database)
+
+
+@pytest.fixture
+async def here(gate: Gate, clock: VirtualClock) -> AsyncIterator[StoreReplica]:
+    async with in_own_task(open_replica(gate, clock)) as opened:
+        yield opened
+
+
+def journaled(execution_id: str) -> ExecutionHeader:
+    return replace(header(execution_id, f"r-{execution_id}"), durability="journaled")
+
+
+def in_memory(execution_id: str) -> ExecutionHeader:
+    return header(execution_id, f"r-{execution_id}")
+
+
+def ended(here: StoreReplica, execution_id: str) -> None:
+    """Puts the end of an execution and closes it."""
+    here.journal.put(execution_id, recorded_step("0"), unnumbered(STARTED))
+    here.journal.put(execution_id, None, unnumbered(OVER, COMPLETED))
+    here.journal.close(execution_id)
+
+
+async def test_nothing_is_published_before_it_is_committed_and_deltas_stand_behind(
+    here: StoreReplica, gate: Gate
+) -> None:
+    await here.journal.open(journaled("a"))
+    gate.shut()
+    here.journal.put("a", None, unnumbered(STARTED))
+    here.journal.publish_delta("a", correlation(), DELTA)
+    here.journal.put("a", None, unnumbered(MOVED))
+    here.journal.publish_delta("a", correlation(), DELTA)
+    await checkpoint()
+    assert here.sink.published == []
+    gate.let_through()
+    await here.journal.durable("a")
+    assert [type(item) for _, item in here.sink.published] == [StoredEvent, LiveDelta, StoredEvent, LiveDelta]
+    here.journal.publish_delta("a", correlation(), DELTA)
+    assert len(here.sink.published) == 5
+
+
+async def test_one_executions_wait_does_not_hold_up_anothers_deltas(here: StoreReplica, gate: Gate) -> None:
+    await here.journal.open(journaled("a"))
+    await here.journal.open(journaled("b"))
+    gate.shut()
+    here.journal.put("a", None, unnumbered(STARTED))
+    here.journal.publish_delta("b", correlation(), DELTA)
+    assert [who for who, _ in here.sink.published] == ["b"]
+    gate.let_through()
+
+
+async def test_what_comes_while_a_group_commits_is_one_group(here: StoreReplica, gate: Gate) -> None:
+    for name in "abcdefgh":
+        await here.journal.open(journaled(name))
+    before = gate.groups
+    for name in "abcdefgh":
+        for number in range(4):
+            here.journal.put(name, recorded_step(f"{number}"), unnumbered(MOVED))
+    await here.journal.durable("h")
+    assert gate.groups == before + 1
+
+
+async def test_b4_83_a_group_that_fails_loses_all_that_is_queued_behind_it_for_its_executions(
+    here: StoreReplica, gate: Gate
+) -> None:
+    for name in "ab":
+        await here.journal.open(journaled(name))
+    gate.shut()
+    here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
+    await gate.asked.wait()
+    here.journal.put("a", recorded_step("1"), unnumbered(MOVED))
+    gate.failure = StorageFailure(Code.STORAGE_FULL, "full")
+    gate.let_through()
+    with pytest.raises(StorageFailure) as lost:
+        await here.journal.durable("a")
+    assert lost.value.code is Code.STORAGE_FULL
+    gate.failure = None
+    here.journal.put("a", recorded_step("2"), unnumbered(MOVED))
+    here.journal.put("b", recorded_step("0"), unnumbered(MOVED))
+    await here.journal.durable("b")
+    assert here.losses.lost == {"a": lost.value}
+    assert here.sink.sequence_numbers("a") == []
+    record = await here.store.load("local", "a")
+    assert record is not None
+    assert record.steps == {}
+
+
+async def test_b4_92_an_execution_that_puts_more_than_there_is_room_for_is_lost(
+    gate: Gate, clock: VirtualClock
+) -> None:
+    async with open_replica(gate, clock, limits=WriterLimits(queue_bytes=20_000)) as here:
+        await here.journal.open(journaled("a"))
+        gate.shut()
+        for number in range(1_000):
+            here.journal.put("a", recorded_step(f"{number}"), unnumbered(MOVED))
+        for _ in range(1_000):
+            here.journal.publish_delta("a", correlation(), InferenceDelta("0", 0, "x" * 100))
+        gate.let_through()
+        with pytest.raises(StorageFailure):
+            await here.journal.durable("a")
+        assert list(here.losses.lost) == ["a"]
+
+
+async def test_what_ends_in_memory_is_written_behind_whole(here: StoreReplica, gate: Gate, clock: VirtualClock) -> None:
+    await here.journal.open(in_memory("a"))
+    ended(here, "a")
+    assert here.sink.sequence_numbers("a") == [1, 2, 3]
+    assert gate.groups == 0
+    await clock.sleep(1)
+    found = await here.store.find("local", "r-a")
+    record = await here.store.load("local", "a")
+    assert found is not None
+    assert record is not None
+    assert (found.status.state, found.status.response, found.owner) == (State.COMPLETE, COMPLETED.response, None)
+    assert [item for _, item in here.sink.published] == list(record.events)
+    assert (record.steps, record.commit_count) == ({"0": recorded_step("0")}, 0)
+
+
+async def test_b4_92_records_that_find_no_room_are_dropped_and_counted(gate: Gate, clock: VirtualClock) -> None:
+    async with open_replica(gate, clock, limits=WriterLimits(ended_bytes=50_000)) as here:
+        gate.shut()
+        for number in range(100):
+            await here.journal.open(in_memory(f"{number}"))
+            ended(here, f"{number}")
+        assert here.losses.dropped > 50
+        gate.let_through()
+        await clock.sleep(1)
+        kept = [await here.store.find("local", f"r-{number}") for number in range(100)]
+    assert len([each for each in kept if each]) == 100 - here.losses.dropped
+
+
+async def test_a_record_that_cannot_be_written_behind_is_counted_and_nobody_suffers(
+    here: StoreReplica, gate: Gate, clock: VirtualClock
+) -> None:
+    gate.failure = StorageFailure(Code.STORAGE_UNAVAILABLE, "away")
+    await here.journal.open(in_memory("a"))
+    ended(here, "a")
+    await clock.sleep(1)
+    assert (here.losses.dropped, here.losses.lost) == (1, {})
+    gate.failure = None
+    await here.journal.open(in_memory("b"))
+    ended(here, "b")
+    await clock.sleep(1)
+    assert await here.store.find("local", "r-b") is not None
+
+
+async def test_what_was_held_in_memory_goes_on_step_by_step_once_it_must_be_durable(here: StoreReplica) -> None:
+    await here.journal.open(in_memory("a"))
+    here.journal.put("a", recorded_step("prepare"), unnumbered(MOVED))
+    here.journal.put("a", recorded_step("0"), unnumbered(STARTED))
+    assert await here.store.find("local", "r-a") is None
+    await here.journal.durable("a")
+    here.journal.put("a", recorded_step("1"), unnumbered(MOVED))
+    await here.journal.durable("a")
+    record = await here.store.load("local", "a")
+    assert record is not None
+    assert list(record.steps) == ["prepare", "0", "1"]
+    assert [each.sequence_number for each in record.events] == [1, 2, 3]
+    assert here.sink.sequence_numbers("a") == [1, 2, 3]
+    with pytest.raises(RuntimeError, match="recorded already"):
+        here.journal.put("a", recorded_step("0"), [])
+
+
+async def test_what_cannot_become_durable_because_its_name_is_taken_is_told_so(gate: Gate, clock: VirtualClock) -> None:
+    async with open_replica(gate, clock) as here, open_replica(gate, clock, "other") as there:
+        await there.journal.open(replace(journaled("b"), request_id="r-a"))
+        await here.journal.open(in_memory("a"))
+        here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
+        with pytest.raises(RequestFailure) as refused:
+            await here.journal.durable("a")
+        assert refused.value.code is Code.REQUEST_ID_CONFLICT
+
+
+async def test_an_opening_that_is_cancelled_in_line_leaves_nothing(here: StoreReplica, gate: Gate) -> None:
+    gate.shut()
+    async with anyio.create_task_group() as group:
+        group.start_soon(here.journal.open, journaled("before"))
+        await gate.asked.wait()
+        with anyio.move_on_after(1):
+            await here.journal.open(journaled("a"))
+        gate.let_through()
+    assert await here.store.find("local", "r-before") is not None
+    assert await here.store.find("local", "r-a") is None
+    with pytest.raises(RuntimeError, match="not open"):
+        here.journal.put("a", recorded_step("0"), [])
+
+
+async def test_what_waits_is_written_before_the_journal_closes(gate: Gate, clock: VirtualClock) -> None:
+    async with open_replica(gate, clock) as here:
+        await here.journal.open(journaled("a"))
+        here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
+        await here.journal.open(in_memory("b"))
+        ended(here, "b")
+    record = await here.store.load("local", "a")
+    assert record is not None
+    assert list(record.steps) == ["0"]
+    assert await here.store.find("local", "r-b") is not None
+
+
+async def test_b4_83_a_bug_in_a_group_loses_its_executions_and_the_writer_goes_on(
+    here: StoreReplica, gate: Gate
+) -> None:
+    for name in "ab":
+        await here.journal.open(journaled(name))
+    bug = gate.failure = ZeroDivisionError("of ours")
+    here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
+    with pytest.raises(StorageFailure) as lost:
+        await here.journal.durable("a")
+    gate.failure = None
+    here.journal.put("b", recorded_step("0"), unnumbered(MOVED))
+    await here.journal.durable("b")
+    assert (here.losses.bugs, here.losses.lost) == ([bug], {"a": lost.value})
+    assert lost.value.code is Code.STORAGE_UNAVAILABLE
+    assert here.sink.sequence_numbers("b") == [1]

@@ -1,0 +1,44 @@
+"""Named grammars are read from a directory once, and every fault of theirs is named."""
+
+from pathlib import Path
+
+import pytest
+
+from app.adapters.grammar_directory import read_grammars
+from app.capabilities.output.grammar.compiled import MOST_BYTES
+from app.domain.failures import Code, ConfigurationFailure
+
+
+def test_every_file_is_a_grammar_by_its_name_and_others_are_none(tmp_path: Path) -> None:
+    (tmp_path / "yes.no-1.gbnf").write_text('root ::= "yes" | "no"')
+    (tmp_path / "notes.txt").write_text("no grammar")
+    assert read_grammars(tmp_path) == {"yes.no-1": 'root ::= "yes" | "no"'}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("bad.gbnf", b'root ::= "yes"\nrest ::= (', "bad.gbnf: line 2, column"),
+        ("latin.gbnf", b'root ::= "\xe9"', "latin.gbnf: is not UTF-8"),
+        ("no name.gbnf", b'root ::= "a"', "'no name.gbnf': a name has"),
+        ("large.gbnf", b"#" * (MOST_BYTES + 1), "large.gbnf: line"),
+        ("empty.gbnf", b"", "empty.gbnf: line"),
+    ],
+)
+def test_a_file_that_is_no_grammar_is_refused_by_name(tmp_path: Path, name: str, content: bytes, what: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigurationFailure) as refused:
+        read_grammars(tmp_path)
+    assert refused.value.code is Code.CONFIG_INVALID
+    assert refused.value.message.startswith(f"grammars.directory: {what}")
+
+
+def test_a_directory_that_is_not_there_is_refused_by_its_key(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationFailure, match=r"grammars\.directory: cannot be read"):
+        read_grammars(tmp_path / "gone")
+
+
+def test_a_directory_of_that_suffix_is_no_grammar(tmp_path: Path) -> None:
+    (tmp_path / "sub.gbnf").mkdir()
+    with pytest.raises(ConfigurationFailure, match="cannot be read"):
+        read_grammars(tmp_path)

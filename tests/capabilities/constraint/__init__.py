@@ -1,1 +1,0 @@
-"""An answer's form."""

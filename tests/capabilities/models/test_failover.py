@@ -1,0 +1,321 @@
+"""Failover as decisions: what each reason does to the machine, the breaker and the retry budget."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from app.capabilities.models.breaker import BreakerState, FailoverPolicy, RetryBudget
+from app.capabilities.models.failover import RULES, FailureAction, ProviderHealth, decide
+from app.domain.contract.response import TokenUsage
+from app.domain.failures import Code, Failure, InferenceFailure
+from app.domain.fallback import FallbackFsm, State, max_transitions
+from app.domain.journal.events import FallbackTransition
+from app.domain.journal.outcomes import AttemptFailed, AttemptSucceeded, Candidate, InferenceSetup
+from app.domain.model_call import AttemptFailureReason, Reply
+from app.ports.model import EngineError
+from tests.support.harness import POLICY
+from tests.support.virtual_time import VirtualClock
+
+REPLY = Reply("hi", (), "stop", "", TokenUsage(), "m")
+A, B = Candidate("a", "a-model"), Candidate("b", "b-model")
+
+
+def failed(
+    reason: AttemptFailureReason, wait: float | None = None, retry_after: float | None = None, *, streamed: bool = False
+) -> AttemptFailed:
+    return AttemptFailed(reason, "failed", wait, retry_after, streamed, "", TokenUsage(), 1.0)
+
+
+class Door:
+    """Plays outcomes in order and writes down what it is told."""
+
+    def __init__(self, *outcomes: AttemptFailed | AttemptSucceeded) -> None:
+        self.outcomes = list(outcomes)
+        self.moves: list[FallbackTransition] = []
+        self.waits: list[float] = []
+        self.tried: list[str] = []
+        self.retracted: list[int] = []
+
+    async def attempt(self, candidate: Candidate, number: int, fsm: FallbackFsm) -> AttemptFailed | AttemptSucceeded:
+        assert number == len(self.tried)
+        self.tried.append(candidate.provider)
+        return self.outcomes.pop(0)
+
+    async def wait(self, number: int, seconds: float, fsm: FallbackFsm) -> None:
+        self.waits.append(seconds)
+
+    def retract(self, number: int) -> None:
+        self.retracted.append(number)
+
+    def moved(self, transition: FallbackTransition) -> None:
+        self.moves.append(transition)
+
+    def segment(self, number: int) -> str:
+        return f"0/{number}"
+
+    @property
+    def path(self) -> list[str]:
+        return [f"{move.fsm_event}>{move.to_state}" for move in self.moves]
+
+
+async def play(
+    door: Door, candidates: Sequence[Candidate] = (A, B), left_out: Sequence[Candidate] = (), retries: int = 1
+) -> Candidate:
+    who, _ = await decide(door, InferenceSetup((), tuple(candidates), tuple(left_out), closed_for=4.0), retries)
+    return who
+
+
+def test_every_reason_has_a_rule() -> None:
+    assert set(RULES) == set(AttemptFailureReason)
+
+
+@pytest.mark.parametrize(
+    "reason", [reason for reason in AttemptFailureReason if RULES[reason].action is FailureAction.RETRY]
+)
+async def test_a_retryable_reason_waits_as_granted_and_tries_the_same_provider_again(
+    reason: AttemptFailureReason,
+) -> None:
+    door = Door(failed(reason, wait=2.0), AttemptSucceeded(REPLY, 1.0))
+    assert await play(door) is A
+    assert (door.tried, door.waits) == (["a", "a"], [2.0])
+    assert door.path[2:] == ["RETRYABLE_ERROR>RETRYING", "RETRYABLE_ERROR>ATTEMPTING", "PROVIDER_SUCCESS>SUCCEEDED"]
+
+
+async def test_b1_11_a_timed_out_attempt_is_retried_without_waiting(clock: VirtualClock) -> None:
+    door = Door(failed(AttemptFailureReason.TIMED_OUT, wait=0.0), AttemptSucceeded(REPLY, 1.0))
+    await play(door)
+    assert door.waits == []
+    assert door.path[2:4] == ["TIMEOUT>RETRYING", "RETRYABLE_ERROR>ATTEMPTING"]
+
+
+@pytest.mark.parametrize(
+    "reason", [reason for reason in AttemptFailureReason if RULES[reason].action is FailureAction.NEXT_PROVIDER]
+)
+async def test_b1_9_where_retrying_is_pointless_the_next_provider_is_tried_at_once(
+    reason: AttemptFailureReason,
+) -> None:
+    door = Door(failed(reason), AttemptSucceeded(REPLY, 1.0))
+    assert await play(door) is B
+    assert (door.tried, door.waits) == (["a", "b"], [])
+    assert door.path[2:5] == ["RETRYABLE_ERROR>RETRYING", "TIMEOUT>SELECTING", "PROVIDER_SUCCESS>ATTEMPTING"]
+
+
+@pytest.mark.parametrize(
+    "reason", [reason for reason in AttemptFailureReason if RULES[reason].action is FailureAction.FATAL]
+)
+async def test_b1_8_a_request_at_fault_is_neither_retried_nor_failed_over(reason: AttemptFailureReason) -> None:
+    door = Door(failed(reason))
+    with pytest.raises(Failure) as caught:
+        await play(door)
+    assert caught.value.code is RULES[reason].code
+    assert door.path[-1] == "FATAL_ERROR>ABORTED"
+
+
+async def test_a_retry_the_budget_refused_leaves_the_provider_at_once() -> None:
+    door = Door(failed(AttemptFailureReason.SERVER_ERROR, wait=None), AttemptSucceeded(REPLY, 1.0))
+    assert await play(door) is B
+    assert door.path[2:4] == ["RETRYABLE_ERROR>RETRYING", "TIMEOUT>SELECTING"]
+
+
+async def test_the_second_provider_gets_its_own_retries() -> None:
+    error = failed(AttemptFailureReason.SERVER_ERROR, wait=1.0)
+    door = Door(error, failed(AttemptFailureReason.SERVER_ERROR), error, AttemptSucceeded(REPLY, 1.0))
+    assert await play(door) is B
+    assert door.tried == ["a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize("candidates", [0, 1, 2, 3])
+@pytest.mark.parametrize("retries", [0, 1, 2, 3])
+async def test_b1_32_all_providers_down_ends_within_the_proven_bound(candidates: int, retries: int) -> None:
+    names = [Candidate(f"p{index}", "m") for index in range(candidates)]
+    door = Door(*[failed(AttemptFailureReason.OVERLOADED, wait=1.0)] * 20)
+    with pytest.raises(InferenceFailure) as caught:
+        await play(door, names, left_out=[] if names else [A], retries=retries)
+    assert caught.value.code is Code.INFERENCE_MODEL_UNAVAILABLE
+    assert len(door.tried) == candidates * (retries + 1)
+    assert len(door.moves) <= max_transitions(candidates, retries)
+    assert door.moves[-1].to_state is State.EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    ("reasons", "code", "status"),
+    [
+        ([AttemptFailureReason.SERVER_ERROR, AttemptFailureReason.BROKEN], Code.INFERENCE_ENGINE_ERROR, 502),
+        ([AttemptFailureReason.CREDENTIALS, AttemptFailureReason.CREDENTIALS], Code.INFERENCE_ENGINE_ERROR, 500),
+        ([AttemptFailureReason.CREDENTIALS, AttemptFailureReason.TLS], Code.INFERENCE_ENGINE_ERROR, 502),
+        ([AttemptFailureReason.MALFORMED, AttemptFailureReason.MALFORMED], Code.INFERENCE_MALFORMED_RESPONSE, 502),
+        ([AttemptFailureReason.MALFORMED, AttemptFailureReason.SERVER_ERROR], Code.INFERENCE_MODEL_UNAVAILABLE, 503),
+        ([AttemptFailureReason.RATE_LIMITED, AttemptFailureReason.UNREACHABLE], Code.INFERENCE_MODEL_UNAVAILABLE, 503),
+        ([AttemptFailureReason.QUOTA, AttemptFailureReason.MODEL_MISSING], Code.INFERENCE_MODEL_UNAVAILABLE, 503),
+    ],
+)
+async def test_at_exhausted_the_code_is_the_one_all_last_failures_share(
+    reasons: list[AttemptFailureReason], code: Code, status: int
+) -> None:
+    with pytest.raises(InferenceFailure) as caught:
+        await play(Door(*map(failed, reasons)), retries=0)
+    assert (caught.value.code, caught.value.status) == (code, status)
+
+
+async def test_b1_1_retry_after_of_the_failure_is_the_least_of_all_providers() -> None:
+    door = Door(
+        failed(AttemptFailureReason.RATE_LIMITED, retry_after=7.0),
+        failed(AttemptFailureReason.RATE_LIMITED, retry_after=3.0),
+    )
+    with pytest.raises(InferenceFailure) as caught:
+        await play(door, retries=0)
+    assert caught.value.retry_after == 3.0
+
+
+async def test_b1_13_a_streamed_segment_is_retracted_only_when_another_attempt_follows() -> None:
+    cut = failed(AttemptFailureReason.BROKEN, wait=1.0, streamed=True)
+    door = Door(
+        cut, failed(AttemptFailureReason.BROKEN, streamed=True), failed(AttemptFailureReason.UNREACHABLE, streamed=True)
+    )
+    with pytest.raises(InferenceFailure):
+        await play(door)
+    assert door.retracted == [0, 1]
+
+
+async def test_b1_12_an_attempt_that_streamed_nothing_is_never_retracted() -> None:
+    door = Door(failed(AttemptFailureReason.BROKEN, wait=0.1), AttemptSucceeded(REPLY, 1.0))
+    await play(door)
+    assert door.retracted == []
+
+
+def health(clock: VirtualClock, **changes: float) -> ProviderHealth:
+    values = {name: getattr(POLICY, name) for name in POLICY.__slots__} | changes
+    return ProviderHealth(FailoverPolicy(**values), clock, ["a", "b"])
+
+
+def fault(reason: AttemptFailureReason) -> EngineError:
+    return EngineError(reason, "failed")
+
+
+async def test_the_breaker_opens_at_the_threshold_lets_one_probe_through_and_closes_on_its_success(
+    clock: VirtualClock,
+) -> None:
+    here = health(clock)
+    for _ in range(5):
+        assert here.begin_attempt("a")
+        here.end_attempt("a", fault(AttemptFailureReason.SERVER_ERROR))
+    assert here.breakers["a"].state is BreakerState.OPEN
+    assert not here.begin_attempt("a")
+    assert here.begin_attempt("b")
+    await clock.sleep(15)
+    assert here.breakers["a"].state is BreakerState.HALF_OPEN
+    assert here.enter("a")
+    assert not here.enter("a")
+    here.leave("a", REPLY)
+    assert here.breakers["a"].state is BreakerState.CLOSED
+
+
+async def test_a_failed_probe_opens_the_breaker_again_and_a_cut_off_one_frees_its_place(clock: VirtualClock) -> None:
+    here = health(clock, breaker_failures=1)
+    here.begin_attempt("a")
+    here.end_attempt("a", fault(AttemptFailureReason.BROKEN))
+    await clock.sleep(15)
+    assert here.begin_attempt("a")
+    here.end_attempt("a", None)
+    assert here.begin_attempt("a")
+    here.end_attempt("a", fault(AttemptFailureReason.BROKEN))
+    assert here.breakers["a"].state is BreakerState.OPEN
+
+
+async def test_b1_31_failures_that_are_not_more_than_half_do_not_open_the_breaker(clock: VirtualClock) -> None:
+    here = health(clock)
+    for _ in range(20):
+        here.begin_attempt("a")
+        here.end_attempt("a", REPLY)
+        here.begin_attempt("a")
+        here.end_attempt("a", fault(AttemptFailureReason.SERVER_ERROR))
+    assert here.breakers["a"].state is BreakerState.CLOSED
+
+
+async def test_failures_outside_the_window_are_forgotten(clock: VirtualClock) -> None:
+    here = health(clock)
+    for _ in range(10):
+        here.begin_attempt("a")
+        here.end_attempt("a", fault(AttemptFailureReason.SERVER_ERROR))
+        await clock.sleep(10)
+    assert here.breakers["a"].state is BreakerState.CLOSED
+
+
+@pytest.mark.parametrize("reason", [reason for reason in AttemptFailureReason if not RULES[reason].counts_as_failure])
+async def test_a_refused_request_says_nothing_of_the_provider(
+    clock: VirtualClock, reason: AttemptFailureReason
+) -> None:
+    here = health(clock, breaker_failures=1)
+    here.begin_attempt("a")
+    here.end_attempt("a", fault(reason))
+    assert here.breakers["a"].state is BreakerState.CLOSED
+
+
+async def test_b1_4_a_quota_error_opens_the_breaker_at_once(clock: VirtualClock) -> None:
+    here = health(clock)
+    here.begin_attempt("a")
+    here.end_attempt("a", fault(AttemptFailureReason.QUOTA))
+    assert here.breakers["a"].state is BreakerState.OPEN
+
+
+async def test_breaker_failures_zero_switches_breakers_off(clock: VirtualClock) -> None:
+    here = health(clock, breaker_failures=0)
+    for _ in range(50):
+        assert here.begin_attempt("a")
+        here.end_attempt("a", fault(AttemptFailureReason.QUOTA))
+
+
+def granted(
+    here: ProviderHealth, reason: AttemptFailureReason, retry_after: float | None, **changes: float
+) -> float | None:
+    values = {"spent": 0, "seconds_left": 600.0, "jitter": 0.5} | changes
+    return here.retry_delay("a", EngineError(reason, "failed", retry_after), **values)
+
+
+async def test_b1_1_retry_after_is_never_shortened_and_above_cap_or_deadline_the_provider_is_left(
+    clock: VirtualClock,
+) -> None:
+    here = health(clock)
+    assert granted(here, AttemptFailureReason.RATE_LIMITED, 2.0) >= 2.0
+    assert granted(here, AttemptFailureReason.RATE_LIMITED, 30.0) >= 30.0
+    assert granted(here, AttemptFailureReason.RATE_LIMITED, 30.5) is None
+    assert granted(here, AttemptFailureReason.RATE_LIMITED, 10.0, seconds_left=9.0) is None
+    assert granted(here, AttemptFailureReason.RATE_LIMITED, 0.0, jitter=0.0) == 0.0
+
+
+async def test_b1_3_without_retry_after_the_wait_is_exponential_with_full_jitter(clock: VirtualClock) -> None:
+    here = health(clock, max_retries=9)
+    assert [
+        granted(here, AttemptFailureReason.SERVER_ERROR, None, spent=spent, jitter=0.999) for spent in range(6)
+    ] == pytest.approx([0.4995, 0.999, 1.998, 3.996, 7.992, 7.992])
+    assert granted(here, AttemptFailureReason.SERVER_ERROR, None, jitter=0.0) == 0.0
+
+
+async def test_no_retry_is_granted_where_the_failure_itself_has_opened_the_breaker(clock: VirtualClock) -> None:
+    here = health(clock, breaker_failures=1)
+    here.begin_attempt("a")
+    here.end_attempt("a", fault(AttemptFailureReason.RATE_LIMITED))
+    assert granted(here, AttemptFailureReason.RATE_LIMITED, 3.0) is None
+
+
+async def test_what_open_breakers_leave_out_says_when_it_may_be_tried_again() -> None:
+    with pytest.raises(InferenceFailure) as caught:
+        await play(Door(failed(AttemptFailureReason.RATE_LIMITED, retry_after=9.0)), [A], left_out=[B], retries=0)
+    assert caught.value.retry_after == 4.0
+
+
+async def test_nothing_is_granted_or_taken_when_no_retry_remains(clock: VirtualClock) -> None:
+    here = health(clock, retry_floor=1, retry_budget=0.0)
+    assert granted(here, AttemptFailureReason.SERVER_ERROR, None, spent=1) is None
+    assert granted(here, AttemptFailureReason.UNREACHABLE, None) is None
+    assert granted(here, AttemptFailureReason.SERVER_ERROR, None) is not None
+    assert granted(here, AttemptFailureReason.SERVER_ERROR, None) is None
+
+
+async def test_the_retry_budget_is_a_share_of_the_last_ten_seconds_with_a_floor(clock: VirtualClock) -> None:
+    budget = RetryBudget(POLICY, clock)
+    for _ in range(100):
+        budget.record_attempt()
+    assert sum(budget.try_take() for _ in range(50)) == 20
+    await clock.sleep(11)
+    assert sum(budget.try_take() for _ in range(50)) == 10

@@ -1,0 +1,56 @@
+"""The rules written in Python say what they are named for, by name or with options, and over the contract."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from app.capabilities.answer_contract import AnswerContract
+from app.capabilities.output.rules.custom import MAX_ELEMENTS
+from app.domain.contract.request import OutputContract
+from app.domain.pausing import at_once
+
+
+def told(rule: Any, text: str) -> list[tuple[str, str]]:
+    """What is wrong by that rule, in an answer that is any JSON value."""
+    contract = at_once(AnswerContract.compiling(OutputContract.model_validate({"schema": {}, "rules": [rule]})))
+    return contract.validate(text, 1).violations
+
+
+@pytest.mark.parametrize(
+    "text", ["Dear [your name],", "It costs <insert price>.", "The date is TBD.", "Lorem ipsum dolor"]
+)
+def test_what_was_never_filled_in_is_found(text: str) -> None:
+    (found,) = told("no_placeholder", orjson.dumps(text).decode())
+    assert found == ("$", "holds a placeholder that was never filled in")
+
+
+@pytest.mark.parametrize("text", ["Dear Ada,", "a [note] on <b>", "mastodon", "Your name [1]", "[your" * 10_000])
+def test_other_brackets_and_words_are_no_placeholders(text: str) -> None:
+    assert told("no_placeholder", orjson.dumps(text).decode()) == []
+
+
+def unique(**options: Any) -> dict[str, Any]:
+    return {"type": "custom", "name": "unique_by", "path": "$.lines", "options": options}
+
+
+@pytest.mark.parametrize(
+    ("values", "twice"),
+    [([1, 2, 3], False), ([1, 2, 1.0], True), (["1", 1, True], False), ([{"a": 1, "b": 2}, {"b": 2, "a": 1}], True)],
+)
+def test_no_two_elements_of_a_list_have_an_equal_member(values: list[Any], twice: bool) -> None:
+    lines = [*({"sku": value} for value in values), {"other": 1}, {"other": 1}, "sku"]
+    found = told(unique(list="$.lines", member="sku"), orjson.dumps({"lines": lines}).decode())
+    assert found == ([("$.lines", "has the same sku twice")] if twice else [])
+
+
+def test_a_list_that_is_too_long_is_not_compared() -> None:
+    lines = [{"sku": number} for number in range(MAX_ELEMENTS + 1)]
+    ((_, message),) = told(unique(list="$.lines", member="sku"), orjson.dumps({"lines": lines}).decode())
+    assert "too many to compare" in message
+
+
+@pytest.mark.parametrize("options", [{}, {"list": "lines", "member": "sku"}, {"list": 1, "member": "sku"}])
+def test_options_that_mean_nothing_break_the_rule(options: dict[str, Any]) -> None:
+    ((_, message),) = told(unique(**options), '{"lines": [{"sku": 1}]}')
+    assert message.startswith("the rule itself failed: ")

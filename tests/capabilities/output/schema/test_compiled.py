@@ -1,0 +1,278 @@
+"""A client's schema is checked and compiled within bounds, and then judges answers within bounds."""
+
+import gc
+import json
+import resource
+from contextlib import suppress
+from functools import reduce
+from time import process_time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.capabilities.output.enforcement import enforce
+from app.capabilities.output.schema import compiled as schemas
+from app.capabilities.output.schema.compiled import CompiledSchema, compile_schema
+from app.domain.failures import Category, Code, ConfigurationFailure, ConstraintFailure, Failure
+from app.domain.pausing import at_once
+from tests.support.hostile_schemas import HOSTILE, tree
+
+SECONDS, MEGABYTES = 1.0, 50
+"""What a hostile schema may take here: four times what it may in service, since tests share their processors."""
+
+
+def refused(document: dict[str, Any]) -> ConfigurationFailure:
+    with pytest.raises(ConfigurationFailure) as caught:
+        compile_schema(document)
+    assert (caught.value.code, caught.value.category) == (Code.CONFIG_SCHEMA_INVALID, Category.CONFIGURATION)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("document", "fitting", "unfit"),
+    [
+        ({"type": "object", "required": ["a"]}, {"a": 1}, {}),
+        ({"prefixItems": [{"type": "string"}], "items": False}, ["a"], ["a", 1]),
+        ({"properties": {"a": {"$ref": "#/$defs/x~1y%25"}}, "$defs": {"x/y%": {"const": 1}}}, {"a": 1}, {"a": 2}),
+        ({"$ref": "#low", "$defs": {"a": {"$anchor": "low", "maximum": 1}}}, 1, 2),
+        ({"$dynamicRef": "#low", "$defs": {"a": {"$dynamicAnchor": "low", "maximum": 1}}}, 1, 2),
+        ({"items": {"$ref": "#"}, "type": "array"}, [[]], [[1]]),
+        ({"allOf": [{"$ref": "#/x/0"}], "x": [{"type": "null"}]}, None, 1),
+        ({"unevaluatedProperties": False, "allOf": [{"properties": {"a": True}}]}, {"a": 1}, {"b": 1}),
+        ({"format": "date"}, "2026-02-28", "2026-02-30"),
+        ({"format": "email"}, "ada@example.org", "ada"),
+        ({"format": "regex"}, "(", None),
+        ({"pattern": "^(a+)+$"}, "a" * 5000, "a" * 5000 + "!"),
+        ({"pattern": r"^\p{Lu}[\p{L} .'-]+$"}, "Zoë d'Ör", "zoë"),
+        ({"pattern": "^.{1,255}$"}, "x" * 255, "x" * 256),
+        (
+            {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "https://example.org/s", "type": "null"},
+            None,
+            1,
+        ),
+        (
+            {"properties": {"$id": {"type": "string"}, "$ref": {"type": "string"}}},
+            {"$id": "a", "$ref": "b"},
+            {"$id": 1},
+        ),
+        ({"enum": [1.5, "a", None, [1], {"b": 2}]}, {"b": 2}, {"b": 3}),
+        ({"maximum": 2**64 - 1}, 2**64 - 1, 2.0**65),
+        ({"format": "no-such-format", "type": "string"}, "anything", 1),
+    ],
+)
+def test_an_answer_is_judged_by_2020_12(document: dict[str, Any], fitting: Any, unfit: Any) -> None:
+    schema = compile_schema(document)
+    assert schema.fits(fitting)
+    assert schema.violations(fitting) == ()
+    if unfit is not None:
+        assert not schema.fits(unfit)
+        assert schema.violations(unfit)
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "what"),
+    [
+        ({"properties": {"a": {"type": "strng"}}}, "$.properties.a.type", "the value is not valid"),
+        ({"properties": 5}, "$.properties", 'the value is not of type "object"'),
+        ({"items": [{"type": "string"}]}, "$.items", "the value is not of types"),
+        ({"required": "a"}, "$.required", "the value is not of type"),
+        ({"properties": {"a": {"pattern": "(?=a)b"}}}, "$.properties.a.pattern", "linear time"),
+        ({"pattern": r"(a)\1"}, "$.pattern", "linear time"),
+        ({"pattern": "(["}, "$.pattern", "no pattern"),
+        ({"patternProperties": {"(": {}}}, "$.patternProperties", "no pattern"),
+        ({"$ref": "https://example.org/schema"}, "$['$ref']", "must lead to a place in this schema"),
+        ({"$ref": "http://169.254.169.254/latest"}, "$['$ref']", "must lead to a place in this schema"),
+        ({"items": {"$ref": "file:///etc/passwd"}}, "$.items['$ref']", "must lead to a place in this schema"),
+        ({"$ref": "other.json#/a"}, "$['$ref']", "must lead to a place in this schema"),
+        ({"$dynamicRef": "https://example.org/#a"}, "$['$dynamicRef']", "must lead to a place in this schema"),
+        ({"$id": "https://example.org/a", "$ref": "https://example.org/a"}, "$['$ref']", "must lead to a place"),
+        ({"anyOf": [{"$ref": "#/$defs/none"}]}, "$.anyOf[0]['$ref']", "nothing stands"),
+        ({"$ref": "#none"}, "$['$ref']", "no such anchor"),
+        ({"$ref": "#/enum", "enum": [1]}, "$['$ref']", "no schema"),
+        ({"properties": {"a": {"$id": "https://example.org/b"}}}, "$.properties.a['$id']", "only the whole schema"),
+        ({"$schema": "http://json-schema.org/draft-07/schema#"}, "$['$schema']", "only JSON Schema 2020-12"),
+        ({"$schema": "https://example.org/dialect"}, "$['$schema']", "only JSON Schema 2020-12"),
+        ({"enum": ["x" * 300_000]}, "$", "longer than 262144 bytes"),
+        ({"properties": {f"p{number}": {} for number in range(2_000)}}, "$", "more than 2,000 nodes"),
+        ({"enum": [2**64]}, "$", "holds what JSON does not"),
+        ({"enum": ["\ud800"]}, "$", "holds what JSON does not"),
+        ({"default": {1, 2}}, "$", "holds what JSON does not"),
+        ({"allOf": [{"pattern": f"^{number}$"} for number in range(101)]}, "$.allOf", "more than 100 patterns"),
+        ({"allOf": [{"pattern": f"^.{{1,{number}}}$"} for number in range(390, 400)]}, "$.allOf", "too large ones"),
+        ({"pattern": "a" * 5_000}, "$.pattern", "too large"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused_with_the_place(document: dict[str, Any], path: str, what: str) -> None:
+    failure = refused(document)
+    assert failure.details["path"].startswith(path)
+    assert what in failure.message
+    assert failure.details["field"] == "output.schema"
+
+
+def test_a_secret_in_a_refused_schema_is_not_told() -> None:
+    for document in ({"type": "sk-secret"}, {"pattern": "(sk-secret"}, {"$ref": "https://sk-secret/"}):
+        failure = refused(document)
+        assert "sk-secret" not in f"{failure.message} {failure.details}"
+
+
+def test_what_means_the_same_is_compiled_once() -> None:
+    first = compile_schema({"type": "object", "required": ["once"]})
+    assert compile_schema({"required": ["once"], "type": "object"}) is first
+    assert compile_schema({"required": ["twice"], "type": "object"}) is not first
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_schema_is_refused_or_judges_within_its_bounds(name: str) -> None:
+    document, value = HOSTILE[name]
+    peak, began = _peak_megabytes(), process_time()
+    with suppress(ConfigurationFailure, ConstraintFailure):
+        schema = compile_schema(document)
+        assert schema.fits(value) == (not schema.violations(value))
+        at_once(enforce(json.dumps(value), schema=schema, grammar=None, repair_allowed=True))
+    assert process_time() - began < SECONDS
+    assert _peak_megabytes() - peak < MEGABYTES
+
+
+def _peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@pytest.mark.parametrize(
+    ("document", "value"),
+    [
+        (tree("abcdefghijklmnopqrst"), reduce(lambda inner, _: {"k": "q", "c": inner}, range(55), 1)),
+        (
+            {
+                "properties": {
+                    f"p{n}": {"type": "string", "pattern": f"^[a-z]{{{n}}}", "maxLength": 200} for n in range(1, 90)
+                }
+            },
+            {"p20": "a" * 100},
+        ),
+        (
+            {
+                "items": {"$ref": "#/$defs/row"},
+                "$defs": {"row": {"properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}}}},
+            },
+            [{"a": 1, "b": "x"}] * 20_000,
+        ),
+        ({"properties": {"text": {"type": "string", "maxLength": 2_000_000}}}, {"text": "words " * 200_000}),
+        ({"properties": {"name": {"pattern": r"^\p{Lu}\p{L}+$"}}}, {"name": "Ada", "text": "x" * 40_000}),
+        (
+            {"properties": {f"p{n}": {"anyOf": [{"type": "string"}, {"type": "null"}]} for n in range(300)}},
+            {f"p{n}": None for n in range(300)},
+        ),
+    ],
+    ids=["an expression", "many patterns", "many rows", "a long text", "letters", "many optional properties"],
+)
+def test_large_honest_schemas_and_answers_are_taken(document: dict[str, Any], value: Any) -> None:
+    assert compile_schema(document).fits(value)
+
+
+def test_an_answer_that_is_too_large_for_its_schema_fails_as_one_that_does_not_fit() -> None:
+    schema = compile_schema({"items": {"anyOf": [{"type": "object", "required": [f"r{n}"]} for n in range(900)]}})
+    with pytest.raises(ConstraintFailure, match="too large to be checked") as caught:
+        schema.fits([{"a": 1}] * 10_000)
+    assert caught.value.code is Code.CONSTRAINT_SCHEMA_INVALID
+    assert [violation["path"] for violation in caught.value.details["violations"]] == ["$"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"$ref": "#"},
+        {"not": {"$ref": "#"}},
+        {"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/properties/a"}]}}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"if": {"$ref": "#/$defs/a"}}}},
+        {"$ref": "#x", "$defs": {"x": {"$anchor": "x", "dependentSchemas": {"a": {"$ref": "#x"}}}}},
+    ],
+)
+def test_what_applies_itself_to_the_same_value_is_refused(document: dict[str, Any]) -> None:
+    assert "without end" in refused(document).message
+
+
+def test_what_applies_itself_to_what_is_within_a_value_is_a_schema() -> None:
+    schema = compile_schema({"allOf": [{"properties": {"next": {"$ref": "#"}}}, {"type": "object"}]})
+    assert schema.fits({"next": {"next": {}}})
+    assert not schema.fits({"next": {"next": 1}})
+
+
+TEXTS = st.sampled_from(["", "(", "a{3}", "#/x"])
+NAMES = st.sampled_from(["a", "type", "$ref"])
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2),
+    max_leaves=4,
+)
+KEYWORDS = (
+    *("multipleOf", "minimum", "exclusiveMaximum", "uniqueItems", "pattern", "patternProperties", "enum", "const"),
+    *("format", "items", "allOf", "$ref", "portico:pattern", "portico:minimum", "portico:multipleOf", "minLength"),
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYWORDS), JUNK, max_size=4), JUNK)
+@settings(deadline=None, max_examples=500, derandomize=True)
+def test_whatever_a_schema_holds_it_judges_or_is_refused(document: dict[str, Any], value: Any) -> None:
+    with suppress(ConfigurationFailure):
+        schema = compile_schema(document)
+        assert schema.fits(value) == (not schema.violations(value))
+        assert schema.fits(value) == schema.fits(json.loads(json.dumps(value)))
+
+
+def test_keywords_that_we_judge_are_explained_as_any_other() -> None:
+    schema = compile_schema(
+        {
+            "items": {"minimum": 0.5, "multipleOf": 0.25},
+            "uniqueItems": True,
+            "contains": {"type": "string", "pattern": "a.{20}b"},
+        }
+    )
+    assert schema.fits([1, 0.75, "a" * 21 + "b"])
+    assert [(found.path, found.message) for found in schema.violations([1, 0.25, 0.6, 1.0])] == [
+        ("$", "the value has non-unique elements"),
+        ("$", "has too few or too many elements of the kind that the schema asks for"),
+        ("$[1]", "the value is less than the minimum of 0.5"),
+        ("$[2]", "the value is not a multiple of 0.25"),
+    ]
+
+
+def test_a_pattern_takes_what_the_texts_take_that_it_is_searched_in() -> None:
+    schema = compile_schema({"properties": {"code": {"pattern": "a.{60}b"}}})
+    assert not schema.fits({"code": "a" * 5_000, "text": "x" * 200_000})
+    with pytest.raises(ConstraintFailure, match="too large to be checked"):
+        schema.fits({"code": "a" * 50_000})
+    assert schema.fits({"code": "a" * 61 + "b"})
+
+
+def test_a_large_answer_that_does_not_fit_is_told_where() -> None:
+    schema = compile_schema(
+        {
+            "properties": {"rows": {"items": {"$ref": "#/$defs/row"}}},
+            "$defs": {"row": {"properties": {"n": {"minimum": 0.5}}}},
+        }
+    )
+    rows = [{"n": number, "text": "words " * 5} for number in range(1, 1_200)]
+    assert [found.path for found in schema.violations({"rows": [*rows, {"n": 0}]})] == ["$.rows[1199].n"]
+
+
+def test_a_schema_that_nobody_uses_any_more_leaves_nothing_to_the_garbage_collector() -> None:
+    document = {"properties": {f"p{number}": {"minimum": 0.5, "uniqueItems": True} for number in range(200)}}
+    value = {f"p{number}": number - 1 for number in range(200)}
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(200):
+            compile_schema(document | {"$comment": f"another one, {number}"}).violations(value)
+        assert gc.collect() < 100
+    finally:
+        gc.enable()
+
+
+def test_few_large_schemas_are_kept() -> None:
+    for document, _ in HOSTILE.values():
+        with suppress(Failure):
+            assert isinstance(compile_schema(document), CompiledSchema)
+    assert schemas._large.cache_info().maxsize == 8
+    assert schemas._small.cache_info().maxsize == 128

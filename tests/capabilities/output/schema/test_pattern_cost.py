@@ -1,0 +1,80 @@
+"""What searching for a pattern takes is never estimated far too low, and low for what people write."""
+
+from random import Random
+from time import process_time
+
+import pytest
+
+from app.capabilities.output.schema.pattern_cost import pattern_cost
+from app.capabilities.output.schema.validators import LinearPattern
+
+ORDINARY = [
+    "^[A-Z]{3}$",
+    "^.{1,255}$",
+    r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$",
+    "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
+    r"^\+?[1-9]\d{1,14}$",
+    "^(?:a|b|c){1,30}$",
+    "^https?://",
+    r"^\p{Lu}[\p{L} .'-]+$",
+    r"^[^\s]+$",
+    "^$",
+]
+
+
+@pytest.mark.parametrize("pattern", ORDINARY)
+def test_ordinary_patterns_take_little(pattern: str) -> None:
+    assert pattern_cost(pattern) <= 8
+
+
+@pytest.mark.parametrize(
+    ("pattern", "places"),
+    [
+        ("abc", 3),
+        ("[ab]*a[ab]{20}c", 23),
+        ("(?:a?){20}a{20}", 40),
+        (r"\p{L}{10}", 10),
+        ("(?<name>a|bc){2,3}?d", 10),
+        ("^a{3}|b{2}", 5),
+        ("^.*a.{20}b", 23),
+        (r"^[^@]{1,64}@.{1,255}$", 64),
+        (r"[\w\]-]{5}\.\u0041\x{41}", 8),
+        ("a{2}{3}", 6),
+        ("a{,3}", 5),
+    ],
+)
+def test_a_pattern_takes_what_the_places_take_that_it_can_be_at(pattern: str, places: int) -> None:
+    assert pattern_cost(pattern) == 1 + int(2.5 * places)
+
+
+def test_words_ends_take_more_since_they_are_never_remembered() -> None:
+    assert pattern_cost(r"\bab\b") > 2 * pattern_cost("ab")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(?i)abc", "[a[bc]]", "[a&&b]", "[]a]", "(?:a{99}){99}", "(?:){9999}", "^*a", "a" * 3_000]
+)
+def test_of_a_pattern_that_is_not_understood_its_size_decides(pattern: str) -> None:
+    assert pattern_cost(pattern) >= 4096 // 64
+
+
+def test_what_takes_longest_is_not_estimated_too_low() -> None:
+    chance = Random(0)
+    texts = ["".join(chance.choice(letters) for _ in range(4_000)) for letters in ("ab", "a", "abé ")]
+    for pattern in (
+        "[ab]*a[ab]{20}c",
+        ".*a.{50}1",
+        "(?:.{0,10}a){10}1",
+        "(?:[ab]{0,30}a){30}1",
+        r"(\b\w+\b)*1",
+        "(?:a?){90}c",
+    ):
+        found = LinearPattern(pattern)
+        took = min(max(_seconds(found, text) for text in texts) for _ in range(3))
+        assert took / 4_000 < 4 * pattern_cost(pattern) * 10e-9, pattern
+
+
+def _seconds(pattern: LinearPattern, text: str) -> float:
+    began = process_time()
+    pattern.occurs_in(text)
+    return process_time() - began

@@ -1,0 +1,302 @@
+"""The stages run in their order, each reports, and the first that fails says why."""
+
+import json
+from time import process_time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.capabilities.output.enforcement import (
+    EnforcedAnswer,
+    EnforcementStage,
+    StageOutcome,
+    StageReport,
+    enforce,
+    enforce_value,
+)
+from app.capabilities.output.grammar.compiled import Grammar
+from app.capabilities.output.repair import Repair, RepairAction
+from app.capabilities.output.schema.compiled import CompiledSchema, compile_schema
+from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure
+from app.domain.pausing import at_once
+
+TICKET = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "minLength": 1},
+        "status": {"enum": ["open", "closed"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["title", "status"],
+    "additionalProperties": False,
+}
+YES_OR_NO = 'root ::= "yes" | "no\\n"'
+OBJECT = 'root ::= "{" [^}]* "}"'
+
+
+def enforced(
+    text: str, schema: dict[str, Any] | None = None, grammar: str | None = None, repair: bool = True
+) -> EnforcedAnswer:
+    return at_once(enforce(text, schema=_schema(schema), grammar=_grammar(grammar), repair_allowed=repair))
+
+
+def failed(
+    text: str, schema: dict[str, Any] | None = None, grammar: str | None = None, repair: bool = True
+) -> ConstraintFailure:
+    with pytest.raises(ConstraintFailure) as caught:
+        enforced(text, schema, grammar, repair)
+    return caught.value
+
+
+def attempted(text: str, schema: dict[str, Any]) -> EnforcedAnswer | ConstraintFailure:
+    try:
+        return enforced(text, schema)
+    except ConstraintFailure as failure:
+        return failure
+
+
+def _schema(document: dict[str, Any] | None) -> CompiledSchema | None:
+    return None if document is None else compile_schema(document)
+
+
+def _grammar(text: str | None) -> Grammar | None:
+    return None if text is None else Grammar(text)
+
+
+def outcomes(answer: EnforcedAnswer) -> list[StageOutcome]:
+    assert [report.stage for report in answer.reports] == list(EnforcementStage)
+    return [report.outcome for report in answer.reports]
+
+
+def test_an_answer_that_fits_is_changed_by_nothing() -> None:
+    answer = enforced('Sure: {"title": "T", "status": "open"}', TICKET)
+    assert answer.value == {"title": "T", "status": "open"}
+    assert answer.repairs == ()
+    assert answer.reports[0] == StageReport(EnforcementStage.EXTRACT, StageOutcome.PASSED, "embedded_json")
+    assert outcomes(answer) == [
+        StageOutcome.PASSED,
+        StageOutcome.SKIPPED,
+        StageOutcome.PASSED,
+        StageOutcome.PASSED,
+        StageOutcome.SKIPPED,
+    ]
+
+
+def test_what_is_broken_is_repaired_and_respelled_in_turn() -> None:
+    answer = enforced("```json\n{'title': 'T', status: \"OPEN\", ", TICKET)
+    assert answer.value == {"title": "T", "status": "open"}
+    assert answer.repairs == (
+        Repair(RepairAction.QUOTES_REPLACED, "$", 2),
+        Repair(RepairAction.QUOTES_ADDED, "$"),
+        Repair(RepairAction.TRUNCATION_CLOSED, "$"),
+        Repair(RepairAction.ENUM_NORMALISED, "$.status"),
+    )
+    assert outcomes(answer) == [
+        StageOutcome.FAILED,
+        StageOutcome.CHANGED,
+        StageOutcome.CHANGED,
+        StageOutcome.PASSED,
+        StageOutcome.SKIPPED,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "stage", "violations"),
+    [
+        (
+            "I cannot say.",
+            Code.CONSTRAINT_JSON_INVALID,
+            "extract",
+            [("$", "there is neither an object nor a list in it")],
+        ),
+        (
+            '{"title": NaN',
+            Code.CONSTRAINT_JSON_INVALID,
+            "repair",
+            [("$", "NaN is not JSON; it cannot be repaired: NaN is not JSON")],
+        ),
+        (
+            '{"title": "", "status": "open"}',
+            Code.CONSTRAINT_SCHEMA_INVALID,
+            "schema",
+            [("$.title", "the value is shorter than 1 character")],
+        ),
+        ("[1]", Code.CONSTRAINT_SCHEMA_INVALID, "schema", [("$", 'the value is not of type "object"')]),
+        ("5", Code.CONSTRAINT_SCHEMA_INVALID, "schema", [("$", 'the value is not of type "object"')]),
+        (
+            '{"title": "T", "status": "done"}',
+            Code.CONSTRAINT_ENUM_UNRECOGNIZED,
+            "enum",
+            [("$.status", 'the value is not one of "open" or "closed"')],
+        ),
+        (
+            '{"status": "done", "more": 1}',
+            Code.CONSTRAINT_ENUM_UNRECOGNIZED,
+            "enum",
+            [
+                ("$", '"title" is a required property'),
+                ("$.more", "is not allowed here"),
+                ("$.status", 'the value is not one of "open" or "closed"'),
+            ],
+        ),
+        (
+            '{"title": "T"} {"title": "T", "status": "open"}',
+            Code.CONSTRAINT_SCHEMA_INVALID,
+            "schema",
+            [("$", '"status" is a required property')],
+        ),
+    ],
+)
+def test_the_first_stage_that_fails_tells_the_model_and_the_client_why(
+    text: str, code: Code, stage: str, violations: list[tuple[str, str]]
+) -> None:
+    failure = failed(text, TICKET)
+    assert (failure.code, failure.details["stage"]) == (code, stage)
+    told = [(violation["path"], violation["message"]) for violation in failure.details["violations"]]
+    assert sorted(told) == sorted(violations)
+    assert json.loads(json.dumps(failure.details)) == failure.details
+
+
+def test_what_is_broken_stays_broken_where_repair_is_not_allowed() -> None:
+    failure = failed('{"title": "T", "status": "open",}', TICKET, repair=False)
+    assert (failure.code, failure.details["stage"]) == (Code.CONSTRAINT_JSON_INVALID, "extract")
+    assert enforced('{"title": "T", "status": "OPEN"}', TICKET, repair=False).value["status"] == "open"
+
+
+def test_what_fits_as_it_is_keeps_its_spelling() -> None:
+    schema = {"anyOf": [{"enum": ["open"]}, {"type": "string"}]}
+    assert enforced('"OPEN"', schema).value == "OPEN"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("yes", None), ("no\n", None)],
+)
+def test_with_a_grammar_alone_the_text_is_the_answer(text: str, value: Any) -> None:
+    answer = enforced(text, grammar=YES_OR_NO)
+    assert answer.value is value
+    assert outcomes(answer) == [StageOutcome.SKIPPED] * 4 + [StageOutcome.PASSED]
+
+
+@pytest.mark.parametrize(("text", "value"), [('{"a": 1}', {"a": 1}), ("{a: 1}", None), ('{"a": NaN}', None)])
+def test_with_a_grammar_alone_there_is_a_value_where_the_text_is_json(text: str, value: Any) -> None:
+    assert enforced(text, grammar=OBJECT).value == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "position"),
+    [
+        ("maybe", "the text leaves the grammar at line 1, column 1", 0),
+        ("no\n!", "the text leaves the grammar at line 2, column 1", 3),
+        ("ye", "the text ends before the grammar does", 2),
+        ("", "the text ends before the grammar does", 0),
+    ],
+)
+def test_a_text_that_leaves_the_grammar_is_told_where(text: str, message: str, position: int) -> None:
+    failure = failed(text, grammar=YES_OR_NO)
+    assert failure.code is Code.CONSTRAINT_GRAMMAR_REJECTED
+    assert failure.details == {
+        "stage": "grammar",
+        "position": position,
+        "violations": [{"path": "$", "message": message}],
+    }
+
+
+def test_with_both_the_grammar_comes_last_and_judges_the_text_as_it_was_written() -> None:
+    answer = enforced('{"a": 1}', {"type": "object"}, OBJECT)
+    assert outcomes(answer) == [
+        StageOutcome.PASSED,
+        StageOutcome.SKIPPED,
+        StageOutcome.PASSED,
+        StageOutcome.PASSED,
+        StageOutcome.PASSED,
+    ]
+    assert failed('{"a": 1', {"type": "object"}, OBJECT).code is Code.CONSTRAINT_GRAMMAR_REJECTED
+    assert failed("{a}", {"type": "null"}, OBJECT).details["stage"] != "grammar"
+
+
+def test_without_a_form_there_is_nothing_to_enforce() -> None:
+    with pytest.raises(ConfigurationFailure) as caught:
+        enforced("yes")
+    assert caught.value.code is Code.CONFIG_SCHEMA_REQUIRED
+
+
+WHOLE = {"title": 'Say "hi" \u00e9\U0001f600', "status": "open", "tags": ["a", "b\n", "[{"]}
+
+
+@pytest.mark.parametrize("around", ["{}", "```json\n{}\n```", "Here [it] is: {} Done."])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_answer_cut_at_every_byte_is_a_beginning_of_itself_or_fails(around: str, indent: int | None) -> None:
+    before, _, after = around.partition("{}")
+    text = (before + json.dumps(WHOLE, indent=indent, ensure_ascii=False) + after).encode()
+    for cut in range(len(text) + 1):
+        answer = attempted(text[:cut].decode(errors="ignore"), TICKET)
+        if isinstance(answer, ConstraintFailure):
+            assert answer.details["violations"]
+            continue
+        whole_tags = answer.value.get("tags", [])[:-1]
+        assert WHOLE["title"].startswith(answer.value["title"])
+        assert answer.value["status"] == "open"
+        assert whole_tags == WHOLE["tags"][: len(whole_tags)]
+    assert enforced(text.decode(), TICKET).value == WHOLE
+
+
+@given(st.text(alphabet='{}[]",: \n\\`abTtitlesun019.-e', max_size=80))
+@settings(deadline=None, max_examples=500, derandomize=True)
+def test_whatever_a_model_says_it_fits_or_fails_as_a_constraint(text: str) -> None:
+    schema = {"type": ["object", "array", "integer"], "maxProperties": 2, "maxItems": 2}
+    answer = attempted(text, schema)
+    if isinstance(answer, ConstraintFailure):
+        assert answer.details["stage"] in {"extract", "repair", "schema"}
+    else:
+        assert compile_schema(schema).fits(answer.value)
+
+
+def test_an_ordinary_answer_takes_little_time() -> None:
+    rows = [
+        {"id": number, "price": number * 1.5, "label": f"item {number}", "tags": ["a", "b"]} for number in range(25)
+    ]
+    schema = compile_schema(
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"id": {"type": "integer"}, "label": {"type": "string", "maxLength": 99}},
+                "required": ["id", "price"],
+            },
+        }
+    )
+    text = json.dumps(rows)
+    assert 1_500 < len(text) < 2_500
+    fastest = 1.0
+    for _ in range(200):
+        began = process_time()
+        for _ in range(10):
+            at_once(enforce(text, schema=schema, grammar=None, repair_allowed=True))
+        fastest = min(fastest, (process_time() - began) / 10)
+    assert fastest < 0.0003
+
+
+class TestKept:
+    """A value that is judged as it stands."""
+
+    def test_it_is_neither_looked_for_in_a_text_nor_respelled(self) -> None:
+        found = at_once(
+            enforce_value("{} is no object", "{} is no object", schema=_schema({"type": "string"}), grammar=None)
+        )
+        assert found == EnforcedAnswer("{} is no object", (), ())
+        with pytest.raises(ConstraintFailure) as caught:
+            at_once(enforce_value({"title": "x", "status": "OPEN"}, "", schema=_schema(TICKET), grammar=None))
+        assert caught.value.code is Code.CONSTRAINT_ENUM_UNRECOGNIZED
+        assert caught.value.details["violations"][0]["path"] == "$.status"
+
+    def test_the_grammar_speaks_of_its_text(self) -> None:
+        assert at_once(enforce_value({"a": 1}, '{"a":1}', schema=None, grammar=_grammar(OBJECT))).value == {"a": 1}
+        with pytest.raises(ConstraintFailure) as caught:
+            at_once(enforce_value([1], "[1]", schema=None, grammar=_grammar(OBJECT)))
+        assert caught.value.code is Code.CONSTRAINT_GRAMMAR_REJECTED
+
+    def test_without_a_form_any_value_will_do(self) -> None:
+        assert at_once(enforce_value(None, "null", schema=None, grammar=None)).value is None

@@ -1,0 +1,209 @@
+"""A value is found where a model put it, by the seed's finders in the seed's order, in linear time."""
+
+import json
+from itertools import pairwise
+from time import process_time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.capabilities.output import extract as extracting
+from app.capabilities.output.extract import MAX_REGIONS, ExtractionMethod, JSONExtractionError, JsonRegions, extract
+from app.domain.failures import Category, Code, ConstraintFailure
+from app.domain.pausing import at_once
+
+HEADED = "Here you are:\n```json\n{}\n```\nAnything else?"
+leaves = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text()
+
+
+def repairable(text: str) -> str | None:
+    return at_once(extracting.repairable_text(text))
+
+
+answers = st.dictionaries(st.text(), leaves | st.lists(leaves, max_size=3), max_size=4) | st.lists(leaves, max_size=4)
+
+
+@pytest.mark.parametrize(
+    ("reply", "value", "method"),
+    [
+        ({"text": '{"a": 1}'}, {"a": 1}, ExtractionMethod.TEXT_KEY),
+        ({"text": " null "}, None, ExtractionMethod.TEXT_KEY),
+        ({"text": 'So: {"a": 1}.', "model": "m"}, {"a": 1}, ExtractionMethod.EMBEDDED),
+        ({"text": "```\n[1]\n```"}, [1], ExtractionMethod.FENCED),
+        ('```json\n{"a": 1}\n```', {"a": 1}, ExtractionMethod.FENCED),
+        ('Well:\n  ```JSON\n{"a": 1}```', {"a": 1}, ExtractionMethod.FENCED),
+        ("As a list: ```json\n[1]\n```", [1], ExtractionMethod.FENCED),
+        ("```[1]```", [1], ExtractionMethod.FENCED),
+        ("```json [1]```", [1], ExtractionMethod.FENCED),
+        ("~~~\n[1]\n~~~", [1], ExtractionMethod.FENCED),
+        ('```json\n{"a": [1]}', {"a": [1]}, ExtractionMethod.FENCED),
+        ('```json\n{"code": "```x```"}\n```', {"code": "```x```"}, ExtractionMethod.FENCED),
+        ("```\n42\n```", 42, ExtractionMethod.FENCED),
+        ('{"a": 1}\n```\n[2]\n```', [2], ExtractionMethod.FENCED),
+        ('```python\nprint()\n```\n{"a": 1}', {"a": 1}, ExtractionMethod.EMBEDDED),
+        ('The answer is {"a": {"b": [1]}}, I think.', {"a": {"b": [1]}}, ExtractionMethod.EMBEDDED),
+        ('{"a": 1} {"b": 2}', {"a": 1}, ExtractionMethod.EMBEDDED),
+        ('{"a": "}{"}', {"a": "}{"}, ExtractionMethod.EMBEDDED),
+        ('{"a": "\\"}"} tail }', {"a": '"}'}, ExtractionMethod.EMBEDDED),
+        ('[see below] {name} {x | x > 0} {"a": 1}', {"a": 1}, ExtractionMethod.EMBEDDED),
+        ('[Note: {"a": 1}]', {"a": 1}, ExtractionMethod.EMBEDDED),
+        ('{broken: 1, } then {"a": 1}', {"a": 1}, ExtractionMethod.EMBEDDED),
+        ('{"a": NaN} or {"a": 1}', {"a": 1}, ExtractionMethod.EMBEDDED),
+        ('{"md": "```[1]```"}', {"md": "```[1]```"}, ExtractionMethod.EMBEDDED),
+        ("\ufeff[1]", [1], ExtractionMethod.EMBEDDED),
+        ('"a text"', "a text", ExtractionMethod.DIRECT),
+        ("\n 12 \n", 12, ExtractionMethod.DIRECT),
+        ("true", True, ExtractionMethod.DIRECT),
+        ("null", None, ExtractionMethod.DIRECT),
+    ],
+)
+def test_a_value_is_found_by_the_first_finder_that_can(reply: Any, value: Any, method: ExtractionMethod) -> None:
+    found = extract(reply)
+    assert (found.value, found.method) == (value, method)
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("", "there is neither an object nor a list in it"),
+        ("I cannot answer that.", "there is neither an object nor a list in it"),
+        ("12 and 13", "there is neither an object nor a list in it"),
+        ("NaN", "there is neither an object nor a list in it"),
+        ({"content": '{"a": 1}'}, "the reply is a mapping without a text"),
+        ({"text": 5}, "the reply is a mapping without a text"),
+        ({"text": "prose"}, "there is neither an object nor a list in it"),
+        ('{"a": 1, "a": 2}', "an object has the same key twice"),
+        ('So:\n{"a": 1', "Expecting ',' delimiter at line 2, column 8"),
+        ('{"a": tru', "Expecting value at line 1, column 7"),
+        ("[1, 2,] {x: 1}", "Expecting value at line 1, column 7"),
+    ],
+)
+def test_where_there_is_none_the_failure_says_why_and_what_was_tried(reply: Any, why: str) -> None:
+    with pytest.raises(JSONExtractionError) as caught:
+        extract(reply)
+    failure = caught.value
+    assert isinstance(failure, ConstraintFailure)
+    assert (failure.code, failure.category) == (Code.CONSTRAINT_JSON_INVALID, Category.CONSTRAINT)
+    assert failure.reason == why
+    assert failure.extraction_methods_attempted == [
+        "dictionary_text_key",
+        "markdown_code_blocks",
+        "embedded_json",
+        "direct_parsing",
+    ]
+    assert failure.prompt_id is None
+    assert failure.details["violations"] == [{"path": "$", "message": why}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"items": [{"a": 1}, {"a": 2}',
+        '{"a": {"b": 1}, "c": 2,}',
+        '{"first": [1], second: [2]}',
+        '{"a": [1, 2], "b": tru',
+    ],
+)
+def test_a_part_of_what_is_cut_off_or_broken_is_never_the_answer(text: str) -> None:
+    with pytest.raises(JSONExtractionError):
+        extract(text)
+
+
+@given(answers, st.sampled_from(["{}", "Sure. {} There.", "```json\n{}\n```", HEADED, "```\n{}", "{{x}} and [it]: {}"]))
+@settings(deadline=None, max_examples=300, derandomize=True)
+def test_whatever_is_around_it_the_value_is_found(value: Any, around: str) -> None:
+    before, _, after = around.partition("{}")
+    assert extract(f"{before}{json.dumps(value)}{after}").value == value
+
+
+@given(st.text(alphabet='[]{}",:1a\\`~ \n', max_size=60))
+@settings(deadline=None, max_examples=600, derandomize=True)
+def test_any_text_yields_json_or_an_extraction_error(text: str) -> None:
+    try:
+        found = extract(text)
+    except JSONExtractionError:
+        assert repairable(text) is None or repairable(text)
+    else:
+        assert json.loads(json.dumps(found.value)) == found.value
+
+
+@given(st.text(alphabet='[]{}",:1a\\ \n', max_size=60))
+@settings(deadline=None, max_examples=300, derandomize=True)
+def test_regions_come_in_order_and_do_not_overlap(text: str) -> None:
+    spans, regions = list[tuple[int, int | None]](), JsonRegions(text)
+    while regions.start is not None:
+        spans.append((regions.start, at_once(regions.ending())))
+        at_once(regions.advance())
+    assert all(end is not None and end <= start for (_, end), (start, _) in pairwise(spans))
+    assert all(text[start] in "{[" and (end is None or text[end - 1] in "}]") for start, end in spans)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 20_000,
+        "{" * 20_000,
+        "[" * 20_000 + "]" * 20_000,
+        "[" * 20_000 + '{"a": 1}',
+        '{"a": ' * 20_000,
+        '[{"a": ' * 20_000,
+        "[1 2]" * 20_000,
+        '{"a": 1,}\n' * 10_000,
+        '["' * 20_000,
+        '[\\"' * 20_000,
+        "{ " * 20_000,
+        "{" + " " * 100_000,
+        "{" + "a" * 100_000,
+        "{a" * 20_000,
+        "`" * 100_000,
+        "x```" * 20_000,
+        "```\n" * 20_000,
+        "[1," * 50_000,
+        "[" + "1" * 100_000 + "]",
+        "x" * 2_000_000,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_hostile_texts_take_linear_time(text: str) -> None:
+    began = process_time()
+    with pytest.raises(JSONExtractionError):
+        extract(text)
+    assert repairable(text) != ""
+    assert process_time() - began < 2
+
+
+@pytest.mark.parametrize("part", ["[1,]", "{a: 1}", "[NaN]", "[1 2]"])
+def test_only_so_many_parts_are_taken_for_what_may_be_a_value(part: str) -> None:
+    few, many = part * (MAX_REGIONS - 1), part * MAX_REGIONS
+    assert extract(few + '{"a": 1}').value == {"a": 1}
+    assert repairable(few) == part
+    with pytest.raises(JSONExtractionError, match=f"more than {MAX_REGIONS} parts"):
+        extract(many + '{"a": 1}')
+    assert repairable(many + '{"a": 1}') is None
+
+
+def test_a_million_characters_are_read_once() -> None:
+    rows = [{"number": number, "text": "words " * 8} for number in range(16_000)]
+    began = process_time()
+    assert extract("Here: " + json.dumps(rows)).value == rows
+    assert process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ('So: {"a": 1,} done', '{"a": 1,} done'),
+        ('{"a": 1,} and {"b": [1,', '{"b": [1,'),
+        ("```json\n{'a': 1}\n```\n{'b': 2}", "{'a': 1}\n"),
+        ("```json\n{'a': 1}```", "{'a': 1}"),
+        ("```json\n{'a': 1", "{'a': 1"),
+        ("```python\nprint()\n```\n{'b': 2}", "{'b': 2}"),
+        ('{"items": [{"a": 1}, {"a": 2', '{"items": [{"a": 1}, {"a": 2'),
+        ("no brackets", None),
+        ("[see below] {name}", None),
+    ],
+)
+def test_repair_is_tried_on_the_first_block_else_on_the_last_region(text: str, part: str | None) -> None:
+    assert repairable(text) == part

@@ -1,0 +1,155 @@
+"""What an answer has to keep is made ready once, and judges what is ordinary however large, and nothing beyond."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from app.capabilities.answer_contract import MAX_ANSWER_CHARACTERS, MAX_ANSWER_NODES, AnswerContract, ValidatedAnswer
+from app.domain.contract.request import OutputContract
+from app.domain.failures import Code, Failure
+from app.domain.pausing import at_once
+
+SKU = {"type": "string", "pattern": r"^[A-Z]{2}-\d{4}$"}
+PRICE = {"type": "number", "minimum": 0.01, "multipleOf": 0.01}
+DISCOUNT = {"oneOf": [{"type": "number", "minimum": 0.0, "maximum": 1.0}, {"type": "null"}]}
+EMAIL = {"type": "string", "format": "email", "pattern": r"^[^@\s]+@[^@\s]+\.[a-z]{2,24}$"}
+LINE = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["sku", "quantity", "price"],
+    "properties": {
+        "sku": SKU,
+        "quantity": {"type": "integer", "minimum": 1, "maximum": 10_000},
+        "price": PRICE,
+        "discount": DISCOUNT,
+        "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        "note": {"type": "string", "maxLength": 500},
+    },
+}
+ORDER = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["id", "customer", "lines", "status"],
+    "properties": {
+        "id": {"type": "string", "format": "uuid"},
+        "placed_at": {"type": "string", "format": "date-time"},
+        "status": {"enum": ["open", "paid", "shipped"]},
+        "customer": {"type": "object", "properties": {"name": {"minLength": 1, "maxLength": 200}, "email": EMAIL}},
+        "lines": {"type": "array", "minItems": 1, "items": LINE},
+    },
+}
+ORDERS = {"type": "object", "properties": {"orders": {"items": {"$ref": "#/$defs/order"}}}, "$defs": {"order": ORDER}}
+RULES = [
+    {"type": "not_empty", "path": "$.orders[*].customer.name"},
+    {"type": "compare", "path": "$.orders[*].lines[*].quantity", "operator": "ge", "value": 1},
+    {"type": "regex", "path": "$.orders[*].lines[*].sku", "pattern": "^AB-"},
+]
+
+
+def contract(**output: Any) -> AnswerContract:
+    return at_once(AnswerContract.compiling(OutputContract.model_validate(output)))
+
+
+def order(number: int) -> dict[str, Any]:
+    line = {"sku": f"AB-{number:04d}", "quantity": 2, "price": round(1.01 * number + 1, 2), "tags": ["new", "sale"]}
+    return {
+        "id": f"00000000-0000-4000-8000-{number:012d}",
+        "placed_at": "2026-02-28T10:00:00Z",
+        "status": "open" if number % 2 else "paid",
+        "customer": {"name": f"Zoë {number}", "email": f"zoe{number}@example.org"},
+        "lines": [{**line, "discount": each, "note": "Please leave it at the door."} for each in (None, 0.25, 1.0)],
+    }
+
+
+def answer(characters: int) -> str:
+    """Orders as a model writes them, of about that many characters."""
+    return orjson.dumps({"orders": [order(number) for number in range(characters // 520)]}).decode()
+
+
+def failure(judged: ValidatedAnswer) -> Failure:
+    assert judged.failure is not None
+    return judged.failure
+
+
+@pytest.mark.parametrize("characters", [2_000, 64_000, 128_000])
+def test_an_ordinary_answer_is_judged_however_large(characters: int) -> None:
+    text = answer(characters)
+    assert len(text) > characters * 0.7
+    judged = contract(schema=ORDERS, rules=RULES).validate(f"Here you are:\n```json\n{text}\n```", 1)
+    assert judged.failure is None
+    assert judged.pattern_result.structured_output == orjson.loads(text)
+
+
+@pytest.mark.parametrize("characters", [2_000, 64_000])
+def test_what_is_wrong_with_it_is_told_by_its_place(characters: int) -> None:
+    text = answer(characters)
+    cut = text.rindex("AB-")
+    judged = contract(schema=ORDERS).validate(text[:cut] + "ab-" + text[cut + 3 :], 1)
+    [(path, message)] = judged.violations
+    assert (path.endswith(".lines[2].sku"), message) == (True, f'the value does not match "{SKU["pattern"]}"')
+
+
+def test_an_answer_that_was_cut_off_is_repaired() -> None:
+    text = answer(64_000)
+    judged = contract(schema=ORDERS).validate(text[: text.rindex("at the door")], 1)
+    assert judged.failure is None
+    assert judged.pattern_result.validation is not None
+    assert [repair["action"] for repair in judged.pattern_result.validation.repairs] == ["truncation_closed"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("x" * (MAX_ANSWER_CHARACTERS + 1), f"longer than {MAX_ANSWER_CHARACTERS} characters"),
+        ('{"orders": [' + "[]," * (MAX_ANSWER_NODES // 2) + "1]}", f"more than {MAX_ANSWER_NODES} brackets and commas"),
+    ],
+)
+def test_an_answer_that_is_too_large_breaks_the_contract_and_says_so(text: str, why: str) -> None:
+    judged = contract(schema=ORDERS).validate(text, 2)
+    assert failure(judged).code is Code.CONSTRAINT_JSON_INVALID
+    assert judged.violations == [("$", f"is too large to be judged: it has {why}".replace("has longer", "is longer"))]
+    assert judged.pattern_result.validation is not None
+    assert judged.pattern_result.validation.attempts == 2
+
+
+def test_a_text_of_a_grammar_may_have_as_many_commas_as_it_likes() -> None:
+    lists = contract(grammar='root ::= ("a" ",")*')
+    assert lists.validate("a," * (MAX_ANSWER_CHARACTERS // 2), 1).failure is None
+    judged = lists.validate("a," * MAX_ANSWER_CHARACTERS, 1)
+    assert failure(judged).code is Code.CONSTRAINT_GRAMMAR_REJECTED
+
+
+def test_a_text_that_has_too_many_readings_breaks_the_contract() -> None:
+    palindromes = contract(grammar='root ::= "a" root "a" | "b" root "b" | "a" | "b" | ""')
+    judged = palindromes.validate("ab" * 2_000, 1)
+    assert failure(judged).code is Code.CONSTRAINT_GRAMMAR_REJECTED
+    assert judged.violations == [("$", "the text is too large to be judged by the grammar")]
+
+
+def test_judging_pauses_and_comes_to_the_same_as_without() -> None:
+    kept = contract(schema=ORDERS, rules=RULES)
+    for text in (answer(64_000), answer(64_000)[:-400], "[" * 20_000, "{'a': NaN}", ""):
+        pauses = list(kept.validating(text, 1))
+        assert all(0 <= took < 50_000 for took in pauses)
+        assert _told(at_once(kept.validating(text, 1))) == _told(kept.validate(text, 1))
+    assert sum(kept.validating(answer(64_000), 1)) > 1_000
+
+
+def _told(judged: ValidatedAnswer) -> tuple[Any, Any]:
+    return judged.pattern_result, None if judged.failure is None else (judged.failure.code, judged.failure.details)
+
+
+@pytest.mark.parametrize(
+    ("output", "code"),
+    [
+        ({"schema": {"type": "strng"}}, Code.CONFIG_SCHEMA_INVALID),
+        ({"grammar": "root ::= x"}, Code.CONFIG_GRAMMAR_INVALID),
+        ({"grammar": "no-such-name"}, Code.CONFIG_GRAMMAR_NOT_FOUND),
+        ({"schema": {}, "rules": ["unheard-of"]}, Code.REQUEST_INVALID),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(output: dict[str, Any], code: Code) -> None:
+    with pytest.raises(Failure) as caught:
+        contract(**output)
+    assert caught.value.code is code

@@ -1,0 +1,539 @@
+"""What every store of executions promises, whichever database it is on."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import anyio
+import pytest
+from sqlalchemy import bindparam, update
+
+from app.adapters.stores import sessions
+from app.adapters.stores.database import Statement, execute
+from app.adapters.stores.executions import queries
+from app.adapters.stores.schema import commits
+from app.domain.contract.messages import Message, ModelMessage
+from app.domain.failures import Code, RequestFailure, StorageFailure
+from app.domain.journal.events import Event, ExecutionResumed, ExecutionSuspended, LifecycleTransition, ToolEnd
+from app.domain.journal.header import ExecutionHeader
+from app.domain.journal.outcomes import RecordedStep, SuspensionAnswer
+from app.domain.lifecycle import Mode, State
+from app.ports.journal import IdempotencyClaim
+from app.ports.runtime import Clock
+from app.ports.storage import ExecutionFilter, SessionHistory
+from tests.support.examples import (
+    COMPLETED,
+    ENDED,
+    FAILED,
+    MOVED,
+    STARTED,
+    SUSPENDED,
+    SUSPENSION,
+    header,
+    recorded_step,
+    response,
+    unnumbered,
+)
+from tests.support.stores import StoreReplica
+
+EVER = 10_000
+
+
+def journaled(
+    execution_id: str,
+    request_id: str = "r-1",
+    tenant: str = "local",
+    session_id: str | None = None,
+    busy: str = "reject",
+) -> ExecutionHeader:
+    """A header of an execution that is committed step by step."""
+    plain = header(execution_id, request_id, tenant)
+    request = plain.request.model_copy(update={"session_id": session_id, "if_session_busy": busy})
+    return replace(plain, durability="journaled", request=request)
+
+
+def moved(to: State) -> LifecycleTransition:
+    return LifecycleTransition(State.EXECUTE, to, 1, "because")
+
+
+async def begun(here: StoreReplica, execution_id: str, request_id: str = "r-1", *events: Event) -> None:
+    """An execution with these events in one durable commit."""
+    await here.journal.open(journaled(execution_id, request_id))
+    here.journal.put(execution_id, None, unnumbered(*events))
+    await here.journal.durable(execution_id)
+
+
+async def suspended(here: StoreReplica, execution_id: str = "a", *questions: str) -> None:
+    """An execution that waits for the answers to these questions, and is closed here."""
+    asked = tuple(SUSPENSION.model_copy(update={"suspension_id": each}) for each in questions or ("1",))
+    last = ExecutionSuspended(asked, response(State.SUSPENDED))
+    await begun(here, execution_id, f"r-{execution_id}", moved(State.SUSPENDED), last)
+    here.journal.close(execution_id)
+
+
+def answered(key: str = "1") -> RecordedStep:
+    return RecordedStep(key, "f" * 32, SuspensionAnswer({"decision": "approve"}), 1.0)
+
+
+async def refused(code: Code, work: object) -> None:
+    with pytest.raises(RequestFailure) as caught:
+        await work
+    assert caught.value.code is code
+
+
+async def test_an_execution_is_found_as_it_stands(here: StoreReplica, clock: Clock) -> None:
+    await here.journal.open(journaled("a", "r-a", session_id="s-1"))
+    new = await here.store.find("local", "r-a")
+    assert new is not None
+    assert (new.execution_id, new.session_id, new.mode, new.owner, new.epoch) == ("a", "s-1", Mode.CHAT, "replica", 1)
+    assert (new.status.state, new.status.total_steps, new.status.response) == (State.INIT, 0, None)
+    here.journal.put("a", recorded_step("0"), unnumbered(STARTED))
+    here.journal.put("a", recorded_step("0/0"), unnumbered(moved(State.VALIDATE)))
+    here.journal.put("a", None, unnumbered(ToolEnd("t", "c", 1.0, success=False, error_code=Code.TOOL_TIMEOUT)))
+    await here.journal.durable("a")
+    live = await here.store.find("local", "r-a")
+    assert live is not None
+    assert (live.status.state, live.status.attempt, live.status.total_steps) == (State.VALIDATE, 1, 2)
+    assert (live.status.last_step, live.status.last_error) == ("0/0", Code.TOOL_TIMEOUT)
+    assert live.status.entered_at == pytest.approx(clock.now(), abs=1)
+    assert live.last_sequence_number == 3
+    here.journal.put("a", None, unnumbered(moved(State.ERROR), FAILED))
+    await here.journal.durable("a")
+    over = await here.store.find("local", "r-a")
+    assert over is not None
+    assert (over.status.state, over.status.ended, over.owner) == (State.ERROR, True, None)
+    assert over.status.last_error is Code.INFERENCE_MODEL_UNAVAILABLE
+    assert over.status.response == FAILED.response
+
+
+async def test_b6_109_another_tenants_execution_does_not_exist(here: StoreReplica) -> None:
+    await suspended(here, "a")
+    assert await here.store.find("other", "r-a") is None
+    assert await here.store.load("other", "a") is None
+    assert await here.store.events("other", "a", limit=EVER) == []
+    assert (await here.store.executions("other", ExecutionFilter(), limit=EVER)).items == []
+    assert await here.store.suspensions("other") == []
+    assert await here.store.suspensions("other", "a") == []
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("other", "a", "1", answered()))
+    assert len(await here.store.suspensions("local", "a")) == 1
+
+
+def test_b6_109_every_query_carries_the_tenant() -> None:
+    over_all = {
+        "CLAIM",
+        "CLAIMED",
+        "GIVE_BACK",
+        "UNATTENDED",
+        "TO_CANCEL",
+        "WAITING",
+        "FORGET_CANCELS",
+        "EXPIRED",
+        "ENDED",
+        "FORGET_COMMITS",
+        "FORGET_SUSPENSIONS",
+        "FORGET_KEYS",
+    }
+    for module in (queries, sessions):
+        for name, statement in vars(module).items():
+            if isinstance(statement, Statement) and name not in over_all:
+                assert "tenant = ?" in statement.compiled("sqlite").sql, name
+
+
+async def test_executions_are_listed_newest_first_in_pages_and_by_what_is_asked_for(here: StoreReplica) -> None:
+    for number in range(7):
+        await begun(here, f"e-{number}", f"r-{number}", moved(State.COMPLETE if number % 2 else State.VALIDATE))
+    pages: list[Sequence[str]] = []
+    after: str | None = None
+    while True:
+        page = await here.store.executions("local", ExecutionFilter(), after=after, limit=3)
+        pages.append([each.request_id for each in page.items])
+        after = page.next
+        if after is None:
+            break
+    assert pages == [["r-6", "r-5", "r-4"], ["r-3", "r-2", "r-1"], ["r-0"]]
+
+    async def listed(selection: ExecutionFilter) -> list[str]:
+        return [each.request_id for each in (await here.store.executions("local", selection, limit=EVER)).items]
+
+    assert await listed(ExecutionFilter(state=State.COMPLETE)) == ["r-5", "r-3", "r-1"]
+    assert await listed(ExecutionFilter(mode=Mode.PLAN)) == []
+    assert await listed(ExecutionFilter(mode=Mode.CHAT, state=State.VALIDATE)) == ["r-6", "r-4", "r-2", "r-0"]
+    await here.journal.open(journaled("e-9", "r-9", session_id="s"))
+    assert await listed(ExecutionFilter(session_id="s")) == ["r-9"]
+
+
+@pytest.mark.parametrize("hostile", ["' OR 1=1 --", "state", "\ud7ff", "\U0010ffff", '"; DROP TABLE commits; --'])
+async def test_b4_90_what_a_client_sends_is_a_value_and_nothing_else(here: StoreReplica, hostile: str) -> None:
+    await begun(here, "a", "r-a", MOVED)
+    assert await here.store.find("local", hostile) is None
+    assert (await here.store.executions("local", ExecutionFilter(session_id=hostile), limit=9)).items == []
+    await here.store.executions("local", ExecutionFilter(), after=hostile, limit=9)
+    assert await here.store.find(hostile, "r-a") is None
+    assert await here.store.find("local", "r-a") is not None
+
+
+async def test_events_are_read_in_pages_behind_any_number(here: StoreReplica) -> None:
+    await here.journal.open(journaled("a"))
+    for _ in range(5):
+        here.journal.put("a", None, unnumbered(MOVED, STARTED, ENDED))
+    await here.journal.durable("a")
+    whole = await here.store.events("local", "a", limit=EVER)
+    assert [each.sequence_number for each in whole] == list(range(1, 16))
+    assert [each.event for each in whole[:3]] == [MOVED, STARTED, ENDED]
+    for after in range(17):
+        assert list(await here.store.events("local", "a", after=after, limit=4)) == list(whole[after : after + 4])
+
+
+async def test_a_record_is_loaded_whole_by_any_replica(here: StoreReplica, there: StoreReplica) -> None:
+    opened = journaled("a")
+    await here.journal.open(opened)
+    here.journal.put("a", recorded_step("prepare"), unnumbered(MOVED))
+    here.journal.put("a", recorded_step("0"), unnumbered(STARTED, ENDED))
+    await here.journal.durable("a")
+    record = await there.store.load("local", "a")
+    assert record is not None
+    assert record.header == opened
+    assert list(record.steps) == ["prepare", "0"]
+    assert [each.sequence_number for each in record.events] == [1, 2, 3]
+    assert (record.commit_count, record.epoch) == (2, 1)
+    assert [item for _, item in here.sink.published] == list(record.events)
+
+
+async def test_open_questions_are_those_of_suspended_executions(here: StoreReplica) -> None:
+    await suspended(here, "a", "1", "2/0")
+    await suspended(here, "b")
+    pending = await here.store.suspensions("local")
+    assert [(each.execution_id, each.request_id, each.suspension.suspension_id) for each in pending] == [
+        ("a", "r-a", "1"),
+        ("a", "r-a", "2/0"),
+        ("b", "r-b", "1"),
+    ]
+    assert pending[2].suspension == SUSPENSION.model_copy(update={"suspension_id": "1"})
+    assert [each.suspension.suspension_id for each in await here.store.suspensions("local", "a")] == ["1", "2/0"]
+    found = await here.store.find("local", "r-a")
+    assert found is not None
+    assert (found.status.state, found.owner) == (State.SUSPENDED, None)
+
+
+async def test_what_suspends_while_it_is_held_in_memory_is_found_and_answered_like_the_others(
+    here: StoreReplica,
+) -> None:
+    await here.journal.open(header("a", "r-a"))
+    here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
+    asked = tuple(SUSPENSION.model_copy(update={"suspension_id": each}) for each in ("1", "2"))
+    last = ExecutionSuspended(asked, response(State.SUSPENDED))
+    here.journal.put("a", None, unnumbered(moved(State.SUSPENDED), last))
+    await here.journal.durable("a")
+    here.journal.close("a")
+    assert [each.suspension for each in await here.store.suspensions("local", "a")] == list(asked)
+    found = await here.store.find("local", "r-a")
+    assert found is not None
+    assert (found.status.state, found.owner) == (State.SUSPENDED, None)
+    assert [(await here.store.answer("local", "a", each, answered(each))).open_suspensions for each in "21"] == [1, 0]
+    record = await here.store.load("local", "a")
+    assert record is not None
+    assert list(record.steps) == ["0", "2", "1"]
+
+
+async def test_the_events_of_an_answer_are_published_once_it_is_taken(here: StoreReplica) -> None:
+    await suspended(here, "a", "1", "2")
+    resumed = ExecutionResumed("1", SUSPENSION.kind, SUSPENSION.tool_id, "somebody")
+    await here.store.answer("local", "a", "1", answered("1"), unnumbered(resumed))
+    with pytest.raises(RequestFailure):
+        await here.store.answer("local", "a", "1", answered("1"), unnumbered(resumed))
+    assert [item for _, item in here.sink.published] == list(await here.store.events("local", "a", limit=EVER))
+    assert here.sink.sequence_numbers("a") == [1, 2, 3]
+
+
+async def test_answers_are_steps_and_are_taken_once_in_any_order(here: StoreReplica) -> None:
+    await suspended(here, "a", "1", "2")
+    first = await here.store.answer("local", "a", "2", answered("2"))
+    assert (first.open_suspensions, first.epoch) == (1, 1)
+    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", "2", answered("2")))
+    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", "3", answered("3")))
+    second = await here.store.answer("local", "a", "1", answered("1"), unnumbered(MOVED))
+    assert second.open_suspensions == 0
+    record = await here.store.load("local", "a")
+    assert record is not None
+    assert record.steps == {"2": answered("2"), "1": answered("1")}
+    assert [each.sequence_number for each in record.events] == [1, 2, 3]
+    assert record.commit_count == 3
+    assert await here.store.suspensions("local") == []
+
+
+async def test_b6_103_of_two_answers_at_once_one_is_taken(here: StoreReplica) -> None:
+    for execution_id in map(str, range(8)):
+        await suspended(here, execution_id)
+        taken: list[object] = []
+
+        async def answer(execution_id: str = execution_id, taken: list[object] = taken) -> None:
+            try:
+                taken.append(await here.store.answer("local", execution_id, "1", answered()))
+            except RequestFailure as failure:
+                taken.append(failure.code)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(answer)
+        assert sorted(isinstance(each, Code) for each in taken) == [False, True, True]
+        record = await here.store.load("local", execution_id)
+        assert record is not None
+        assert record.commit_count == 2
+
+
+async def test_b6_104_what_is_not_suspended_takes_no_answer(here: StoreReplica) -> None:
+    await begun(here, "a", "r-a", MOVED)
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", "1", answered()))
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "nobody", "1", answered()))
+    record = await here.store.load("local", "a")
+    assert record is not None
+    assert record.commit_count == 1
+
+
+async def test_b6_105_b6_108_a_claimed_execution_takes_no_answer_and_is_claimed_once(
+    here: StoreReplica, there: StoreReplica
+) -> None:
+    await suspended(here, "a")
+    claims = [await each.store.claim("a", 1) for each in (here, there)]
+    assert claims[0] is not None
+    assert (claims[0].epoch, claims[1]) == (2, None)
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, there.store.answer("local", "a", "1", answered()))
+    assert await here.store.suspensions("local") == []
+
+
+async def test_b6_105_what_is_being_ended_takes_no_answer_although_it_is_suspended_still(here: StoreReplica) -> None:
+    await suspended(here, "a")
+    record = await here.store.claim("a", 1)
+    assert record is not None
+    here.journal.attach(record)
+    here.journal.put("a", recorded_step("stop"), [])
+    await here.journal.durable("a")
+    found = await here.store.find("local", "r-a")
+    assert found is not None
+    assert (found.status.state, found.owner) == (State.SUSPENDED, here.name)
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", "1", answered()))
+    here.journal.put("a", None, unnumbered(moved(State.CANCELLED), COMPLETED))
+    await here.journal.durable("a")
+    assert here.losses.lost == {}
+
+
+async def test_an_expired_question_takes_no_answer(here: StoreReplica, clock: Clock) -> None:
+    past = SUSPENSION.model_copy(update={"expires_at": SUSPENSION.expires_at.replace(year=2020)})
+    await begun(here, "a", "r-a", moved(State.SUSPENDED), ExecutionSuspended((past,), response(State.SUSPENDED)))
+    await suspended(here, "b")
+    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", past.suspension_id, answered()))
+    assert [each.execution_id for each in await here.store.expired()] == ["a"]
+
+
+async def test_an_ended_execution_is_not_claimed(here: StoreReplica) -> None:
+    await begun(here, "a", "r-a", moved(State.COMPLETE), COMPLETED)
+    assert await here.store.claim("a", 1) is None
+    assert await here.store.claim("nobody", 1) is None
+
+
+async def test_b5_94_what_was_claimed_goes_on_where_it_was(here: StoreReplica, there: StoreReplica) -> None:
+    await begun(here, "a", "r-a", MOVED)
+    record = await there.store.claim("a", 1)
+    assert record is not None
+    there.journal.attach(record)
+    there.journal.put("a", recorded_step("0"), unnumbered(STARTED))
+    there.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED))
+    await there.journal.durable("a")
+    after = await here.store.load("local", "a")
+    assert after is not None
+    assert [each.sequence_number for each in after.events] == [1, 2, 3, 4]
+    assert there.sink.sequence_numbers("a") == [2, 3, 4]
+    found = await here.store.find("local", "r-a")
+    assert found is not None
+    assert (found.status.total_steps, found.status.state) == (1, State.COMPLETE)
+
+
+async def test_b5_95_what_an_earlier_owner_writes_is_refused_and_nobody_else_suffers(
+    here: StoreReplica, there: StoreReplica
+) -> None:
+    await begun(here, "a", "r-a", MOVED)
+    await begun(here, "b", "r-b", MOVED)
+    assert await there.store.claim("a", 1) is not None
+    here.journal.put("a", recorded_step("0"), unnumbered(STARTED))
+    here.journal.put("b", recorded_step("0"), unnumbered(STARTED))
+    await here.journal.durable("b")
+    with pytest.raises(StorageFailure):
+        await here.journal.durable("a")
+    assert list(here.losses.lost) == ["a"]
+    assert here.sink.sequence_numbers("a") == [1]
+    assert here.sink.sequence_numbers("b") == [1, 2]
+    here.journal.put("a", recorded_step("1"), unnumbered(ENDED))
+    here.journal.put("b", recorded_step("1"), unnumbered(ENDED))
+    await here.journal.durable("b")
+    record = await here.store.load("local", "a")
+    assert record is not None
+    assert (len(record.events), record.steps) == (1, {})
+
+
+async def test_what_nobody_runs_is_found(here: StoreReplica) -> None:
+    await begun(here, "running", "r-1", MOVED)
+    await suspended(here, "waiting")
+    await suspended(here, "answered")
+    await begun(here, "over", "r-2", moved(State.COMPLETE), COMPLETED)
+    await here.store.answer("local", "answered", "1", answered())
+    assert [each.execution_id for each in await here.store.orphaned({"replica"})] == ["answered"]
+    assert [each.execution_id for each in await here.store.orphaned({"other"})] == ["answered", "running"]
+
+
+async def test_the_journals_of_what_ended_long_ago_are_forgotten_and_the_answer_stays(
+    here: StoreReplica, clock: Clock
+) -> None:
+    for number in range(3):
+        await begun(here, f"over-{number}", f"r-{number}", moved(State.COMPLETE), COMPLETED)
+    await begun(here, "live", "r-9", MOVED)
+    assert await here.store.purge(ended_before=clock.now() - 60, limit=10) == 0
+    assert await here.store.purge(ended_before=clock.now() + 1, limit=2) == 2
+    assert await here.store.purge(ended_before=clock.now() + 1, limit=2) == 1
+    assert await here.store.purge(ended_before=clock.now() + 1, limit=2) == 0
+    assert await here.store.load("local", "over-0") is None
+    assert await here.store.events("local", "over-0", limit=EVER) == []
+    found = await here.store.find("local", "r-0")
+    assert found is not None
+    assert found.status.response == COMPLETED.response
+    assert await here.store.load("local", "live") is not None
+
+
+async def test_b2_49_an_idempotency_key_belongs_to_the_first_that_used_it(
+    here: StoreReplica, there: StoreReplica
+) -> None:
+    claim = IdempotencyClaim("key", "digest")
+    assert await here.journal.open(journaled("a", "r-a"), claim) is None
+    earlier = await there.journal.open(journaled("b", "r-b"), claim)
+    assert earlier is not None
+    assert (earlier.execution_id, earlier.request_id, earlier.state, earlier.same_body) == (
+        "a",
+        "r-a",
+        State.INIT,
+        True,
+    )
+    here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED))
+    await here.journal.durable("a")
+    again = await here.journal.open(journaled("c", "r-a"), IdempotencyClaim("key", "another"))
+    assert again is not None
+    assert (again.state, again.same_body) == (State.COMPLETE, False)
+    assert await here.journal.open(journaled("d", "r-d", tenant="other"), claim) is None
+    assert await here.store.find("local", "r-b") is None
+
+
+async def test_a_refused_execution_leaves_its_key_and_its_session_free(here: StoreReplica) -> None:
+    await here.journal.open(journaled("a", "same"))
+    await refused(
+        Code.REQUEST_ID_CONFLICT,
+        here.journal.open(journaled("b", "same", session_id="s"), IdempotencyClaim("key", "digest")),
+    )
+    assert await here.conversations.session("local", "s") is None
+    assert await here.journal.open(journaled("c", "r-c", session_id="s"), IdempotencyClaim("key", "digest")) is None
+
+
+async def test_b6_106_a_session_has_one_turn_at_a_time(here: StoreReplica, there: StoreReplica) -> None:
+    await here.journal.open(journaled("a", "r-a", session_id="s"))
+    await refused(Code.REQUEST_SESSION_BUSY, there.journal.open(journaled("b", "r-b", session_id="s")))
+    await there.journal.open(journaled("c", "r-c", tenant="other", session_id="s"))
+    here.journal.put("a", None, unnumbered(moved(State.SUSPENDED), SUSPENDED))
+    await here.journal.durable("a")
+    await refused(Code.REQUEST_RESUME_REQUIRED, there.journal.open(journaled("b", "r-b", session_id="s")))
+    here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED))
+    await here.journal.durable("a")
+    assert await there.journal.open(journaled("b", "r-b", session_id="s")) is None
+
+
+async def test_b6_106_of_many_turns_at_once_one_begins(here: StoreReplica, there: StoreReplica) -> None:
+    outcomes: list[object] = []
+
+    async def open_(number: int) -> None:
+        try:
+            outcomes.append(
+                await (here, there)[number % 2].journal.open(journaled(f"{number}", f"r-{number}", session_id="s"))
+            )
+        except RequestFailure as failure:
+            outcomes.append(failure.code)
+
+    async with anyio.create_task_group() as group:
+        for number in range(10):
+            group.start_soon(open_, number)
+    assert outcomes.count(None) == 1
+    assert outcomes.count(Code.REQUEST_SESSION_BUSY) == 9
+
+
+async def test_a_turn_is_appended_with_the_end_of_its_execution(here: StoreReplica, clock: Clock) -> None:
+    said = [
+        Message(role="user", content="hello"),
+        ModelMessage(role="assistant", content="hi", provider="p", kept=[{}]),
+    ]
+    for number in range(2):
+        await here.journal.open(journaled(f"{number}", f"r-{number}", session_id="s"))
+        here.journal.put(f"{number}", None, unnumbered(MOVED))
+        await here.journal.durable(f"{number}")
+        assert len(await here.conversations.messages("local", "s", limit=EVER)) == 2 * number
+        here.journal.put(f"{number}", None, unnumbered(moved(State.COMPLETE), COMPLETED), said)
+        await here.journal.durable(f"{number}")
+    assert list(await here.conversations.messages("local", "s", limit=EVER)) == said * 2
+    assert list(await here.conversations.messages("local", "s", after=1, limit=2)) == [said[1], said[0]]
+    past = await here.conversations.history("local", "s", limit=3)
+    assert (past.message_count, list(past.recent_messages), past.system_messages) == (4, [said[1], *said], ())
+    assert await here.conversations.history("other", "s", limit=3) == SessionHistory(0, [], ())
+    assert await here.conversations.messages("other", "s", limit=EVER) == []
+    session = await here.conversations.session("local", "s")
+    assert session is not None
+    assert (session.message_count, session.busy, session.details) == (4, False, {})
+
+
+async def test_sessions_are_listed_as_they_were_spoken_in_and_hold_what_the_client_keeps(
+    here: StoreReplica, clock: Clock
+) -> None:
+    for number in range(5):
+        opened = replace(
+            journaled(f"{number}", f"r-{number}", session_id=f"s-{number}"), created_at=1000.0 + number // 2
+        )
+        await here.journal.open(opened)
+    first = await here.conversations.sessions("local", limit=3)
+    assert [each.session_id for each in first.items] == ["s-4", "s-3", "s-2"]
+    second = await here.conversations.sessions("local", after=first.next, limit=3)
+    assert ([each.session_id for each in second.items], second.next) == (["s-1", "s-0"], None)
+    await here.conversations.update("local", "s-1", {"model": "m", "state": {"step": 1}})
+    described = await here.conversations.update("local", "s-1", {"model": None, "preferences": [True]})
+    assert described is not None
+    assert (described.details, described.busy) == ({"state": {"step": 1}, "preferences": [True]}, True)
+    assert await here.conversations.session("local", "s-1") == described
+    assert await here.conversations.update("other", "s-1", {}) is None
+    assert await here.conversations.sessions("other", limit=3) == await here.conversations.sessions("nobody", limit=3)
+    with pytest.raises(RequestFailure):
+        await here.conversations.sessions("local", after="yesterday", limit=3)
+
+
+async def test_a_deleted_session_leaves_nothing_and_who_runs_in_it_is_told(here: StoreReplica) -> None:
+    await here.journal.open(journaled("a", "r-a", session_id="s"), IdempotencyClaim("key", "digest"))
+    here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED), [Message(role="user", content="hello")])
+    await here.journal.durable("a")
+    here.journal.close("a")
+    await here.journal.open(journaled("b", "r-b", session_id="s"))
+    await begun(here, "kept", "r-kept", MOVED)
+    assert not await here.conversations.delete("other", "s")
+    assert await here.conversations.delete("local", "s")
+    assert not await here.conversations.delete("local", "s")
+    assert await here.conversations.session("local", "s") is None
+    assert await here.conversations.messages("local", "s", limit=EVER) == []
+    assert [each.request_id for each in (await here.store.executions("local", ExecutionFilter(), limit=9)).items] == [
+        "r-kept"
+    ]
+    assert await here.store.load("local", "a") is None
+    here.journal.put("b", recorded_step("0"), unnumbered(STARTED))
+    with pytest.raises(StorageFailure):
+        await here.journal.durable("b")
+    assert await here.journal.open(journaled("c", "r-a", session_id="s"), IdempotencyClaim("key", "digest")) is None
+
+
+async def test_b4_89_a_record_that_somebody_else_wrote_is_refused(here: StoreReplica) -> None:
+    await begun(here, "a", "r-a", MOVED)
+    for forged in (b"\x80\x04\x95", b"[2,{}]", b'[1,{"execution_id":"b"}]'):
+        await here.database.write(lambda forged=forged: execute(_FORGE, {"forged": forged}))
+        with pytest.raises(StorageFailure) as caught:
+            await here.store.load("local", "a")
+        assert caught.value.code is Code.STORAGE_SNAPSHOT_INVALID
+
+
+_FORGE = Statement(lambda _: update(commits).where(commits.c.number == 0).values(outcome=bindparam("forged")))

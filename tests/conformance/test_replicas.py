@@ -1,0 +1,135 @@
+"""What replicas that share a database know of each other and of what waits, whichever database it is."""
+
+from app.adapters.stores.replicas import DatabaseReplicas
+from app.domain.lifecycle import State
+from app.ports.runtime import Clock
+from app.ports.storage import RecoveryTicket
+from tests.conformance.test_execution_store import begun, journaled, moved, suspended
+from tests.support.examples import FAILED, unnumbered
+from tests.support.stores import StoreReplica
+
+PATIENCE = 10.0
+
+
+def among(here: StoreReplica, clock: Clock, name: str) -> DatabaseReplicas:
+    return DatabaseReplicas(here.database, clock, name, PATIENCE)
+
+
+def ids(found: object) -> list[str]:
+    assert isinstance(found, list)
+    return [each.execution_id for each in found if isinstance(each, RecoveryTicket)]
+
+
+async def test_replicas_that_beat_live(here: StoreReplica, clock: Clock) -> None:
+    one, other = among(here, clock, "one"), among(here, clock, "other")
+    assert await one.heartbeat() == {"one"}
+    for _ in range(5):
+        assert await other.heartbeat() == {"one", "other"}
+        assert await one.heartbeat() == {"one", "other"}
+        await clock.sleep(PATIENCE / 2)
+
+
+async def test_b5_94_a_replica_that_has_been_silent_for_too_long_is_dead_to_the_others(
+    here: StoreReplica, clock: Clock
+) -> None:
+    one, other = among(here, clock, "one"), among(here, clock, "other")
+    await other.heartbeat()
+    assert await one.heartbeat() == {"one", "other"}
+    for _ in range(4):
+        await clock.sleep(PATIENCE / 5)
+        assert await one.heartbeat() == {"one", "other"}
+    await clock.sleep(PATIENCE / 4)
+    assert await one.heartbeat() == {"one"}
+
+
+async def test_b4_84_after_an_outage_nobody_is_taken_for_dead_at_once(here: StoreReplica, clock: Clock) -> None:
+    one, other = among(here, clock, "one"), among(here, clock, "other")
+    await other.heartbeat()
+    await one.heartbeat()
+    await clock.sleep(3 * PATIENCE)
+    assert await one.heartbeat() == {"one", "other"}
+    await other.heartbeat()
+    await clock.sleep(PATIENCE / 3)
+    assert await one.heartbeat() == {"one", "other"}
+
+
+async def test_b5_95_a_replica_that_wakes_up_lives_again_and_takes_nobody_for_dead(
+    here: StoreReplica, clock: Clock
+) -> None:
+    one, other = among(here, clock, "one"), among(here, clock, "other")
+    await other.heartbeat()
+    await one.heartbeat()
+    for _ in range(100):
+        await clock.sleep(PATIENCE / 5)
+        alive = await one.heartbeat()
+    assert alive == {"one"}
+    assert await other.heartbeat() == {"one", "other"}
+    assert await one.heartbeat() == {"one", "other"}
+
+
+async def test_what_a_dead_replica_left_of_itself_is_no_life(here: StoreReplica, clock: Clock) -> None:
+    await among(here, clock, "dead").heartbeat()
+    young = among(here, clock, "young")
+    assert await young.heartbeat() == {"dead", "young"}
+    for _ in range(4):
+        await clock.sleep(PATIENCE / 4)
+        alive = await young.heartbeat()
+    assert alive == {"young"}
+
+
+async def test_a_replica_that_leaves_is_gone_at_once(here: StoreReplica, clock: Clock) -> None:
+    one, other = among(here, clock, "one"), among(here, clock, "other")
+    await one.heartbeat()
+    assert await other.heartbeat() == {"one", "other"}
+    await one.leave()
+    assert await other.heartbeat() == {"other"}
+
+
+async def test_what_waits_for_its_turn_belongs_to_nobody_and_is_claimed_once(
+    here: StoreReplica, there: StoreReplica
+) -> None:
+    assert await here.journal.open(journaled("a", "r-a"), queued=True) is None
+    waiting = await there.store.find("local", "r-a")
+    assert waiting is not None
+    assert (waiting.owner, waiting.epoch, waiting.last_sequence_number) == (None, 1, 0)
+    assert await here.store.count_waiting() == 1
+    record = await there.store.claim("a", waiting.epoch)
+    assert record is not None
+    assert (record.epoch, record.steps, record.events) == (2, {}, ())
+    assert await here.store.claim("a", waiting.epoch) is None
+    assert await here.store.count_waiting() == 0
+    there.journal.attach(record)
+
+
+async def test_what_waits_for_an_answer_does_not_wait_for_its_turn(here: StoreReplica) -> None:
+    await suspended(here, "a")
+    assert await here.store.count_waiting() == 0
+
+
+async def test_b6_105_a_cancel_is_for_the_owner_wherever_it_is_asked_for(
+    here: StoreReplica, there: StoreReplica
+) -> None:
+    await begun(here, "a", "r-a")
+    for _ in range(2):
+        await there.store.request_cancel("local", "a")
+    assert ids(await there.store.cancel_requested()) == []
+    assert ids(await here.store.cancel_requested()) == ["a"]
+    here.journal.put("a", None, unnumbered(moved(State.ERROR), FAILED))
+    await here.journal.durable("a")
+    assert ids(await here.store.cancel_requested()) == []
+
+
+async def test_a_cancel_of_what_nobody_owns_any_more_is_for_everybody(here: StoreReplica, there: StoreReplica) -> None:
+    await begun(here, "a", "r-a")
+    await there.store.request_cancel("local", "a")
+    here.journal.close("a")
+    await suspended(here, "b")
+    await there.store.request_cancel("local", "b")
+    assert ids(await there.store.cancel_requested()) == ["b"]
+    assert ids(await here.store.cancel_requested()) == ["a", "b"]
+
+
+async def test_b6_109_nobody_cancels_another_tenants_execution(here: StoreReplica) -> None:
+    await begun(here, "a", "r-a")
+    await here.store.request_cancel("other", "a")
+    assert ids(await here.store.cancel_requested()) == []

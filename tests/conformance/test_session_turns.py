@@ -1,0 +1,257 @@
+"""What every store promises of the turns of a session: one at a time, in order, whichever replica runs them."""
+
+from functools import partial
+from random import Random
+
+import anyio
+import pytest
+
+from app.adapters.stores.journal import group_commit
+from app.adapters.stores.journal.group_commit import CommitBatch
+from app.adapters.stores.journal.insert_execution import MAX_WAITING_PER_SESSION
+from app.adapters.stores.journal.rows import new_execution
+from app.domain.contract.messages import Message
+from app.domain.failures import Code, RequestFailure
+from app.domain.lifecycle import State
+from app.ports.storage import SessionHistory
+from tests.conformance.test_execution_store import journaled, moved, refused
+from tests.support.examples import COMPLETED, MOVED, SUSPENDED, recorded_step, unnumbered
+from tests.support.stores import StoreReplica
+
+EVER = 10_000
+
+
+async def begins(on: StoreReplica, execution_id: str, *, waits: bool = True, session_id: str = "s") -> None:
+    busy = "enqueue" if waits else "reject"
+    await on.journal.open(journaled(execution_id, f"r-{execution_id}", session_id=session_id, busy=busy))
+
+
+async def ends(on: StoreReplica, execution_id: str, *said: str) -> None:
+    """It ends with these words."""
+    turn = [Message(role="user", content=each) for each in said]
+    on.journal.put(execution_id, None, unnumbered(moved(State.COMPLETE), COMPLETED), turn)
+    await on.journal.durable(execution_id)
+    on.journal.close(execution_id)
+    on.conversations.release_turn("local", "s")
+
+
+async def turn(on: StoreReplica, execution_id: str, told: list[str] | None = None, limit: int = 50) -> SessionHistory:
+    """What was said before, once it is its turn; whether it had to wait is told."""
+    waited = [] if told is None else told
+    return await on.conversations.acquire_turn(
+        "local", "s", execution_id, limit=limit, on_wait=lambda: waited.append(execution_id)
+    )
+
+
+def texts(past: SessionHistory) -> list[str]:
+    return [message.text for message in past.recent_messages]
+
+
+async def said(on: StoreReplica) -> list[str]:
+    return [message.text for message in await on.conversations.messages("local", "s", limit=EVER)]
+
+
+async def test_b6_106_what_begins_with_another_one_s_steps_takes_its_turn_like_the_others(
+    here: StoreReplica, there: StoreReplica
+) -> None:
+    await here.journal.open(journaled("a", "r-a", session_id="s"), rows=[recorded_step("0")])
+    for steps in ([], [recorded_step("0")]):
+        with pytest.raises(RequestFailure) as failure:
+            await there.journal.open(journaled("b", "r-b", session_id="s"), rows=steps)
+        assert failure.value.code is Code.REQUEST_SESSION_BUSY
+    assert await there.store.find("local", "r-b") is None
+    assert await turn(here, "a") == SessionHistory(0, [], ())
+    await ends(here, "a", "1", "2")
+    await there.journal.open(journaled("c", "r-c", session_id="s"), rows=[recorded_step("0")])
+    assert texts(await turn(there, "c")) == ["1", "2"]
+
+
+async def test_what_was_said_before_is_there_when_the_turn_comes(here: StoreReplica) -> None:
+    told: list[str] = []
+    await begins(here, "a")
+    assert await turn(here, "a", told) == SessionHistory(0, [], ())
+    await ends(here, "a", "1", "2", "3")
+    await begins(here, "b")
+    assert texts(await turn(here, "b", told)) == ["1", "2", "3"]
+    past = await turn(here, "b", told, limit=2)
+    assert (past.message_count, texts(past), past.system_messages) == (3, ["2", "3"], ())
+    assert told == []
+
+
+async def test_the_system_messages_that_a_session_begins_with_are_always_there(here: StoreReplica) -> None:
+    prompt = [Message(role="system", content="Be brief."), Message(role="system", content="Rhyme.")]
+    await begins(here, "a")
+    words = [*prompt, *(Message(role="user", content=str(number)) for number in range(9))]
+    here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED), words)
+    await here.journal.durable("a")
+    for limit, last in ((2, ["7", "8"]), (50, [message.text for message in words])):
+        past = await here.conversations.history("local", "s", limit=limit)
+        assert (past.message_count, list(past.system_messages), texts(past)) == (11, prompt, last)
+
+
+async def test_b6_106_b6_107_who_waits_gets_the_turn_in_order_on_whichever_replica(
+    here: StoreReplica, there: StoreReplica
+) -> None:
+    order: list[str] = []
+    told: list[str] = []
+    await begins(here, "a", waits=False)
+
+    async def takes(on: StoreReplica, execution_id: str) -> None:
+        past = await turn(on, execution_id, told)
+        order.append(execution_id)
+        assert texts(past) == ["a", *order[:-1]]
+        await ends(on, execution_id, execution_id)
+
+    async with anyio.create_task_group() as group:
+        for number, name in enumerate("bcdef"):
+            await begins((here, there)[number % 2], name)
+            group.start_soon(takes, (here, there)[number % 2], name)
+        await anyio.sleep(3)
+        assert (order, sorted(told)) == ([], list("bcdef"))
+        await refused(Code.REQUEST_SESSION_BUSY, begins(there, "g", waits=False))
+        await ends(here, "a", "a")
+    assert order == list("bcdef")
+    session = await here.conversations.session("local", "s")
+    assert session is not None
+    assert (session.busy, session.message_count) == (False, 6)
+
+
+async def test_only_so_many_wait(here: StoreReplica, there: StoreReplica) -> None:
+    outcomes: list[Code | None] = []
+
+    async def one(number: int) -> None:
+        try:
+            await begins((here, there)[number % 2], f"{number:02}")
+        except RequestFailure as failure:
+            outcomes.append(failure.code)
+        else:
+            outcomes.append(None)
+
+    async with anyio.create_task_group() as group:
+        for number in range(MAX_WAITING_PER_SESSION + 5):
+            group.start_soon(one, number)
+    assert outcomes.count(None) == MAX_WAITING_PER_SESSION + 1
+    assert outcomes.count(Code.REQUEST_SESSION_BUSY) == 4
+    await begins(here, "another", session_id="s-2")
+
+
+async def test_b6_104_nobody_stands_in_line_behind_what_is_suspended(here: StoreReplica) -> None:
+    await begins(here, "a")
+    await begins(here, "b")
+    here.journal.put("a", None, unnumbered(moved(State.SUSPENDED), SUSPENDED))
+    await here.journal.durable("a")
+    await refused(Code.REQUEST_RESUME_REQUIRED, begins(here, "c"))
+    with anyio.move_on_after(5) as patience:
+        await turn(here, "b")
+    assert patience.cancelled_caught
+    await ends(here, "a", "a")
+    assert texts(await turn(here, "b")) == ["a"]
+
+
+async def test_who_leaves_the_line_keeps_nobody_waiting_and_says_nothing(here: StoreReplica) -> None:
+    for name in "abc":
+        await begins(here, name)
+    await ends(here, "b", "never said")
+    await ends(here, "a", "a")
+    assert texts(await turn(here, "c")) == ["a"]
+    await ends(here, "c", "c")
+    assert await said(here) == ["a", "c"]
+
+
+async def test_a_turn_that_was_given_back_goes_to_who_waits(here: StoreReplica) -> None:
+    """The first is refused for its name in the very transaction in which the second stands in line behind it."""
+    await here.journal.open(journaled("taken", "same"))
+    both = [
+        new_execution(journaled("a", "same", session_id="s", busy="enqueue"), "replica"),
+        new_execution(journaled("b", "r-b", session_id="s", busy="enqueue"), "replica"),
+    ]
+    verdict = await here.database.append(
+        partial(group_commit.apply_batch, CommitBatch(new_executions={each.execution_id: each for each in both}))
+    )
+    assert list(verdict.refused) == ["a"]
+    assert (await turn(here, "b")).message_count == 0
+
+
+async def test_b4_84_a_place_in_line_is_taken_once_although_nobody_heard_of_the_commit(here: StoreReplica) -> None:
+    await begins(here, "00")
+    for number in range(MAX_WAITING_PER_SESSION - 1):
+        await begins(here, f"{number + 1:02}")
+    last = new_execution(journaled("99", "r-99", session_id="s", busy="enqueue"), "replica")
+    for _ in range(2):
+        verdict = await here.database.append(
+            partial(group_commit.apply_batch, CommitBatch(new_executions={"99": last}))
+        )
+        assert (verdict.refused, verdict.lost) == ({}, frozenset())
+    await refused(Code.REQUEST_SESSION_BUSY, begins(here, "a"))
+
+
+async def test_who_waits_in_a_session_that_is_deleted_is_told(here: StoreReplica, there: StoreReplica) -> None:
+    await begins(here, "a")
+    await begins(here, "b")
+
+    async def waits() -> None:
+        await refused(Code.REQUEST_NOT_FOUND, turn(here, "b"))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(waits)
+        await anyio.sleep(0.5)
+        assert await there.conversations.delete("local", "s")
+    await begins(there, "c", waits=False)
+    assert await turn(there, "c") == SessionHistory(0, [], ())
+
+
+async def test_b5_94_a_turn_outlives_its_owner_and_is_over_when_the_next_one_ends_it(
+    here: StoreReplica, there: StoreReplica
+) -> None:
+    await begins(here, "a")
+    here.journal.put("a", None, unnumbered(MOVED))
+    await here.journal.durable("a")
+    await begins(there, "b")
+    record = await there.store.claim("a", 1)
+    assert record is not None
+    there.journal.attach(record)
+    here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED), [Message(role="user", content="late")])
+    await ends(there, "a", "a")
+    assert texts(await turn(there, "b")) == ["a"]
+
+
+async def test_who_came_first_by_another_clock_is_not_left_waiting(here: StoreReplica) -> None:
+    await begins(here, "b")
+    await begins(here, "a")
+    await ends(here, "b", "b")
+    assert texts(await turn(here, "a")) == ["b"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_b6_106_b6_107_histories_never_interleave(here: StoreReplica, there: StoreReplica, seed: int) -> None:
+    """Whoever runs, wherever, says all of its words in one piece, having heard all that is before them."""
+    chance = Random(seed)
+    heard: dict[str, list[str]] = {}
+    lengths = {f"{number:02}": chance.randrange(4) for number in range(14)}
+    turned_away: set[Code] = set()
+
+    async def one(name: str) -> None:
+        on = chance.choice((here, there))
+        await anyio.sleep(chance.choice((0.0, 0.0, 0.01, 0.7)))
+        try:
+            await begins(on, name, waits=chance.random() < 0.6)
+        except RequestFailure as failure:
+            turned_away.add(failure.code)
+            return
+        if chance.random() < 0.2:
+            await ends(on, name)
+            return
+        heard[name] = texts(await turn(on, name))
+        await anyio.sleep(chance.choice((0.0, 0.01, 0.3)))
+        await ends(on, name, *(f"{name}.{number}" for number in range(lengths[name])))
+
+    async with anyio.create_task_group() as group:
+        for name in lengths:
+            group.start_soon(one, name)
+    whole = await said(here)
+    assert turned_away <= {Code.REQUEST_SESSION_BUSY}
+    assert len(heard) > 3
+    assert len(whole) == sum(lengths[name] for name in heard)
+    for name, before in heard.items():
+        own = [f"{name}.{number}" for number in range(lengths[name])]
+        assert whole[: len(before) + len(own)] == [*before, *own]

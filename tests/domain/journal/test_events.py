@@ -1,0 +1,64 @@
+"""Every event has the fields of the contract's section 5, and no other."""
+
+import typing
+from dataclasses import fields, is_dataclass
+
+import pytest
+
+from app.domain.journal import events
+from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, CorrelationContext, InferenceDelta, format_timestamp
+
+AT = 1795262400.25
+
+CONTRACT = {
+    "lifecycle.transition": "from_state to_state attempt reason",
+    "fallback.transition": "from_state to_state fsm_event provider model retry_count reason segment",
+    "stage.end": "stage duration_ms outcome",
+    "inference.start": "segment message_count tool_defs_count schema_present grammar_present "
+    "temperature provider model replica",
+    "inference.delta": "segment offset text reasoning value",
+    "inference.retracted": "segment",
+    "inference.end": "segment duration_ms tokens_in tokens_out finish_reason tool_call_count",
+    "tool.start": "tool_name tool_call_id args_hash",
+    "tool.end": "tool_name tool_call_id duration_ms success error_code",
+    "constraint.repaired": "attempt repairs replica",
+    "validation.end": "attempt valid errors warnings replica",
+    "plan.created": "planner_id steps",
+    "vote.cast": "replica status error_code",
+    "vote.decided": "replicas voted failed stopped_early votes confidence replica error_code",
+    "step.start": "step_type attempt",
+    "step.end": "step_type attempt status duration_ms error_code",
+    "execution.suspended": "suspensions response",
+    "execution.resumed": "suspension_id kind tool_id resumed_by",
+    "execution.completed": "response",
+    "execution.failed": "response",
+    "execution.cancelled": "response",
+}
+
+
+def test_every_event_has_the_fields_of_the_contract() -> None:
+    assert {kind.type: " ".join(EVENT_FIELDS[kind]) for kind in EVENT_TYPES} == CONTRACT
+
+
+def test_the_union_and_the_list_of_types_are_one_closed_set() -> None:
+    union = set(typing.get_args(events.Event)) | {InferenceDelta}
+    defined = {kind for kind in vars(events).values() if is_dataclass(kind) and hasattr(kind, "type")}
+    assert set(EVENT_TYPES) == union == defined
+
+
+@pytest.mark.parametrize("kind", EVENT_TYPES)
+def test_no_event_has_a_field_of_the_correlation(kind: type) -> None:
+    taken = {field.name for field in fields(CorrelationContext)} | {"sequence_number", "type", "timestamp"}
+    assert not taken & set(EVENT_FIELDS[kind])
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000000Z"),
+        (AT, "2026-11-21T12:00:00.250000Z"),
+        (1.000001, "1970-01-01T00:00:01.000001Z"),
+    ],
+)
+def test_times_are_rfc_3339_in_utc(at: float, text: str) -> None:
+    assert format_timestamp(at) == text

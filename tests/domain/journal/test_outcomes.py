@@ -1,0 +1,85 @@
+"""Digests stay what they were, so that a journal knows its steps again."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.contract.messages import Message, ToolCall
+from app.domain.contract.request import ExecutionHints
+from app.domain.contract.response import TokenUsage
+from app.domain.failures import Code, failure
+from app.domain.fingerprints import args_hash, digest, span_id
+from app.domain.journal.outcomes import Refused
+from app.domain.model_call import Reply
+
+KEY = "00" * 16
+json_objects = st.dictionaries(
+    st.text(max_size=8), st.integers(-(2**53), 2**53) | st.text() | st.booleans() | st.none()
+)
+"""Text that JSON can hold: hypothesis draws no lone surrogates here."""
+
+
+@pytest.mark.parametrize(
+    ("parts", "known"),
+    [
+        ((), "7ebb3c7c2a87b1a2f8a7ed729ecb040d"),
+        (("infer", "0", 1, None), "9f5185ac191ea3b8ee112766386d8aa0"),
+        ((Message(role="user", content="Grüße"),), "3aa4e6fab0725c1031e81b9aeb6209a0"),
+        ((ExecutionHints(temperature=0.0),), "40b8b8a6cbe365259aaa2a66ddd460e9"),
+    ],
+    ids=["nothing", "scalars", "a message", "hints"],
+)
+def test_a_digest_is_the_same_in_every_process_and_release(parts: tuple[object, ...], known: str) -> None:
+    assert digest(*parts) == known
+
+
+@given(json_objects)
+def test_the_order_of_keys_does_not_matter(value: dict[str, object]) -> None:
+    backwards = dict(reversed(value.items()))
+    assert digest(value) == digest(backwards)
+    assert args_hash(KEY, value) == args_hash(KEY, backwards)
+
+
+def test_parts_are_kept_apart() -> None:
+    assert len({digest("ab"), digest("a", "b"), digest("", "ab"), digest(["a", "b"]), digest("ab", None)}) == 5
+
+
+def test_an_absent_field_and_a_field_at_none_are_one() -> None:
+    assert digest(ExecutionHints()) == digest(ExecutionHints(temperature=None))
+    assert digest(ExecutionHints()) != digest(ExecutionHints(temperature=0.0))
+
+
+def test_what_has_no_canonical_form_is_refused() -> None:
+    with pytest.raises(TypeError):
+        digest({"a set"})
+
+
+def test_a_hash_of_arguments_is_bound_to_its_key() -> None:
+    arguments = {"count": 2, "sides": 6}
+    assert args_hash(KEY, arguments) == args_hash(KEY, {"sides": 6, "count": 2})
+    assert args_hash(KEY, arguments) != args_hash("11" * 16, arguments)
+    assert args_hash(KEY, arguments) != args_hash(KEY, {"count": 3, "sides": 6})
+
+
+def test_span_ids_are_16_hex_digits_and_differ_by_execution_and_step() -> None:
+    ids = {span_id(execution, anchor) for execution in ("a", "b") for anchor in ("prepare", "0/0", "0/1")}
+    assert len(ids) == 6
+    assert all(len(value) == 16 and int(value, 16) >= 0 for value in ids)
+    assert span_id("a", "0/0") == "94469abf68f697bf"
+
+
+def test_a_refusal_gives_its_failure_back_whole() -> None:
+    cause = failure(Code.TOOL_TIMEOUT, "too slow", details={"limit": 3}, condition="not idempotent")
+    cause.retry_after = 2.5
+    again = Refused.by(cause).failure()
+    assert type(again) is type(cause)
+    assert (again.code, again.message, again.details) == (cause.code, cause.message, cause.details)
+    assert (again.status, again.retryable, again.retry_after) == (500, False, 2.5)
+
+
+def test_a_reply_is_told_to_the_next_inference_without_empty_calls() -> None:
+    call = ToolCall(id="a", name="roll_dice", arguments={"count": 2})
+    silent = Reply("Hi.", (), "stop", "stop", TokenUsage(), "m").message("primary")
+    asking = Reply("", (call,), "tool", "tool_calls", TokenUsage(), "m", reasoning="hidden").message("primary")
+    assert silent == Message(role="assistant", content="Hi.")
+    assert asking == Message(role="assistant", content="", tool_calls=[call])

@@ -1,0 +1,341 @@
+"""What a person at a terminal sees, with a service that says what the test wants."""
+
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from fastapi import FastAPI
+from typer.testing import CliRunner, Result
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from app.bootstrap.service import open_history_reader
+from app.domain.access import Principal
+from app.domain.contract.request import SystemRequest
+from app.domain.contract.response import ResponseMetadata, SystemError, SystemResponse
+from app.domain.failures import TAXONOMY, Category, Code, RequestFailure, failure
+from app.domain.journal import events
+from app.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
+from app.domain.lifecycle import Mode, State
+from app.entrypoints.cli.commands import Wiring, command_line
+from app.entrypoints.cli.exit_codes import EXIT_CODES
+from app.orchestration.facade import CallOptions
+from app.settings import Settings
+from tests.support.examples import EVENTS
+
+CORRELATION = CorrelationContext("r-1", None, "0" * 32, "0" * 16, None)
+ONE_OF_EACH = [next(row.code for row in TAXONOMY.values() if row.category is category) for category in Category]
+
+
+def response(content: str | None = None, code: Code | None = None) -> SystemResponse:
+    state = State.COMPLETE if code is None else State.ERROR
+    error = None if code is None else SystemError.of(failure(code, "it did not work"))
+    return SystemResponse(
+        request_id="r-1", trace_id="0" * 32, mode=Mode.CHAT, state=state, content=content, error=error,
+        metadata=ResponseMetadata(provider="rehearsal"),
+    )  # fmt: skip
+
+
+def recorded(event: events.Event, at: float = 0.0) -> StoredEvent:
+    return StoredEvent(1, at, "0", CORRELATION, event)
+
+
+def delta(text: str, *, offset: int = 0, segment: str = "0/0") -> LiveDelta:
+    return LiveDelta(0.0, CORRELATION, InferenceDelta(segment, offset, text=text))
+
+
+@dataclass
+class Watched:
+    """A subscription to what the test has prepared; `at_end` runs when that is used up."""
+
+    items: list[StoredEvent | LiveDelta]
+    at_end: Callable[[], None]
+    cancelled: anyio.Event
+
+    async def next(self) -> Sequence[StoredEvent | LiveDelta]:
+        if self.items:
+            return [self.items.pop(0)]
+        self.at_end()
+        if self.at_end is not _nothing:
+            await self.cancelled.wait()
+        return []
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass
+class Execution:
+    """What the facade answers with."""
+
+    subscription: Watched
+    response: SystemResponse | None
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def cancel(self) -> None:
+        self.response = response(code=Code.CANCELLED_SIGNAL)
+        self.subscription.cancelled.set()
+
+
+@dataclass(frozen=True)
+class Reach:
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass
+class StagedService:
+    """A service whose one execution goes as the test wants."""
+
+    response: SystemResponse = field(default_factory=lambda: response("the answer"))
+    items: list[StoredEvent | LiveDelta] = field(default_factory=list)
+    refused: RequestFailure | None = None
+    at_end: Callable[[], None] = _nothing
+    engines: list[Reach] = field(default_factory=list)
+    requests: list[SystemRequest] = field(default_factory=list)
+    settings: list[Settings] = field(default_factory=list)
+
+    @property
+    def facade(self) -> "StagedService":
+        return self
+
+    async def execute(self, request: SystemRequest, principal: Principal, calling: CallOptions) -> Execution:
+        assert calling == CallOptions(watch=True)
+        assert principal.tenant == "local"
+        self.requests.append(request)
+        if self.refused is not None:
+            raise self.refused
+        return Execution(Watched(list(self.items), self.at_end, anyio.Event()), self.response)
+
+    async def ping_engines(self) -> list[Reach]:
+        return self.engines
+
+    @asynccontextmanager
+    async def open(self, settings: Settings) -> AsyncIterator["StagedService"]:
+        self.settings.append(settings)
+        yield self
+
+    def run(self, *arguments: str) -> Result:
+        """Runs `portico` with these arguments against this service."""
+        wiring = Wiring(
+            create_app=lambda _: FastAPI(title="Staged"),
+            protocol=HttpToolsProtocol,
+            open_service=self.open,
+            open_archive=open_history_reader,
+        )
+        return CliRunner().invoke(command_line(), list(arguments), obj=wiring, prog_name="portico")
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for variable in list(os.environ):
+        if variable.startswith("PORTICO") or variable == "OPENAI_API_KEY":
+            monkeypatch.delenv(variable)
+
+
+class TestExecute:
+    def test_the_answer_goes_to_standard_output_and_the_events_beside_it(self) -> None:
+        items: list[StoredEvent | LiveDelta] = [
+            recorded(events.LifecycleTransition(None, State.INIT, 1, "accepted"), 100.0),
+            recorded(events.InferenceStart("0/0", 1, 3, False, False, None, "primary", "gpt-4o-mini"), 100.25),
+            recorded(events.InferenceEnd("0/0", 12.5, 3, 4, "stop", 0), 100.5),
+            recorded(events.ExecutionCompleted(response("the answer")), 101.0),
+        ]
+        result = StagedService(items=items).run("execute", "hello")
+        assert result.exit_code == 0
+        assert result.stdout == "the answer\n"
+        lines = [line.split() for line in result.stderr.splitlines()]
+        assert [line[2] for line in lines] == [item.event.type for item in items]
+        assert [line[0] for line in lines] == ["0.000", "0.250", "0.500", "1.000"]
+        assert "primary gpt-4o-mini" in result.stderr
+
+    def test_every_event_has_a_line(self) -> None:
+        items: list[StoredEvent | LiveDelta] = [recorded(event, 100.0) for event in EVENTS]
+        result = StagedService(items=items).run("execute", "hello")
+        assert [line.split()[2] for line in result.stderr.splitlines()] == [event.type for event in EVENTS]
+
+    def test_what_happens_in_a_step_of_a_plan_begins_with_its_name(self) -> None:
+        start = recorded(events.StepStart("infer", 1), 100.0)
+        inside = start._replace(correlation=replace(CORRELATION, step_name="roll\x07"))
+        result = StagedService(items=[inside, start]).run("execute", "hello")
+        assert [line.split()[3:] for line in result.stderr.splitlines()] == [
+            ["roll\\x07:", "infer", "attempt", "1"],
+            ["infer", "attempt", "1"],
+        ]
+
+    def test_json_is_the_whole_response_and_all_of_standard_output(self) -> None:
+        result = StagedService(items=[recorded(events.StageEnd("AuthResolve", 0.1, "ok"))]).run(
+            "execute", "hello", "--json"
+        )
+        assert SystemResponse.model_validate_json(result.stdout, strict=True) == response("the answer")
+        assert "stage.end" in result.stderr
+
+    def test_a_stream_shows_tokens_as_they_come_and_the_answer_once(self) -> None:
+        items: list[StoredEvent | LiveDelta] = [delta("the "), delta("answer", offset=4)]
+        result = StagedService(items=items).run("execute", "hello", "--stream")
+        assert result.stdout == "the answer\n"
+
+    def test_each_segment_of_a_stream_has_lines_of_its_own(self) -> None:
+        items: list[StoredEvent | LiveDelta] = [
+            delta("the ans"),
+            recorded(events.InferenceRetracted("0/0")),
+            delta("the answer", segment="0/1"),
+        ]
+        result = StagedService(items=items).run("execute", "hello", "--stream")
+        assert result.stdout == "the ans\nthe answer\n"
+        assert "void" in result.stderr
+
+    def test_an_answer_that_was_not_streamed_whole_is_written(self) -> None:
+        result = StagedService(items=[delta("the")]).run("execute", "hello", "--stream")
+        assert result.stdout == "the\nthe answer\n"
+
+    def test_a_stream_leaves_standard_output_to_json(self) -> None:
+        result = StagedService(items=[delta("the answer")]).run("execute", "hello", "--stream", "--json")
+        assert json.loads(result.stdout)["content"] == "the answer"
+        assert result.stderr == "the answer\n"
+
+    def test_the_options_make_the_request(self) -> None:
+        service = StagedService()
+        options = ("--mode", "plan", "--tool", "a", "--tool", "b", "--model", "fast", "--system", "Be brief.")
+        assert service.run("execute", "hello", *options).exit_code == 0
+        (request,) = service.requests
+        assert [(message.role, message.content) for message in request.messages] == [
+            ("system", "Be brief."),
+            ("user", "hello"),
+        ]
+        assert (request.mode, request.tools, request.model) == (Mode.PLAN, ["a", "b"], "fast")
+
+    def test_without_options_everything_else_stays_absent(self) -> None:
+        service = StagedService()
+        service.run("execute", "hello")
+        (request,) = service.requests
+        assert request.model_fields_set == {"messages", "mode", "model", "tools"}
+        assert (request.mode, request.tools, request.model) == (Mode.CHAT, None, None)
+
+    @pytest.mark.parametrize("command", [("check",), ("execute", "hello")])
+    def test_the_store_of_a_server_beside_it_is_left_alone(self, command: tuple[str, ...]) -> None:
+        service = StagedService()
+        assert service.run(*command).exit_code == 0
+        assert service.settings[0].storage.url == "sqlite://"
+
+    def test_the_log_keeps_quiet_beside_the_view(self) -> None:
+        service = StagedService()
+        service.run("execute", "hello")
+        assert service.settings[0].telemetry.log_level == "error"
+
+    @pytest.mark.parametrize("code", ONE_OF_EACH)
+    def test_a_failed_execution_ends_with_the_exit_code_of_its_category(self, code: Code) -> None:
+        result = StagedService(response=response("partial", code)).run("execute", "hello")
+        assert result.exit_code == EXIT_CODES[TAXONOMY[code].category]
+        assert result.stdout == ""
+        assert result.stderr == f"{code}: it did not work\n"
+
+    def test_json_holds_the_failure_too(self) -> None:
+        result = StagedService(response=response(None, Code.INFERENCE_MODEL_UNAVAILABLE)).run("execute", "x", "--json")
+        assert json.loads(result.stdout)["error"]["code"] == "INFERENCE_MODEL_UNAVAILABLE"
+        assert result.exit_code == 10
+
+    def test_a_refusal_is_one_line(self) -> None:
+        refused = RequestFailure(Code.REQUEST_INVALID, "mode: plan comes with a later version")
+        result = StagedService(refused=refused).run("execute", "hello")
+        assert result.exit_code == 17
+        assert result.stderr == "REQUEST_INVALID: mode: plan comes with a later version\n"
+
+    def test_options_that_make_no_request_are_refused_by_name(self) -> None:
+        result = StagedService().run("execute", "hello", "--tool", "reаd_file")  # noqa: RUF001 - a Cyrillic look-alike
+        assert result.exit_code == 17
+        assert result.stderr.startswith("REQUEST_INVALID: tools.0: ")
+        assert "reаd" not in result.stderr  # noqa: RUF001 - the same
+
+    def test_ctrl_c_cancels_the_execution_and_ends_with_its_answer(self) -> None:
+        service = StagedService(at_end=lambda: os.kill(os.getpid(), signal.SIGINT))
+        result = service.run("execute", "hello")
+        assert result.exit_code == EXIT_CODES[Category.CANCELLATION]
+        assert result.stderr == "CANCELLED_SIGNAL: it did not work\n"
+
+    def test_b2_50_what_could_steer_a_terminal_is_shown_escaped(self) -> None:
+        item = recorded(events.ToolStart("evil\x1b]0;title\x07\nforged", "c-1", "0"))
+        result = StagedService(items=[item]).run("execute", "hello")
+        assert "evil\\x1b]0;title\\x07\\nforged" in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+
+
+class TestConfiguration:
+    @pytest.mark.parametrize("command", [("check",), ("execute", "hello"), ("serve",)])
+    def test_b5_101_a_wrong_configuration_is_one_line_and_an_exit_code(self, command: tuple[str, ...]) -> None:
+        Path("portico.toml").write_text("[server]\nprot = 1\n")
+        result = StagedService().run(*command)
+        assert result.exit_code == EXIT_CODES[Category.CONFIGURATION]
+        assert result.stdout == ""
+        assert result.stderr == "CONFIG_INVALID: server.prot is not known; did you mean server.port?\n"
+
+    @pytest.mark.parametrize("command", [("check",), ("execute", "hello"), ("serve",)])
+    def test_b5_101_a_missing_configuration_is_one_line_and_an_exit_code(self, command: tuple[str, ...]) -> None:
+        result = StagedService().run(*command, "--config", "away.toml")
+        assert result.exit_code == EXIT_CODES[Category.CONFIGURATION]
+        assert result.stderr.startswith("CONFIG_INVALID: away.toml cannot be read")
+
+    def test_check_reaches_each_engine(self) -> None:
+        engines = [Reach("primary", ok=True, detail="2 models"), Reach("backup", ok=True, detail="no\x1bne")]
+        result = StagedService(engines=engines).run("check")
+        assert result.exit_code == 0
+        assert result.stdout.splitlines() == [
+            "configuration  ok",
+            "engine primary  ok  2 models",
+            "engine backup  ok  no\\x1bne",
+        ]
+
+    def test_check_fails_when_an_engine_cannot_be_reached(self) -> None:
+        engines = [Reach("primary", ok=True, detail="fine"), Reach("backup", ok=False, detail="connection refused")]
+        result = StagedService(engines=engines).run("check")
+        assert result.exit_code == EXIT_CODES[Category.INFERENCE]
+        assert "engine backup  unreachable  connection refused" in result.stdout
+
+
+class TestServe:
+    def test_a_busy_port_is_one_line_and_an_exit_code(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            result = StagedService().run("serve", "--port", str(port))
+        assert result.exit_code == EXIT_CODES[Category.CONFIGURATION]
+        assert result.stderr == (
+            f"CONFIG_INVALID: server.port: cannot listen on 127.0.0.1 port {port}: address already in use\n"
+        )
+
+    def test_beyond_loopback_it_does_not_listen(self) -> None:
+        result = StagedService().run("serve", "--host", "192.0.2.1")
+        assert result.exit_code == EXIT_CODES[Category.CONFIGURATION]
+        assert "CONFIG_NO_ENGINE" in result.stderr
+
+
+class TestHelp:
+    def test_openapi_prints_the_description_as_json(self) -> None:
+        result = StagedService().run("openapi")
+        assert result.exit_code == 0
+        assert json.loads(result.stdout)["info"]["title"] == "Staged"
+        assert result.stdout.endswith("}\n")
+
+    def test_every_category_has_an_exit_code_of_its_own_and_help_lists_them(self) -> None:
+        assert set(EXIT_CODES) == set(Category)
+        assert len(set(EXIT_CODES.values())) == len(Category)
+        shown = " ".join(StagedService().run("--help").stdout.split())
+        for category, code in EXIT_CODES.items():
+            assert f"{code} {category}" in shown
+
+    @pytest.mark.parametrize(
+        "arguments", [("execute",), ("serve", "--port", "x"), ("execute", "a", "--mode", "b"), ("x",)]
+    )
+    def test_wrong_usage_ends_with_2(self, arguments: tuple[Any, ...]) -> None:
+        assert StagedService().run(*arguments).exit_code == 2

@@ -1,0 +1,130 @@
+"""`portico serve` told to end while a hundred executions run and a hundred streams are read."""
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.entrypoints.cli.test_server import Process, environ, serving, start
+from tests.support.http_server import request_bytes
+
+GRACE = 1.5
+QUICK, KEYED, READ = 40, 30, 30
+LAST = {"execution.completed", "execution.failed", "execution.cancelled"}
+
+__all__ = ["environ", "start"]
+
+
+@dataclass
+class Stream:
+    """One client's stream, and what it has read of its execution."""
+
+    request_id: str
+    events: list[dict[str, Any]] = field(default_factory=list)
+    began: asyncio.Event = field(default_factory=asyncio.Event)
+    ended_cleanly: bool = False
+    told_to_come_back: bool = False
+
+    @property
+    def last(self) -> int:
+        return max((each["sequence_number"] for each in self.events if "sequence_number" in each), default=0)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [each["sequence_number"] for each in self.events if "sequence_number" in each]
+
+    async def read(self, port: int, request: bytes) -> None:
+        """Reads to the end of the response."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        await reader.readuntil(b"\r\n\r\n")
+        unread = b""
+        while size := int(await reader.readline(), 16):
+            unread += (await reader.readexactly(size + 2))[:-2]
+            *frames, unread = unread.split(b"\n\n")
+            for frame in frames:
+                self._take(frame.decode())
+        self.ended_cleanly = await reader.readline() == b"\r\n" and unread == b""
+        writer.close()
+
+    async def go_on(self, port: int) -> None:
+        """Reads on behind the last event that was read."""
+        path = f"/v1/executions/{self.request_id}/events"
+        await self.read(port, request_bytes("GET", path, {"Last-Event-ID": str(self.last)}))
+
+    def _take(self, frame: str) -> None:
+        self.told_to_come_back |= frame.startswith("retry:")
+        self.events += [json.loads(line[6:]) for line in frame.split("\n") if line.startswith("data: ")]
+        if any(each["type"] == "inference.start" for each in self.events):
+            self.began.set()
+
+
+def asked(name: str, seconds: float, **headers: str) -> bytes:
+    body = {"request_id": name, "messages": [{"role": "user", "content": f"[[slow:{seconds}]] Hello"}]}
+    return request_bytes(
+        "POST", "/v1/execute", {"Content-Type": "application/json", **headers}, json.dumps(body).encode()
+    )
+
+
+async def begin(port: int, group: asyncio.TaskGroup) -> list[Stream]:
+    """A hundred streams, all of which have heard that their execution asks a model."""
+    streams = [Stream(f"{kind}-{n}") for kind, count in (("q", QUICK), ("k", KEYED), ("r", READ)) for n in range(count)]
+    for stream in streams:
+        group.create_task(stream.read(port, await opening(port, stream.request_id)))
+    for stream in streams:
+        await stream.began.wait()
+    return streams
+
+
+async def opening(port: int, name: str) -> bytes:
+    """What opens the stream: a plain request, one under a key, or a reader of one in the background."""
+    if name.startswith("q"):
+        return asked(name, 0.5, Accept="text/event-stream")
+    if name.startswith("k"):
+        return asked(name, 3, Accept="text/event-stream", **{"Idempotency-Key": name})
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(asked(name, 3, Prefer="respond-async", Connection="close"))
+    assert (await reader.read()).startswith(b"HTTP/1.1 202")
+    writer.close()
+    return request_bytes("GET", f"/v1/executions/{name}/events", {})
+
+
+async def until_the_end(portico: Process) -> tuple[list[Stream], float]:
+    """The streams as the end of the service left them, and how many seconds that took."""
+    async with asyncio.TaskGroup() as group:
+        streams = await begin(portico.port, group)
+        signalled_at = time.monotonic()
+        portico.signal(signal.SIGTERM)
+    code, _ = await asyncio.to_thread(portico.ended)
+    assert code == 0
+    return streams, time.monotonic() - signalled_at
+
+
+async def to_the_last_event(port: int, streams: Sequence[Stream]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for stream in streams:
+            group.create_task(stream.go_on(port))
+
+
+def test_b5_93_of_a_hundred_executions_none_is_lost_and_none_is_answered_twice(start: Callable[..., Process]) -> None:
+    with serving(start, PORTICO__SERVER__DRAIN_SECONDS=str(GRACE)) as portico:
+        streams, seconds = asyncio.run(until_the_end(portico))
+    assert seconds < GRACE + 2
+    assert len(streams) == 100
+    assert all(stream.ended_cleanly for stream in streams)
+    left = [stream for stream in streams if not any(each["type"] in LAST for each in stream.events)]
+    assert {stream.request_id[0] for stream in left} == {"k", "r"}
+    assert len(left) == KEYED + READ
+    assert all(stream.told_to_come_back for stream in left)
+    with serving(start) as portico:
+        asyncio.run(to_the_last_event(portico.port, left))
+        listed = json.loads(portico.ask("GET", "/v1/executions?limit=200")[1])["data"]
+    for stream in streams:
+        assert stream.numbers == list(range(1, len(stream.numbers) + 1))
+        ends = [each["type"] for each in stream.events if each["type"] in LAST]
+        assert ends == ["execution.completed"]
+    assert sorted(each["request_id"] for each in listed) == sorted(stream.request_id for stream in streams)
+    assert {each["state"] for each in listed} == {"COMPLETE"}

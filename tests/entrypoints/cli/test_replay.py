@@ -1,0 +1,185 @@
+"""`portico replay`: stored executions told again, as a person and as a CI job see it."""
+
+import json
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from fastapi import FastAPI
+from typer.testing import CliRunner, Result
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from app.adapters.stores.executions.store import DatabaseExecutionStore
+from app.adapters.stores.factory import open_read_only
+from app.adapters.system import SystemClock, SystemEntropy
+from app.bootstrap.service import PATTERNS, open_history_reader, open_service
+from app.domain.access import LOCAL
+from app.domain.contract.messages import Message
+from app.domain.contract.request import SystemRequest
+from app.domain.lifecycle import Mode
+from app.entrypoints.cli.commands import Wiring, command_line
+from app.entrypoints.cli.replay import OpenHistoryReader
+from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.pattern import Pattern
+from app.orchestration.patterns.agent_loop import agent_loop
+from app.orchestration.runtime.handle import ExecutionHandle
+from app.orchestration.runtime.replay import HistoryReader
+from app.settings import Settings
+from tests.support.stores import RecordingSink
+
+ASK = 'Use ask_person: "May I?"'
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for variable in list(os.environ):
+        if variable.startswith("PORTICO") or variable.endswith("_API_KEY"):
+            monkeypatch.delenv(variable)
+
+
+async def _execute(requests: dict[str, str], *, waits_for: str | None = None) -> None:
+    """Runs these requests; one of them is left running when the service goes."""
+    async with open_service(Settings.model_validate({"server": {"drain_seconds": 0.1}})) as service:
+        for request_id, text in requests.items():
+            asked = {"request_id": request_id, "messages": [{"role": "user", "content": text}]}
+            request = SystemRequest.model_validate(asked | {"background": request_id == waits_for})
+            running = await service.facade.execute(request, LOCAL)
+            if request_id != waits_for:
+                assert isinstance(running, ExecutionHandle)
+                ended = anyio.Event()
+                running.add_done_callback(ended.set)
+                await ended.wait()
+
+
+def executed(waits_for: str | None = None, **requests: str) -> None:
+    """Stores these requests' executions in the configured place, in that order."""
+
+    async def execute() -> None:
+        await _execute(requests, waits_for=waits_for)
+
+    anyio.run(execute)
+
+
+def portico(*arguments: str, opener: OpenHistoryReader = open_history_reader) -> Result:
+    wiring = Wiring(
+        create_app=lambda _: FastAPI(title="Staged"),
+        protocol=HttpToolsProtocol,
+        open_service=open_service,
+        open_archive=opener,
+    )
+    return CliRunner().invoke(command_line(), ["replay", *arguments], obj=wiring, prog_name="portico")
+
+
+@dataclass(frozen=True)
+class Today:
+    """What opens the archive with another pattern for chats."""
+
+    pattern: Pattern
+
+    @asynccontextmanager
+    async def __call__(self, settings: Settings) -> AsyncIterator[HistoryReader]:
+        clock = SystemClock()
+        async with open_read_only(settings.storage.url, clock, SystemEntropy(clock)) as database:
+            yield HistoryReader(
+                DatabaseExecutionStore(database, clock, "looker", RecordingSink()),
+                {**PATTERNS, Mode.CHAT: self.pattern},
+            )
+
+
+async def says_more(run: RunContext) -> Any:
+    run.messages = [*run.messages, Message(role="user", content="Please.")]
+    return await agent_loop(run)
+
+
+async def breaks(_: RunContext) -> str:
+    raise ZeroDivisionError("of ours")
+
+
+CHANGED = Today(Pattern(says_more, 1))
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_what_is_as_it_was_is_told_a_line_each() -> None:
+    executed(a="Please calculate 17*3", b="Hello", c=ASK)
+    result = portico("a", "c")
+    assert result.exit_code == 0
+    first, second = [line.split() for line in result.stdout.splitlines()]
+    assert (first[:2], first[3]) == (["a", "identical"], "steps")
+    assert second[:2] == ["c", "identical"]
+    newest = lines(portico("--last", "2", "--json", "--fail-on-difference"))
+    assert [(each["request_id"], each["identical"]) for each in newest] == [("c", True), ("b", True)]
+    assert len(lines(portico("--last", "99", "--json"))) == 3
+
+
+def test_the_first_difference_is_told_and_fails_only_when_asked_to() -> None:
+    executed(a="Please calculate 17*3", b="Hello")
+    told = portico("a", "b", opener=CHANGED)
+    assert told.exit_code == 0
+    assert told.stdout.splitlines()[0].startswith("a  differs  at step 0: recorded ")
+    failed = portico("--last", "2", "--json", "--fail-on-difference", opener=CHANGED)
+    assert failed.exit_code == 14
+    assert [(each["identical"], each["step"]) for each in lines(failed)] == [(False, "0"), (False, "0")]
+    assert {"request_id", "identical", "step", "recorded", "replayed"} == set(lines(failed)[0])
+
+
+def test_a_pattern_that_breaks_is_a_difference_and_hides_no_other() -> None:
+    executed(a="Hello", b="Hello")
+    failed = portico("--last", "2", "--json", "--fail-on-difference", opener=Today(Pattern(breaks, 1)))
+    assert failed.exit_code == 14
+    assert [(each["identical"], each["bug"]) for each in lines(failed)] == [(False, "ZeroDivisionError")] * 2
+    assert "it breaks: ZeroDivisionError" in portico("a", opener=Today(Pattern(breaks, 1))).stdout
+
+
+def test_a_record_of_another_version_is_refused() -> None:
+    executed(a="Hello")
+    other = Today(replace(PATTERNS[Mode.CHAT], version=99))
+    for arguments in (["a"], ["--last", "1"]):
+        refused = portico(*arguments, opener=other)
+        assert refused.exit_code == 19
+        assert refused.stdout.startswith("a  STORAGE_SNAPSHOT_INVALID  ")
+    assert lines(portico("a", "--json", opener=other))[0]["refused"] == "STORAGE_SNAPSHOT_INVALID"
+
+
+def test_a_truncated_record_is_refused() -> None:
+    executed(a=ASK)
+    with sqlite3.connect("var/portico.db") as database:
+        database.execute("DELETE FROM commits WHERE number = (SELECT max(number) FROM commits)")
+    refused = portico("a")
+    assert (refused.exit_code, refused.stdout.split()[1]) == (19, "STORAGE_SNAPSHOT_INVALID")
+
+
+def test_what_is_not_there_or_still_runs_is_refused_by_name_and_passed_over_among_the_newest() -> None:
+    executed(a="Hello", b="[[slow:60]] Hello", waits_for="b")
+    for name, code in (("nobody", "REQUEST_NOT_FOUND"), ("b", "REQUEST_IN_PROGRESS")):
+        refused = portico(name, "a")
+        assert refused.exit_code == 17
+        assert [line.split()[1] for line in refused.stdout.splitlines()] == [code, "identical"]
+    assert portico("--tenant", "other", "a").exit_code == 17
+    assert portico("--last", "5", "--fail-on-difference").exit_code == 0
+    assert portico("--last", "5", "--tenant", "other").stdout == ""
+
+
+def test_it_needs_a_store_and_makes_none() -> None:
+    missing = portico("a")
+    assert (missing.exit_code, missing.stderr.split(":")[0]) == (15, "CONFIG_INVALID")
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["a", "--last", "1"], ["--last", "0"], ["--last", "x"]])
+def test_which_executions_is_said_in_one_way(arguments: list[str]) -> None:
+    assert portico(*arguments).exit_code == 2
+
+
+def test_an_id_that_steers_a_terminal_is_shown_as_it_is_written() -> None:
+    executed(a="Hello")
+    assert "\\x1b[2J" in portico("\x1b[2J").stdout

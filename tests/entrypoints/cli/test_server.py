@@ -1,0 +1,266 @@
+"""`portico serve` as a process of its own, from its first line to its exit."""
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from app.entrypoints.cli.server import bind_listener
+from app.settings import ServerSettings
+
+ROOT = Path(__file__).parents[2]
+MOST_SECONDS = 20.0
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    ours = {
+        name: value for name, value in os.environ.items() if not name.startswith("PORTICO") and name != "OPENAI_API_KEY"
+    }
+    return ours | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+class Process:
+    """A `portico` process that is killed at the latest after `MOST_SECONDS`."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self._watchdog = threading.Timer(MOST_SECONDS, process.kill)
+        self._watchdog.start()
+        self.port = 0
+
+    def line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def tells(self, what: str) -> None:
+        """Returns once a line with that was written to standard error."""
+        assert self._process.stderr is not None
+        assert any(what in line for line in self._process.stderr)
+
+    def may_open(self, descriptors: int) -> None:
+        """Limits the files and sockets that it may have open from now on."""
+        _, most = resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (descriptors, most))
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def ended(self) -> tuple[int, str]:
+        """The exit code and what was written to standard error."""
+        _, stderr = self._process.communicate()
+        return self._process.returncode, stderr
+
+    def close(self) -> None:
+        self._watchdog.cancel()
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, str]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=MOST_SECONDS)
+        try:
+            given = {"Content-Type": "application/json", **headers} if body is not None else headers
+            connection.request(method, path, None if body is None else json.dumps(body), given)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def execute(self, text: str, **headers: str) -> tuple[int, str]:
+        return self.ask("POST", "/v1/execute", {"messages": [{"role": "user", "content": text}]}, **headers)
+
+    def has_in_flight(self, count: int) -> None:
+        """Returns once that many executions run."""
+        while f"portico_executions_in_flight {count}" not in self.ask("GET", "/metrics")[1].replace(".0", ""):
+            pass
+
+
+@pytest.fixture
+def start(tmp_path: Path, environ: dict[str, str]) -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def begin(*arguments: str, **variables: str) -> Process:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app", *arguments],
+            cwd=tmp_path,
+            env=environ | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(Process(process))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.close()
+
+
+@contextmanager
+def serving(start: Callable[..., Process], **variables: str) -> Iterator[Process]:
+    process = start("serve", "--port", "0", **variables)
+    line = process.line()
+    assert line.startswith("Portico listens on http://127.0.0.1:")
+    process.port = int(line.split(",")[0].rpartition(":")[2])
+    yield process
+
+
+@contextmanager
+def asking(call: Callable[[], tuple[int, str]]) -> Iterator["Future[tuple[int, str]]"]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(call)
+
+
+def test_it_says_where_it_listens_who_may_ask_and_that_rehearsal_answers(start: Callable[..., Process]) -> None:
+    with serving(start) as portico:
+        assert 'auth.mode is "none": only this machine can reach it' in portico.line()
+        assert "rehearsal" in portico.line()
+        assert portico.ask("GET", "/readyz")[0] == 200
+        status, body = portico.execute("hello")
+        assert (status, json.loads(body)["state"]) == (200, "COMPLETE")
+        portico.signal(signal.SIGTERM)
+        assert portico.ended()[0] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_b5_93_running_work_ends_within_the_grace_while_new_work_is_refused(
+    start: Callable[..., Process], number: signal.Signals
+) -> None:
+    with serving(start) as portico, asking(lambda: portico.execute("hello [[slow:2]]")) as running:
+        portico.has_in_flight(1)
+        portico.signal(number)
+        statuses = [portico.ask("GET", path)[0] for path in ("/readyz", "/livez")]
+        refused = portico.execute("too late")
+        assert statuses == [503, 200]
+        assert (refused[0], json.loads(refused[1])["code"]) == (503, "REQUEST_SHUTTING_DOWN")
+        status, body = running.result()
+        assert (status, json.loads(body)["state"]) == (200, "COMPLETE")
+        assert portico.ended()[0] == 0
+
+
+def test_b5_93_a_stream_ends_cleanly_with_its_terminal_event(start: Callable[..., Process]) -> None:
+    with (
+        serving(start) as portico,
+        asking(lambda: portico.execute("hello [[slow:1]]", Accept="text/event-stream")) as running,
+    ):
+        portico.has_in_flight(1)
+        portico.signal(signal.SIGTERM)
+        status, body = running.result()
+        assert status == 200
+        assert "event: execution.completed" in body.rstrip().rpartition("\n\n")[2]
+        assert portico.ended()[0] == 0
+
+
+def test_b5_93_what_outlasts_the_grace_is_cancelled(start: Callable[..., Process]) -> None:
+    with (
+        serving(start, PORTICO__SERVER__DRAIN_SECONDS="0.5") as portico,
+        asking(lambda: portico.execute("hello [[slow:60]]")) as running,
+    ):
+        portico.has_in_flight(1)
+        portico.signal(signal.SIGTERM)
+        status, body = running.result()
+        assert (status, json.loads(body)["error"]["code"]) == (409, "CANCELLED_SIGNAL")
+        assert portico.ended()[0] == 0
+
+
+def test_b5_93_a_second_signal_ends_it_at_once(start: Callable[..., Process]) -> None:
+    def unanswered() -> tuple[int, str]:
+        with pytest.raises(OSError):
+            portico.execute("hello [[slow:60]]")
+        return 0, ""
+
+    with serving(start) as portico, asking(unanswered) as running:
+        portico.has_in_flight(1)
+        portico.signal(signal.SIGTERM)
+        while portico.ask("GET", "/readyz")[0] == 200:
+            pass
+        portico.signal(signal.SIGTERM)
+        assert portico.ended()[0] == 128 + signal.SIGTERM
+        running.result()
+
+
+def test_b5_97_without_a_descriptor_left_whoever_comes_waits_and_is_served_when_there_is_room(
+    start: Callable[..., Process],
+) -> None:
+    with serving(start) as portico, ExitStack() as idle:
+        assert portico.execute("hello")[0] == 200
+        portico.may_open(40)
+        for _ in range(60):
+            idle.enter_context(socket.create_connection(("127.0.0.1", portico.port)))
+        with asking(lambda: portico.execute("hello")) as waiting:
+            portico.tells("out of system resource")
+            assert not waiting.done()
+            idle.close()
+            assert waiting.result()[0] == 200
+        portico.signal(signal.SIGTERM)
+        assert portico.ended()[0] == 0
+
+
+def test_b5_101_what_the_service_refuses_while_it_opens_is_one_line(
+    start: Callable[..., Process], tmp_path: Path
+) -> None:
+    (tmp_path / "portico.toml").write_text('[engines.a]\nmodel = "scripted:///nowhere/replies.json"\n')
+    code, stderr = start("serve", "--port", "0").ended()
+    assert code == 15
+    assert len(stderr.splitlines()) == 1
+    assert stderr.startswith("CONFIG_INVALID: ")
+
+
+def test_replay_reads_the_store_of_a_server_that_runs(start: Callable[..., Process]) -> None:
+    with serving(start) as portico:
+        status, body = portico.execute("Please calculate 17*3", **{"Idempotency-Key": "k"})
+        assert status == 200
+        replay = start("replay", json.loads(body)["request_id"], "--json", "--fail-on-difference")
+        assert json.loads(replay.line())["identical"] is True
+        assert replay.ended() == (0, "")
+        assert portico.execute("Please calculate 17*3", **{"Idempotency-Key": "k"}) == (status, body)
+
+
+def test_execute_runs_a_request_without_a_server(start: Callable[..., Process]) -> None:
+    process = start("execute", "hello", "--json")
+    answer = json.loads("".join(iter(process.line, "")))
+    assert (answer["state"], answer["metadata"]["provider"]) == ("COMPLETE", "rehearsal")
+    code, stderr = process.ended()
+    assert code == 0
+    assert "execution.completed" in stderr
+
+
+def test_ctrl_c_cancels_what_execute_runs(start: Callable[..., Process]) -> None:
+    process = start("execute", "hello [[slow:60]]", "--stream", "--json")
+    process.tells("inference.start")
+    process.signal(signal.SIGINT)
+    answer = json.loads("".join(iter(process.line, "")))
+    assert answer["error"]["code"] == "CANCELLED_SIGNAL"
+    assert process.ended()[0] == 16
+
+
+def test_check_reaches_the_rehearsal_engine(start: Callable[..., Process]) -> None:
+    process = start("check")
+    assert process.line() == "configuration  ok\n"
+    assert process.line().startswith("engine rehearsal  ok  ")
+    assert process.ended()[0] == 0
+
+
+def test_openapi_is_the_same_wherever_it_is_printed(start: Callable[..., Process], tmp_path: Path) -> None:
+    first = start("openapi")
+    (tmp_path / "portico.toml").write_text("[server]\nport = 1\n")
+    second = start("openapi", PORTICO__LIMITS__TOOL_ROUNDS="1")
+    described = "".join(iter(first.line, ""))
+    assert described == "".join(iter(second.line, ""))
+    assert "/v1/execute" in json.loads(described)["paths"]
+
+
+def test_the_listener_says_that_it_is_tcp_or_nagles_algorithm_would_hold_every_second_write_back() -> None:
+    with bind_listener(ServerSettings(port=0)) as listener:
+        assert listener.proto == socket.IPPROTO_TCP

@@ -1,0 +1,142 @@
+"""What can be read of the service, and its description."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.domain.failures import TAXONOMY
+from app.domain.lifecycle import NEXT, Mode
+from app.entrypoints.http.app import create_app
+from app.entrypoints.http.openapi import openapi_document
+from tests.support.fake_service import fake_app
+from tests.support.http_server import running_server
+
+
+async def read(path: str) -> Any:
+    """The JSON under that path."""
+    app, _ = fake_app()
+    async with running_server(app) as served:
+        answer = await served.get(path)
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    return answer.json
+
+
+async def test_every_code_is_shown_with_every_fact() -> None:
+    shown = (await read("/v1/errors"))["data"]
+    assert [row["code"] for row in shown] == list(TAXONOMY)
+    assert shown[0] == {
+        "code": "INFERENCE_ENGINE_ERROR",
+        "category": "InferenceFailure",
+        "meaning": "The provider failed, or refused our credentials or request",
+        "recovery": "Retry with backoff on a transport error; else fix the engine's configuration or the request",
+        "variants": [
+            {"condition": "transport", "status": 502, "retryable": True},
+            {"condition": "refused", "status": 500, "retryable": False},
+        ],
+    }
+
+
+async def test_every_machine_is_shown_as_table_and_as_diagram() -> None:
+    shown = {machine["name"]: machine for machine in (await read("/v1/machines"))["data"]}
+    assert set(shown) == {*(f"lifecycle.{mode}" for mode in Mode), "fallback"}
+    assert set(shown["lifecycle.chat"]["table"]["EXECUTE"]) == NEXT[Mode.CHAT]["EXECUTE"]
+    assert all(machine["mermaid"].startswith("stateDiagram-v2\n") for machine in shown.values())
+
+
+@pytest.mark.parametrize("path", ["/v1/tools", "/v1/engines"])
+async def test_a_collection_is_under_data(path: str) -> None:
+    assert await read(path) == {"data": []}
+
+
+async def test_the_process_says_that_it_lives_and_that_it_is_ready() -> None:
+    assert await read("/livez") == {"alive": True}
+    assert (await read("/readyz"))["ready"] is True
+
+
+async def test_b5_93_a_service_that_stops_lives_and_is_not_ready() -> None:
+    app, service = fake_app()
+    async with running_server(app) as served:
+        await service.drain()
+        answer = await served.get("/readyz")
+        assert (answer.status, answer.json) == (503, {"ready": False, "reason": "draining"})
+        assert (await served.get("/livez")).status == 200
+
+
+async def test_metrics_come_in_their_own_type() -> None:
+    app, _ = fake_app()
+    async with running_server(app) as served:
+        answer = await served.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4"
+    assert answer.body == b"portico_up 1\n"
+
+
+async def test_the_description_is_served_as_it_is_generated() -> None:
+    assert await read("/openapi.json") == openapi_document()
+
+
+async def test_the_docs_page_reads_the_description() -> None:
+    app, _ = fake_app()
+    async with running_server(app) as served:
+        answer = await served.get("/docs")
+    assert answer.status == 200
+    assert b"/openapi.json" in answer.body
+
+
+def test_the_description_is_the_same_every_time_and_sorted() -> None:
+    text = json.dumps(openapi_document())
+    assert text == json.dumps(openapi_document(), sort_keys=True)
+
+
+def test_the_description_has_every_route_and_no_other() -> None:
+    app, _ = fake_app()
+    served = {route.path for route in app.routes} - {"/openapi.json", "/docs"}
+    assert set(openapi_document()["paths"]) == served
+
+
+def test_every_reference_of_the_description_leads_somewhere() -> None:
+    document = openapi_document()
+    text = json.dumps(document)
+    names = {part.split('"')[0] for part in text.split("#/components/")[1:]}
+    for name in names:
+        kind, _, key = name.partition("/")
+        assert key in document["components"][kind], name
+
+
+def test_the_description_names_every_status_of_the_taxonomy() -> None:
+    answers = openapi_document()["paths"]["/v1/execute"]["post"]["responses"]
+    for row in TAXONOMY.values():
+        for variant in row.variants:
+            assert row.code in answers[str(variant.status)]["description"]
+
+
+def test_fields_of_the_boundary_are_described() -> None:
+    schemas = openapi_document()["components"]["schemas"]
+    for model in ("SystemRequest", "SystemResponse", "Problem", "ExecutionHints"):
+        for name, field in schemas[model]["properties"].items():
+            assert "description" in field or "$ref" in field, f"{model}.{name}"
+
+
+def test_an_event_has_what_every_event_has_and_its_own() -> None:
+    schemas = openapi_document()["components"]["schemas"]
+    assert {"sequence_number", "type", "timestamp", "from_state", "to_state"} <= set(
+        schemas["LifecycleTransition"]["required"]
+    )
+    assert "sequence_number" not in schemas["InferenceDelta"]["properties"]
+    assert len(schemas["ExecutionEvent"]["oneOf"]) == len(schemas["ExecutionEvent"]["discriminator"]["mapping"])
+
+
+def test_schemas_have_names_for_clients() -> None:
+    schemas = openapi_document()["components"]["schemas"]
+    assert not [name for name in schemas if "__" in name]
+    fields = schemas["FallbackTransition"]["properties"]
+    assert fields["fsm_event"] == {"$ref": "#/components/schemas/FallbackEvent"}
+    assert "START" in schemas["FallbackEvent"]["enum"]
+    assert "RETRYING" in schemas["FallbackState"]["enum"]
+    assert "SUSPENDED" in schemas["LifecycleState"]["enum"]
+
+
+def test_the_framework_makes_no_spans_of_its_own() -> None:
+    app, service = fake_app()
+    assert not app._native_telemetry.enabled()
+    assert create_app(service.settings).title == "Portico"

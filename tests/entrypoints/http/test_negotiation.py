@@ -1,0 +1,159 @@
+"""The three forms of an answer, idempotency keys, and what leaving means, with the real service."""
+
+import anyio
+import pytest
+
+from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
+from tests.support.http_server import request_bytes
+from tests.support.server_state import gone, idle, running
+
+ASYNC = {"Prefer": "respond-async"}
+JSON = {"Content-Type": "application/json"}
+KEY = {"Idempotency-Key": "k-1"}
+SLOW = chat("[[slow:300]] Hello", request_id="r-1")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (chat("[[slow:300]] Hello", request_id="r-1"), ASYNC),
+        (chat("[[slow:300]] Hello", request_id="r-1", background=True), {}),
+        (chat("[[slow:300]] Hello", request_id="r-1", background=True), ASYNC),
+    ],
+    ids=["prefer", "background", "both"],
+)
+async def test_a_client_that_does_not_wait_is_told_at_once_where_to_look(body: bytes, headers: dict[str, str]) -> None:
+    async with portico() as (served, service):
+        began = anyio.current_time()
+        answer = await served.post(body, headers)
+        assert anyio.current_time() - began < 5
+        assert answer.status == 202
+        assert answer.headers["location"] == "/v1/executions/r-1"
+        assert answer.headers["preference-applied"] == "respond-async"
+        assert answer.headers["x-request-id"] == "r-1"
+        assert answer.headers["server-timing"].startswith("total;dur=")
+        assert (answer.json["request_id"], answer.json["response"]) == ("r-1", None)
+        await idle(service)
+        shown = (await served.get(answer.headers["location"])).json
+    assert (shown["state"], shown["response"]["state"]) == ("COMPLETE", "COMPLETE")
+    assert shown["response"]["metadata"]["durability"] == "journaled"
+
+
+async def test_events_win_over_a_preference_and_the_execution_outlives_its_client_all_the_same() -> None:
+    async with portico() as (served, service):
+        async with served.connect() as client:
+            await client.send(request_bytes("POST", "/v1/execute", JSON | EVENTS | ASYNC, SLOW))
+            status, headers = await client.head()
+            assert (status, headers["content-type"]) == (200, "text/event-stream")
+            assert "preference-applied" not in headers
+            await client.chunk()
+        await gone(served)
+        await idle(service)
+        assert (await served.get("/v1/executions/r-1")).json["state"] == "COMPLETE"
+
+
+@pytest.mark.parametrize("form", [{}, EVENTS], ids=["json", "events"])
+@pytest.mark.parametrize(
+    ("fields", "headers", "state"),
+    [
+        ({}, {}, "CANCELLED"),
+        ({"on_disconnect": "continue"}, {}, "COMPLETE"),
+        ({}, KEY, "COMPLETE"),
+        ({"on_disconnect": "cancel"}, KEY, "CANCELLED"),
+    ],
+)
+async def test_b2_35_b2_36_on_disconnect_says_what_leaving_means(
+    form: dict[str, str], fields: dict[str, str], headers: dict[str, str], state: str
+) -> None:
+    body = chat("[[slow:300]] Hello", request_id="r-1", **fields)
+    async with portico() as (served, service):
+        async with served.connect() as client:
+            await client.send(request_bytes("POST", "/v1/execute", JSON | form | headers, body))
+            await running(service)
+        await gone(served)
+        await idle(service)
+        assert (await served.get("/v1/executions/r-1")).json["state"] == state
+
+
+async def test_b2_47_the_same_key_and_body_is_answered_as_the_first_time() -> None:
+    async with portico() as (served, _):
+        first = await served.post(chat("Please calculate 17*3"), KEY)
+        again = await served.post(chat("Please calculate 17*3"), KEY)
+        streamed = await served.post(chat("Please calculate 17*3"), KEY | EVENTS)
+        located = await served.post(chat("Please calculate 17*3"), KEY | ASYNC)
+        listed = await served.get("/v1/executions")
+    assert "idempotency-replayed" not in first.headers
+    assert (again.status, again.json) == (200, first.json)
+    for answer in (again, streamed, located):
+        assert answer.headers["idempotency-replayed"] == "true"
+        assert answer.headers["x-request-id"] == first.headers["x-request-id"]
+    told = events(streamed)
+    assert [event["sequence_number"] for event in told] == list(range(1, len(told) + 1))
+    assert told[-1]["response"] == first.json
+    assert (located.status, located.json["response"]) == (202, first.json)
+    assert len(listed.json["data"]) == 1
+
+
+async def test_b2_47_a_failure_is_answered_again_with_its_status() -> None:
+    async with portico() as (served, _):
+        first = await served.post(chat("[[fail:429]] Hello"), KEY)
+        again = await served.post(chat("[[fail:429]] Hello"), KEY)
+    assert (first.status, again.status) == (503, 503)
+    assert again.json == first.json
+    assert again.headers["x-should-retry"] == "true"
+
+
+async def test_b2_47_a_suspended_execution_is_answered_again_with_its_questions() -> None:
+    body = chat('Use ask_person: "May I?"')
+    async with portico() as (served, _):
+        first = await served.post(body, KEY)
+        again = await served.post(body, KEY)
+        streamed = await served.post(body, KEY | EVENTS)
+    assert (first.status, again.status, again.json) == (202, 202, first.json)
+    assert events(streamed)[-1]["type"] == "execution.suspended"
+
+
+async def test_b2_48_the_same_key_with_another_body_is_refused() -> None:
+    async with portico() as (served, _):
+        await served.post(chat("Hello"), KEY)
+        answer = await served.post(chat("Goodbye"), KEY)
+        other = await served.post(chat("Goodbye"), {"Idempotency-Key": "k-2"})
+    assert (answer.status, answer.json["code"]) == (422, "REQUEST_IDEMPOTENCY_MISMATCH")
+    assert other.status == 200
+
+
+@pytest.mark.parametrize("form", [{}, EVENTS, ASYNC], ids=["json", "events", "async"])
+async def test_a_key_whose_first_request_still_runs_is_a_conflict_that_says_where(form: dict[str, str]) -> None:
+    async with portico() as (served, service):
+        await served.post(SLOW, KEY | ASYNC)
+        answer = await served.post(SLOW, KEY | form)
+        assert service.runner.in_flight == 1
+    assert (answer.status, answer.json["code"]) == (409, "REQUEST_IN_PROGRESS")
+    assert answer.headers["location"] == "/v1/executions/r-1"
+    assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
+
+
+async def test_two_at_once_with_one_key_run_once() -> None:
+    answers = []
+
+    async def post() -> None:
+        answers.append(await served.post(chat("[[slow:5]] Hello"), KEY))
+
+    async with portico() as (served, _):
+        async with anyio.create_task_group() as group:
+            for _ in range(2):
+                group.start_soon(post)
+        listed = await served.get("/v1/executions")
+    assert sorted(answer.status for answer in answers) == [200, 409]
+    assert len(listed.json["data"]) == 1
+
+
+async def test_b5_93_a_background_execution_is_left_to_the_next_owner_and_nobody_is_told_that_it_ended() -> None:
+    async with portico(server={"drain_seconds": 1}) as (served, service), served.connect() as client:
+        await client.send(request_bytes("POST", "/v1/execute", JSON | KEY, SLOW))
+        await running(service)
+        await service.drain()
+        answer = await client.answer()
+        assert (answer.status, answer.json["code"]) == (503, "REQUEST_SHUTTING_DOWN")
+        shown = (await served.get(answer.headers["location"])).json
+    assert (shown["state"], shown["response"]) == ("EXECUTE", None)

@@ -1,0 +1,196 @@
+"""A service that finds what it cannot read: the broken ends, that of a later version waits, and nobody else suffers."""
+
+import re
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from app.adapters.runners.maintenance import MAINTENANCE_INTERVAL_S
+from app.bootstrap.service import Service
+from tests.entrypoints.http.test_executions import ASK, ids, numbers, order, resume
+from tests.entrypoints.http.test_negotiation import ASYNC, KEY
+from tests.entrypoints.http.test_whole_service import chat, events, portico
+from tests.support.http_server import RunningServer
+from tests.support.server_state import idle, running
+
+BROKEN, LATER = b"\x80\x04\x95", b"[2,{}]"
+SLOW = "[[slow:60]] Hello"
+MANY_SWEEPS = 10 * MAINTENANCE_INTERVAL_S
+
+
+def forge(folder: Path, request_id: str, other: bytes) -> None:
+    """Puts something else where the header of that execution was."""
+    with closing(sqlite3.connect(folder / "portico.db", isolation_level=None)) as database:
+        where = "number = 0 AND execution_id = (SELECT execution_id FROM executions WHERE request_id = ?)"
+        changed = database.execute(f"UPDATE commits SET outcome = ? WHERE {where}", [other, request_id])
+        assert changed.rowcount == 1
+
+
+def tell_by_version(folder: Path, request_id: str, version: bytes) -> None:
+    """Says that another version of its pattern tells that execution."""
+    with closing(sqlite3.connect(folder / "portico.db", isolation_level=None)) as database:
+        where = "number = 0 AND execution_id = (SELECT execution_id FROM executions WHERE request_id = ?)"
+        (header,) = database.execute(f"SELECT outcome FROM commits WHERE {where}", [request_id]).fetchone()
+        other = re.sub(rb'"pattern_version":\d+', b'"pattern_version":' + version, header, count=1)
+        assert other != header
+        database.execute(f"UPDATE commits SET outcome = ? WHERE {where}", [other, request_id])
+
+
+def row_of(folder: Path, request_id: str) -> tuple[Any, ...]:
+    with closing(sqlite3.connect(folder / "portico.db")) as database:
+        return tuple(database.execute("SELECT * FROM executions WHERE request_id = ?", [request_id]).fetchone())
+
+
+@asynccontextmanager
+async def kept(folder: Path, **tables: Any) -> AsyncIterator[tuple[RunningServer, Service]]:
+    """A service on a file in that folder."""
+    own: dict[str, Any] = {"storage": {"url": f"sqlite:///{folder}/portico.db"}, "server": {"drain_seconds": 0.1}}
+    async with portico(**own | tables) as (served, service):
+        yield served, service
+
+
+async def interrupt(folder: Path, other: bytes) -> None:
+    """Leaves three that ran when their service ended, the second of them with something else for its header."""
+    async with kept(folder) as (served, service):
+        for name in ("first", "second", "third"):
+            await served.post(chat(SLOW, request_id=name, session_id=f"s-{name}"), ASYNC)
+        await running(service, 3)
+    forge(folder, "second", other)
+
+
+async def test_b4_89_what_is_broken_ends_once_and_the_others_go_on(tmp_path: Path) -> None:
+    await interrupt(tmp_path, BROKEN)
+    async with kept(tmp_path) as (served, service):
+        await idle(service)
+        assert await ids(served, "?state=COMPLETE") == ["third", "first"]
+        assert await ids(served, "?state=ERROR") == ["second"]
+        shown = (await served.get("/v1/executions/second")).json
+        told = events(await served.get("/v1/executions/second/events"))
+        assert (await served.post(chat("Hello", session_id="s-second"))).status == 200
+        before = row_of(tmp_path, "second")
+        await anyio.sleep(MANY_SWEEPS)
+        assert row_of(tmp_path, "second") == before
+        assert (await order(served, "replay", "second")).json["code"] == "STORAGE_SNAPSHOT_INVALID"
+        assert (await order(served, "cancel", "second")).status == 200
+        counted = (await served.get("/metrics")).body
+        assert (await served.get("/readyz")).status == 200
+    response: Any = shown["response"]
+    assert shown["last_error"] == response["error"]
+    assert response["error"]["code"] == "STORAGE_SNAPSHOT_INVALID"
+    assert numbers(told) == list(range(1, len(told) + 1))
+    assert (told[-1]["type"], told[-1]["response"]) == ("execution.failed", response)
+    assert {event["trace_id"] for event in told} == {response["trace_id"]}
+    assert b'portico_executions_total{code="STORAGE_SNAPSHOT_INVALID",mode="chat",state="ERROR"} 1.0' in counted
+    assert b"portico_bugs_total{" not in counted
+
+
+async def test_what_a_later_version_wrote_waits_for_a_replica_that_knows_it(tmp_path: Path) -> None:
+    await interrupt(tmp_path, LATER)
+    before = row_of(tmp_path, "second")
+    async with kept(tmp_path) as (served, service):
+        await idle(service)
+        assert await ids(served, "?state=COMPLETE") == ["third", "first"]
+        await anyio.sleep(MANY_SWEEPS)
+        assert row_of(tmp_path, "second") == before
+        assert (await served.post(chat("Hello", session_id="s-second"))).status == 409
+        assert (await served.get("/readyz")).status == 200
+        assert b"portico_bugs_total{" not in (await served.get("/metrics")).body
+    assert row_of(tmp_path, "second") == before
+
+
+@pytest.mark.parametrize(("version", "state"), [(b"99", "EXECUTE"), (b"0", "ERROR")], ids=["later", "earlier"])
+async def test_what_a_later_version_of_its_pattern_tells_waits_and_of_an_earlier_one_ends(
+    tmp_path: Path, version: bytes, state: str
+) -> None:
+    await interrupt(tmp_path, LATER)
+    tell_by_version(tmp_path, "third", version)
+    async with kept(tmp_path) as (served, service):
+        await idle(service)
+        await anyio.sleep(MANY_SWEEPS)
+        shown = (await served.get("/v1/executions/third")).json
+        assert await ids(served, "?state=COMPLETE") == ["first"]
+        assert b"portico_bugs_total{" not in (await served.get("/metrics")).body
+        assert (await order(served, "cancel", "third")).status == (202 if state == "EXECUTE" else 200)
+        await idle(service)
+        ended = (await served.get("/v1/executions/third")).json["state"]
+    assert (shown["state"], ended) == (state, "CANCELLED" if state == "EXECUTE" else "ERROR")
+
+
+async def test_what_is_of_a_mode_that_is_not_here_waits_and_can_be_cancelled(tmp_path: Path) -> None:
+    await interrupt(tmp_path, LATER)
+    with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
+        database.execute("""UPDATE commits SET outcome = replace(CAST(outcome AS TEXT), '"chat"', '"flow"')
+            WHERE number = 0 AND execution_id = (SELECT execution_id FROM executions WHERE request_id = 'third')""")
+        database.execute("UPDATE commits SET outcome = CAST(outcome AS BLOB)")
+        database.execute("UPDATE executions SET mode = 'flow' WHERE request_id = 'third'")
+    async with kept(tmp_path) as (served, service):
+        await anyio.sleep(MANY_SWEEPS)
+        assert (await served.get("/v1/executions/third")).json["state"] == "EXECUTE"
+        await order(served, "cancel", "third")
+        await idle(service)
+        assert (await served.get("/v1/executions/third")).json["state"] == "CANCELLED"
+        assert b"portico_bugs_total{" not in (await served.get("/metrics")).body
+
+
+@pytest.mark.parametrize(("other", "state"), [(BROKEN, "ERROR"), (LATER, "SUSPENDED")], ids=["broken", "later"])
+async def test_a_question_that_expires_is_ended_whatever_else_expires(tmp_path: Path, other: bytes, state: str) -> None:
+    async with kept(tmp_path) as (served, _):
+        for name in ("first", "second"):
+            await served.post(chat(ASK, request_id=name))
+        forge(tmp_path, "first", other)
+        with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
+            database.execute("UPDATE suspensions SET expires_at = 0")
+        await anyio.sleep(2 * MAINTENANCE_INTERVAL_S)
+        assert (await served.get("/v1/executions/second")).json["state"] == "CANCELLED"
+        assert (await served.get("/v1/executions/first")).json["state"] == state
+        assert (await served.get("/readyz")).status == 200
+
+
+async def test_what_is_broken_is_cancelled_or_resumed_only_in_that_it_ends(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (served, _):
+        await served.post(chat(ASK, request_id="q"))
+        forge(tmp_path, "q", BROKEN)
+        assert (await resume(served)).json["code"] == "STORAGE_SNAPSHOT_INVALID"
+        assert (await served.get("/v1/executions/q")).json["state"] == "SUSPENDED"
+        assert (await order(served, "cancel")).status == 200
+        assert (await served.get("/v1/executions/q")).json["state"] == "ERROR"
+        assert (await served.get("/v1/suspensions")).json["data"] == []
+
+
+async def test_what_a_later_version_wrote_is_not_cancelled_here(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (served, _):
+        await served.post(chat(ASK, request_id="q"))
+        forge(tmp_path, "q", LATER)
+        before = row_of(tmp_path, "q")
+        refused = await order(served, "cancel")
+        assert (refused.status, refused.json["code"]) == (409, "STORAGE_SNAPSHOT_INVALID")
+        assert row_of(tmp_path, "q") == before
+
+
+@pytest.mark.parametrize("other", [BROKEN, LATER], ids=["broken", "later"])
+async def test_an_answer_that_cannot_be_read_is_no_answer_of_a_key(tmp_path: Path, other: bytes) -> None:
+    async with kept(tmp_path) as (served, _):
+        assert (await served.post(chat("Hello", request_id="q"), KEY)).status == 200
+        with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
+            database.execute("UPDATE executions SET response = ?", [other])
+        shown = (await served.get("/v1/executions/q")).json
+        again = await served.post(chat("Hello", request_id="q"), KEY)
+        assert await ids(served, "") == ["q"]
+    assert (shown["state"], shown["response"]) == ("COMPLETE", None)
+    error: Any = shown["last_error"]
+    assert error["code"] == "STORAGE_SNAPSHOT_INVALID"
+    assert (again.status, again.json["code"]) == (409, "STORAGE_SNAPSHOT_INVALID")
+
+
+async def test_whoever_reads_a_log_that_turns_out_to_be_broken_is_told_to_come_back(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (served, _):
+        await served.post(chat(ASK, request_id="q"))
+        with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
+            database.execute("UPDATE commits SET events = ? WHERE events IS NOT NULL", [BROKEN])
+        told = await served.get("/v1/executions/q/events")
+    assert told.body == b"retry: 1000\n\n"

@@ -1,0 +1,57 @@
+"""What the tests of the local engine ask it."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
+from app.adapters.engines.timeouts import Timeouts
+from app.domain.contract.messages import Message
+from app.domain.contract.request import ExecutionHints
+from app.domain.model_call import EngineCall, Reply
+from app.ports.model import EngineError, EngineProfile
+from tests.adapters.engines.engine_calls import RecordedProgress
+
+HELLO = Message(role="user", content="Hello")
+MISSING = "needs the extra llamacpp and gguf: make test-llamacpp"
+PATIENCE = Timeouts(attempt_seconds=300, first_token_seconds=300, idle_seconds=300)
+
+
+def local(
+    path: Path, *options: str, window: int = 2048, reserve: int = 200, timeouts: Timeouts = PATIENCE
+) -> LlamaCppEngine:
+    profile = EngineProfile("local", str(path), "llamacpp", window, reserve, frozenset(options))
+    return LlamaCppEngine(profile, timeouts)
+
+
+def call(
+    *messages: Message, schema: Mapping[str, Any] | None = None, grammar: str | None = None, **hints: Any
+) -> EngineCall:
+    return EngineCall(messages or (HELLO,), (), ExecutionHints(**hints), schema, grammar)
+
+
+async def ask(engine: LlamaCppEngine, *messages: Message, **what: Any) -> Reply:
+    return await engine.attempt(call(*messages, **what), RecordedProgress(), stream=False)
+
+
+async def loaded(engine: LlamaCppEngine) -> None:
+    """Waits for the model, however short the engine's times are: a load goes on when nobody waits for it."""
+    reached = ""
+    while not reached:
+        with suppress(EngineError):
+            reached = await engine.ping()
+
+
+class StartedProgress(RecordedProgress):
+    """A `Progress` that can be waited for: `heard` is set when the first text arrives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard = anyio.Event()
+
+    def text(self, piece: str) -> None:
+        super().text(piece)
+        self.heard.set()

@@ -1,0 +1,179 @@
+"""The door's own rules: branches, questions, unsafe calls, misuse."""
+
+import pytest
+
+from app.capabilities.tools.definition import tool
+from app.domain.failures import Code, InferenceFailure
+from app.domain.lifecycle import State
+from app.domain.tools import SideEffects
+from app.orchestration.execution.context import PatternMisuse, RunContext
+from app.orchestration.runtime.driver import drive
+from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.virtual_time import VirtualClock
+
+
+async def infer(run: RunContext) -> str:
+    return (await run.infer(run.messages)).text
+
+
+async def both(run: RunContext) -> str:
+    return " ".join(str(each) for each in await run.gather([infer, infer]))
+
+
+async def test_branches_run_at_once_and_answer_in_branch_order(clock: VirtualClock) -> None:
+    began = clock.monotonic()
+    engine = scripted_engine(clock, "a", {"text": "first", "delay": 2}, {"text": "second", "delay": 1})
+    response, record = await make_harness(clock, engine).run(chat_request(), both)
+    assert response.content == "first second"
+    assert clock.monotonic() - began == pytest.approx(2)
+    assert sorted(record.steps) == ["0/0/0", "0/0/0/0", "0/1/0", "0/1/0/0", "prepare"]
+    assert replay_offline(record, both) == len(record.steps)
+
+
+async def test_a_failed_branch_is_its_failure_as_a_value_and_never_fails_fast(clock: VirtualClock) -> None:
+    async def tolerant(run: RunContext) -> str:
+        results = await run.gather([infer, infer])
+        return " ".join(each.code if isinstance(each, InferenceFailure) else each for each in results)
+
+    engine = scripted_engine(clock, "a", {"fault": "refused"}, {"text": "fine", "delay": 3})
+    response, record = await make_harness(clock, engine).run(chat_request(), tolerant)
+    assert response.content == "INFERENCE_ENGINE_ERROR fine"
+    assert replay_offline(record, tolerant) == len(record.steps)
+
+
+async def test_the_parents_run_is_shut_while_its_branches_run(clock: VirtualClock) -> None:
+    raised: list[str] = []
+
+    async def greedy(run: RunContext) -> str:
+        async def steal(_: RunContext) -> str:
+            try:
+                return await infer(run)
+            except PatternMisuse as misuse:
+                raised.append(str(misuse))
+                return ""
+
+        await run.gather([steal])
+        return "ok"
+
+    await make_harness(clock, scripted_engine(clock, "a")).run(chat_request(), greedy)
+    assert raised == ["use the run you were given; the parent's is shut meanwhile"]
+
+
+async def test_what_one_reply_asks_for_goes_into_one_call_tools(clock: VirtualClock) -> None:
+    raised: list[str] = []
+
+    async def partial(run: RunContext) -> str:
+        reply = await run.infer(run.messages)
+        try:
+            await run.call_tools(reply.tool_calls[:1])
+        except PatternMisuse as misuse:
+            raised.append(str(misuse))
+        return "ok"
+
+    await make_harness(clock, scripted_engine(clock, "a", {"tool_calls": [{"name": "x"}, {"name": "y"}]})).run(
+        chat_request(), partial
+    )
+    assert raised == ["what one reply asks for goes into one call_tools"]
+
+
+async def question(run: RunContext) -> str:
+    answer = await run.suspend({"prompt": "go on?"}, "gate")
+    return f"{answer} {(await run.infer(run.messages)).text}"
+
+
+async def test_a_question_suspends_and_its_recorded_answer_continues_from_there(clock: VirtualClock) -> None:
+    here = make_harness(clock, scripted_engine(clock, "a", {"text": "on"}))
+    response, record = await here.run(chat_request(), question)
+    assert response.state is State.SUSPENDED
+    [open_question] = response.suspensions
+    assert (open_question.tool_id, open_question.value) == ("gate", {"prompt": "go on?"})
+    assert record.events[-1].event.type == "execution.suspended"
+    assert replay_offline(record, question) == len(record.steps)
+
+    elsewhere = make_harness(clock, scripted_engine(clock, "a", {"text": "on"}))
+    response, after = await elsewhere.resume(record, "yes", pattern=question)
+    assert (response.state, response.content) == (State.COMPLETE, "yes on")
+    assert replay_offline(after, question) == len(after.steps)
+
+
+async def test_siblings_settle_before_the_suspension_and_all_questions_are_shown_at_once(clock: VirtualClock) -> None:
+    async def gate(run: RunContext) -> str:
+        return str(await run.suspend("?", "gate"))
+
+    async def mixed(run: RunContext) -> str:
+        return str(await run.gather([gate, infer, gate]))
+
+    here = make_harness(clock, scripted_engine(clock, "a", {"text": "finished", "delay": 5}))
+    response, record = await here.run(chat_request(), mixed)
+    assert [each.suspension_id for each in response.suspensions] == ["0/0/0", "0/2/0"]
+    assert "0/1/0/0" in record.steps
+    assert replay_offline(record, mixed) == len(record.steps)
+
+
+def writing(clock: VirtualClock, seconds: float, acts: list[str], timeout: float | None = None):
+    @tool(side_effects=SideEffects.WRITE, idempotent=False, timeout=timeout)
+    async def write() -> str:
+        """Writes slowly."""
+        acts.append("began")
+        await clock.sleep(seconds)
+        acts.append("done")
+        return "written"
+
+    return write
+
+
+WRITE = {"tool_calls": [{"name": "write"}]}
+
+
+async def test_an_unsafe_call_is_shielded_from_a_cancel_and_its_outcome_recorded(clock: VirtualClock) -> None:
+    acts: list[str] = []
+    here = make_harness(clock, scripted_engine(clock, "a", WRITE), tools=[writing(clock, 3, acts)], timeout=2)
+    response, record = await here.run(chat_request())
+    assert acts == ["began", "done"]
+    assert response.error is not None
+    assert response.error.code is Code.CANCELLED_TIMEOUT
+    assert response.tool_calls_made[0].result == "written"
+    assert replay_offline(record) == len(record.steps)
+
+
+async def test_i10_an_unsafe_call_beyond_the_deadline_and_its_grace_is_unknown_and_the_end_in_time(
+    clock: VirtualClock,
+) -> None:
+    acts: list[str] = []
+    began = clock.monotonic()
+    here = make_harness(clock, scripted_engine(clock, "a", WRITE), tools=[writing(clock, 100, acts)], timeout=2)
+    response, record = await here.run(chat_request())
+    assert clock.monotonic() - began <= 2 + 5
+    assert response.state is State.CANCELLED
+    [end] = [item.event for item in record.events if item.event.type == "tool.end"]
+    assert end.error_code is Code.TOOL_OUTCOME_UNKNOWN
+    assert replay_offline(record) == len(record.steps)
+
+
+async def test_b3_78_an_unsafe_call_that_timed_out_by_itself_waits_for_a_person(clock: VirtualClock) -> None:
+    acts: list[str] = []
+    here = make_harness(clock, scripted_engine(clock, "a", WRITE), tools=[writing(clock, 100, acts, timeout=1)])
+    response, record = await here.run(chat_request())
+    assert response.state is State.SUSPENDED
+    [waiting] = response.suspensions
+    assert (waiting.kind, waiting.tool_id, waiting.tool_call_id) == ("unknown_outcome", "write", "call_1")
+    assert waiting.value == {"tool": "write", "arguments": {}}
+    response, _ = await make_harness(clock, scripted_engine(clock, "a"), tools=[writing(clock, 0, acts)]).recover(
+        record
+    )
+    assert response.state is State.SUSPENDED
+    assert acts == ["began"]
+
+
+async def test_a_bug_in_a_pattern_still_ends_the_execution_exactly_once(clock: VirtualClock) -> None:
+    async def broken(run: RunContext) -> str:
+        await run.infer(run.messages)
+        raise KeyError("our mistake")
+
+    here = make_harness(clock, scripted_engine(clock, "a", {"text": "hi"}))
+    execution = here.execution(chat_request())
+    with pytest.raises(KeyError):
+        await drive(execution, here.program(execution, broken))
+    assert response_of(execution).error is not None
+    assert response_of(execution).error.code is Code.ORCHESTRATION_INVALID_TRANSITION
+    assert [item.event.type for item in here.record(execution).events][-1] == "execution.failed"

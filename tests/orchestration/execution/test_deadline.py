@@ -1,0 +1,36 @@
+"""Running time, which is counted from when it begins, and begun again where there was a wait."""
+
+import pytest
+
+from app.orchestration.execution.branches import Deadline
+from tests.support.virtual_time import VirtualClock
+
+
+async def test_it_passes_once_after_its_seconds(clock: VirtualClock) -> None:
+    passed: list[float] = []
+    began = clock.monotonic()
+    with (deadline := Deadline(clock, 10.0, lambda: passed.append(clock.monotonic() - began))):
+        await clock.sleep(4)
+        assert deadline.seconds_left == pytest.approx(6)
+        await clock.sleep(20)
+        assert deadline.seconds_left == 0.0
+    assert passed == [pytest.approx(10)]
+
+
+async def test_what_was_waited_before_it_is_begun_again_does_not_count(clock: VirtualClock) -> None:
+    passed: list[float] = []
+    began = clock.monotonic()
+    with (deadline := Deadline(clock, 10.0, lambda: passed.append(clock.monotonic() - began))):
+        await clock.sleep(9)
+        deadline.restart()
+        assert deadline.seconds_left == pytest.approx(10)
+        await clock.sleep(20)
+    assert passed == [pytest.approx(19)]
+
+
+async def test_once_it_was_left_nothing_is_called(clock: VirtualClock) -> None:
+    passed: list[float] = []
+    with pytest.raises(ValueError, match="left"), Deadline(clock, 10.0, lambda: passed.append(0.0)):
+        raise ValueError("left")
+    await clock.sleep(20)
+    assert passed == []

@@ -1,0 +1,179 @@
+"""A gather that need not wait for all: what counts is recorded first, and the law of the journal holds."""
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import anyio
+import pytest
+
+from app.domain.failures import Code, Failure, OrchestrationFailure
+from app.domain.journal.outcomes import AttemptCancelled, RaceDecided, RecordedStep
+from app.domain.lifecycle import TERMINAL, State
+from app.orchestration.execution.context import RunContext
+from app.orchestration.patterns.agent_loop import agent_loop
+from app.orchestration.runtime.driver import drive
+from app.ports.journal import ExecutionHistory
+from tests.orchestration.execution.test_record_and_replay import (
+    TERMINAL_TYPES,
+    cancel_after,
+    check_recovery,
+    committing,
+    is_a_whole_log,
+    open_starts,
+)
+from tests.support.chaos import ToolActions, chaos_harness
+from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.virtual_time import VirtualClock
+
+
+def enough(many: int) -> Any:
+    def until(finished: Mapping[int, Any]) -> bool:
+        return len(finished) >= many
+
+    return until
+
+
+def told(each: object) -> str:
+    return each.code if isinstance(each, Failure) else str(each)
+
+
+async def infer(run: RunContext) -> str:
+    return (await run.infer(run.messages)).text
+
+
+async def first(run: RunContext) -> str:
+    results = await run.gather([infer, infer, infer], until=enough(1))
+    return " ".join(f"{branch}:{told(result)}" for branch, result in results.items())
+
+
+async def inner(run: RunContext) -> str:
+    results = await run.gather([agent_loop, agent_loop], until=enough(1))
+    return await agent_loop(run) + " ".join(map(told, results.values()))
+
+
+async def racing(run: RunContext) -> str:
+    """Branches with tools, branches with races of their own, and more to do afterwards."""
+    results = await run.gather([agent_loop, inner, agent_loop, inner], until=enough(2))
+    plain = await run.gather([agent_loop, inner])
+    every = await run.gather([infer, agent_loop], until=enough(2))
+    said = [f"{branch}:{told(each)}" for branch, each in results.items()]
+    return await infer(run) + " ".join([*said, *map(told, plain), *map(told, every.values())])
+
+
+async def test_the_first_that_is_enough_counts_and_the_others_are_cut_off(clock: VirtualClock) -> None:
+    began = clock.monotonic()
+    engine = scripted_engine(
+        clock, "a", {"text": "x", "delay": 3}, {"text": "y", "delay": 1}, {"text": "z", "delay": 2}
+    )
+    response, record = await make_harness(clock, engine).run(chat_request(), first)
+    assert response.content == "1:y"
+    assert clock.monotonic() - began == pytest.approx(1)
+    assert list(record.steps) == [
+        "prepare",
+        *(f"0/{each}/0" for each in range(3)),
+        "0/1/0/0",
+        "0",
+        "0/0/0/0",
+        "0/2/0/0",
+    ]
+    assert record.steps["0"].outcome == RaceDecided((1,))
+    assert {type(record.steps[key].outcome) for key in ("0/0/0/0", "0/2/0/0")} == {AttemptCancelled}
+    assert open_starts(record.events) == []
+    assert replay_offline(record, first) == len(record.steps)
+
+
+async def test_a_crash_between_the_decision_and_the_cuts_is_finished_in_the_same_way(clock: VirtualClock) -> None:
+    engine = scripted_engine(
+        clock, "a", {"text": "x", "delay": 3}, {"text": "y", "delay": 1}, {"text": "z", "delay": 2}
+    )
+    here = make_harness(clock, engine)
+    _, record = await here.run(chat_request(), first)
+    keys = list(record.steps)
+    kept = keys[: keys.index("0") + 1]
+    last = next(item for item in record.events if item.anchor == "0/0/0/0" and item.event.type == "inference.end")
+    crashed = ExecutionHistory(
+        record.header, {key: record.steps[key] for key in kept}, record.events[: last.sequence_number - 1]
+    )
+    response, after = await make_harness(clock, scripted_engine(clock, "a")).recover(crashed, first)
+    assert response.content == "1:y"
+    assert {type(after.steps[key].outcome) for key in ("0/0/0/0", "0/2/0/0")} == {AttemptCancelled}
+    assert is_a_whole_log(after)
+    assert open_starts(after.events) == []
+    assert replay_offline(after, first) == len(after.steps)
+
+
+async def test_a_question_of_a_branch_that_did_not_count_is_not_asked_any_more(clock: VirtualClock) -> None:
+    async def gate(run: RunContext) -> str:
+        return str(await run.suspend("?", "gate"))
+
+    async def asked_or_told(run: RunContext) -> str:
+        return str(await run.gather([gate, infer], until=enough(1)))
+
+    response, record = await make_harness(clock, scripted_engine(clock, "a", {"text": "on", "delay": 1})).run(
+        chat_request(), asked_or_told
+    )
+    assert (response.state, response.content) == (State.COMPLETE, "{1: 'on'}")
+    assert response.suspensions == []
+    assert replay_offline(record, asked_or_told) == len(record.steps)
+
+
+@pytest.mark.parametrize("counted", [(0,), (0, 1), ()])
+async def test_another_decision_than_the_recorded_one_diverges(counted: tuple[int, ...], clock: VirtualClock) -> None:
+    engine = scripted_engine(
+        clock, "a", {"text": "x", "delay": 3}, {"text": "y", "delay": 1}, {"text": "z", "delay": 2}
+    )
+    _, record = await make_harness(clock, engine).run(chat_request(), first)
+    forged = RecordedStep("0", record.steps["0"].fingerprint, RaceDecided(counted), record.steps["0"].at)
+    with pytest.raises(OrchestrationFailure) as caught:
+        replay_offline(ExecutionHistory(record.header, {**record.steps, "0": forged}, record.events), first)
+    assert caught.value.code is Code.ORCHESTRATION_REPLAY_DIVERGED
+
+
+async def test_a_divergence_within_a_branch_that_did_not_count_is_found(clock: VirtualClock) -> None:
+    engine = scripted_engine(
+        clock, "a", {"text": "x", "delay": 3}, {"text": "y", "delay": 1}, {"text": "z", "delay": 2}
+    )
+    _, record = await make_harness(clock, engine).run(chat_request(), first)
+    changed = RecordedStep("0/0/0", "another", record.steps["0/0/0"].outcome, record.steps["0/0/0"].at)
+    with pytest.raises(OrchestrationFailure) as caught:
+        replay_offline(ExecutionHistory(record.header, {**record.steps, "0/0/0": changed}, record.events), first)
+    assert caught.value.code is Code.ORCHESTRATION_REPLAY_DIVERGED
+
+
+@pytest.mark.parametrize("seed", range(100))
+async def test_random_races_replay_offline_identically(clock: VirtualClock, seed: int) -> None:
+    response, record = await chaos_harness(clock, seed, ToolActions(), tool_rounds=3).run(chat_request(), racing)
+    assert response.state in TERMINAL | {State.SUSPENDED}
+    assert is_a_whole_log(record)
+    assert open_starts(record.events) == []
+    assert replay_offline(record, racing) == len(record.steps)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_crash_after_any_commit_of_a_race_never_acts_twice_and_loses_no_event(
+    clock: VirtualClock, seed: int
+) -> None:
+    acts = ToolActions()
+    here = committing(clock, seed, acts)
+    await here.run(chat_request(), racing)
+    commits = here.journal.commits
+    for number, (record, _) in enumerate(commits):
+        if record.events and record.events[-1].event.type in TERMINAL_TYPES | {"execution.suspended"}:
+            continue
+        await check_recovery(clock, seed, record, acts.performed[: commits[number + 1][1]], racing)
+
+
+@pytest.mark.parametrize("block", range(4))
+async def test_random_cancels_of_races_leave_every_start_with_its_end(clock: VirtualClock, block: int) -> None:
+    for seed in range(block * 50, block * 50 + 50):
+        here = chaos_harness(clock, seed, ToolActions(), tool_rounds=3)
+        execution = here.execution(chat_request())
+        async with anyio.create_task_group() as group:
+            group.start_soon(cancel_after, clock, Random(seed).random() * 12, execution)
+            await drive(execution, here.program(execution, racing))
+        record = here.record(execution)
+        assert is_a_whole_log(record)
+        assert open_starts(record.events) == []
+        assert response_of(execution).state in TERMINAL
+        assert replay_offline(record, racing) == len(record.steps)

@@ -1,0 +1,167 @@
+"""The law of the journal where it is stored: whatever instant a process dies at, another goes on from the database."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from app.adapters.stores.database import Database, Transaction
+from app.adapters.stores.journal.writer import WriterLimits
+from app.domain.journal.header import ExecutionHeader
+from app.domain.lifecycle import TERMINAL, State
+from app.orchestration.execution.execution import Execution
+from app.orchestration.runtime.driver import drive
+from tests.orchestration.execution.test_record_and_replay import is_a_whole_log, open_starts
+from tests.support.chaos import ToolActions, chaos_harness
+from tests.support.harness import Harness, chat_request, replay_offline, response_of
+from tests.support.stores import StoreReplica, database_opener, in_own_task, open_replica
+from tests.support.virtual_time import VirtualClock
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Dying:
+    """A database that is gone after some commits of the ordered writer, the last of them committed or not."""
+
+    def __init__(self, database: Database, commits: int, *, committed: bool) -> None:
+        self._database = database
+        self._left = commits
+        self._committed = committed
+        self.dead = anyio.Event()
+
+    async def append(self, work: Callable[[], Transaction[Any]]) -> Any:
+        """Commits, until it is gone; then nothing is answered any more."""
+        if self._left == 0 and not self._committed:
+            await self._die()
+        result = await self._database.append(work)
+        if self._left == 0:
+            await self._die()
+        self._left -= 1
+        return result
+
+    async def write(self, work: Callable[[], Transaction[Any]], *, idempotent: bool = False) -> Any:
+        return await self._database.write(work, idempotent=idempotent)
+
+    async def read(self, work: Callable[[], Transaction[Any]]) -> Any:
+        return await self._database.read(work)
+
+    async def _die(self) -> None:
+        self.dead.set()
+        await anyio.sleep_forever()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    async with in_own_task(database_opener(request, tmp_path)()) as opened:
+        yield opened
+
+
+def on(journal_of: StoreReplica, clock: VirtualClock, seed: int, acts: ToolActions) -> Harness:
+    """The same random world, on that replica's journal."""
+    here = chaos_harness(clock, seed, acts, tool_rounds=3)
+    here.environment = replace(here.environment, journal=journal_of.journal)
+    return here
+
+
+async def run(here: Harness, execution: Execution) -> None:
+    await drive(execution, here.program(execution))
+
+
+def seed_of(name: str) -> int:
+    """Executions of one seed live the same life until they crash."""
+    return int(name.partition(".")[0])
+
+
+def header_of(here: Harness, name: str) -> ExecutionHeader:
+    """A journaled execution of that name."""
+    drawn = here.execution(chat_request()).header
+    return replace(drawn, execution_id=f"e-{name}", request_id=name, durability="journaled")
+
+
+async def until_death(database: Dying, clock: VirtualClock, name: str, acts: ToolActions) -> bool:
+    """Runs until the database is gone, or to the end; whether it was gone. Every commit is a group of its own."""
+    died = False
+    async with open_replica(database, clock, "first", limits=WriterLimits(group_items=1), closing_seconds=0.0) as first:
+        here = on(first, clock, seed_of(name), acts)
+        header = header_of(here, name)
+
+        async def whole() -> None:
+            await first.journal.open(header)
+            await run(here, Execution(header, world=here.environment, journal=first.journal))
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(whole)
+            await database.dead.wait()
+            died = True
+            group.cancel_scope.cancel()
+    return died
+
+
+async def check_recovery(database: Database, clock: VirtualClock, name: str, acts: ToolActions) -> State:
+    """Goes on with what is stored, in another world; nothing that was unsafe happens twice, no event is missing."""
+    async with open_replica(database, clock, "second") as second:
+        found = await second.store.find("local", name)
+        assert found is not None
+        before = await second.store.load("local", found.execution_id)
+        assert before is not None
+        if not found.status.ended and found.status.state is not State.SUSPENDED:
+            record = await second.store.claim(found.execution_id, found.epoch)
+            assert record is not None
+            second.journal.attach(record)
+            here = on(second, clock, seed_of(name) + 1_000, acts)
+            execution = Execution(record.header, world=here.environment, journal=second.journal, record=record)
+            await run(here, execution)
+            assert response_of(execution).state in {*TERMINAL, State.SUSPENDED}
+        after = await second.store.load("local", found.execution_id)
+        stands = await second.store.find("local", name)
+    assert after is not None
+    assert stands is not None
+    assert tuple(after.events[: len(before.events)]) == tuple(before.events)
+    assert acts.repeated_writes == []
+    replay_offline(after)
+    if stands.status.state is not State.SUSPENDED:
+        assert is_a_whole_log(after)
+        assert open_starts(after.events) == []
+    return stands.status.state
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("seed", range(2))
+async def test_a_crash_around_any_commit_loses_nothing_and_repeats_nothing_unsafe(
+    database: Database, clock: VirtualClock, seed: int, committed: bool
+) -> None:
+    died, commit = True, 0
+    while died:
+        acts, name = ToolActions(), f"{seed}.{commit}"
+        # The opening is the first commit: without it there is no execution.
+        died = await until_death(Dying(database, commit + (not committed), committed=committed), clock, name, acts)
+        await check_recovery(database, clock, name, acts)
+        commit += 1
+    assert commit > 4
+
+
+async def test_an_unsafe_call_waits_for_its_intent_to_be_durable(database: Database, clock: VirtualClock) -> None:
+    """Held in memory until then, it is promoted whole, with its earlier steps, before anything unsafe is done."""
+    promoted = 0
+    async with open_replica(database, clock) as first:
+        for seed in range(12):
+            acts = ToolActions()
+            here = on(first, clock, seed, acts)
+            header = replace(header_of(here, f"{seed}.0"), durability="memory")
+            await first.journal.open(header)
+            execution = Execution(header, world=here.environment, journal=first.journal)
+            await run(here, execution)
+            stored = await first.store.load("local", header.execution_id)
+            wrote = any(act == "write" for act, _ in acts.performed)
+            assert (stored is not None) >= wrote
+            promoted += wrote
+            if stored is not None:
+                assert replay_offline(stored) == len(stored.steps)
+            first.journal.close(header.execution_id)
+    assert promoted > 2

@@ -1,0 +1,202 @@
+"""Suspended executions: what they ask, what they are answered, and that nothing acts twice on the way."""
+
+from typing import Any
+
+import pytest
+
+from app.adapters.tools.builtin import ask_person
+from app.capabilities.tools.definition import tool
+from app.domain.failures import Code, RequestFailure
+from app.domain.journal.events import ExecutionResumed, LifecycleTransition, ToolStart
+from app.domain.lifecycle import State
+from app.domain.tools import SideEffects
+from app.orchestration.execution.execution import Execution
+from app.orchestration.runtime.driver import drive
+from app.orchestration.runtime.resume import select_suspension
+from app.ports.journal import ExecutionHistory
+from app.ports.tool import ToolError
+from tests.support.harness import (
+    answer_suspension,
+    chat_request,
+    make_harness,
+    open_suspensions,
+    replay_offline,
+    response_of,
+    scripted_engine,
+)
+from tests.support.virtual_time import VirtualClock
+
+ASKED = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "really?"}}]}
+SEND = {"tool_calls": [{"name": "send", "arguments": {"to": "bob"}}]}
+
+
+def sending(acts: list[str], *, fails: bool = False, seconds: float = 0, clock: VirtualClock | None = None) -> Any:
+    @tool(side_effects=SideEffects.EXTERNAL, idempotent=False, timeout=5)
+    async def send(to: str) -> str:
+        """Sends a message."""
+        acts.append(to)
+        if clock is not None:
+            await clock.sleep(seconds)
+        if fails:
+            raise ToolError("no line")
+        return f"sent to {to}"
+
+    return send
+
+
+def starts(record: ExecutionHistory) -> int:
+    return sum(isinstance(item.event, ToolStart) for item in record.events)
+
+
+async def test_a_person_is_asked_and_the_answer_is_the_result_of_the_call(clock: VirtualClock) -> None:
+    here = make_harness(clock, scripted_engine(clock, "a", ASKED), tools=[ask_person])
+    response, record = await here.run(chat_request())
+    [suspension] = response.suspensions
+    assert (response.state, suspension.kind, suspension.tool_id) == (State.SUSPENDED, "question", "ask_person")
+    assert suspension.value == {"question": "really?"}
+    assert response.tool_calls_made[0].result == "waiting for an answer"
+    assert replay_offline(record) == len(record.steps)
+
+    await clock.sleep(86_400)
+    elsewhere = make_harness(clock, scripted_engine(clock, "a", {"text": "then no"}), tools=[ask_person])
+    response, after = await elsewhere.resume(record, {"no": [1]})
+    assert (response.state, response.content) == (State.COMPLETE, "then no")
+    assert (response.tool_calls_made[0].result, response.tool_calls_made[0].attempts) == ('{"no":[1]}', 1)
+    assert starts(after) == 1
+    assert [item.event.tool_id for item in after.events if isinstance(item.event, ExecutionResumed)] == ["ask_person"]
+    assert replay_offline(after) == len(after.steps)
+
+
+async def test_siblings_run_once_and_all_questions_wait_together(clock: VirtualClock) -> None:
+    acts: list[str] = []
+
+    @tool(side_effects=SideEffects.READ, idempotent=True)
+    async def look() -> str:
+        """Looks."""
+        acts.append("look")
+        return "seen"
+
+    calls = {"tool_calls": [ASKED["tool_calls"][0], {"name": "look"}, ASKED["tool_calls"][0]]}
+    here = make_harness(clock, scripted_engine(clock, "a", calls), tools=[ask_person, look])
+    response, record = await here.run(chat_request())
+    first, second = response.suspensions
+    with pytest.raises(RequestFailure) as ambiguous:
+        select_suspension(open_suspensions(record), "ask_person", None)
+    assert ambiguous.value.code is Code.REQUEST_RESUME_MISMATCH
+
+    half = answer_suspension(clock, record, "b", second.suspension_id)
+    assert [each.suspension_id for each in open_suspensions(half)] == [first.suspension_id]
+    elsewhere = make_harness(clock, scripted_engine(clock, "a", {"text": "done"}), tools=[ask_person, look])
+    response, after = await elsewhere.resume(half, "a")
+    assert response.content == "done"
+    assert [call.result for call in response.tool_calls_made] == ["a", "seen", "b"]
+    assert acts == ["look"]
+    assert open_suspensions(after) == []
+    assert replay_offline(after) == len(after.steps)
+
+
+@pytest.mark.parametrize(
+    ("payload", "result", "acted"),
+    [
+        ({"decision": "approve"}, "sent to bob", ["bob"]),
+        ({"decision": "deny"}, "not approved", []),
+        ({"decision": "deny", "reason": "not him"}, "not approved: not him", []),
+    ],
+)
+async def test_an_external_call_waits_for_approval(
+    clock: VirtualClock, payload: Any, result: str, acted: list[str]
+) -> None:
+    acts: list[str] = []
+    here = make_harness(clock, scripted_engine(clock, "a", SEND), tools=[sending(acts)])
+    response, record = await here.run(chat_request())
+    [suspension] = response.suspensions
+    assert (suspension.kind, acts, starts(record)) == ("approval", [], 0)
+    assert suspension.arguments_digest
+    elsewhere = make_harness(clock, scripted_engine(clock, "a", {"text": "done"}), tools=[sending(acts)])
+    response, after = await elsewhere.resume(record, payload)
+    assert (response.tool_calls_made[0].result, acts) == (result, acted)
+    assert replay_offline(after) == len(after.steps)
+
+
+@pytest.mark.parametrize("payload", [None, {}, {"decision": "yes"}, {"decision": "approve", "more": 1}, "approve"])
+async def test_an_answer_of_another_form_is_refused_by_name_and_changes_nothing(
+    clock: VirtualClock, payload: Any
+) -> None:
+    here = make_harness(clock, scripted_engine(clock, "a", SEND), tools=[sending([])])
+    _, record = await here.run(chat_request())
+    with pytest.raises(RequestFailure) as refused:
+        answer_suspension(clock, record, payload)
+    assert refused.value.code is Code.REQUEST_INVALID
+    assert refused.value.details["errors"][0]["field"].startswith("payload")
+    assert len(open_suspensions(record)) == 1
+
+
+async def test_an_unsafe_call_that_failed_waits_for_approval_when_it_is_asked_for_again(clock: VirtualClock) -> None:
+    acts: list[str] = []
+
+    @tool(side_effects=SideEffects.WRITE, idempotent=False)
+    async def write(to: str) -> str:
+        """Writes."""
+        acts.append(to)
+        raise ToolError("full")
+
+    def writes(to: str) -> dict[str, Any]:
+        return {"tool_calls": [{"name": "write", "arguments": {"to": to}}]}
+
+    here = make_harness(clock, scripted_engine(clock, "a", writes("x"), writes("y"), writes("x")), tools=[write])
+    response, record = await here.run(chat_request())
+    assert (acts, [each.kind for each in response.suspensions]) == (["x", "y"], ["approval"])
+    assert replay_offline(record) == len(record.steps)
+
+
+async def test_what_may_have_happened_is_decided_by_a_person_and_used_once(clock: VirtualClock) -> None:
+    acts: list[str] = []
+    run, happened = {"decision": "run"}, {"decision": "happened", "result": "ok"}
+    _, record = await make_harness(clock, scripted_engine(clock, "a", SEND), tools=[sending(acts)]).run(chat_request())
+    for payload in ({"decision": "approve"}, run, run):
+        slow = sending(acts, seconds=100, clock=clock)
+        response, record = await make_harness(clock, scripted_engine(clock, "a"), tools=[slow]).resume(record, payload)
+        assert [each.kind for each in response.suspensions] == ["unknown_outcome"]
+        assert replay_offline(record) == len(record.steps)
+    last = make_harness(clock, scripted_engine(clock, "a", {"text": "done"}), tools=[sending(acts)])
+    response, record = await last.resume(record, happened)
+    assert (response.content, response.tool_calls_made[0].result) == ("done", "ok")
+    assert (len(acts), starts(record)) == (3, 1)
+    assert replay_offline(record) == len(record.steps)
+
+
+async def test_giving_up_tells_the_model_that_nobody_knows(clock: VirtualClock) -> None:
+    slow = sending([], seconds=100, clock=clock)
+    _, record = await make_harness(clock, scripted_engine(clock, "a", SEND), tools=[slow]).run(chat_request())
+    _, record = await make_harness(clock, scripted_engine(clock, "a"), tools=[slow]).resume(
+        record, {"decision": "approve"}
+    )
+    last = make_harness(clock, scripted_engine(clock, "a", {"text": "pity"}), tools=[slow])
+    response, record = await last.resume(record, {"decision": "give_up"})
+    assert (response.content, response.tool_calls_made[0].is_error) == ("pity", True)
+    assert replay_offline(record) == len(record.steps)
+
+
+async def test_a_suspended_execution_can_be_cancelled(clock: VirtualClock) -> None:
+    _, record = await make_harness(clock, scripted_engine(clock, "a", ASKED), tools=[ask_person]).run(chat_request())
+    here = make_harness(clock, scripted_engine(clock, "a"), tools=[ask_person])
+    here.journal.attach(record)
+    execution = Execution(record.header, world=here.environment, journal=here.journal, record=record)
+    execution.stop(Code.CANCELLED_TIMEOUT, "nobody answered in time")
+    await drive(execution, here.program(execution))
+    assert (response_of(execution).state, response_of(execution).suspensions) == (State.CANCELLED, [])
+    after = here.record(execution)
+    moves = [item.event for item in after.events if isinstance(item.event, LifecycleTransition)]
+    assert (moves[-1].from_state, moves[-1].to_state) == (State.SUSPENDED, State.CANCELLED)
+    assert replay_offline(after) == len(after.steps)
+
+
+async def test_the_time_of_waiting_is_no_running_time(clock: VirtualClock) -> None:
+    slow = scripted_engine(clock, "a", {**ASKED, "delay": 50})
+    _, record = await make_harness(clock, slow, tools=[ask_person], timeout=100).run(chat_request())
+    await clock.sleep(1_000)
+    late = scripted_engine(clock, "a", {"text": "never", "delay": 60})
+    response, after = await make_harness(clock, late, tools=[ask_person], timeout=100).resume(record, "yes")
+    assert response.error is not None
+    assert response.error.code is Code.CANCELLED_TIMEOUT
+    assert after.events[-1].at - record.events[-1].at == pytest.approx(1_050, abs=1)

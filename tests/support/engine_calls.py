@@ -1,0 +1,56 @@
+"""What is asked of an engine in a test, and what it published."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.domain.contract.messages import Message, ToolCall
+from app.domain.contract.request import ExecutionHints
+from app.domain.contract.response import TokenUsage
+from app.domain.model_call import EngineCall
+from app.domain.tools import ToolDefinition
+from app.ports.model import EngineProfile
+
+
+class RecordedProgress:
+    """Implements `ports.Progress` by keeping everything."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.reasoning_pieces: list[str] = []
+        self.usages: list[TokenUsage] = []
+
+    def text(self, piece: str) -> None:
+        self.pieces.append(piece)
+
+    def reasoning(self, piece: str) -> None:
+        self.reasoning_pieces.append(piece)
+
+    def usage(self, usage: TokenUsage) -> None:
+        self.usages.append(usage)
+
+
+def profile(scheme: str, model: str = "m-1") -> EngineProfile:
+    return EngineProfile("primary", model, scheme, 128_000, 4096, frozenset())
+
+
+def engine_call(
+    *messages: Message | str, tools: Sequence[ToolDefinition] = (), hints: dict[str, Any] | None = None
+) -> EngineCall:
+    """A call; texts are user messages."""
+    said = [Message(role="user", content=each) if isinstance(each, str) else each for each in messages]
+    return EngineCall(said, tools, ExecutionHints.model_validate(hints or {}))
+
+
+def tool_round(name: str, result: str, arguments: dict[str, Any] | None = None) -> tuple[Message, Message]:
+    """A call and its result as a conversation has them."""
+    call = ToolCall(id="call_1", name=name, arguments=arguments or {})
+    return (
+        Message(role="assistant", content="", tool_calls=[call]),
+        Message(role="tool", content=result, tool_call_id="call_1", name=name),
+    )
+
+
+def definition(name: str, description: str, properties: dict[str, Any], required: Sequence[str] = ()) -> ToolDefinition:
+    """A tool that exists only as its definition."""
+    parameters = {"type": "object", "properties": properties, "required": list(required)}
+    return ToolDefinition(name, description, parameters)

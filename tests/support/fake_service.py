@@ -1,0 +1,167 @@
+"""A service whose executions do what a test says, event by event."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from fastapi import FastAPI
+
+from app.adapters.event_bus import EventBus
+from app.bootstrap.service import Readiness
+from app.domain.access import Principal
+from app.domain.contract.request import SystemRequest
+from app.domain.contract.response import SystemResponse
+from app.domain.failures import Code, Failure
+from app.domain.journal.events import (
+    CorrelationContext,
+    Event,
+    ExecutionCompleted,
+    InferenceDelta,
+    LiveDelta,
+    StoredEvent,
+)
+from app.domain.lifecycle import Mode, State
+from app.entrypoints.http.app import create_app
+from app.orchestration.facade import CallOptions
+from app.ports.events import Subscription
+from app.settings import Settings
+from tests.support.entropy import SeededEntropy
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+class FakeRunning:
+    """An execution that goes on when the test says so."""
+
+    def __init__(self, request: SystemRequest, subscription: Subscription | None, bus: EventBus) -> None:
+        self.execution_id = self.request_id = request.request_id or "r-1"
+        self.trace_id, self.root_span_id = TRACE, SPAN
+        self.subscription = subscription
+        self.response: SystemResponse | None = None
+        self.upstream_ms = 7.0
+        self.outlives_client = False
+        self.cancelled = False
+        self._bus = bus
+        self._callbacks: list[Callable[[], None]] = []
+        self._number = 0
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None:
+        if self.response is None:
+            self._callbacks.append(callback)
+        else:
+            callback()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def emit(self, *events: Event) -> None:
+        """These events, recorded together."""
+        items = [self._recorded(event) for event in events]
+        self._bus.publish("r", items)
+
+    def emit_delta(self, text: str, offset: int = 0) -> None:
+        """A delta."""
+        delta = InferenceDelta(segment="0/0", offset=offset, text=text)
+        self._bus.publish("r", [LiveDelta(at=1.5, correlation=self._correlation(), event=delta)])
+
+    def complete(self, **changes: Any) -> None:
+        """The response, and the event that carries it."""
+        self.response = response(self.request_id, **changes)
+        self.emit(ExecutionCompleted(self.response))
+        for callback in self._callbacks:
+            callback()
+
+    def end_without_response(self) -> None:
+        """It is over without a response, as after a bug."""
+        self._bus.disconnect("r")
+        for callback in self._callbacks:
+            callback()
+
+    def _recorded(self, event: Event) -> StoredEvent:
+        self._number += 1
+        return StoredEvent(self._number, 1.5, "0", self._correlation(), event)
+
+    def _correlation(self) -> CorrelationContext:
+        return CorrelationContext(self.request_id, None, self.trace_id, SPAN, None)
+
+
+class FakeFacade:
+    """Starts executions that run as the test says; `started` is called with each, `refusal` refuses them all."""
+
+    def __init__(self) -> None:
+        self.running: list[FakeRunning] = []
+        self.calls: list[dict[str, Any]] = []
+        self.started: Callable[[FakeRunning], None] = lambda running: None
+        self.refusal: Failure | None = None
+        self.begun = anyio.Event()
+        self._entropy = SeededEntropy(0)
+        self.bus = EventBus([], capacity=100, on_fault=_raise, on_drop=lambda: None)
+
+    async def execute(
+        self,
+        request: SystemRequest,
+        principal: Principal,
+        calling: CallOptions,
+    ) -> FakeRunning:
+        self.calls.append({"request": request, "calling": calling})
+        if self.refusal is not None:
+            raise self.refusal
+        running = FakeRunning(request, self.bus.subscribe("r") if calling.watch else None, self.bus)
+        self.running.append(running)
+        self.started(running)
+        self.begun.set()
+        return running
+
+    def engines(self) -> list[Any]:
+        return []
+
+    def tools(self) -> list[Any]:
+        return []
+
+    def new_id(self) -> str:
+        return self._entropy.uuid7()
+
+
+class FakeService:
+    """What a bootstrapped service offers."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.facade = FakeFacade()
+        self.reason: str | None = None
+        self.refusals: list[Code] = []
+
+    def metrics(self) -> tuple[bytes, str]:
+        return b"portico_up 1\n", "text/plain; version=0.0.4"
+
+    def readiness(self) -> Readiness:
+        return Readiness(ready=self.reason is None, reason=self.reason)
+
+    def refused(self, code: Code) -> None:
+        self.refusals.append(code)
+
+    async def drain(self) -> None:
+        self.reason = "draining"
+
+
+def fake_app(**server: Any) -> tuple[FastAPI, FakeService]:
+    """An application over a fake service; the values are those of `[server]` and `[limits]`."""
+    settings = Settings.model_validate({"server": server.pop("server", {}), "limits": server.pop("limits", {})})
+    service = FakeService(settings)
+
+    @asynccontextmanager
+    async def opener(_: Settings) -> AsyncIterator[Any]:
+        yield service
+
+    return create_app(settings, opener), service
+
+
+def response(request_id: str, **changes: Any) -> SystemResponse:
+    """A response; completed unless the changes say otherwise."""
+    values = {"request_id": request_id, "trace_id": TRACE, "mode": Mode.CHAT, "state": State.COMPLETE, "content": "Hi"}
+    return SystemResponse(**(values | changes))
+
+
+def _raise(fault: Exception) -> None:
+    raise fault

@@ -1,0 +1,211 @@
+"""Golden journals: small executions as a version stored them, which every later one goes on with, or refuses.
+
+`python -m tests.support.journals` makes those that are missing, by running them on the rehearsal engine. One that is
+there is never made anew: where a pattern's version was raised, the new one is added under the new number.
+"""
+
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import orjson
+
+from app.bootstrap.service import PATTERNS, Service, open_service
+from app.domain.access import LOCAL
+from app.domain.contract.request import SystemRequest
+from app.domain.lifecycle import Mode
+from app.orchestration.executions import ExecutionView, ResumeAccepted, ResumeRequest
+from app.orchestration.runtime.fork import ForkRequest
+from app.orchestration.runtime.handle import ExecutionHandle
+from app.settings import Settings
+
+FOLDER = Path(__file__).parents[1] / "golden" / "journals"
+TABLES = ("executions", "commits", "suspensions", "sessions", "messages")
+BYTES = ("outcome", "events", "response", "suspension", "details", "message")
+"""What the codec wrote: bytes in the database and, since they are JSON, text in a file. `events` of an execution is a
+number.
+"""
+_KEYS = {table: "session_id" if table in {"sessions", "messages"} else "execution_id" for table in TABLES}
+NEVER_EXPIRES = 4e9
+"""When the questions of golden journals expire."""
+
+Rows = Mapping[str, list[dict[str, Any]]]
+
+
+def path_of(name: str, mode: Mode) -> Path:
+    """Where the journal of that name is, as today's pattern writes it."""
+    return FOLDER / f"{name}-{PATTERNS[mode].version}.json"
+
+
+def rows_of(database: Path, request_id: str) -> Rows:
+    """What the tables hold of one execution."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.row_factory = sqlite3.Row
+        which = "{0} = (SELECT {0} FROM executions WHERE request_id = ?)"
+        return {
+            table: [
+                {name: _text(row[name]) for name in row.keys()}  # noqa: SIM118 - a row iterates over its values
+                for row in connection.execute(f"SELECT * FROM {table} WHERE {which.format(_KEYS[table])}", [request_id])
+            ]
+            for table in TABLES
+        }
+
+
+def insert_rows(database: Path, rows: Rows) -> None:
+    """Puts it into a database that is up to date. Its questions are open for ever."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        for table in TABLES:
+            for row in rows.get(table, ()):
+                values = row | ({"expires_at": NEVER_EXPIRES} if table == "suspensions" else {})
+                cells = [_bytes(name, value) for name, value in values.items()]
+                marks = ", ".join("?" * len(values))
+                connection.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", cells)
+
+
+def read_rows(path: Path) -> Rows:
+    rows: Rows = orjson.loads(path.read_bytes())
+    return rows
+
+
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _bytes(name: str, value: Any) -> Any:
+    return value.encode() if name in BYTES and isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class GoldenExecution:
+    """An execution worth keeping: how it is asked for, and what is done with it then."""
+
+    text: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    answers: Sequence[int] = ()
+    """Which of the questions, by number, are answered."""
+    fork_from: int | None = None
+    """It is a fork of what is asked for."""
+    interrupted: bool = False
+    """Its service ends before it does."""
+    before: str | None = None
+    """What was said in its session before."""
+
+
+SIZE = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
+ROLL = {"name": "roll", "type": "tool", "input": {"name": "roll_dice", "arguments": {"count": 2, "sides": 6}}}
+WHO = {"name": "who", "type": "tool", "input": {"name": "ask_person", "arguments": {"question": "Who?"}}}
+WHEN = {"name": "when", "type": "tool", "depends_on": [], "input": WHO["input"]}
+STEPS = [
+    ROLL,
+    {"name": "size", "type": "infer", "depends_on": [], "schema": SIZE},
+    {"name": "check", "type": "validate", "depends_on": ["size"], "schema": SIZE},
+    {"name": "tell", "type": "infer", "depends_on": ["roll", "check"]},
+]
+ASK = 'Use ask_person: "May I?"'
+GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
+    "chat-plain": GoldenExecution("Hello"),
+    "chat-tools": GoldenExecution("Please calculate 17*3"),
+    "chat-tools-step-by-step": GoldenExecution("Please calculate 17*3", {"background": True}),
+    "chat-failed": GoldenExecution("[[fail:429]] Hello"),
+    "chat-timed-out": GoldenExecution("[[slow:60]] Hello", {"hints": {"timeout": 0.2}}),
+    "chat-judged": GoldenExecution("Hello", {"output": {"semantic": True}}),
+    "chat-suspended": GoldenExecution(ASK),
+    "chat-suspended-step-by-step": GoldenExecution(ASK, {"background": True}),
+    "chat-resumed": GoldenExecution(ASK, answers=(0,)),
+    "chat-forked": GoldenExecution("Please calculate 17*3", fork_from=2),
+    "chat-interrupted": GoldenExecution("[[slow:30]] Please calculate 17*3", {"background": True}, interrupted=True),
+    "chat-second-turn": GoldenExecution("Please calculate 17*3", {"session_id": "s"}, before="Hello"),
+    "chat-suspended-in-session": GoldenExecution(ASK, {"session_id": "s"}, before="Hello"),
+    "structured": GoldenExecution("How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}),
+    "structured-garbled": GoldenExecution(
+        "[[garble]] How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}
+    ),
+    "structured-gathered": GoldenExecution(
+        "Please calculate 17*3", {"mode": "structured", "output": {"schema": SIZE}, "tools": ["calculate"]}
+    ),
+    "redundant": GoldenExecution("How large is Ulm?", {"mode": "redundant", "output": {"schema": SIZE}}),
+    "redundant-whole": GoldenExecution(
+        "How large is Ulm?",
+        {"mode": "redundant", "output": {"schema": SIZE}, "redundancy": {"n": 3, "early_stop": False}},
+    ),
+    "plan-authored": GoldenExecution("How large is Ulm?", {"mode": "plan", "plan": {"steps": STEPS}}),
+    "plan-planned": GoldenExecution("Please calculate 17*3", {"mode": "plan"}),
+    "plan-second-turn": GoldenExecution(
+        "Please calculate 17*3", {"mode": "plan", "session_id": "s"}, before="I like numbers."
+    ),
+    "plan-suspended": GoldenExecution("Ask", {"mode": "plan", "plan": {"steps": [WHO, WHEN]}}),
+    "plan-half-answered": GoldenExecution("Ask", {"mode": "plan", "plan": {"steps": [WHO, WHEN]}}, answers=(1,)),
+}
+
+
+@asynccontextmanager
+async def open_service_on(database: Path) -> AsyncIterator[Service]:
+    """A service on that file with the rehearsal engine, which leaves quickly."""
+    tables = {"storage": {"url": f"sqlite:///{database}"}, "server": {"drain_seconds": 0.1}}
+    async with open_service(Settings.model_validate(tables | {"telemetry": {"log_level": "error"}})) as service:
+        yield service
+
+
+async def run_golden(service: Service, name: str, golden: GoldenExecution) -> str:
+    """Has it lived as far as it goes; its request id."""
+    if golden.before is not None:
+        await _end(await _execute(service, golden.before, golden.fields))
+    running = await _execute(service, golden.text, {"request_id": name, **golden.fields})
+    if golden.interrupted:
+        await anyio.sleep(0.1)
+        return name
+    await _end(running)
+    for number in golden.answers:
+        await answer_suspension_of(service, name, number)
+    if golden.fork_from is None:
+        return name
+    fork = await service.facade.fork(name, ForkRequest(from_step=golden.fork_from), LOCAL)
+    await _end(fork)
+    return fork.request_id
+
+
+async def answer_suspension_of(service: Service, name: str, number: int = 0) -> None:
+    """Answers the question of that number, and waits for what follows."""
+    question = (await service.facade.executions.show(LOCAL.tenant, name)).suspensions[number]
+    said = ResumeRequest(tool_id=question.tool_id, payload="yes", suspension_id=question.suspension_id)
+    await _end(await service.facade.executions.resume(LOCAL.tenant, name, said, by="golden", watch=False))
+
+
+async def _execute(service: Service, text: str, fields: Mapping[str, Any]) -> ExecutionHandle | ExecutionView:
+    asked = {"messages": [{"role": "user", "content": text}], **fields}
+    return await service.facade.execute(SystemRequest.model_validate(asked), LOCAL)
+
+
+async def _end(running: ExecutionHandle | ExecutionView | ResumeAccepted) -> None:
+    if isinstance(running, ExecutionHandle):
+        ended = anyio.Event()
+        running.add_done_callback(ended.set)
+        await ended.wait()
+
+
+async def _made(name: str, golden: GoldenExecution) -> Rows:
+    with TemporaryDirectory() as folder:
+        database = Path(folder) / "portico.db"
+        async with open_service_on(database) as service:
+            request_id = await run_golden(service, name, golden)
+        return rows_of(database, request_id)
+
+
+def make_missing(tell: Callable[[str], object]) -> None:
+    """Makes what there is no file of for today's patterns."""
+    for name, golden in GOLDEN_EXECUTIONS.items():
+        path = path_of(name, Mode(golden.fields.get("mode", "chat")))
+        if not path.exists():
+            rows = anyio.run(_made, name, golden)
+            path.write_bytes(orjson.dumps(rows, option=orjson.OPT_INDENT_2) + b"\n")
+            tell(f"{path.name}\n")
+
+
+if __name__ == "__main__":
+    make_missing(sys.stdout.write)

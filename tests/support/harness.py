@@ -1,0 +1,255 @@
+"""A world for executions without HTTP: scripted engines, real tools, a memory journal that is kept after the end."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pydantic import JsonValue
+
+from app.adapters.cooperative_turns import CooperativeTurns
+from app.adapters.engines.scripted import ScriptedEngine
+from app.adapters.event_bus import EventBus
+from app.adapters.stores.memory_journal import MemoryJournal
+from app.adapters.system import WorkerThreads
+from app.capabilities.models.breaker import FailoverPolicy
+from app.capabilities.models.catalogue import EngineCatalogue
+from app.capabilities.models.failover import ProviderHealth
+from app.capabilities.models.tokens import EstimatingTokenCounter
+from app.capabilities.tools.executor import ToolExecutor
+from app.capabilities.tools.registry import ToolRegistry
+from app.domain.contract.request import SystemRequest
+from app.domain.contract.response import Suspension, SystemResponse
+from app.domain.journal.events import (
+    Event,
+    ExecutionResumed,
+    ExecutionSuspended,
+    LifecycleTransition,
+    LiveDelta,
+    StoredEvent,
+)
+from app.domain.journal.header import EffectiveLimits, ExecutionHeader
+from app.domain.journal.outcomes import Outcome
+from app.domain.lifecycle import State
+from app.orchestration.execution.environment import Environment
+from app.orchestration.execution.execution import Execution
+from app.orchestration.execution.session_turn import SessionTurn
+from app.orchestration.patterns.agent_loop import VERSION, agent_loop
+from app.orchestration.pipeline.prepare import StageTimer, history_for_planning, prepare
+from app.orchestration.runtime.driver import Program, drive, replay
+from app.orchestration.runtime.resume import RESUME_ANCHOR, answer_step
+from app.ports.journal import ExecutionHistory
+from app.ports.model import Engine, EngineProfile
+from app.ports.runtime import Clock
+from app.ports.tool import Tool
+from tests.support.conversations import FixedConversations
+from tests.support.entropy import SeededEntropy
+
+POLICY = FailoverPolicy(
+    max_retries=1,
+    retry_after_cap=30,
+    breaker_failures=5,
+    breaker_window=30,
+    breaker_cooldown=15,
+    retry_budget=0.2,
+    retry_floor=10,
+)
+LIMITS = EffectiveLimits(timeout=600, tool_rounds=20, calls_per_reply=32, max_retries=1)
+
+
+class EventLog:
+    """A sink that keeps everything it is told, deltas too."""
+
+    def __init__(self) -> None:
+        self.items: list[StoredEvent | LiveDelta] = []
+
+    def publish(self, execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
+        self.items += items
+
+
+def fail_on_fault(fault: Exception) -> None:
+    """No sink of a test may fail."""
+    raise fault
+
+
+def profile(name: str, **changes: Any) -> EngineProfile:
+    """A scripted engine's profile."""
+    values: dict[str, Any] = {
+        "name": name,
+        "model": f"{name}-model",
+        "scheme": "scripted",
+        "context_window": 128_000,
+        "response_reserve": 4_096,
+        "options": frozenset(),
+    }
+    return EngineProfile(**(values | changes))
+
+
+def scripted_engine(clock: Clock, name: str, *replies: Mapping[str, Any], **changes: Any) -> ScriptedEngine:
+    """An engine of that name that answers from a script."""
+    return ScriptedEngine(profile(name, **changes), replies, clock)
+
+
+@dataclass
+class Harness:
+    """Where executions are run: the world, its log, and the journal's clock."""
+
+    environment: Environment
+    bus: EventBus
+    log: EventLog
+    journal: MemoryJournal
+    limits: EffectiveLimits
+
+    def program(self, execution: Execution, pattern: Any = agent_loop, planning: Any = None) -> Program:
+        """The story of that execution, chat's unless another pattern is told."""
+        turn = SessionTurn(execution)
+        return Program(
+            partial(_prepare, execution, self, turn),
+            pattern,
+            planning,
+            partial(history_for_planning, turn, execution.header, self.environment),
+        )
+
+    def execution(self, request: SystemRequest, **header: Any) -> Execution:
+        """A fresh execution with an open journal."""
+        opened = _header(request, self.environment, self.limits, **header)
+        self.journal.attach(ExecutionHistory(opened, {}, ()))
+        return Execution(opened, world=self.environment, journal=self.journal)
+
+    async def run(
+        self, request: SystemRequest, pattern: Any = agent_loop, planning: Any = None
+    ) -> tuple[SystemResponse, ExecutionHistory]:
+        """The response of a whole execution and its record."""
+        execution = self.execution(request)
+        await drive(execution, self.program(execution, pattern, planning))
+        return response_of(execution), self.record(execution)
+
+    async def recover(
+        self, record: ExecutionHistory, pattern: Any = agent_loop, planning: Any = None
+    ) -> tuple[SystemResponse, ExecutionHistory]:
+        """Goes on with a record that another process left, in this one."""
+        self.journal.attach(record)
+        execution = Execution(record.header, world=self.environment, journal=self.journal, record=record)
+        await drive(execution, self.program(execution, pattern, planning))
+        return response_of(execution), self.record(execution)
+
+    async def resume(
+        self,
+        record: ExecutionHistory,
+        payload: JsonValue,
+        suspension_id: str | None = None,
+        *,
+        pattern: Any = agent_loop,
+    ) -> tuple[SystemResponse, ExecutionHistory]:
+        """Answers an open question, and goes on."""
+        return await self.recover(answer_suspension(self.environment.clock, record, payload, suspension_id), pattern)
+
+    def record(self, execution: Execution) -> ExecutionHistory:
+        """What is committed of it."""
+        record = self.journal.record(execution.header.execution_id)
+        assert record is not None
+        return record
+
+
+def make_harness(
+    clock: Clock,
+    *engines: Engine,
+    tools: Sequence[Tool] = (),
+    policy: FailoverPolicy = POLICY,
+    moving: bool = False,
+    **bounds: Any,
+) -> Harness:
+    """A stage with these engines as the default route, in that order, which moves on after what was refused."""
+    log = EventLog()
+    bus = EventBus([log], capacity=10_000, on_fault=fail_on_fault, on_drop=lambda: None)
+    journal = MemoryJournal(clock, bus, keep_ended=100)
+    entropy = SeededEntropy(0)
+    registry = ToolRegistry(*tools)
+    names = [engine.profile.name for engine in engines]
+    world = Environment(
+        journal=journal,
+        clock=clock,
+        entropy=entropy,
+        event_feed=bus,
+        catalogue=EngineCatalogue(
+            dict(zip(names, engines, strict=True)), {"default": names}, rerouting=["default"] if moving else ()
+        ),
+        tool_registry=registry,
+        tool_executor=ToolExecutor(registry, clock, entropy, 262_144),
+        health=ProviderHealth(policy, clock, names),
+        token_counter=EstimatingTokenCounter(),
+        turns=CooperativeTurns(),
+        thread_pool=WorkerThreads(),
+        conversations=FixedConversations(),
+    )
+    values = vars(LIMITS) | {"max_retries": policy.max_retries} | bounds
+    return Harness(world, bus, log, journal, EffectiveLimits(**values))
+
+
+def chat_request(text: str = "hello", **fields: Any) -> SystemRequest:
+    """A chat request with that one user message."""
+    return SystemRequest.model_validate({"messages": [{"role": "user", "content": text}]} | fields)
+
+
+def open_suspensions(record: ExecutionHistory) -> list[Suspension]:
+    """The questions of the last suspension that no step answers yet."""
+    asked = [item.event.suspensions for item in record.events if isinstance(item.event, ExecutionSuspended)]
+    return [each for each in asked[-1] if each.suspension_id not in record.steps]
+
+
+def answer_suspension(
+    clock: Clock, record: ExecutionHistory, payload: JsonValue, suspension_id: str | None = None
+) -> ExecutionHistory:
+    """The record with one of its open questions answered; it goes on after the last."""
+    asked = open_suspensions(record)
+    suspension = next(each for each in asked if suspension_id in {None, each.suspension_id})
+    row = answer_step(suspension, payload, at=clock.now())
+    events: list[Event] = [ExecutionResumed(row.key, suspension.kind, suspension.tool_id, "local")]
+    if len(asked) == 1:
+        events.append(LifecycleTransition(State.SUSPENDED, State.EXECUTE, 1, "resumed"))
+    journal = make_harness(clock).journal
+    journal.attach(record)
+    root = record.events[0].correlation
+    journal.put(record.header.execution_id, row, [(RESUME_ANCHOR, root, event) for event in events])
+    found = journal.record(record.header.execution_id)
+    assert found is not None
+    return found
+
+
+def replay_offline(record: ExecutionHistory, pattern: Any = agent_loop, planning: Any = None) -> int:
+    """Replays a record offline; the number of identical steps."""
+    execution = Execution(record.header, world=None, journal=None, record=record)
+
+    async def never() -> Outcome:
+        raise AssertionError("an offline replay prepares nothing")
+
+    return replay(execution, Program(never, pattern, planning))
+
+
+def response_of(execution: Execution) -> SystemResponse:
+    """Its response, which must be there."""
+    assert execution.response is not None
+    return execution.response
+
+
+def _header(request: SystemRequest, world: Environment, bounds: EffectiveLimits, **changes: Any) -> ExecutionHeader:
+    execution_id = world.entropy.uuid7()
+    values: dict[str, Any] = {
+        "execution_id": execution_id,
+        "request_id": request.request_id or execution_id,
+        "tenant": "local",
+        "trace_id": "0af7651916cd43dd8448eb211c80319c",
+        "parent_span_id": None,
+        "mode": request.mode,
+        "pattern_version": VERSION,
+        "request": request,
+        "bounds": bounds,
+        "currency": "USD",
+        "args_key": "00" * 16,
+        "created_at": world.clock.now(),
+    }
+    return ExecutionHeader(**(values | changes))
+
+
+async def _prepare(execution: Execution, stage: Harness, turn: SessionTurn) -> Outcome:
+    return prepare(execution.header, stage.environment, StageTimer(stage.environment.clock), turn.history)

@@ -1,0 +1,90 @@
+"""How long an event loop keeps everybody waiting, and what some work takes altogether.
+
+A ticker runs beside what is watched, on a real event loop, and looks at the process's own processor time in every
+round of the loop: what other processes take makes no round longer, and neither does waiting for the network; what a
+thread does while it holds the interpreter's lock does. What a machine needs for the same work differs, also with what
+else it does just then, so `slowness` measures that with work of the kind that is watched.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+from typing import TypeVar
+
+T = TypeVar("T")
+_REFERENCE_S = 0.009
+"""What the work of `slowness` takes where the product's own figures were measured."""
+_PEAK_RESET = Path("/proc/self/clear_refs")
+_STATUS = Path("/proc/self/status")
+
+
+@dataclass(frozen=True, slots=True)
+class LoopLoad:
+    """What work took: the longest round of the loop, and all of it, in seconds of processor time; memory in bytes."""
+
+    longest_s: float
+    total_s: float
+    memory_bytes: int
+
+    def normalised(self) -> "LoopLoad":
+        """The same without what this machine is slower for just now."""
+        slower = machine_slowness()
+        return LoopLoad(self.longest_s / slower, self.total_s / slower, self.memory_bytes)
+
+    def is_within(self, most: "LoopLoad") -> bool:
+        return (
+            self.longest_s <= most.longest_s and self.total_s <= most.total_s and self.memory_bytes <= most.memory_bytes
+        )
+
+
+async def measure_load(work: Callable[[], Awaitable[T]]) -> tuple[T, LoopLoad]:
+    """What the work comes to, and what it took."""
+    before = _start_anew()
+    rounds: list[float] = []
+    ticker = asyncio.create_task(_tick(rounds))
+    await asyncio.sleep(0)
+    began = process_time()
+    result = await work()
+    total = process_time() - began
+    await asyncio.sleep(0)
+    ticker.cancel()
+    return result, LoopLoad(max(rounds), total, _resident("VmHWM") - before)
+
+
+async def _tick(rounds: list[float]) -> None:
+    before = process_time()
+    while True:
+        await asyncio.sleep(0)
+        now = process_time()
+        rounds.append(now - before)
+        before = now
+
+
+def _start_anew() -> int:
+    """Lets the kernel forget the peak of memory so far; what is taken now, in bytes."""
+    _PEAK_RESET.write_text("5")
+    return _resident("VmRSS")
+
+
+def _resident(name: str) -> int:
+    """Bytes of memory by the kernel's name for them."""
+    (line,) = (line for line in _STATUS.read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024
+
+
+def machine_slowness() -> float:
+    """How much longer this machine takes now than where the figures were measured; at least 1."""
+    return max(1.0, min(_work() for _ in range(3)) / _REFERENCE_S)
+
+
+def _work() -> float:
+    began = process_time()
+    value = [{"number": number, "text": f"word {number}", "of": [number, None, True]} for number in range(3_000)]
+    text = json.dumps(value)
+    found = sum(1 for token in re.finditer(r'"[^"]*"|[\[\]{}]', text) if token[0] != "]")
+    assert (json.loads(text), found) == (value, 21_001)
+    return process_time() - began
