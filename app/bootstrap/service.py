@@ -125,17 +125,15 @@ class Service:
 @asynccontextmanager
 async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PATTERNS) -> AsyncIterator[Service]:
     """One service, open until the context ends. Raises: ConfigurationFailure."""
-    clock = SystemClock()
-    logs = _logs(settings, clock)
-    registry = ToolRegistry(*BUILTIN_TOOLS)
+    clock, registry = SystemClock(), ToolRegistry(*BUILTIN_TOOLS)
+    logs, entropy = _logs(settings, clock), SystemEntropy(clock)
     patterns = _planned(patterns, settings, registry)
     metrics = MetricsSink(providers=settings.engines, tools=registry.names())
-    entropy = SystemEntropy(clock)
 
-    def lost(execution_id: str, failure: Failure) -> None:
+    def fail_unsaved(execution_id: str, failure: Failure) -> None:
         launcher.fail_unsaved(execution_id, failure)
 
-    loss = WriterCallbacks(lost, metrics.count_dropped_record, partial(_fault, logs, metrics, "writer"))
+    loss = WriterCallbacks(fail_unsaved, metrics.count_dropped_record, partial(_fault, logs, metrics, "writer"))
     on_fault = partial(logs.log_fault, place="storage")
     async with (
         AsyncExitStack() as stack,
@@ -159,12 +157,11 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             launcher = Launcher(world, runner, patterns)
             following = LogTailer(store, bus)
             facade = Facade(world, store, launcher=launcher, deployment=_deployment(settings), followers=following)
-            tended = MaintenanceJobs(
-                facade.executions.recovery, following, partial(_forget, store, clock, settings), on_fault
-            )
-            async with runner.serving(facade.executions.recovery.run_ticket), replica.maintenance(group, tended):
+            recovery = facade.executions.recovery
+            jobs = MaintenanceJobs(recovery, following, partial(_forget, store, clock, settings), on_fault)
+            async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
                 _settle_down()
-                yield Service(facade, settings, metrics, runner, tended.health)
+                yield Service(facade, settings, metrics, runner, jobs.health)
                 await runner.drain(facade.stop_all)
             group.cancel_scope.cancel()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.architecture.source import Finding, Rule, Source, dotted, product_or_bench, python
 
-MOST_LINES_OF_A_FILE = 400
+MOST_LINES_OF_A_FILE = 600
 MOST_LINES_OF_A_FUNCTION = 40
 
 MUTABLE_LITERALS = (ast.Dict, ast.List, ast.Set, ast.DictComp, ast.ListComp, ast.SetComp)

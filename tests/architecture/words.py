@@ -147,8 +147,8 @@ RULES = (
         patches,
         planted=(
             (TEST, "from unittest.mock import Mock\n"),
-            (TEST, "from unittest import mock\nmock.patch('app.ports.Clock')\n"),
-            (TEST, "def test(monkeypatch):\n    monkeypatch.setattr('app.ports.Clock', None)\n"),
+            (TEST, "from unittest import mock\nmock.patch('app.ports.runtime.Clock')\n"),
+            (TEST, "def test(monkeypatch):\n    monkeypatch.setattr('app.ports.runtime.Clock', None)\n"),
         ),
         innocent=((TEST, "def test(monkeypatch):\n    monkeypatch.setenv('A', 'b')\n"),),
     ),

@@ -120,17 +120,17 @@ async def test_b6_109_another_tenants_execution_does_not_exist(here: StoreReplic
 def test_b6_109_every_query_carries_the_tenant() -> None:
     over_all = {
         "CLAIM",
-        "CLAIMED",
-        "GIVE_BACK",
-        "UNATTENDED",
-        "TO_CANCEL",
-        "WAITING",
-        "FORGET_CANCELS",
+        "COMMITS",
+        "RELEASE",
+        "ORPHANED",
+        "CANCEL_REQUESTED",
+        "COUNT_WAITING",
+        "DELETE_CANCELS",
         "EXPIRED",
         "ENDED",
-        "FORGET_COMMITS",
-        "FORGET_SUSPENSIONS",
-        "FORGET_KEYS",
+        "DELETE_COMMITS",
+        "DELETE_SUSPENSIONS",
+        "DELETE_OLD_IDEMPOTENCY_KEYS",
     }
     for module in (queries, sessions):
         for name, statement in vars(module).items():

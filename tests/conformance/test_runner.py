@@ -30,7 +30,7 @@ class DrainingRunner(Runner, Protocol):
     @property
     def in_flight(self) -> int: ...
 
-    def attending(self, advance: Callable[[QueueTicket], Awaitable[None]]) -> AbstractAsyncContextManager[None]: ...
+    def serving(self, advance: Callable[[QueueTicket], Awaitable[None]]) -> AbstractAsyncContextManager[None]: ...
 
     async def drain(self, cancel: Callable[[], None]) -> None: ...
 
@@ -285,7 +285,7 @@ def _outside() -> AbstractContextManager[None]:
 @asynccontextmanager
 async def attended(runner: DrainingRunner, turns: Turns) -> AsyncIterator[None]:
     with _outside():
-        async with runner.attending(turns.advance):
+        async with runner.serving(turns.advance):
             yield
 
 
@@ -394,7 +394,7 @@ async def test_a_turn_that_the_database_does_not_let_come_comes_later(opener: Op
 
     waits = ticket("a")
     with _outside():
-        async with opener(work.bug) as runner, runner.attending(advance):
+        async with opener(work.bug) as runner, runner.serving(advance):
             await runner.queue(waits)
             await until(lambda: came == [waits, waits])
     assert work.bugs == []

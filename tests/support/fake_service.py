@@ -138,7 +138,7 @@ class FakeService:
     def readiness(self) -> Readiness:
         return Readiness(ready=self.reason is None, reason=self.reason)
 
-    def refused(self, code: Code) -> None:
+    def count_refusal(self, code: Code) -> None:
         self.refusals.append(code)
 
     async def drain(self) -> None:

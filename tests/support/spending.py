@@ -239,7 +239,7 @@ def random_request(dice: Random, engines: Sequence[SpendingEngine], *modes: Mode
     if mode is Mode.PLAN:
         policies = [{"require_linear": True}, {"max_steps": 3}, {"allowed_step_types": ["infer", "tool"]}]
         policy = dice.choice(policies) if dice.random() < 0.3 else None
-        fields["make_plan"] = {"steps": dice.choice([None, random_steps(dice), random_steps(dice)]), "policy": policy}
+        fields["plan"] = {"steps": dice.choice([None, random_steps(dice), random_steps(dice)]), "policy": policy}
     elif mode is not Mode.CHAT:
         fields["output"]["schema"] = SCHEMA
     if dice.random() < (0.1 if mode is Mode.PLAN else 0.6):

@@ -110,7 +110,7 @@ def check(life: ReplicaRun, found: StoredResult | None) -> None:
     assert len(seen) == len(set(seen))
     assert set(seen) <= set(events)
     pattern = ALL_PATTERNS[life.mode]
-    assert replay_offline(record, pattern.run, pattern.planning) > 0
+    assert replay_offline(record, pattern.run, pattern.plan) > 0
     if state is not State.SUSPENDED:
         assert is_a_whole_log(record)
         assert open_starts(record.events) == []

@@ -113,7 +113,7 @@ def _executions() -> dict[str, Any]:
         f"{one}/cancel": _cancel(),
         f"{one}/fork": _fork(),
         f"{one}/replay": _replay(),
-        "/v1/suspensions": _get("suspensions", "All open questions", {_JSON: _collection("PendingView")}, ()),
+        "/v1/suspensions": _get("suspensions", "All open questions", {_JSON: _collection("OpenSuspensionView")}, ()),
     }
 
 
@@ -192,7 +192,7 @@ def _cancel() -> dict[str, Any]:
 
 
 def _replay() -> dict[str, Any]:
-    answers = {"200": _said("What the replay found", {_JSON: of("Replayed")})}
+    answers = {"200": _said("What the replay found", {_JSON: of("ReplayReport")})}
     codes = (*_READ, Code.REQUEST_IN_PROGRESS, Code.STORAGE_SNAPSHOT_INVALID)
     return {"post": _operation("replay", "Run a record again, offline", answers, codes) | {"parameters": [*_ID]}}
 

@@ -33,7 +33,7 @@ EVENT_END = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)")
 LINE_END = re.compile(rb"(?<=\n)")
 DATA = re.compile(rb"(?m)^(?:data: ?)?((?!event:|id:|retry:|:|data:).+)$")
 ODD_VALUES = (b"NaN", b"9" * 5000, b"[" * 2000 + b"]" * 2000, b'1,"x":2', b"'a'", b"1e999", b"01")
-RENAMED: Mapping[str, str] = MappingProxyType({"openai_compatible": "openai_chat"})
+RENAMED: Mapping[str, str] = MappingProxyType({"chat_completions": "openai_chat", "responses": "openai_responses"})
 """Emulators that are not called as their dialect is."""
 ANSWER = EmulatedAnswer(
     "Würfel 🎲 fällt.",
@@ -104,7 +104,8 @@ class EmulatedProvider:
 
 def emulator_of(dialect: Dialect) -> Respond | None:
     """The emulator in the module that is called as the dialect's own; None while there is none."""
-    spoken = type(dialect).__module__.rpartition(".")[2]
+    *_, package, module_name = type(dialect).__module__.split(".")
+    spoken = package if module_name == "dialect" else module_name
     module = f"tests.support.emulators.{RENAMED.get(spoken, spoken)}"
     if find_spec(module) is None:
         return None

@@ -9,11 +9,11 @@ import pytest
 WITHOUT = """
 import sys
 sys.modules.update(dict.fromkeys({absent!r}))
-import app.bootstrap
-from app.adapters.engines.http_engine import Timeouts
-from app.adapters.engines.llama_cpp import LlamaCppEngine
+import app.bootstrap.service
+from app.adapters.engines.timeouts import Timeouts
+from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
 from app.domain.failures import ConfigurationFailure
-from app.ports import EngineProfile
+from app.ports.model import EngineProfile
 
 try:
     LlamaCppEngine(EngineProfile("local", {path!r}, "llamacpp", 2048, 200, frozenset()), Timeouts())

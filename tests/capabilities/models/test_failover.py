@@ -204,9 +204,9 @@ async def test_the_breaker_opens_at_the_threshold_lets_one_probe_through_and_clo
     assert here.begin_attempt("b")
     await clock.sleep(15)
     assert here.breakers["a"].state is BreakerState.HALF_OPEN
-    assert here.enter("a")
-    assert not here.enter("a")
-    here.leave("a", REPLY)
+    assert here.begin_attempt("a")
+    assert not here.begin_attempt("a")
+    here.end_attempt("a", REPLY)
     assert here.breakers["a"].state is BreakerState.CLOSED
 
 

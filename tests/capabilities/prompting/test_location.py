@@ -78,4 +78,4 @@ def test_what_is_no_prompt_is_not_found(path: str, text: str) -> None:
 
 def test_the_registry_itself_would_be_found() -> None:
     found = [source.path for source in repository() if source.path.startswith(OURS) and list(prompts(source))]
-    assert {f"{OURS}prompts/{name}.py" for name in ("planning", "assessment", "constraint")} <= set(found)
+    assert {f"{OURS}prompts/{name}.py" for name in ("planning", "assessment", "output_format")} <= set(found)

@@ -201,7 +201,7 @@ async def test_b2_35_a_client_that_leaves_an_execution_that_outlives_it_cancels_
     headers: dict[str, str],
 ) -> None:
     app, service = fake_app()
-    service.facade.started = lambda running: setattr(running, "outlives_its_client", True)
+    service.facade.started = lambda running: setattr(running, "outlives_client", True)
     async with running_server(app) as served:
         async with served.connect() as client:
             named = {"Content-Type": "application/json", **headers}
@@ -272,7 +272,7 @@ async def test_two_idempotency_keys_are_refused_and_the_longest_one_is_taken() -
         twice = await served.ask(raw.replace(b"Idempotency-Key", b"Idempotency-Key: a\r\nIdempotency-Key"))
         once = await served.ask(raw)
     assert (twice.status, once.status) == (422, 200)
-    assert [asked["calling"].key for asked in service.facade.calls] == [longest]
+    assert [asked["calling"].idempotency_key for asked in service.facade.calls] == [longest]
 
 
 async def test_b2_36_a_client_that_leaves_with_another_request_behind_cancels_the_first() -> None:

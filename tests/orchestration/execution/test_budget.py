@@ -147,8 +147,8 @@ def test_it_is_spent_when_what_was_used_reaches_a_limit() -> None:
     within.charge("0/1", usage(1, 0), (1.0, 1.0))
     assert within.is_exhausted
     dear = budget(cost=0.5)
-    dear.settle("0/0", usage(0, 1), (0.0, 500_000.0))
-    assert dear.spent
+    dear.charge("0/0", usage(0, 1), (0.0, 500_000.0))
+    assert dear.is_exhausted
 
 
 async def test_an_attempt_over_budget_is_a_recorded_outcome_and_nothing_is_sent(clock: VirtualClock) -> None:

@@ -80,7 +80,7 @@ async def test_b1_13_a_stream_cut_after_deltas_is_retracted_and_two_texts_are_ne
         ("delta", "0/1", 2),
         ("end", "0/1", None),
     ]
-    assert replay_offline(record) == len(record.rows)
+    assert replay_offline(record) == len(record.steps)
 
 
 async def test_b1_12_a_stream_cut_before_its_first_delta_fails_over_invisibly(clock: VirtualClock) -> None:
@@ -142,7 +142,7 @@ async def test_i4_usage_of_all_attempts_is_counted_and_priced(clock: VirtualCloc
     assert response.token_usage.input_tokens == 2_000_000
     assert response.cost is not None
     assert (response.cost.amount, response.cost.currency) == (pytest.approx(7.0), "USD")
-    assert replay_offline(record) == len(record.rows)
+    assert replay_offline(record) == len(record.steps)
 
 
 async def test_b1_19_an_empty_answer_is_malformed_after_one_retry(clock: VirtualClock) -> None:
@@ -210,7 +210,7 @@ async def test_text_that_was_retracted_is_no_content(clock: VirtualClock) -> Non
     response, seen, record = await watched(here, chat_request())
     assert "inference.retracted" in [item.event.type for item in seen]
     assert response.content is None
-    assert replay_offline(record) == len(record.rows)
+    assert replay_offline(record) == len(record.steps)
 
 
 async def test_partial_text_names_who_said_it(clock: VirtualClock) -> None:

@@ -287,7 +287,7 @@ async def test_the_plan_says_where_it_came_from(clock: VirtualClock) -> None:
     assert response.plan is not None
     trace = response.plan.trace
     assert (trace.planner_id, trace.rationale, trace.step_count) == ("authored", "", 2)
-    assert trace.created_at.timestamp() == record.steps["make_plan"].at
+    assert trace.created_at.timestamp() == record.steps["plan"].at
 
 
 async def test_a_plan_that_waits_for_somebody_shows_what_is_still_to_come(clock: VirtualClock) -> None:

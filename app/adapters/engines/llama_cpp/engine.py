@@ -83,7 +83,7 @@ class LlamaCppEngine:
             with hearing.scope:
                 await self._in_line(writing.run)
         finally:
-            writing.cancel()
+            writing.stop()
             hearing.end()
             progress.usage(writing.usage)
         if writing.finish is None:

@@ -36,7 +36,7 @@ class Generation:
         self._written = 0
         self.finish: str | None = None
 
-    def cancel(self) -> None:
+    def stop(self) -> None:
         """Nobody waits for it any more."""
         self._left.set()
 
