@@ -45,7 +45,8 @@ def test_every_rule_has_a_planted_violation_and_reads_something(rule: Rule) -> N
 
 def test_the_whole_repository_is_read() -> None:
     paths = {source.path for source in sources()}
-    assert {
+    named = {"app/ports/runtime.py", "bench/__main__.py", "tests/architecture/source.py", "Makefile", "README.md"}
+    assert named <= paths
         "app/ports/runtime.py",
         "bench/__main__.py",
         "tests/architecture/source.py",
