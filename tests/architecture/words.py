@@ -84,8 +84,9 @@ def escapes(source: Source) -> Iterator[Finding]:
 
 
 def _waits_for_recordings(source: Source, line: int) -> bool:
-    """Whether the lines around say that recorded traffic is what is missing."""
-    return any("RECORDED_TRAFFIC" in text for text in source.text.splitlines()[max(0, line - 6) : line + 5])
+    """Return whether the lines around name the variable of a directory that is not part of the repository."""
+    lines = source.text.splitlines()[max(0, line - 6) : line + 5]
+    return any(name in text for text in lines for name in ("RECORDED_TRAFFIC", "PORTICO_GOLDEN"))
 
 
 ANY = "app/domain/any.py"

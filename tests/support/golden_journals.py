@@ -155,18 +155,18 @@ async def open_service_on(database: Path) -> AsyncIterator[Service]:
 async def run_golden(service: Service, name: str, golden: GoldenExecution) -> str:
     """Has it lived as far as it goes; its request id."""
     if golden.before is not None:
-        await _end(await _execute(service, golden.before, golden.fields))
+        await wait_for_end(await _execute(service, golden.before, golden.fields))
     running = await _execute(service, golden.text, {"request_id": name, **golden.fields})
     if golden.interrupted:
         await anyio.sleep(0.1)
         return name
-    await _end(running)
+    await wait_for_end(running)
     for number in golden.answers:
         await answer_suspension_of(service, name, number)
     if golden.fork_from is None:
         return name
     fork = await service.facade.fork(name, ForkRequest(from_step=golden.fork_from), LOCAL)
-    await _end(fork)
+    await wait_for_end(fork)
     return fork.request_id
 
 
@@ -174,7 +174,7 @@ async def answer_suspension_of(service: Service, name: str, number: int = 0) -> 
     """Answers the question of that number, and waits for what follows."""
     question = (await service.facade.executions.show(LOCAL.tenant, name)).suspensions[number]
     said = ResumeRequest(tool_id=question.tool_id, payload="yes", suspension_id=question.suspension_id)
-    await _end(await service.facade.executions.resume(LOCAL.tenant, name, said, by="golden", watch=False))
+    await wait_for_end(await service.facade.executions.resume(LOCAL.tenant, name, said, by="golden", watch=False))
 
 
 async def _execute(service: Service, text: str, fields: Mapping[str, Any]) -> ExecutionHandle | ExecutionView:
@@ -182,7 +182,7 @@ async def _execute(service: Service, text: str, fields: Mapping[str, Any]) -> Ex
     return await service.facade.execute(SystemRequest.model_validate(asked), LOCAL)
 
 
-async def _end(running: ExecutionHandle | ExecutionView | ResumeAccepted) -> None:
+async def wait_for_end(running: ExecutionHandle | ExecutionView | ResumeAccepted) -> None:
     if isinstance(running, ExecutionHandle):
         ended = anyio.Event()
         running.add_done_callback(ended.set)

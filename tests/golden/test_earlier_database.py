@@ -1,0 +1,134 @@
+"""A database that an earlier release wrote is opened, read, continued and extended by this one.
+
+The file is not part of the repository: PORTICO_GOLDEN names the directory that holds `before.db`.
+"""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from app.bootstrap.service import Service, open_service
+from app.domain.access import LOCAL
+from app.domain.contract.request import SystemRequest
+from app.domain.lifecycle import TERMINAL, State
+from app.orchestration.executions import ExecutionView
+from app.orchestration.facade import Accepted
+from app.orchestration.runtime.fork import ForkRequest
+from app.ports.storage import ExecutionFilter
+from app.settings import Settings
+from tests.support.golden_journals import NEVER_EXPIRES, answer_suspension_of, wait_for_end
+
+DIRECTORY = os.environ.get("PORTICO_GOLDEN")
+pytestmark = pytest.mark.skipif(not DIRECTORY, reason="PORTICO_GOLDEN names no directory of databases")
+
+NAMED = {"g-chat", "g-chat-2", "g-ask", "g-plan", "g-vote"}
+"""The request ids of the stored executions; the fork has a generated one."""
+RETENTION_DAYS = 36_500
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A copy of the database, whose open suspension does not expire."""
+    copied = tmp_path / "portico.db"
+    shutil.copyfile(Path(DIRECTORY or "") / "before.db", copied)
+    with closing(sqlite3.connect(copied)) as connection:
+        connection.execute("UPDATE suspensions SET expires_at = ?", [NEVER_EXPIRES])
+        connection.commit()
+    return copied
+
+
+@asynccontextmanager
+async def opened(database: Path) -> AsyncIterator[Service]:
+    """A service on that file with the rehearsal engine, which sweeps nothing away."""
+    tables = {
+        "storage": {"url": f"sqlite:///{database}", "event_retention_days": RETENTION_DAYS},
+        "server": {"drain_seconds": 0.1},
+        "telemetry": {"log_level": "error"},
+    }
+    async with open_service(Settings.model_validate(tables)) as service:
+        yield service
+
+
+async def executions_of(service: Service) -> list[ExecutionView]:
+    page = await service.facade.executions.page(LOCAL.tenant, ExecutionFilter(), after=None, limit=100)
+    assert page.next is None
+    return page.executions
+
+
+async def test_every_execution_of_an_earlier_database_is_listed_and_shown(database: Path) -> None:
+    async with opened(database) as service:
+        found = await executions_of(service)
+        assert len(found) == 6
+        assert {each.request_id for each in found} > NAMED
+        for each in found:
+            assert await service.facade.executions.show(LOCAL.tenant, each.request_id) == each
+            assert each.state is (State.SUSPENDED if each.request_id == "g-ask" else State.COMPLETE)
+            assert each.response is not None
+            assert each.response.error is None
+            assert (each.response.content or each.response.structured_output) or each.state is State.SUSPENDED
+        [pending] = await service.facade.executions.suspensions(LOCAL.tenant)
+        assert (pending.request_id, pending.suspension.tool_id) == ("g-ask", "ask_person")
+
+
+async def test_every_log_of_an_earlier_database_is_read_to_its_end(database: Path) -> None:
+    async with opened(database) as service:
+        executions = service.facade.executions
+        for each in await executions_of(service):
+            events = await executions.events(LOCAL.tenant, each.request_id)
+            assert [item.sequence_number for item in events] == list(range(1, len(events) + 1))
+            trace = await executions.trace(LOCAL.tenant, each.request_id)
+            assert trace.outcome is each.state
+            if each.state in TERMINAL:
+                subscription = await executions.read(LOCAL.tenant, each.request_id)
+                read = []
+                while items := await subscription.next():
+                    read += items
+                assert read == events
+                assert subscription.ended
+
+
+async def test_every_ended_execution_of_an_earlier_database_replays_identically(database: Path) -> None:
+    async with opened(database) as service:
+        for each in await executions_of(service):
+            report = await service.facade.executions.replay(LOCAL.tenant, each.request_id)
+            assert report.identical, (each.request_id, report)
+            assert report.steps == each.total_steps
+
+
+async def test_a_suspension_of_an_earlier_database_takes_its_answer_and_completes(database: Path) -> None:
+    async with opened(database) as service:
+        await answer_suspension_of(service, "g-ask")
+        shown = await service.facade.executions.show(LOCAL.tenant, "g-ask")
+        assert (shown.state, shown.suspensions) == (State.COMPLETE, [])
+        report = await service.facade.executions.replay(LOCAL.tenant, "g-ask")
+        assert report.identical, report
+
+
+async def test_a_session_of_an_earlier_database_takes_another_turn(database: Path) -> None:
+    async with opened(database) as service:
+        before = await service.facade.sessions.show(LOCAL.tenant, "ada")
+        request = SystemRequest.model_validate(
+            {"messages": [{"role": "user", "content": "Please calculate 17*3"}], "session_id": "ada"}
+        )
+        running = await service.facade.execute(request, LOCAL)
+        assert not isinstance(running, Accepted)
+        await wait_for_end(running)
+        shown = await service.facade.executions.show(LOCAL.tenant, running.request_id)
+        assert shown.state is State.COMPLETE
+        after = await service.facade.sessions.show(LOCAL.tenant, "ada")
+        assert after.messages == before.messages + 4
+        report = await service.facade.executions.replay(LOCAL.tenant, running.request_id)
+        assert report.identical, report
+
+
+async def test_a_fork_of_an_earlier_execution_completes(database: Path) -> None:
+    async with opened(database) as service:
+        running = await service.facade.fork("g-plan", ForkRequest(from_step=0), LOCAL)
+        await wait_for_end(running)
+        shown = await service.facade.executions.show(LOCAL.tenant, running.request_id)
+        assert shown.state is State.COMPLETE
