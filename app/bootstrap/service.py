@@ -51,6 +51,8 @@ from app.orchestration.facade import Facade, FacadeConfig
 from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
 from app.orchestration.planning.planner import make_plan, refusal_of
 from app.orchestration.runtime.launcher import Launcher
+from app.orchestration.runtime.recovery import Recovery
+from app.orchestration.runtime.registry import LocalExecutions
 from app.orchestration.runtime.replay import HistoryReader
 from app.ports.events import EventSink
 from app.ports.journal import Journal
@@ -73,10 +75,10 @@ All but the rarest passes look through 40,000 objects at most, since everybody w
 
 PATTERNS: Mapping[Mode, Pattern] = MappingProxyType(
     {
-        Mode.CHAT: Pattern(agent_loop.agent_loop, agent_loop.VERSION),
-        Mode.STRUCTURED: Pattern(specialized_loop.specialized_loop, specialized_loop.VERSION),
-        Mode.REDUNDANT: Pattern(redundant_loop.redundant_loop, redundant_loop.VERSION),
-        Mode.PLAN: Pattern(plan_executor.plan_executor, plan_executor.VERSION),
+        Mode.CHAT: agent_loop.PATTERN,
+        Mode.STRUCTURED: specialized_loop.PATTERN,
+        Mode.REDUNDANT: redundant_loop.PATTERN,
+        Mode.PLAN: replace(plan_executor.PATTERN, plan=make_plan),
     }
 )
 
@@ -96,6 +98,7 @@ class Service:
     settings: Settings
     telemetry: MetricsSink
     runner: LocalRunner | DbosRunner
+    local: LocalExecutions
     health: StorageHealth
 
     def metrics(self) -> tuple[bytes, str]:
@@ -118,8 +121,8 @@ class Service:
         Readers of what does not run here are sent away first. At `drain_seconds` those held in memory are cancelled,
         and journaled ones left to the next owner.
         """
-        self.facade.dismiss_waiting()
-        await self.runner.drain(self.facade.stop_all)
+        self.local.disconnect_idle()
+        await self.runner.drain(self.local.shut_down)
 
 
 @asynccontextmanager
@@ -131,7 +134,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
     metrics = MetricsSink(providers=settings.engines, tools=registry.names())
 
     def fail_unsaved(execution_id: str, failure: Failure) -> None:
-        launcher.fail_unsaved(execution_id, failure)
+        launcher.local.fail_unsaved(execution_id, failure)
 
     loss = WriterCallbacks(fail_unsaved, metrics.count_dropped_record, partial(_fault, logs, metrics, "writer"))
     on_fault = partial(logs.log_fault, place="storage")
@@ -152,17 +155,17 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             metrics.observe_in_flight(lambda: runner.in_flight)
             group.start_soon(partial(watch_loop_lag, clock, metrics.observe_lag, logs.log_lag, threshold=LAG_WARNING_S))
             engines = {name: build_engine(name, settings, clock, session, stack) for name in settings.engines}
-            means = Means(clock, entropy, journal, DatabaseSessions(database), bus)
-            world = _world(settings, means, engines, registry)
+            world = _world(settings, Means(clock, entropy, journal, DatabaseSessions(database), bus), engines, registry)
             launcher = Launcher(world, runner, patterns)
-            following = LogTailer(store, bus)
-            facade = Facade(world, store, launcher=launcher, deployment=_deployment(settings), followers=following)
-            recovery = facade.executions.recovery
+            recovery, following = Recovery(store, launcher), LogTailer(store, bus)
+            facade = Facade(
+                world, store, _deployment(settings), launcher=launcher, recovery=recovery, event_tailer=following
+            )
             jobs = MaintenanceJobs(recovery, following, partial(_forget, store, clock, settings), on_fault)
             async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
                 _settle_down()
-                yield Service(facade, settings, metrics, runner, jobs.health)
-                await runner.drain(facade.stop_all)
+                yield Service(facade, settings, metrics, runner, launcher.local, jobs.health)
+                await runner.drain(launcher.local.shut_down)
             group.cancel_scope.cancel()
 
 
@@ -256,9 +259,7 @@ def _planned(patterns: Mapping[Mode, Pattern], settings: Settings, registry: Too
         told = (f"planner.{each['path']}: {each['message']}" for each in against.details["violations"])
         raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(told))
     return {
-        mode: replace(pattern, plan=partial(make_plan, static=static), static_plan=static)
-        if mode is Mode.PLAN
-        else pattern
+        mode: pattern if pattern.plan is None else replace(pattern, static_plan=static)
         for mode, pattern in patterns.items()
     }
 

@@ -1,7 +1,7 @@
-"""Executions that exist already: those that run here, wait for an answer, or have ended."""
+"""Existing executions: those that run here, wait for an answer, or have ended."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -11,59 +11,63 @@ from app.domain.contract.response import Suspension, SystemError, SystemResponse
 from app.domain.failures import TAXONOMY, Code, RequestFailure, StorageFailure, failure
 from app.domain.journal.events import ExecutionResumed, StoredEvent
 from app.domain.journal.header import ExecutionHeader
+from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
 from app.domain.lifecycle import Mode, State
 from app.orchestration.execution.environment import Environment
 from app.orchestration.runtime.agent_trace import AgentTrace, agent_trace
 from app.orchestration.runtime.handle import ExecutionHandle
 from app.orchestration.runtime.launcher import Launcher
-from app.orchestration.runtime.recovery import Recovery, status_of
+from app.orchestration.runtime.recovery import Recovery
 from app.orchestration.runtime.replay import OfflineReplayer, ReplayReport, require_at_rest
-from app.orchestration.runtime.resume import RESUME_ANCHOR, answer_step, select_suspension
+from app.orchestration.runtime.resume import RESUME_ANCHOR, answer_step, select_suspension, status_of
 from app.orchestration.runtime.subscription import CatchUpSubscription
+from app.orchestration.runtime.versions import require_current_version
 from app.ports.events import EventTailer, Subscription
 from app.ports.journal import ExecutionHistory
-from app.ports.storage import ExecutionFilter, ExecutionStore, StoredExecution
+from app.ports.storage import AnswerReceipt, ExecutionFilter, ExecutionStore, StoredExecution
 
 EVENTS_PER_PAGE = 1_000
 
 
 class ExecutionView(BaseModel):
-    """Where an execution stands."""
+    """An execution and its status."""
 
     request_id: str = Field(description="The request's id.")
     session_id: str | None = Field(description="The session's id.")
-    mode: Mode = Field(description="Which pattern runs.")
-    state: State = Field(description="Where it stands.")
-    entered_at: datetime = Field(description="Since when.")
+    mode: Mode = Field(description="The mode, which selects the pattern.")
+    state: State = Field(description="The state of its lifecycle.")
+    entered_at: datetime = Field(description="The time at which it entered that state.")
     attempt: int = Field(description="Attempts at a valid answer, the current one included.")
     total_steps: int = Field(description="Recorded steps.")
     last_step: str | None = Field(description="The key of the last recorded step.")
     last_error: SystemError | None = Field(description="The most recent error; it may have been recovered from.")
-    suspensions: list[Suspension] = Field(description="Open questions.")
-    response: SystemResponse | None = Field(description="The answer; null until there is one.")
+    suspensions: list[Suspension] = Field(description="Open suspensions.")
+    response: SystemResponse | None = Field(description="The response; null until there is one.")
 
 
 class ResumeRequest(BaseModel):
-    """An answer to one open question."""
+    """An answer to one open suspension."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    tool_id: str = Field(min_length=1, max_length=256, description="What waits.")
+    tool_id: str = Field(min_length=1, max_length=256, description="The tool that waits for the answer.")
     payload: JsonValue = Field(description="The answer.")
-    suspension_id: str | None = Field(None, max_length=256, description="Which, where more than one waits.")
+    suspension_id: str | None = Field(
+        None, max_length=256, description="The suspension; needed if the tool has more than one."
+    )
 
 
 class OpenSuspensionView(BaseModel):
-    """An open question, and the execution it belongs to."""
+    """An open suspension and the execution that it belongs to."""
 
     request_id: str = Field(description="The request's id.")
-    suspension: Suspension = Field(description="The question.")
+    suspension: Suspension = Field(description="The suspension.")
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPage:
-    """Some executions, newest first; `next` is what the page after this begins after."""
+    """A page of executions, newest first; `next` is the cursor of the following page, None on the last."""
 
     executions: list[ExecutionView]
     next: str | None
@@ -71,9 +75,9 @@ class ExecutionPage:
 
 @dataclass(frozen=True, slots=True)
 class ResumeAccepted:
-    """An execution that does not run here though an answer of its was taken: others are open, or somebody else has it.
+    """The answer was accepted, but the execution was not started: other suspensions are still open.
 
-    Where it is watched its `events` are read from that answer on, to its end or its next suspension.
+    If events were asked for, `events` are those from that answer to its end or its next suspension.
     """
 
     view: ExecutionView
@@ -81,172 +85,197 @@ class ResumeAccepted:
 
 
 class Executions:
-    """What can be asked of executions by tenant and request id. Another tenant's does not exist.
+    """Queries and commands for executions, by tenant and request id; those of another tenant do not exist.
 
-    Raises: RequestFailure (REQUEST_NOT_FOUND), StorageFailure, in everything that names one.
+    Raises: RequestFailure (REQUEST_NOT_FOUND), StorageFailure, in every method that names one.
     """
 
-    def __init__(self, world: Environment, store: ExecutionStore, launcher: Launcher, followers: EventTailer) -> None:
-        self._world = world
+    def __init__(
+        self,
+        environment: Environment,
+        store: ExecutionStore,
+        *,
+        launcher: Launcher,
+        recovery: Recovery,
+        event_tailer: EventTailer,
+    ) -> None:
+        self._environment = environment
         self._store = store
         self._launcher = launcher
+        self._recovery = recovery
         self._replayer = OfflineReplayer(launcher.patterns)
-        self._followers = followers
-        self.recovery = Recovery(world, store, launcher)
+        self._event_tailer = event_tailer
 
     async def show(self, tenant: str, request_id: str) -> ExecutionView:
-        """Where it stands."""
-        running = self._launcher.find(tenant, request_id)
-        if running is not None:
-            record = await self._world.journal.load(running.execution_id)
-            if record is not None:
-                return _view(record.header, status_of(record), [])
+        """Return the execution with its status."""
+        history = await self._running_history(tenant, request_id)
+        if history is not None:
+            return _view(history.header, status_of(history), [])
         stored = await self._stored(tenant, request_id)
-        return _view(stored, stored.status, await self._open(stored))
+        return _view(stored, stored.status, await self._open_suspensions(stored))
 
-    async def page(self, tenant: str, selection: ExecutionFilter, *, after: str | None, limit: int) -> ExecutionPage:
-        """A page of them."""
-        page = await self._store.executions(tenant, selection, after=after, limit=limit)
-        return ExecutionPage([_view(each, each.status, await self._open(each)) for each in page.items], page.next)
+    async def page(self, tenant: str, selected: ExecutionFilter, *, after: str | None, limit: int) -> ExecutionPage:
+        """Return a page of executions."""
+        page = await self._store.executions(tenant, selected, after=after, limit=limit)
+        views = [_view(each, each.status, await self._open_suspensions(each)) for each in page.items]
+        return ExecutionPage(views, page.next)
 
     async def suspensions(self, tenant: str) -> list[OpenSuspensionView]:
-        """All open questions, those of the oldest execution first."""
+        """Return all open suspensions, those of the oldest execution first."""
         found = await self._store.suspensions(tenant)
         return [OpenSuspensionView(request_id=each.request_id, suspension=each.suspension) for each in found]
 
     async def read(self, tenant: str, request_id: str, *, after: int = 0) -> Subscription:
-        """Its events behind that number, live until it ends, over suspensions too; none are left when it `ended`.
+        """Return a subscription to the events after that number, across suspensions, until the execution ends.
 
-        While the service is stopping nothing is waited for of what does not run here.
+        It has `ended` already if no events are left. While the service is stopping, a subscription to an execution that
+        does not run here ends after the stored events.
         """
-        running = self._launcher.find(tenant, request_id)
-        if running is not None:
-            live, spoken = self._watch(running.execution_id), running.streamed_deltas()
-            record = await self._world.journal.load(running.execution_id)
-            if record is not None:
-                committed = [item for item in record.events if item.sequence_number > after]
-                return CatchUpSubscription([*committed, *spoken], after, live)
+        local = self._launcher.local.find(tenant, request_id)
+        if local is not None:
+            live = self._environment.event_feed.subscribe(local.execution_id, past_suspension=True)
+            deltas = local.streamed_deltas()
+            history = await self._environment.journal.load(local.execution_id)
+            if history is not None:
+                committed = [item for item in history.events if item.sequence_number > after]
+                return CatchUpSubscription([*committed, *deltas], after, live)
             live.close()
         stored = await self._stored(tenant, request_id)
         if stored.status.ended or self._launcher.is_draining:
             return CatchUpSubscription(await self._events(tenant, stored.execution_id, after), after, None)
-        return self._followers.tail(stored, after)
+        return self._event_tailer.tail(stored, after)
 
     async def events(self, tenant: str, request_id: str) -> list[StoredEvent]:
-        """Its events up to now."""
+        """Return all stored events."""
         stored = await self._stored(tenant, request_id)
         return await self._events(tenant, stored.execution_id, 0)
 
     async def trace(self, tenant: str, request_id: str) -> AgentTrace:
-        """What its events tell of it so far.
+        """Return the trace that the events so far add up to.
 
-        Raises: RequestFailure (REQUEST_NOT_FOUND) where they are not kept any more, (REQUEST_IN_PROGRESS) before the
-        first.
+        Raises: RequestFailure (REQUEST_NOT_FOUND) if the events were deleted, (REQUEST_IN_PROGRESS) before the first.
         """
-        running = self._launcher.find(tenant, request_id)
-        record = None if running is None else await self._world.journal.load(running.execution_id)
-        if record is not None and record.events:
-            return agent_trace(record.events)
+        history = await self._running_history(tenant, request_id)
+        if history is not None and history.events:
+            return agent_trace(history.events)
         stored = await self._stored(tenant, request_id)
         events = await self._events(tenant, stored.execution_id, 0)
         if events:
             return agent_trace(events)
         if stored.status.ended:
-            raise RequestFailure(Code.REQUEST_NOT_FOUND, "its events are not kept any more", condition="path")
-        raise RequestFailure(Code.REQUEST_IN_PROGRESS, "nothing has happened yet", retry_after=1.0)
+            raise RequestFailure(Code.REQUEST_NOT_FOUND, "the execution's events were deleted", condition="path")
+        raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution has no events yet", retry_after=1.0)
 
     async def cancel(self, tenant: str, request_id: str) -> bool:
-        """Has it end, whether it runs or waits; False when it had ended already, which changes nothing."""
-        while (running := self._launcher.find(tenant, request_id)) is None:
+        """Cancel the execution, whether it runs or waits; return False if it has ended already."""
+        while (local := self._launcher.local.find(tenant, request_id)) is None:
             stored = await self._stored(tenant, request_id)
             if stored.status.ended:
                 return False
             if stored.owner is not None:
                 await self._store.request_cancel(tenant, stored.execution_id)
                 return True
-            if await self.recovery.end_unowned(stored, Code.CANCELLED_SIGNAL, "a client cancelled it"):
+            if await self._recovery.end_unowned(stored, Code.CANCELLED_SIGNAL, "the client cancelled it"):
                 return True
-        running.cancel()
+        local.handle.cancel()
         return True
 
     async def resume(
-        self, tenant: str, request_id: str, answer: ResumeRequest, *, by: str, watch: bool
+        self, tenant: str, request_id: str, answer: ResumeRequest, *, by: str, subscribe: bool
     ) -> ExecutionHandle | ResumeAccepted:
-        """Answers one open question. It runs again once none is left open.
+        """Record the answer to one open suspension; after the last answer the execution continues here.
 
-        Where a cancel comes between the answer and that, it is the cancelled execution that is noted.
+        The history is read once and replayed before the answer is recorded, since an answer is taken once: it must not
+        be lost to a journal that diverges. The answer to the last suspension claims the execution.
 
         Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_INVALID,
-        REQUEST_SHUTTING_DOWN); StorageFailure (STORAGE_SNAPSHOT_INVALID) when today's pattern tells something else than
-        the record; nothing is changed then.
+        REQUEST_SHUTTING_DOWN); StorageFailure (STORAGE_SNAPSHOT_INVALID) if today's pattern diverges from the journal.
+        Nothing is changed then.
         """
-        if self._launcher.find(tenant, request_id) is not None:
+        if self._launcher.local.find(tenant, request_id) is not None:
             raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
         self._launcher.require_accepting()
         stored = await self._stored(tenant, request_id)
-        suspension = select_suspension(await self._open(stored), answer.tool_id, answer.suspension_id)
-        row = answer_step(suspension, answer.payload, at=self._world.clock.now())
-        record = await self._record(tenant, stored.execution_id)
-        await self._refuse_what_cannot_go_on(record)
+        suspension = select_suspension(await self._open_suspensions(stored), answer.tool_id, answer.suspension_id)
+        step = answer_step(suspension, answer.payload, at=self._environment.clock.now())
+        history = await self._history(stored)
+        await self._verify_replayable(history)
         resumed = ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, by)
-        told = (RESUME_ANCHOR, record.events[0].correlation, resumed)
-        taken = await self._store.answer(tenant, stored.execution_id, row.key, row, [told])
-        running = None if taken.open_suspensions else await self.recovery.continue_now(stored, taken.epoch, watch=watch)
-        if running is None and not watch:
-            running = self._launcher.find(tenant, request_id)
-        return running or await self._noted(stored, watch=watch)
+        event = (RESUME_ANCHOR, history.events[0].correlation, resumed)
+        receipt = await self._store.answer(tenant, stored.execution_id, step.key, step, [event], claim=True)
+        if receipt.open_suspensions:
+            return await self._accepted(stored, subscribe=subscribe)
+        history = await self._answered(stored, history, step, receipt)
+        return self._launcher.start(history, claimed=True, subscribe=subscribe)
 
     async def replay(self, tenant: str, request_id: str) -> ReplayReport:
-        """Tells its record again, offline. Raises: as `at_rest`."""
-        record = await self.load_at_rest(tenant, request_id)
-        return await self._world.thread_pool.run(partial(self._replayer.replay, record))
+        """Replay the execution offline. Raises: as `load_at_rest`."""
+        history = await self.load_at_rest(tenant, request_id)
+        return await self._environment.thread_pool.run(partial(self._replayer.replay, history))
 
     async def load_at_rest(self, tenant: str, request_id: str) -> ExecutionHistory:
-        """The record of an execution that ended or waits.
+        """Return the history of an execution that has ended or is suspended.
 
-        Raises: RequestFailure (REQUEST_IN_PROGRESS) while it runs; StorageFailure (STORAGE_SNAPSHOT_INVALID) when the
+        Raises: RequestFailure (REQUEST_IN_PROGRESS) while it runs; StorageFailure (STORAGE_SNAPSHOT_INVALID) if its
         pattern has another version by now.
         """
         stored = await self._stored(tenant, request_id)
         require_at_rest(stored)
-        record = await self._record(tenant, stored.execution_id)
-        self._replayer.require_current_version(record.header)
-        return record
+        history = await self._history(stored)
+        require_current_version(history.header, self._launcher.patterns)
+        return history
 
-    async def _noted(self, stored: StoredExecution, *, watch: bool) -> ResumeAccepted:
-        view = await self.show(stored.tenant, stored.request_id)
-        return ResumeAccepted(
-            view, self._followers.tail(stored, stored.last_sequence_number, past_suspension=False) if watch else None
+    async def _answered(
+        self, stored: StoredExecution, history: ExecutionHistory, step: RecordedStep, receipt: AnswerReceipt
+    ) -> ExecutionHistory:
+        """Return the claimed history with its last answer; read it again only if another answer came in between."""
+        if receipt.commit_count != history.commit_count + 1:
+            return replace(await self._history(stored), epoch=receipt.epoch)
+        return replace(
+            history,
+            steps={**history.steps, step.key: step},
+            events=[*history.events, *receipt.events],
+            commit_count=receipt.commit_count,
+            epoch=receipt.epoch,
         )
 
-    async def _refuse_what_cannot_go_on(self, record: ExecutionHistory) -> None:
-        """An answer is taken once: it must not be lost to a journal that then diverges."""
-        if not (await self._world.thread_pool.run(partial(self._replayer.replay, record))).identical:
-            raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "the journal is not what its pattern tells today")
+    async def _accepted(self, stored: StoredExecution, *, subscribe: bool) -> ResumeAccepted:
+        view = await self.show(stored.tenant, stored.request_id)
+        after = stored.last_sequence_number
+        events = self._event_tailer.tail(stored, after, past_suspension=False) if subscribe else None
+        return ResumeAccepted(view, events)
 
-    def _watch(self, execution_id: str) -> Subscription:
-        return self._world.event_feed.subscribe(execution_id, past_suspension=True)
+    async def _verify_replayable(self, history: ExecutionHistory) -> None:
+        if not (await self._environment.thread_pool.run(partial(self._replayer.replay, history))).identical:
+            raise StorageFailure(
+                Code.STORAGE_SNAPSHOT_INVALID, "the journal differs from what its pattern does in this version"
+            )
+
+    async def _running_history(self, tenant: str, request_id: str) -> ExecutionHistory | None:
+        """Return the history of an execution that runs here; None if it does not."""
+        local = self._launcher.local.find(tenant, request_id)
+        return None if local is None else await self._environment.journal.load(local.execution_id)
 
     async def _stored(self, tenant: str, request_id: str) -> StoredExecution:
-        """What the store knows of it; an execution that ended in memory a moment ago may still have to be written."""
+        """Return the stored execution; one in memory that has just ended is written first."""
         found = await self._store.find(tenant, request_id)
         if found is None:
-            await self._world.journal.flushed()
+            await self._environment.journal.flushed()
             found = await self._store.find(tenant, request_id)
         if found is None:
-            raise _unknown()
+            raise _not_found()
         return found
 
-    async def _open(self, stored: StoredExecution) -> list[Suspension]:
+    async def _open_suspensions(self, stored: StoredExecution) -> list[Suspension]:
         if stored.status.state is not State.SUSPENDED:
             return []
         return [each.suspension for each in await self._store.suspensions(stored.tenant, stored.execution_id)]
 
-    async def _record(self, tenant: str, execution_id: str) -> ExecutionHistory:
-        record = await self._store.load(tenant, execution_id)
-        if record is None:
-            raise _unknown()
-        return record
+    async def _history(self, stored: StoredExecution) -> ExecutionHistory:
+        history = await self._store.load(stored.tenant, stored.execution_id)
+        if history is None:
+            raise _not_found()
+        return history
 
     async def _events(self, tenant: str, execution_id: str, after: int) -> list[StoredEvent]:
         events: list[StoredEvent] = []
@@ -259,31 +288,31 @@ class Executions:
 
 
 def _view(
-    named: ExecutionHeader | StoredExecution, standing: ExecutionStatus, asked: Sequence[Suspension]
+    execution: ExecutionHeader | StoredExecution, status: ExecutionStatus, suspensions: Sequence[Suspension]
 ) -> ExecutionView:
-    session_id = named.session_id if isinstance(named, StoredExecution) else named.request.session_id
+    session_id = execution.session_id if isinstance(execution, StoredExecution) else execution.request.session_id
     return ExecutionView(
-        request_id=named.request_id,
+        request_id=execution.request_id,
         session_id=session_id,
-        mode=named.mode,
-        state=standing.state,
-        entered_at=datetime.fromtimestamp(standing.entered_at, UTC),
-        attempt=standing.attempt,
-        total_steps=standing.total_steps,
-        last_step=standing.last_step,
-        last_error=_error(standing),
-        suspensions=list(asked),
-        response=standing.response,
+        mode=execution.mode,
+        state=status.state,
+        entered_at=datetime.fromtimestamp(status.entered_at, UTC),
+        attempt=status.attempt,
+        total_steps=status.total_steps,
+        last_step=status.last_step,
+        last_error=_last_error(status),
+        suspensions=list(suspensions),
+        response=status.response,
     )
 
 
-def _error(standing: ExecutionStatus) -> SystemError | None:
-    """The response's own where there is one; of an error that was recovered from only the code is kept."""
-    code, response = standing.last_error, standing.response
+def _last_error(status: ExecutionStatus) -> SystemError | None:
+    """Return the response's error if it has one; of an error that was recovered from only the code is stored."""
+    code, response = status.last_error, status.response
     if response is not None and response.error is not None:
         return response.error
     return None if code is None else SystemError.of(failure(code, TAXONOMY[code].meaning))
 
 
-def _unknown() -> RequestFailure:
-    return RequestFailure(Code.REQUEST_NOT_FOUND, "there is no execution of that id", condition="path")
+def _not_found() -> RequestFailure:
+    return RequestFailure(Code.REQUEST_NOT_FOUND, "no execution has this id", condition="path")

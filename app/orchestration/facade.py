@@ -1,88 +1,87 @@
-"""The facade: what can be asked of the service. It reads like a table of contents."""
+"""Facade: everything that entry points may ask of the service, and the types that they exchange with it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
-from pydantic import BaseModel, Field, JsonValue
-
-from app.capabilities.models.breaker import BreakerState
+from app.capabilities.answer_contract import AnswerContract
 from app.domain.access import Principal
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Durability
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.fingerprints import digest
-from app.domain.frozen import dataclass
 from app.domain.journal.header import EffectiveLimits, ExecutionHeader
-from app.domain.lifecycle import TERMINAL, Mode
-from app.domain.tools import SideEffects, ToolDefinition
-from app.orchestration.admission import Admission, ConfiguredLimits, check_budget, compile_contract
+from app.domain.journal.outcomes import StageTrace
+from app.domain.lifecycle import TERMINAL
+from app.orchestration.admission import Admission, ConfiguredLimits, check_budget, needs_contract, require_output
 from app.orchestration.execution.environment import Environment
-from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.session_turn import history_window
-from app.orchestration.executions import Executions, ExecutionView
-from app.orchestration.pipeline.prepare import StageTimer, allowed_tools, build_conversation
-from app.orchestration.pipeline.stages import auth_resolve
+from app.orchestration.executions import (
+    Executions,
+    ExecutionView,
+    OpenSuspensionView,
+    ResumeAccepted,
+    ResumeRequest,
+)
+from app.orchestration.introspection import EnginePing, EngineView, Introspection, ToolView
+from app.orchestration.pipeline.stages import (
+    AUTH_RESOLVE,
+    Preparation,
+    StageTimer,
+    allowed_tools,
+    build_conversation,
+)
 from app.orchestration.quote import QuoteCalculator
+from app.orchestration.runtime.agent_trace import AgentTrace
 from app.orchestration.runtime.fork import ForkRequest, fork_execution, merge_overrides
 from app.orchestration.runtime.handle import ExecutionHandle
 from app.orchestration.runtime.launcher import Launcher
-from app.orchestration.sessions import Sessions, model_of
+from app.orchestration.runtime.recovery import Recovery
+from app.orchestration.runtime.replay import HistoryReader, ReplayReport
+from app.orchestration.runtime.subscription import CatchUpSubscription
+from app.orchestration.sessions import SessionChanges, Sessions, SessionView, model_of
 from app.ports.events import EventTailer
 from app.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
-from app.ports.model import EngineError
 from app.ports.runtime import QueueTicket
 from app.ports.storage import ExecutionStore
 
-
-class EngineView(BaseModel):
-    """A configured engine as GET /v1/engines shows it."""
-
-    name: str = Field(description="The configured name; `provider` on the wire, and a value for `model`.")
-    scheme: str = Field(description="The protocol it is spoken to in.")
-    model: str = Field(description="The model it stands for.")
-    context_window: int = Field(description="Tokens that its context window holds.")
-    response_reserve: int = Field(description="Tokens of it that are kept for the answer.")
-    options: list[str] = Field(description="The keys of `hints.options` that pass through.")
-    routes: list[str] = Field(description="Routes it is part of; a route's name is a value for `model` too.")
-    capabilities: dict[str, bool] = Field(description="What it can do by itself; the rest is done another way.")
-    breaker: BreakerState = Field(description="Whether it is tried right now.")
-
-
-class ToolView(BaseModel):
-    """A registered tool as GET /v1/tools shows it."""
-
-    name: str = Field(description="The tool's name.")
-    type: str = Field(description="What kind of tool it is.")
-    description: str = Field(description="What the model is told.")
-    parameters: dict[str, JsonValue] = Field(description="JSON Schema of its arguments.")
-    side_effects: SideEffects = Field(description="What a call does to the world.")
-    idempotent: bool = Field(description="Whether a second run does nothing more.")
-    requires: list[str] = Field(description="What it needs of its surroundings.")
-    available: bool = Field(description="Whether it can run right now.")
-    reason: str = Field(description="Why not.")
-
-
-class EnginePing(BaseModel):
-    """Whether an engine answers."""
-
-    name: str = Field(description="The configured name.")
-    ok: bool = Field(description="Whether it answered.")
-    detail: str = Field(description="What was found.")
+__all__ = [
+    "DEFAULT_OPTIONS",
+    "Accepted",
+    "AgentTrace",
+    "CallOptions",
+    "CatchUpSubscription",
+    "EnginePing",
+    "EngineView",
+    "ExecutionHandle",
+    "ExecutionView",
+    "Executions",
+    "Facade",
+    "FacadeConfig",
+    "ForkRequest",
+    "HistoryReader",
+    "OpenSuspensionView",
+    "ReplayReport",
+    "ResumeAccepted",
+    "ResumeRequest",
+    "SessionChanges",
+    "SessionView",
+    "ToolView",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """How an execution is asked for, beside the request itself.
+    """Options of a call that are not part of the request's body.
 
-    The request's own `trace_id` wins over the caller's. With `watch` its events can be read from the first on. `key`
-    is an Idempotency-Key. `background` is asked for beside a body that need not do so.
+    The request's own `trace_id` takes precedence over the caller's. With `subscribe` the execution's events can be read
+    from the first one. `background` asks for a background execution although the body does not.
     """
 
     trace_id: str | None = None
     parent_span_id: str | None = None
-    watch: bool = False
+    subscribe: bool = False
     idempotency_key: str | None = None
     background: bool = False
 
@@ -92,7 +91,7 @@ DEFAULT_OPTIONS = CallOptions()
 
 @dataclass(frozen=True, slots=True)
 class FacadeConfig:
-    """What is configured beside engines and tools: caps, the currency of prices, the text of grammars by name."""
+    """Configuration besides engines and tools: caps, the currency of prices, and the text of grammars by name."""
 
     limits: ConfiguredLimits
     currency: str
@@ -101,230 +100,191 @@ class FacadeConfig:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An execution that is kept, and runs here or elsewhere when its turn comes."""
+    """A stored execution that runs, here or on another replica, when its turn comes."""
 
     view: ExecutionView
 
 
 class Facade:
-    """Everything entry points may ask for."""
+    """Everything that entry points may ask for: commands here, the rest in its parts."""
 
     def __init__(
         self,
-        world: Environment,
+        environment: Environment,
         store: ExecutionStore,
+        config: FacadeConfig,
         *,
         launcher: Launcher,
-        deployment: FacadeConfig,
-        followers: EventTailer,
+        recovery: Recovery,
+        event_tailer: EventTailer,
     ) -> None:
-        self.executions = Executions(world, store, launcher, followers)
-        self.sessions = Sessions(world, launcher)
-        self._world = world
+        self.executions = Executions(
+            environment, store, launcher=launcher, recovery=recovery, event_tailer=event_tailer
+        )
+        self.sessions = Sessions(environment, launcher.local)
+        self.introspection = Introspection(environment)
+        self._environment = environment
         self._launcher = launcher
-        self._deployment = deployment
-        patterns = launcher.patterns
-        self._admission = Admission(deployment.limits, world.catalogue, world.tool_registry, frozenset(patterns))
-        static = patterns[Mode.PLAN].static_plan if Mode.PLAN in patterns else None
-        self._quoting = QuoteCalculator(world.catalogue, world.tool_registry, deployment.currency, static)
+        self._config = config
+        catalogue, registry = environment.catalogue, environment.tool_registry
+        self._admission = Admission(config.limits, catalogue, registry, launcher.patterns)
+        self._quotes = QuoteCalculator(catalogue, registry, config.currency, launcher.patterns)
 
     async def execute(
-        self, request: SystemRequest, principal: Principal, calling: CallOptions = DEFAULT_OPTIONS
+        self, request: SystemRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS
     ) -> ExecutionHandle | Accepted | ExecutionView:
-        """Starts an execution in a task of its own and returns at once; one in the background waits for its turn.
+        """Start an execution in a task of its own and return at once, or queue it if it runs in the background.
 
-        One that is watched begins at once all the same. With an Idempotency-Key that was used before with the same
-        body it is the execution of that time that is returned. Raises: Failure for what is refused before there is an
+        A background execution that is subscribed to starts at once all the same. An Idempotency-Key that was used with
+        the same body returns the first execution. Raises: Failure for a request that is refused before there is an
         execution.
         """
-        stages = StageTimer(self._world.clock)
-        principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
-        claim = None if calling.idempotency_key is None else IdempotencyClaim(calling.idempotency_key, digest(request))
-        if calling.background:
+        principal, auth_resolve = await self._authenticated(principal)
+        claim = None
+        if options.idempotency_key is not None:
+            claim = IdempotencyClaim(options.idempotency_key, digest(request))
+        if options.background:
             request = request.model_copy(update={"background": True})
-        request, bounds = await self._admit(request, principal.tenant)
-        header = self._header(request, principal, bounds, calling)
-        if request.background and not calling.watch:
+        request, limits = await self._admit(request, principal.tenant)
+        header = self._header(request, principal, limits, options)
+        if request.background and not options.subscribe:
             return await self._queue(header, claim)
-        earlier = await self._world.journal.open(header, claim)
-        if earlier is not None:
-            return await self._earlier(header.tenant, earlier)
-        execution = Execution(header, world=self._world, journal=self._world.journal)
-        return self._launcher.start(execution, watch=calling.watch, stages=stages)
+        hit = await self._environment.journal.open(header, claim)
+        if hit is not None:
+            return await self._earlier_execution(header.tenant, hit)
+        history = ExecutionHistory(header, {}, ())
+        return self._launcher.start(history, subscribe=options.subscribe, auth_resolve=auth_resolve)
 
     async def fork(
-        self, request_id: str, asked: ForkRequest, principal: Principal, calling: CallOptions = DEFAULT_OPTIONS
+        self, request_id: str, fork: ForkRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS
     ) -> ExecutionHandle:
-        """Starts a new execution that begins with the first steps of one that ended or waits, and returns at once.
+        """Start a new execution with the first steps of one that has ended or is suspended, and return at once.
 
-        Raises: Failure for an unknown or running one, and for what `execute` would refuse before there is an execution.
+        Raises: Failure for an unknown or running origin, and for a request that `execute` would refuse.
         """
-        stages = StageTimer(self._world.clock)
-        principal = stages.run("AuthResolve", lambda: auth_resolve(principal))
+        principal, auth_resolve = await self._authenticated(principal)
         origin = await self.executions.load_at_rest(principal.tenant, request_id)
-        request, bounds = await self._admit(merge_overrides(origin.header, asked), principal.tenant)
-        named = None if asked.overrides.tools is None else allowed_tools(request, self._world.tool_registry)
-        header, rows = fork_execution(self._header(request, principal, bounds, calling), origin, asked, tools=named)
-        await self._world.journal.open(header, rows=rows)
-        record = ExecutionHistory(header, {row.key: row for row in rows}, ())
-        execution = Execution(header, world=self._world, journal=self._world.journal, record=record)
-        return self._launcher.start(execution, watch=calling.watch, stages=stages)
+        request, limits = await self._admit(merge_overrides(origin.header, fork), principal.tenant)
+        fresh = self._header(request, principal, limits, options)
+        header, steps = fork_execution(fresh, origin, fork, tools=self._override_tools(request, fork))
+        await self._environment.journal.open(header, rows=steps)
+        history = ExecutionHistory(header, {step.key: step for step in steps}, ())
+        return self._launcher.start(history, subscribe=options.subscribe, auth_resolve=auth_resolve)
 
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
-        """The most that the request can come to. Raises: Failure for what `execute` would refuse before it starts."""
-        auth_resolve(principal)
-        request, bounds = await self._admit(request, principal.tenant)
-        if request.mode is Mode.PLAN:
-            return await self._world.thread_pool.run(partial(self._quoting.quote, request, bounds))
-        return self._quoting.quote(request, bounds)
-
-    def stop_all(self) -> None:
-        """Stops everything that runs here, as a shutdown that cannot wait any longer does."""
-        self._launcher.stop_all()
-
-    def dismiss_waiting(self) -> None:
-        """Sends away whoever reads what does not run here, as a shutdown does first."""
-        self._launcher.dismiss_waiting()
-
-    def engines(self) -> list[EngineView]:
-        """Every configured engine, in the order of the configuration."""
-        return [self._engine_view(name) for name in self._world.catalogue.engines]
-
-    def tools(self) -> list[ToolView]:
-        """Every registered tool, by name."""
-        definitions = {tool.name: tool for tool in self._world.tool_registry.all_definitions()}
-        return [
-            ToolView(
-                name=status.info.name,
-                type=status.info.type,
-                description=status.info.description,
-                parameters=dict(definitions[status.info.name].parameters),
-                side_effects=status.info.side_effects,
-                idempotent=status.info.idempotent,
-                requires=list(status.info.requires),
-                available=status.available,
-                reason=status.reason,
-            )
-            for status in self._world.tool_registry.check_availability()
-        ]
-
-    async def ping_engines(self) -> list[EnginePing]:
-        """Tries every engine's endpoint, one after the other."""
-        return [await self._reach(name) for name in self._world.catalogue.engines]
+        """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
+        principal, _ = await self._authenticated(principal)
+        request, limits = await self._admit(request, principal.tenant)
+        return await self._environment.thread_pool.run(partial(self._quotes.quote, request, limits))
 
     def new_id(self) -> str:
-        """A UUIDv7, for whatever has no id yet."""
-        return self._world.entropy.uuid7()
+        """Return a new UUIDv7."""
+        return self._environment.entropy.uuid7()
+
+    async def _authenticated(self, principal: Principal) -> tuple[Principal, StageTrace]:
+        """Return the principal that may send messages and how long the check took. Raises: AccessFailure."""
+        timer = StageTimer(self._environment.clock)
+        principal = await timer.run(AUTH_RESOLVE, principal)
+        return principal, timer.traces[0]
 
     async def _admit(self, request: SystemRequest, tenant: str) -> tuple[SystemRequest, EffectiveLimits]:
-        """The request, with its session's model and the text of a grammar that it names, and the limits in force.
+        """Return the request with its session's model and the text of its named grammar, and the limits that apply.
 
-        Raises: Failure for what is refused before there is an execution.
+        Raises: Failure for a request that is refused before there is an execution.
         """
-        request = await self._with_model(request, tenant)
-        bounds = self._admission.admit(request)
-        request = _with_grammar(request, self._deployment.grammars)
-        if request.mode is not Mode.CHAT or request.output.rules:
-            await self._world.turns.do(compile_contract(request))
-        if bounds.tokens is not None or bounds.cost is not None:
-            tools = self._world.tool_registry.definitions(allowed_tools(request, self._world.tool_registry))
-            check_budget(await self._with_history(request, bounds, tools, tenant), bounds, self._world, tools)
-        return request, bounds
+        request = await self._with_session_model(request, tenant)
+        limits = self._admission.admit(request)
+        request = _with_grammar(request, self._config.grammars)
+        pattern = self._launcher.patterns[request.mode]
+        require_output(request, pattern)
+        if needs_contract(request.output):
+            await self._environment.turns.do(AnswerContract.compiling(request.output))
+        if pattern.starts_with_request and (limits.tokens is not None or limits.cost is not None):
+            await self._check_budget(request, limits, tenant)
+        return request, limits
 
-    async def _with_model(self, request: SystemRequest, tenant: str) -> SystemRequest:
+    async def _with_session_model(self, request: SystemRequest, tenant: str) -> SystemRequest:
         if request.session_id is None or request.model is not None:
             return request
-        session = await self._world.conversations.session(tenant, request.session_id)
+        session = await self._environment.conversations.session(tenant, request.session_id)
         model = None if session is None else model_of(session)
         return request if model is None else request.model_copy(update={"model": model})
 
-    async def _with_history(
-        self, request: SystemRequest, bounds: EffectiveLimits, tools: Sequence[ToolDefinition], tenant: str
-    ) -> SystemRequest:
-        """The request as it would be told now."""
-        if request.session_id is None:
-            return request
-        past = await self._world.conversations.history(tenant, request.session_id, limit=history_window(bounds))
-        told = build_conversation(request, bounds, world=self._world, past=past, tools=tools)
-        return request.model_copy(update={"messages": list(told.messages)})
+    async def _check_budget(self, request: SystemRequest, limits: EffectiveLimits, tenant: str) -> None:
+        """Raise OrchestrationFailure if the budget cannot pay for the first inference and the session's history."""
+        environment, pattern = self._environment, self._launcher.patterns[request.mode]
+        tools = environment.tool_registry.definitions(allowed_tools(request, pattern, environment.tool_registry))
+        if request.session_id is not None:
+            session = await environment.conversations.history(tenant, request.session_id, limit=history_window(limits))
+            preparation = Preparation(request, limits, pattern, environment, session, offered=tools)
+            messages = build_conversation(preparation).messages
+            request = request.model_copy(update={"messages": list(messages)})
+        check_budget(request, limits, environment, tools)
 
     async def _queue(self, header: ExecutionHeader, claim: IdempotencyClaim | None) -> Accepted | ExecutionView:
         await self._launcher.admit()
-        earlier = await self._world.journal.open(header, claim, queued=True)
-        if earlier is not None:
-            return await self._earlier(header.tenant, earlier)
+        hit = await self._environment.journal.open(header, claim, queued=True)
+        if hit is not None:
+            return await self._earlier_execution(header.tenant, hit)
         await self._launcher.queue(QueueTicket(header.tenant, header.execution_id, epoch=1))
         return Accepted(await self.executions.show(header.tenant, header.request_id))
 
-    async def _earlier(self, tenant: str, earlier: IdempotencyHit) -> ExecutionView:
-        """Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS); StorageFailure."""
-        if not earlier.same_body:
+    async def _earlier_execution(self, tenant: str, hit: IdempotencyHit) -> ExecutionView:
+        """Return the execution that the Idempotency-Key belongs to.
+
+        Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS); StorageFailure.
+        """
+        if not hit.same_body:
             raise RequestFailure(
-                Code.REQUEST_IDEMPOTENCY_MISMATCH, "the Idempotency-Key was used with another body before"
+                Code.REQUEST_IDEMPOTENCY_MISMATCH, "the Idempotency-Key was used before with another body"
             )
-        shown = await self.executions.show(tenant, earlier.request_id)
+        shown = await self.executions.show(tenant, hit.request_id)
         if shown.response is None and shown.state in TERMINAL:
-            raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "its answer cannot be read by this version")
+            raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "this version cannot read the stored response")
         if shown.response is None:
             raise RequestFailure(
                 Code.REQUEST_IN_PROGRESS,
                 "the first request with this Idempotency-Key is still running",
-                {"request_id": earlier.request_id},
+                {"request_id": hit.request_id},
                 retry_after=1.0,
             )
         return shown
 
+    def _override_tools(self, request: SystemRequest, fork: ForkRequest) -> tuple[str, ...] | None:
+        """Return the tools that the fork's overrides allow; None if they name none."""
+        if fork.overrides.tools is None:
+            return None
+        return allowed_tools(request, self._launcher.patterns[request.mode], self._environment.tool_registry)
+
     def _header(
-        self, request: SystemRequest, principal: Principal, bounds: EffectiveLimits, calling: CallOptions
+        self, request: SystemRequest, principal: Principal, limits: EffectiveLimits, options: CallOptions
     ) -> ExecutionHeader:
-        execution_id = self._world.entropy.uuid7()
-        own_trace = request.trace_id is not None and request.trace_id != calling.trace_id
+        execution_id = self._environment.entropy.uuid7()
+        own_trace = request.trace_id is not None and request.trace_id != options.trace_id
         return ExecutionHeader(
             execution_id=execution_id,
             request_id=request.request_id or execution_id,
             tenant=principal.tenant,
-            trace_id=request.trace_id or calling.trace_id or self._world.entropy.token(16),
-            parent_span_id=None if own_trace else calling.parent_span_id,
+            trace_id=request.trace_id or options.trace_id or self._environment.entropy.token(16),
+            parent_span_id=None if own_trace else options.parent_span_id,
             mode=request.mode,
             pattern_version=self._launcher.patterns[request.mode].version,
             request=request,
-            bounds=bounds,
-            currency=self._deployment.currency,
-            args_key=self._world.entropy.token(16),
-            created_at=self._world.clock.now(),
-            durability=_durability(request, calling),
+            bounds=limits,
+            currency=self._config.currency,
+            args_key=self._environment.entropy.token(16),
+            created_at=self._environment.clock.now(),
+            durability=_durability(request, options),
         )
 
-    def _engine_view(self, name: str) -> EngineView:
-        catalogue = self._world.catalogue
-        profile = catalogue.engines[name].profile
-        routes = [route for route, engines in catalogue.routes.items() if catalogue.engines[name] in engines]
-        return EngineView(
-            name=profile.name,
-            scheme=profile.scheme,
-            model=profile.model,
-            context_window=profile.context_window,
-            response_reserve=profile.response_reserve,
-            options=sorted(profile.options),
-            routes=routes,
-            capabilities=asdict(profile.capabilities),
-            breaker=self._world.health.breakers[name].state,
-        )
 
-    async def _reach(self, name: str) -> EnginePing:
-        try:
-            return EnginePing(name=name, ok=True, detail=await self._world.catalogue.engines[name].ping())
-        except EngineError as fault:
-            return EnginePing(name=name, ok=False, detail=f"{fault.reason}: {fault.message}")
-
-
-def _durability(request: SystemRequest, calling: CallOptions) -> Durability:
-    kept = request.background or request.session_id is not None or calling.idempotency_key is not None
-    return "journaled" if kept else "memory"
+def _durability(request: SystemRequest, options: CallOptions) -> Durability:
+    stored = request.background or request.session_id is not None or options.idempotency_key is not None
+    return "journaled" if stored else "memory"
 
 
 def _with_grammar(request: SystemRequest, grammars: Mapping[str, str]) -> SystemRequest:
-    """So the journal holds the text, and a file that changes makes no replay differ."""
+    """Return the request with the text of the grammar that it names, so that a changed file alters no replay."""
     text = grammars.get(request.output.grammar or "")
     if text is None:
         return request

@@ -12,7 +12,7 @@ from app.domain.contract.constrained_types import Name
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure
 from app.orchestration.execution.environment import Environment
-from app.orchestration.runtime.launcher import Launcher
+from app.orchestration.runtime.registry import LocalExecutions
 from app.ports.storage import StoredSession
 
 MAX_DETAIL_BYTES = 65_536
@@ -64,49 +64,49 @@ class Sessions:
     Raises: RequestFailure (REQUEST_NOT_FOUND) in everything that names one, StorageFailure.
     """
 
-    def __init__(self, world: Environment, launcher: Launcher) -> None:
-        self._world = world
-        self._launcher = launcher
+    def __init__(self, environment: Environment, local: LocalExecutions) -> None:
+        self._environment = environment
+        self._local = local
 
     async def page(self, tenant: str, *, after: str | None, limit: int) -> SessionPage:
         """A page of them."""
-        page = await self._world.conversations.sessions(tenant, after=after, limit=limit)
+        page = await self._environment.conversations.sessions(tenant, after=after, limit=limit)
         return SessionPage([_view(each) for each in page.items], page.next)
 
     async def show(self, tenant: str, session_id: str) -> SessionView:
         """As it stands."""
-        return _view(_known(await self._world.conversations.session(tenant, session_id)))
+        return _view(_known(await self._environment.conversations.session(tenant, session_id)))
 
     async def update(self, tenant: str, session_id: str, changes: SessionChanges) -> SessionView:
         """Changes what was given.
 
         Raises: RequestFailure (REQUEST_INVALID) for a model that is not known, or too much to keep.
         """
-        if changes.model is not None and not self._world.catalogue.has(changes.model):
+        if changes.model is not None and not self._environment.catalogue.has(changes.model):
             raise _invalid("model", "must be a name from GET /v1/engines")
         given = changes.model_dump(include=changes.model_fields_set)
         for field in ("preferences", "state"):
             if len(orjson.dumps(given.get(field))) > MAX_DETAIL_BYTES:
                 raise _invalid(field, f"must be at most {MAX_DETAIL_BYTES} bytes")
-        return _view(_known(await self._world.conversations.update(tenant, session_id, given)))
+        return _view(_known(await self._environment.conversations.update(tenant, session_id, given)))
 
     async def messages(self, tenant: str, session_id: str, *, after: int, limit: int) -> MessagePage:
         """Its messages behind that number."""
-        session = _known(await self._world.conversations.session(tenant, session_id))
-        found = await self._world.conversations.messages(tenant, session_id, after=after, limit=limit)
+        session = _known(await self._environment.conversations.session(tenant, session_id))
+        found = await self._environment.conversations.messages(tenant, session_id, after=after, limit=limit)
         last = after + len(found)
         return MessagePage(found, last if found and last < session.message_count else None)
 
     async def delete(self, tenant: str, session_id: str) -> None:
         """Removes it, its messages, and all that is kept of its executions, once what runs here in it was stopped."""
-        stopping = self._launcher.in_session(tenant, session_id)
+        stopping = self._local.in_session(tenant, session_id)
         for running in stopping:
-            running.cancel("its session was deleted")
+            running.stop("its session was deleted")
         for running in stopping:
             ended = anyio.Event()
-            running.add_done_callback(ended.set)
+            running.handle.add_done_callback(ended.set)
             await ended.wait()
-        if not await self._world.conversations.delete(tenant, session_id):
+        if not await self._environment.conversations.delete(tenant, session_id):
             raise _unknown()
 
 

@@ -74,10 +74,12 @@ class OpenSuspension:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReceipt:
-    """An answer was taken: how many questions are still open, and the epoch to claim the execution from."""
+    """Receipt of a recorded answer: suspensions still open, epoch and number of commits after it, and its events."""
 
     open_suspensions: int
     epoch: int
+    commit_count: int
+    events: Sequence[StoredEvent] = ()
 
 
 class ExecutionStore(Protocol):
@@ -115,8 +117,12 @@ class ExecutionStore(Protocol):
         suspension_id: str,
         row: RecordedStep,
         events: Sequence[UnnumberedEvent] = (),
+        *,
+        claim: bool = False,
     ) -> AnswerReceipt:
-        """Records the answer to one question as its step, once; its events are published then.
+        """Record the answer to one suspension as its step, once, and publish the events.
+
+        With `claim` this replica becomes the owner, in the same transaction, if no suspension is left open.
 
         Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED when it is not suspended, REQUEST_RESUME_MISMATCH when that
         question is not open); nothing is changed then.

@@ -107,11 +107,15 @@ class FakeFacade:
         self.calls.append({"request": request, "calling": calling})
         if self.refusal is not None:
             raise self.refusal
-        running = FakeRunning(request, self.bus.subscribe("r") if calling.watch else None, self.bus)
+        running = FakeRunning(request, self.bus.subscribe("r") if calling.subscribe else None, self.bus)
         self.running.append(running)
         self.started(running)
         self.begun.set()
         return running
+
+    @property
+    def introspection(self) -> "FakeFacade":
+        return self
 
     def engines(self) -> list[Any]:
         return []

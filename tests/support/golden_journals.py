@@ -174,7 +174,7 @@ async def answer_suspension_of(service: Service, name: str, number: int = 0) -> 
     """Answers the question of that number, and waits for what follows."""
     question = (await service.facade.executions.show(LOCAL.tenant, name)).suspensions[number]
     said = ResumeRequest(tool_id=question.tool_id, payload="yes", suspension_id=question.suspension_id)
-    await wait_for_end(await service.facade.executions.resume(LOCAL.tenant, name, said, by="golden", watch=False))
+    await wait_for_end(await service.facade.executions.resume(LOCAL.tenant, name, said, by="golden", subscribe=False))
 
 
 async def _execute(service: Service, text: str, fields: Mapping[str, Any]) -> ExecutionHandle | ExecutionView:

@@ -1,8 +1,7 @@
 """A world for executions without HTTP: scripted engines, real tools, a memory journal that is kept after the end."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -12,6 +11,7 @@ from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.event_bus import EventBus
 from app.adapters.stores.memory_journal import MemoryJournal
 from app.adapters.system import WorkerThreads
+from app.bootstrap.service import PATTERNS
 from app.capabilities.models.breaker import FailoverPolicy
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.failover import ProviderHealth
@@ -29,14 +29,15 @@ from app.domain.journal.events import (
     StoredEvent,
 )
 from app.domain.journal.header import EffectiveLimits, ExecutionHeader
-from app.domain.journal.outcomes import Outcome
-from app.domain.lifecycle import State
+from app.domain.lifecycle import Mode, State
+from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
-from app.orchestration.execution.session_turn import SessionTurn
+from app.orchestration.execution.pattern import Pattern
 from app.orchestration.patterns.agent_loop import VERSION, agent_loop
-from app.orchestration.pipeline.prepare import StageTimer, history_for_planning, prepare
-from app.orchestration.runtime.driver import Program, drive, replay
+from app.orchestration.pipeline.prepare import Preparer
+from app.orchestration.pipeline.stages import StageTimer
+from app.orchestration.runtime.driver import drive, replay
 from app.orchestration.runtime.resume import RESUME_ANCHOR, answer_step
 from app.ports.journal import ExecutionHistory
 from app.ports.model import Engine, EngineProfile
@@ -100,15 +101,11 @@ class Harness:
     journal: MemoryJournal
     limits: EffectiveLimits
 
-    def program(self, execution: Execution, pattern: Any = agent_loop, planning: Any = None) -> Program:
-        """The story of that execution, chat's unless another pattern is told."""
-        turn = SessionTurn(execution)
-        return Program(
-            partial(_prepare, execution, self, turn),
-            pattern,
-            planning,
-            partial(history_for_planning, turn, execution.header, self.environment),
-        )
+    async def drive(self, execution: Execution, pattern: Any = agent_loop, planning: Any = None) -> None:
+        """Run the execution to its end with that pattern, by default that of mode chat."""
+        whole = make_pattern(execution.header.mode, pattern, planning)
+        preparer = Preparer(execution, whole, StageTimer(self.environment.clock))
+        await drive(execution, whole, preparer)
 
     def execution(self, request: SystemRequest, **header: Any) -> Execution:
         """A fresh execution with an open journal."""
@@ -121,7 +118,7 @@ class Harness:
     ) -> tuple[SystemResponse, ExecutionHistory]:
         """The response of a whole execution and its record."""
         execution = self.execution(request)
-        await drive(execution, self.program(execution, pattern, planning))
+        await self.drive(execution, pattern, planning)
         return response_of(execution), self.record(execution)
 
     async def recover(
@@ -130,7 +127,7 @@ class Harness:
         """Goes on with a record that another process left, in this one."""
         self.journal.attach(record)
         execution = Execution(record.header, world=self.environment, journal=self.journal, record=record)
-        await drive(execution, self.program(execution, pattern, planning))
+        await self.drive(execution, pattern, planning)
         return response_of(execution), self.record(execution)
 
     async def resume(
@@ -219,11 +216,16 @@ def answer_suspension(
 def replay_offline(record: ExecutionHistory, pattern: Any = agent_loop, planning: Any = None) -> int:
     """Replays a record offline; the number of identical steps."""
     execution = Execution(record.header, world=None, journal=None, record=record)
+    return replay(execution, make_pattern(record.header.mode, pattern, planning))
 
-    async def never() -> Outcome:
-        raise AssertionError("an offline replay prepares nothing")
 
-    return replay(execution, Program(never, pattern, planning))
+def make_pattern(mode: Mode, run: Any, planning: Any = None) -> Pattern:
+    """Return the pattern of that mode with other code to run and to plan with."""
+
+    async def plan(context: RunContext, _: object) -> None:
+        await planning(context)
+
+    return replace(PATTERNS[mode], run=run, plan=None if planning is None else plan)
 
 
 def response_of(execution: Execution) -> SystemResponse:
@@ -249,7 +251,3 @@ def _header(request: SystemRequest, world: Environment, bounds: EffectiveLimits,
         "created_at": world.clock.now(),
     }
     return ExecutionHeader(**(values | changes))
-
-
-async def _prepare(execution: Execution, stage: Harness, turn: SessionTurn) -> Outcome:
-    return prepare(execution.header, stage.environment, StageTimer(stage.environment.clock), turn.history)

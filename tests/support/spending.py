@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from app.bootstrap.service import PATTERNS
 from app.capabilities.models.context_window import count_tokens
 from app.capabilities.models.tokens import EstimatingTokenCounter
 from app.domain.contract.messages import ToolCall
@@ -271,9 +272,9 @@ def spending_harness(clock: Clock, engines: Sequence[SpendingEngine], dice: Rand
 
 def quote_of(here: Harness, request: SystemRequest) -> Quote:
     """The quote of the request on that stage."""
-    return QuoteCalculator(here.environment.catalogue, here.environment.tool_registry, "USD").quote(
-        request, here.limits
-    )
+    environment = here.environment
+    calculator = QuoteCalculator(environment.catalogue, environment.tool_registry, "USD", PATTERNS)
+    return calculator.quote(request, here.limits)
 
 
 def planning_of(request: SystemRequest) -> Any:

@@ -31,10 +31,10 @@ from app.domain.contract.response import Durability
 from app.domain.failures import Failure
 from app.domain.journal.events import LiveDelta, StoredEvent
 from app.domain.lifecycle import Mode
-from app.orchestration.execution.execution import Execution
 from app.orchestration.planning.planner import make_plan
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery
+from app.ports.journal import ExecutionHistory
 from tests.orchestration.patterns.test_random_plans import thrown
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import Harness, chat_request, fail_on_fault
@@ -234,7 +234,7 @@ class _Replica:
         bus = EventBus([_Seen(self._folder)], capacity=10_000, on_fault=fail_on_fault, on_drop=lambda: None)
 
         def lost(execution_id: str, failure: Failure) -> None:
-            launcher.fail_unsaved(execution_id, failure)
+            launcher.local.fail_unsaved(execution_id, failure)
 
         async with (
             open_database(self._life.database, self._clock) as database,
@@ -256,7 +256,7 @@ class _Replica:
             if self._life.begins:
                 await self._begin(here, launcher)
             else:
-                await self._recover(Recovery(here.environment, store, launcher), runner)
+                await self._recover(Recovery(store, launcher), runner)
             await runner.drain(lambda: None)
         return InstantCounts(self._commits.count, self._effects.count)
 
@@ -286,7 +286,7 @@ class _Replica:
             durability=self._life.durability,
         )
         await here.environment.journal.open(header)
-        launcher.start(Execution(header, world=here.environment, journal=here.environment.journal), watch=False)
+        launcher.start(ExecutionHistory(header, {}, ()))
 
 
 def _unexpected(_: str, bug: Exception) -> None:

@@ -109,7 +109,7 @@ def _check(context: typer.Context, *, config: ConfigOption = None) -> None:
 async def _reach(open_service: OpenService, settings: Settings) -> bool:
     console = Console()
     async with open_service(with_temporary_storage(settings)) as service:
-        reports = await service.facade.ping_engines()
+        reports = await service.facade.introspection.ping_engines()
     for report in reports:
         word, style = ("ok", "green") if report.ok else ("unreachable", "bold red")
         line = Text.assemble(f"engine {report.name}  ", (word, style), f"  {printable(report.detail)}")

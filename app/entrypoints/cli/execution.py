@@ -18,9 +18,7 @@ from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import Mode
 from app.entrypoints.cli.live_view import LiveView, write_answer
-from app.orchestration.executions import ExecutionView
-from app.orchestration.facade import Accepted, CallOptions
-from app.orchestration.runtime.handle import ExecutionHandle
+from app.orchestration.facade import Accepted, CallOptions, ExecutionHandle, ExecutionView
 from app.settings import Settings
 
 TEMPORARY_STORE = "sqlite://"
@@ -87,7 +85,7 @@ async def run_once(
     quiet = settings.model_copy(update={"telemetry": settings.telemetry.model_copy(update={"log_level": "error"})})
     view = output.view()
     async with open_service(with_temporary_storage(quiet)) as service:
-        running = await service.facade.execute(request, LOCAL, CallOptions(watch=True))
+        running = await service.facade.execute(request, LOCAL, CallOptions(subscribe=True))
         if isinstance(running, ExecutionView | Accepted):
             raise AssertionError("what is watched begins at once, and without an Idempotency-Key it is new")  # noqa: TRY004 - a bug of ours
         response = await _follow(running, view)

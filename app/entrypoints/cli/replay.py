@@ -16,7 +16,7 @@ from rich.text import Text
 
 from app.domain.failures import Category, Failure, RequestFailure
 from app.entrypoints.cli.exit_codes import EXIT_CODES, printable
-from app.orchestration.runtime.replay import HistoryReader, ReplayReport
+from app.orchestration.facade import HistoryReader, ReplayReport
 from app.settings import Settings
 
 OpenHistoryReader: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[HistoryReader]]

@@ -24,9 +24,7 @@ from app.entrypoints.http.correlation import Correlation, Header, correlate
 from app.entrypoints.http.errors import JSON, WholeResponse, retry_headers, status_of
 from app.entrypoints.http.protocol import waker
 from app.entrypoints.http.sse import EventStreamResponse
-from app.orchestration.executions import ExecutionView
-from app.orchestration.runtime.handle import ExecutionHandle
-from app.orchestration.runtime.subscription import CatchUpSubscription
+from app.orchestration.facade import CatchUpSubscription, ExecutionHandle, ExecutionView
 from app.ports.events import Subscription
 
 APPLIED: Header = (b"preference-applied", b"respond-async")

@@ -16,12 +16,18 @@ from app.domain.contract import request, response
 from app.domain.contract.quote import Quote
 from app.domain.journal.events import EVENT_TYPES, InferenceDelta
 from app.entrypoints.http.openapi_paths import HEADERS, REF, header, of, paths
-from app.orchestration.executions import ExecutionView, OpenSuspensionView, ResumeRequest
-from app.orchestration.facade import EngineView, ToolView
-from app.orchestration.runtime.agent_trace import AgentTrace
-from app.orchestration.runtime.fork import ForkRequest
-from app.orchestration.runtime.replay import ReplayReport
-from app.orchestration.sessions import SessionChanges, SessionView
+from app.orchestration.facade import (
+    AgentTrace,
+    EngineView,
+    ExecutionView,
+    ForkRequest,
+    OpenSuspensionView,
+    ReplayReport,
+    ResumeRequest,
+    SessionChanges,
+    SessionView,
+    ToolView,
+)
 
 CONTRACT_VERSION = "1"
 _PUBLIC: Mapping[str, str] = MappingProxyType(

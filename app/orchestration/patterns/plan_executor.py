@@ -19,6 +19,8 @@ from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
 from app.domain.plan.plan import EffectivePlanPolicy, parse_options, predecessors, resolve_input, topological_order
 from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.pattern import Pattern
+from app.orchestration.patterns.plan_bound import admit, upper_bound
 from app.orchestration.patterns.steps import STEP_PATTERNS, as_answer
 from app.orchestration.patterns.validated_answer import validate_answer
 
@@ -147,3 +149,15 @@ async def _held(run: RunContext, board: _Board) -> PatternResult:
 def _asks_anything(output: OutputContract) -> bool:
     form = output.schema_ is not None or output.grammar is not None
     return form or bool(output.rules) or bool(output.semantic)
+
+
+PATTERN = Pattern(
+    plan_executor,
+    VERSION,
+    upper_bound,
+    admit=admit,
+    own_fields=frozenset({"plan"}),
+    offers_all_tools=True,
+    starts_with_request=False,
+)
+"""Has no `plan` hook: the composition root adds the planner, which stands above the patterns."""

@@ -4,7 +4,7 @@ Each replica is a branch that runs the specialized loop with one attempt, for vo
 fails has no vote. When those still outstanding can no longer change the outcome, they are called off.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,17 +12,20 @@ import orjson
 from pydantic import JsonValue
 
 from app.capabilities.answer_contract import AnswerContract
+from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.output.voting import Ballots, ElectedAnswer, check_ballot_size, electing, is_settled, reporting
 from app.domain.contract.constrained_types import ConfidenceSource
-from app.domain.contract.request import RedundancyOptions
+from app.domain.contract.request import RedundancyOptions, SystemRequest
 from app.domain.contract.response import VoteReport
 from app.domain.failures import Failure
 from app.domain.journal.events import VoteCast, VoteDecided
+from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
 from app.domain.pausing import Pausing
 from app.orchestration.execution.context import RunContext
-from app.orchestration.patterns.specialized_loop import specialized_loop
+from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound, in_parallel
+from app.orchestration.patterns.specialized_loop import answers_bound, specialized_loop
 from app.orchestration.patterns.validated_answer import validate_answer
 
 VERSION = 2
@@ -118,3 +121,41 @@ def _told(options: RedundancyOptions, ballots: Ballots, elected: ElectedAnswer |
         replica=None if won is None else won.replica,
         error_code=elected.code if isinstance(elected, Failure) else None,
     )
+
+
+def admit(request: SystemRequest, limits: EffectiveLimits, catalogue: EngineCatalogue) -> Iterator[FieldError]:
+    """Yield the options of the vote that the limits or the configuration rule out."""
+    options = request.redundancy or RedundancyOptions()
+    if options.n > limits.replicas:
+        yield FieldError("redundancy.n", f"must be at most {limits.replicas}")
+    if options.quorum is not None and options.quorum > options.n:
+        yield FieldError("redundancy.quorum", f"must be at most the {options.n} replicas")
+    if options.models is not None and len(options.models) != options.n:
+        yield FieldError("redundancy.models", f"must name {options.n} models, one for each replica")
+    for index, model in enumerate(options.models or ()):
+        if not catalogue.has(model):
+            yield FieldError(f"redundancy.models.{index}", "must be a name from GET /v1/engines")
+
+
+def replicas_bound(inputs: BoundInputs, count: int, tools: Collection[str]) -> UpperBound:
+    """Return the bound of `count` replicas at the same time, all of the request's model."""
+    return in_parallel([answers_bound(inputs, tools, 1)] * count)
+
+
+def upper_bound(inputs: BoundInputs) -> UpperBound:
+    """Return the bound of a vote; a winner that is put together from fields is judged once more."""
+    options, judgements = inputs.request.redundancy or RedundancyOptions(), inputs.judgements
+    models: Sequence[str | None] = options.models or [None] * options.n
+    replicas = (answers_bound(inputs, inputs.tools, 1, judgements=judgements, model=model) for model in models)
+    combined = inputs.inferences(judgements if options.voting == "field_majority" else 0)
+    return in_parallel(replicas).then(combined).then(inputs.transitions())
+
+
+PATTERN = Pattern(
+    redundant_loop,
+    VERSION,
+    upper_bound,
+    admit=admit,
+    own_fields=frozenset({"redundancy"}),
+    required_output=("schema",),
+)

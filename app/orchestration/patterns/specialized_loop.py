@@ -4,7 +4,7 @@ With `tools` it has two phases: first the model talks and gathers what it needs,
 its form and is offered no tools. An answer that will not do is told what is wrong with it, and the model tries again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from app.capabilities.answer_contract import AnswerContract
 from app.capabilities.prompting.definition import PromptId
@@ -13,6 +13,7 @@ from app.capabilities.prompting.registry import default_registry
 from app.domain.contract.messages import Message
 from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.pattern import BoundInputs, Pattern, UpperBound
 from app.orchestration.patterns.agent_loop import ToolLoop
 from app.orchestration.patterns.validated_answer import answer_until_valid
 
@@ -40,3 +41,21 @@ async def specialized_loop(run: RunContext, attempts: int | None = None) -> Patt
 
     most = run.limits.attempts if attempts is None else attempts
     return await answer_until_valid(run, contract, answer, first=first, most=most)
+
+
+def answers_bound(
+    inputs: BoundInputs, tools: Collection[str], attempts: int, *, judgements: int = 0, model: str | None = None
+) -> UpperBound:
+    """Return the bound of the tool rounds, if there are tools, and of the answers of all attempts."""
+    gathering = inputs.limits.tool_rounds + 1 if tools else 0
+    return inputs.inferences(gathering + attempts * (1 + judgements), model).then(inputs.tool_rounds(tools))
+
+
+def upper_bound(inputs: BoundInputs) -> UpperBound:
+    """Return the bound of a structured answer."""
+    attempts = inputs.limits.attempts
+    answers = answers_bound(inputs, inputs.tools, attempts, judgements=inputs.judgements)
+    return answers.then(inputs.transitions(attempts))
+
+
+PATTERN = Pattern(specialized_loop, VERSION, upper_bound, required_output=("schema", "grammar"))

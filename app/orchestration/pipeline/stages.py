@@ -1,29 +1,89 @@
-"""AuthResolve: who asks, and whether they may. Runs before INIT, so a refusal leaves no execution behind."""
+"""Stages of the pipeline seed that run before the pattern: AuthResolve, HistorySanitize, ContextGuard, ToolSplit.
 
-from collections.abc import Iterator, Sequence
+A stage takes a value and returns it changed, or raises the Failure that refuses the request. Each runs once and is
+timed where it runs. HistorySanitize and ContextGuard count the tokens of the tools that are offered, so ToolSplit runs
+before them; the record lists the stages in the order of the seed, which is the order that clients know. The two stages
+that follow, Execute and FailoverDecide, are sums over the whole execution and are reported by the driver.
+
+HistorySanitize cuts only the history of a session, and only where a turn begins: at a user message that follows a
+message of another role. So a tool result is never separated from its call. A system message applies to its own turn:
+the prompt is the one in the request, else the one that the session began with.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, takewhile
+from typing import Final, Generic, TypeVar
 
 from app.capabilities.models.context_window import capacity, context_exceeded, measure
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.access import Principal
 from app.domain.contract.messages import Message
+from app.domain.contract.request import SystemRequest
 from app.domain.failures import AccessFailure, Code
-from app.domain.frozen import dataclass
+from app.domain.journal.header import EffectiveLimits
+from app.domain.journal.outcomes import StageTrace
 from app.domain.tools import ToolDefinition
-from app.ports.model import Engine, TokenCounter
+from app.orchestration.execution.environment import Environment
+from app.orchestration.execution.pattern import Pattern
+from app.ports.model import TokenCounter
+from app.ports.runtime import Clock
 from app.ports.storage import SessionHistory
 
+T = TypeVar("T")
 
-def auth_resolve(principal: Principal) -> Principal:
-    """The principal the execution runs for. Raises: AccessFailure (ACCESS_DENIED)."""
-    if not principal.can_send_messages:
-        raise AccessFailure(Code.ACCESS_DENIED, "the caller may not send messages", {"permission": "can_send_messages"})
-    return principal
+
+@dataclass(frozen=True, slots=True)
+class Stage(Generic[T]):
+    """A named step of the pipeline. Raises: the Failure that refuses the request."""
+
+    name: str
+    apply: Callable[[T], Awaitable[T]]
+
+
+@dataclass(slots=True)
+class StageTimer:
+    """Runs stages and collects their traces, including that of a stage that fails."""
+
+    clock: Clock
+    traces: list[StageTrace] = field(default_factory=list)
+
+    async def run(self, stage: Stage[T], value: T) -> T:
+        """Return the stage's result. Raises: what the stage raises."""
+        started = self.clock.monotonic()
+        outcome = "failed"
+        try:
+            result = await stage.apply(value)
+            outcome = "ok"
+        finally:
+            self.traces.append(StageTrace(stage.name, (self.clock.monotonic() - started) * 1000, outcome))
+        return result
+
+    def in_seed_order(self) -> tuple[StageTrace, ...]:
+        """Return the traces in the order of the pipeline seed."""
+        return tuple(sorted(self.traces, key=lambda trace: _SEED_ORDER.index(trace.stage)))
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Inputs of PREPARE and what its stages have found so far."""
+
+    request: SystemRequest
+    limits: EffectiveLimits
+    pattern: Pattern
+    environment: Environment
+    session: SessionHistory
+    tools: tuple[str, ...] = ()
+    """Names of the tools that the execution may offer."""
+    offered: Sequence[ToolDefinition] = ()
+    """Definitions that count towards the context of the first inference."""
+    messages: tuple[Message, ...] = ()
+    truncated_history: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SanitizedHistory:
-    """The conversation an execution begins with; `truncated` says whether any of it was left out."""
+    """The conversation that an execution begins with; `truncated` is true if part of the session was left out."""
 
     messages: tuple[Message, ...]
     truncated: bool
@@ -31,54 +91,103 @@ class SanitizedHistory:
 
 @dataclass(frozen=True, slots=True)
 class HistoryLimits:
-    """How much of a session's history there may be: messages, tokens, and tokens of the whole conversation."""
+    """Upper bounds for the part of a session that is used: messages, tokens, and tokens of the whole conversation."""
 
     messages: int
     tokens: int
-    room: int
+    conversation_tokens: int
 
 
-def history_sanitize(
-    own: Sequence[Message], past: SessionHistory, share: HistoryLimits, counter: TokenCounter
+async def _auth_resolve(principal: Principal) -> Principal:
+    """Return the principal that the execution runs for. Raises: AccessFailure (ACCESS_DENIED)."""
+    if not principal.can_send_messages:
+        raise AccessFailure(Code.ACCESS_DENIED, "the caller may not send messages", {"permission": "can_send_messages"})
+    return principal
+
+
+async def _tool_split(preparation: Preparation) -> Preparation:
+    """Select the tools that the execution may offer; their availability is checked again before every inference."""
+    request, pattern, registry = preparation.request, preparation.pattern, preparation.environment.tool_registry
+    tools = allowed_tools(request, pattern, registry)
+    offered = registry.definitions(tools) if pattern.starts_with_request else ()
+    return replace(preparation, tools=tools, offered=offered)
+
+
+async def _history_sanitize(preparation: Preparation) -> Preparation:
+    """Put as much of the session's history before the request's messages as the limits allow."""
+    history = build_conversation(preparation)
+    return replace(preparation, messages=history.messages, truncated_history=history.truncated)
+
+
+async def _context_guard(preparation: Preparation) -> Preparation:
+    """Check the budget equation for the largest context window of the route.
+
+    Raises: InferenceFailure (INFERENCE_CONTEXT_EXCEEDED) with both sides of the equation.
+    """
+    counter = preparation.environment.token_counter
+    limit = _largest_capacity(preparation)
+    parts = measure(preparation.messages, counter.tools(preparation.offered), counter)
+    if parts.used > limit:
+        raise context_exceeded(parts, limit)
+    return preparation
+
+
+AUTH_RESOLVE: Final = Stage("AuthResolve", _auth_resolve)
+"""Runs in the facade, before INIT, so that a refused caller leaves no execution behind."""
+HISTORY_SANITIZE: Final = Stage("HistorySanitize", _history_sanitize)
+CONTEXT_GUARD: Final = Stage("ContextGuard", _context_guard)
+TOOL_SPLIT: Final = Stage("ToolSplit", _tool_split)
+PREPARE_STAGES: Final[Sequence[Stage[Preparation]]] = (TOOL_SPLIT, HISTORY_SANITIZE, CONTEXT_GUARD)
+"""Stages of PREPARE in the order in which they run."""
+_SEED_ORDER: Final = tuple(stage.name for stage in (AUTH_RESOLVE, HISTORY_SANITIZE, CONTEXT_GUARD, TOOL_SPLIT))
+UNTIMED_AUTH_RESOLVE: Final = StageTrace(AUTH_RESOLVE.name, 0.0, "ok")
+"""AuthResolve of a queued or recovered execution: the stored record does not hold how long it took."""
+
+
+def allowed_tools(request: SystemRequest, pattern: Pattern, registry: ToolRegistry) -> tuple[str, ...]:
+    """Return the names of the registered tools that the request may use, available or not."""
+    if request.tools is None:
+        return tuple(registry.names()) if pattern.offers_all_tools else ()
+    requested = frozenset(request.tools)
+    return tuple(name for name in registry.names() if name in requested)
+
+
+def build_conversation(preparation: Preparation) -> SanitizedHistory:
+    """Return the conversation that the first inference reads: the latest turns that fit, then the request."""
+    limits, counter = preparation.limits, preparation.environment.token_counter
+    tokens = _largest_capacity(preparation) - counter.tools(preparation.offered)
+    history_limits = HistoryLimits(limits.history_messages, limits.history_tokens, tokens)
+    return sanitize_history(preparation.request.messages, preparation.session, history_limits, counter)
+
+
+def sanitize_history(
+    own: Sequence[Message], session: SessionHistory, limits: HistoryLimits, counter: TokenCounter
 ) -> SanitizedHistory:
-    """The request's `own` messages, whole, behind as many of the latest turns of the past as have room."""
-    if past.message_count == 0:
+    """Return the request's `own` messages, whole, after as many of the session's latest turns as fit."""
+    if session.message_count == 0:
         return SanitizedHistory(tuple(own), truncated=False)
-    brought = tuple(takewhile(_is_system, own))
-    prompt, asked = brought or tuple(past.system_messages), own[len(brought) :]
-    earlier = [message for message in past.recent_messages if not _is_system(message)]
-    tokens = min(share.tokens, share.room - counter.messages([*prompt, *asked]))
+    own_prompt = tuple(takewhile(_is_system, own))
+    prompt, rest = own_prompt or tuple(session.system_messages), own[len(own_prompt) :]
+    earlier = [message for message in session.recent_messages if not _is_system(message)]
+    tokens = min(limits.tokens, limits.conversation_tokens - counter.messages([*prompt, *rest]))
     sizes = list(accumulate(counter.messages([message]) for message in reversed(earlier)))[::-1]
-    fitting = (at for at in _turns(earlier) if len(earlier) - at <= share.messages and sizes[at] <= tokens)
-    kept = earlier[next(fitting, len(earlier)) :]
-    unseen = past.message_count - len(past.recent_messages) > len(past.system_messages)
-    return SanitizedHistory((*prompt, *kept, *asked), truncated=unseen or len(kept) < len(earlier))
+    fitting = (at for at in _turn_starts(earlier) if len(earlier) - at <= limits.messages and sizes[at] <= tokens)
+    used = earlier[next(fitting, len(earlier)) :]
+    not_loaded = session.message_count - len(session.recent_messages) > len(session.system_messages)
+    return SanitizedHistory((*prompt, *used, *rest), truncated=not_loaded or len(used) < len(earlier))
+
+
+def _largest_capacity(preparation: Preparation) -> int:
+    """Return the tokens that fit the largest context window of the request's engines."""
+    return max(capacity(engine) for engine in preparation.environment.catalogue.engines_for(preparation.request))
 
 
 def _is_system(message: Message) -> bool:
     return message.role == "system"
 
 
-def _turns(messages: Sequence[Message]) -> Iterator[int]:
-    """Where turns begin, the first of them first."""
+def _turn_starts(messages: Sequence[Message]) -> Iterator[int]:
+    """Yield the indexes at which a turn begins, oldest first."""
     for index, message in enumerate(messages):
         if message.role == "user" and (index == 0 or messages[index - 1].role != "user"):
             yield index
-
-
-def context_guard(
-    history: SanitizedHistory, tools: Sequence[ToolDefinition], engines: Sequence[Engine], counter: TokenCounter
-) -> None:
-    """Checks the budget equation. Raises: InferenceFailure (INFERENCE_CONTEXT_EXCEEDED) with both sides of it."""
-    limit = max(capacity(engine) for engine in engines)
-    parts = measure(history.messages, counter.tools(tools), counter)
-    if parts.used > limit:
-        raise context_exceeded(parts, limit)
-
-
-def tool_split(requested: Sequence[str] | None, registry: ToolRegistry) -> tuple[str, ...]:
-    """Registered ∩ requested; absent means all registered."""
-    if requested is None:
-        return tuple(registry.names())
-    wanted = frozenset(requested)
-    return tuple(name for name in registry.names() if name in wanted)

@@ -1,177 +1,125 @@
-"""The executions that run here, each in a task of its own."""
+"""Launcher: the one function that starts an execution, be it new, forked, resumed, or recovered."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
-from app.domain.contract.messages import Message
-from app.domain.failures import Code, Failure, RequestFailure, StorageFailure
-from app.domain.journal.header import ExecutionHeader
-from app.domain.journal.outcomes import Outcome, StageTrace
+from app.domain.failures import Code, Failure, RequestFailure
+from app.domain.journal.outcomes import StageTrace, StopDecision
 from app.domain.lifecycle import Mode
-from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
 from app.orchestration.execution.response import Termination
-from app.orchestration.execution.session_turn import SessionTurn
-from app.orchestration.pipeline.prepare import StageTimer, history_for_planning, prepare
-from app.orchestration.runtime.driver import Program, drive, finish
+from app.orchestration.pipeline.prepare import Preparer
+from app.orchestration.pipeline.stages import UNTIMED_AUTH_RESOLVE, StageTimer
+from app.orchestration.runtime.driver import drive, finish
 from app.orchestration.runtime.handle import ExecutionHandle
+from app.orchestration.runtime.registry import LocalExecution, LocalExecutions
+from app.orchestration.runtime.resume import resume_if_answered
+from app.orchestration.runtime.versions import pattern_for
 from app.ports.journal import ExecutionHistory
 from app.ports.runtime import QueueTicket, Runner
 
+Body: TypeAlias = Callable[[], Awaitable[None]]
+
 
 class Launcher:
-    """Starts executions, fresh or recorded ones, and knows those that run here."""
+    """Starts executions, in tasks of their own or in the caller's, and registers them while they run."""
 
-    def __init__(self, world: Environment, runner: Runner, patterns: Mapping[Mode, Pattern]) -> None:
+    def __init__(self, environment: Environment, runner: Runner, patterns: Mapping[Mode, Pattern]) -> None:
         self.patterns = patterns
-        self._world = world
+        self.local = LocalExecutions(environment.event_feed)
+        self._environment = environment
         self._runner = runner
-        self._running: dict[str, ExecutionHandle] = {}
-        self._named: dict[tuple[str, str], ExecutionHandle] = {}
 
     def start(
-        self, execution: Execution, *, watch: bool, stages: StageTimer | None = None, claimed: bool = False
+        self,
+        history: ExecutionHistory,
+        *,
+        subscribe: bool = False,
+        claimed: bool = False,
+        auth_resolve: StageTrace = UNTIMED_AUTH_RESOLVE,
+        stop: StopDecision | None = None,
+        spawn: Callable[[str, Body], None] | None = None,
     ) -> ExecutionHandle:
-        """Runs it in a task of its own. Its journal is open. With `watch` its events can be read from now on.
+        """Start an execution at the end of its history and return at once; every execution starts here.
 
-        Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN); the journal is closed then, and ends with
-        that, unless the execution was `claimed` to go on: then it is left to its next owner.
+        The history of a new execution has no events, and the journal is open already; one that was `claimed` from the
+        store is attached to the journal. With `subscribe` the handle has its events from now on; with `stop` it ends
+        at once; `spawn` runs its body, by default in a task of its own.
+
+        Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN). A new execution then ends with that failure;
+        a claimed one is left to its next owner.
         """
+        execution = self._attach(history, stop) if claimed else self._execution(history)
         execution_id = execution.header.execution_id
-        running = ExecutionHandle(execution, self._world.event_feed.subscribe(execution_id) if watch else None)
-        body = partial(self._live, execution, running, stages or self._admitted())
+        subscription = self._environment.event_feed.subscribe(execution_id) if subscribe else None
+        local = LocalExecution(execution, subscription)
+        body = partial(self._run, local, StageTimer(self._environment.clock, [auth_resolve]))
         try:
-            self._runner.start(execution_id, body)
+            (spawn or self._runner.start)(execution_id, body)
         except Failure as refusal:
-            if running.subscription is not None:
-                running.subscription.close()
-            if execution.header.durability == "journaled" and not claimed:
+            if subscription is not None:
+                subscription.close()
+            if local.is_journaled and not claimed:
                 finish(execution, Termination(failure=refusal))
-            self._world.journal.close(execution_id)
+            self._environment.journal.close(execution_id)
             raise
-        self._know(execution, running)
-        return running
+        self.local.add(local)
+        return local.handle
 
-    async def run(self, execution: Execution) -> None:
-        """Runs it, and returns when it has ended or is suspended. Its journal is open."""
-        running = ExecutionHandle(execution, None)
-        self._know(execution, running)
-        await self._live(execution, running, self._admitted())
+    async def run(self, history: ExecutionHistory) -> None:
+        """Start a claimed execution in the caller's task and return when it has ended or is suspended."""
+        bodies: list[Body] = []
+        self.start(history, claimed=True, spawn=lambda _, body: bodies.append(body))
+        await bodies.pop()()
 
     async def admit(self) -> None:
-        """Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN) when no more may wait for their turn."""
+        """Raise RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN) if no more executions may be queued."""
         await self._runner.admit()
 
     async def queue(self, ticket: QueueTicket) -> None:
-        """Has it run here or elsewhere, when its turn comes."""
+        """Queue a stored execution, which runs here or on another replica when its turn comes."""
         await self._runner.queue(ticket)
-
-    def attach(self, record: ExecutionHistory) -> Execution:
-        """The execution of a record that is taken over; its journal is open from now on."""
-        self._world.journal.attach(record)
-        header = replace(record.header, durability="journaled")
-        return Execution(header, world=self._world, journal=self._world.journal, record=record)
-
-    def is_newer_version(self, header: ExecutionHeader) -> bool:
-        """Whether the execution is told by a later version of its pattern, or by one that is not there yet."""
-        pattern = self.patterns.get(header.mode)
-        return pattern is None or header.pattern_version > pattern.version
-
-    def find(self, tenant: str, request_id: str) -> ExecutionHandle | None:
-        """The execution of that name, if it runs here."""
-        return self._named.get((tenant, request_id))
-
-    def in_session(self, tenant: str, session_id: str) -> list[ExecutionHandle]:
-        """Those of that session that run or wait here."""
-        return [running for running in self._running.values() if running.session == (tenant, session_id)]
-
-    def is_running(self, execution_id: str) -> bool:
-        """Whether it runs here."""
-        return execution_id in self._running
-
-    def cancel_if_local(self, execution_id: str) -> bool:
-        """Cancels it if it runs here, which it says."""
-        running = self._running.get(execution_id)
-        if running is not None:
-            running.cancel()
-        return running is not None
-
-    def fail_unsaved(self, execution_id: str, failure: Failure) -> None:
-        """What that execution does is not kept any more."""
-        if execution_id in self._running:
-            self._running[execution_id].fail_unsaved(failure)
 
     @property
     def is_draining(self) -> bool:
-        """Whether nothing is begun here any more."""
+        """Return whether nothing new is started here any more."""
         return self._runner.is_draining
 
     def require_accepting(self) -> None:
-        """Raises: RequestFailure (REQUEST_SHUTTING_DOWN) for what could only be begun here, and would be lost."""
+        """Raise RequestFailure (REQUEST_SHUTTING_DOWN) if nothing new is started here any more."""
         if self.is_draining:
             raise RequestFailure(Code.REQUEST_SHUTTING_DOWN, "this replica is stopping", retry_after=1.0)
 
-    def dismiss_waiting(self) -> None:
-        """Sends away whoever reads what does not run here; it may be resumed elsewhere."""
-        self._world.event_feed.disconnect_all_except(self._running.keys())
+    def _execution(self, history: ExecutionHistory) -> Execution:
+        environment = self._environment
+        return Execution(history.header, world=environment, journal=environment.journal, record=history)
 
-    def stop_all(self) -> None:
-        """Stops everything that runs here: what is journaled is left to its next owner, all else is cancelled."""
-        for running in list(self._running.values()):
-            running.stop()
+    def _attach(self, history: ExecutionHistory, stop: StopDecision | None) -> Execution:
+        """Return the execution of a claimed history, with its journal open from now on."""
+        self._environment.journal.attach(history)
+        execution = self._execution(replace(history, header=replace(history.header, durability="journaled")))
+        if stop is None:
+            resume_if_answered(execution, history)
+        else:
+            execution.stop(stop.code, stop.message)
+        return execution
 
-    def _know(self, execution: Execution, running: ExecutionHandle) -> None:
-        self._running[running.execution_id] = self._named[_name(execution.header)] = running
-
-    def _admitted(self) -> StageTimer:
-        """The stages of an execution that was admitted before; how long that took was not kept."""
-        return StageTimer(self._world.clock, [StageTrace("AuthResolve", 0.0, "ok")])
-
-    async def _live(self, execution: Execution, running: ExecutionHandle, stages: StageTimer) -> None:
-        turn = SessionTurn(execution)
-
-        async def prepared() -> Outcome:
-            return prepare(execution.header, self._world, stages, turn.history)
-
+    async def _run(self, local: LocalExecution, timer: StageTimer) -> None:
+        execution = local.execution
+        pattern = pattern_for(execution.header, self.patterns)
+        preparer = Preparer(execution, pattern, timer)
         try:
-            come = partial(history_for_planning, turn, execution.header, self._world)
-            await drive(execution, program_for(execution.header, self.patterns, prepared, come))
+            await drive(execution, pattern, preparer)
         finally:
-            turn.release()
-            del self._running[running.execution_id], self._named[_name(execution.header)]
-            if not running.is_suspended:
-                self._world.event_feed.disconnect(running.execution_id)
+            preparer.release_turn()
+            self.local.remove(local)
+            if not local.handle.is_suspended:
+                self._environment.event_feed.disconnect(local.execution_id)
             try:
-                self._world.journal.close(running.execution_id)
+                self._environment.journal.close(local.execution_id)
             finally:
-                running.notify_done()
-
-
-def program_for(
-    header: ExecutionHeader,
-    patterns: Mapping[Mode, Pattern],
-    prepare: Callable[[], Awaitable[Outcome]],
-    turn: Callable[[], Awaitable[Sequence[Message]]] | None = None,
-) -> Program:
-    """How an execution is told today; one whose journal belongs to another version of its pattern fails."""
-    pattern = patterns.get(header.mode)
-    if pattern is None:
-        return Program(prepare, _refuse)
-    known = pattern.version == header.pattern_version
-    return Program(prepare, pattern.run if known else _refuse, pattern.plan, turn)
-
-
-def version_mismatch() -> StorageFailure:
-    """The failure of a journal that today's pattern cannot go on with."""
-    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "the journal is of another version of its pattern")
-
-
-async def _refuse(_: RunContext) -> str:
-    raise version_mismatch()
-
-
-def _name(header: ExecutionHeader) -> tuple[str, str]:
-    return header.tenant, header.request_id
+                local.complete()

@@ -1,45 +1,79 @@
-"""How a suspended execution gets the answers that it waits for."""
+"""Suspension and resume: which suspension an answer belongs to, the step it becomes, and the transitions around it.
+
+The lifecycle table has the edges EXECUTE → SUSPENDED and SUSPENDED → EXECUTE. The driver records the first with the
+event that lists the open suspensions; the second is recorded here, once the last suspension has its answer.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import JsonValue
 
 from app.domain.contract.response import Suspension
 from app.domain.failures import Code, RequestFailure
 from app.domain.fingerprints import question_digest
+from app.domain.journal.events import ExecutionSuspended, LifecycleTransition
 from app.domain.journal.outcomes import RecordedStep, SuspensionAnswer
+from app.domain.journal.status import ExecutionStatus
+from app.domain.lifecycle import Lifecycle, State
 from app.domain.suspensions import payload_errors
+from app.orchestration.execution.execution import Execution
+from app.ports.journal import ExecutionHistory
+
+RESUME_ANCHOR = "resume"
+"""Anchor of the events of a resume, which belong to no step."""
 
 
-def select_suspension(asked: Sequence[Suspension], tool_id: str, suspension_id: str | None) -> Suspension:
-    """The one suspension that is answered.
+def select_suspension(suspensions: Sequence[Suspension], tool_id: str, suspension_id: str | None) -> Suspension:
+    """Return the one open suspension that an answer names.
 
-    Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED) when nothing is suspended, (REQUEST_RESUME_MISMATCH) when none,
-    or more than one, is meant.
+    Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED) if none is open, (REQUEST_RESUME_MISMATCH) if it names none of
+    them, or more than one.
     """
-    if not asked:
-        raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution waits for nothing")
-    meant = [each for each in asked if each.tool_id == tool_id and suspension_id in {None, each.suspension_id}]
-    if len(meant) != 1:
-        what = "more than one open question, name its suspension_id" if meant else "no open question"
+    if not suspensions:
+        raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution has no open suspension")
+    named = [each for each in suspensions if each.tool_id == tool_id and suspension_id in {None, each.suspension_id}]
+    if len(named) != 1:
+        what = "more than one open suspension; name its suspension_id" if named else "no open suspension"
         raise RequestFailure(Code.REQUEST_RESUME_MISMATCH, f"tool_id and suspension_id name {what}")
-    return meant[0]
+    return named[0]
 
 
 def answer_step(suspension: Suspension, payload: JsonValue, *, at: float) -> RecordedStep:
-    """The answer as the outcome of its step.
+    """Return the answer as the recorded step of its suspension.
 
-    Raises: RequestFailure (REQUEST_INVALID) for a payload that is no answer to this kind of question.
+    Raises: RequestFailure (REQUEST_INVALID) if the payload is not an answer to this kind of suspension.
     """
-    faults = payload_errors(suspension.kind, payload)
-    if faults:
-        errors = [{"field": field, "message": message} for field, message in faults]
-        raise RequestFailure(
-            Code.REQUEST_INVALID, "; ".join(f"{field}: {what}" for field, what in faults), {"errors": errors}
-        )
+    errors = payload_errors(suspension.kind, payload)
+    if errors:
+        details = {"errors": [{"field": field, "message": message} for field, message in errors]}
+        summary = "; ".join(f"{field}: {message}" for field, message in errors)
+        raise RequestFailure(Code.REQUEST_INVALID, summary, details)
     key, kind, tool_id = suspension.suspension_id, suspension.kind, suspension.tool_id
     return RecordedStep(key, question_digest(key, kind, tool_id, suspension.value), SuspensionAnswer(payload), at)
 
 
-RESUME_ANCHOR = "resume"
-"""The anchor of what is told of a resume, which belongs to no step."""
+def status_of(history: ExecutionHistory) -> ExecutionStatus:
+    """Return the status that the history leads to."""
+    return ExecutionStatus(history.header.created_at).apply(list(history.steps.values()), history.events)
+
+
+def resume_if_answered(execution: Execution, history: ExecutionHistory) -> None:
+    """Record the transition from SUSPENDED to EXECUTE if the history ends in SUSPENDED and no suspension is open."""
+    status = status_of(history)
+    if status.state is not State.SUSPENDED:
+        return
+    resumed = Lifecycle(history.header.mode, status.state, status.attempt).transition_to(State.EXECUTE)
+    transition = LifecycleTransition(status.state, resumed.state, resumed.attempt, "resumed")
+    execution.record(RESUME_ANCHOR, execution.correlation, transition)
+    execution.commit()
+    execution.history.mark_resumed()
+
+
+def as_suspended(history: ExecutionHistory) -> ExecutionHistory:
+    """Return a suspended history without the answers that were recorded since; any other history unchanged."""
+    if status_of(history).state is not State.SUSPENDED:
+        return history
+    suspended = next(each.event for each in reversed(history.events) if isinstance(each.event, ExecutionSuspended))
+    answered = {each.suspension_id for each in suspended.suspensions}
+    return replace(history, steps={key: step for key, step in history.steps.items() if key not in answered})

@@ -111,12 +111,16 @@ class StagedService:
         return self
 
     async def execute(self, request: SystemRequest, principal: Principal, calling: CallOptions) -> Execution:
-        assert calling == CallOptions(watch=True)
+        assert calling == CallOptions(subscribe=True)
         assert principal.tenant == "local"
         self.requests.append(request)
         if self.refused is not None:
             raise self.refused
         return Execution(Watched(list(self.items), self.at_end, anyio.Event()), self.response)
+
+    @property
+    def introspection(self) -> "StagedService":
+        return self
 
     async def ping_engines(self) -> list[Reach]:
         return self.engines

@@ -102,7 +102,8 @@ async def breaks(_: RunContext) -> str:
     raise ZeroDivisionError("of ours")
 
 
-CHANGED = Today(Pattern(says_more, 1))
+BROKEN = Today(replace(PATTERNS[Mode.CHAT], run=breaks))
+CHANGED = Today(replace(PATTERNS[Mode.CHAT], run=says_more))
 
 
 def lines(result: Result) -> list[dict[str, Any]]:
@@ -134,10 +135,10 @@ def test_the_first_difference_is_told_and_fails_only_when_asked_to() -> None:
 
 def test_a_pattern_that_breaks_is_a_difference_and_hides_no_other() -> None:
     executed(a="Hello", b="Hello")
-    failed = portico("--last", "2", "--json", "--fail-on-difference", opener=Today(Pattern(breaks, 1)))
+    failed = portico("--last", "2", "--json", "--fail-on-difference", opener=BROKEN)
     assert failed.exit_code == 14
     assert [(each["identical"], each["bug"]) for each in lines(failed)] == [(False, "ZeroDivisionError")] * 2
-    assert "it breaks: ZeroDivisionError" in portico("a", opener=Today(Pattern(breaks, 1))).stdout
+    assert "it breaks: ZeroDivisionError" in portico("a", opener=BROKEN).stdout
 
 
 def test_a_record_of_another_version_is_refused() -> None:

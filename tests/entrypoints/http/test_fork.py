@@ -220,7 +220,7 @@ async def test_b6_109_another_tenant_s_execution_is_not_there_to_be_forked() -> 
     async with portico() as (served, service):
         await served.post(chat("Hello", request_id="q"))
         other = Principal(tenant="other", user="local")
-        with pytest.raises(Exception, match="there is no execution") as refused:
+        with pytest.raises(Exception, match="no execution has this id") as refused:
             await service.facade.fork("q", ForkRequest(from_step=0), other)
     assert refused.value.status == 404
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,6 @@ from app.domain.failures import Code, ConfigurationFailure
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.http.app import create_app
 from app.orchestration.execution.context import RunContext
-from app.orchestration.execution.pattern import Pattern
 from app.settings import Settings
 from tests.entrypoints.http.test_whole_service import EVENTS, chat, events
 from tests.support.http_server import RunningServer, running_server
@@ -33,7 +33,7 @@ async def listed(run: RunContext) -> str:
 @asynccontextmanager
 async def planning(**tables: Any) -> AsyncIterator[RunningServer]:
     """A service whose plans are listed, not carried out."""
-    patterns = {**PATTERNS, Mode.PLAN: Pattern(listed, 1)}
+    patterns = {**PATTERNS, Mode.PLAN: replace(PATTERNS[Mode.PLAN], run=listed)}
     settings = Settings.model_validate({"storage": {"url": "sqlite://"}} | tables)
     async with running_server(create_app(settings, partial(open_service, patterns=patterns))) as served:
         yield served
@@ -81,7 +81,7 @@ async def test_other_modes_take_no_plan(mode: str) -> None:
     async with planning() as served:
         answer = await served.post(chat("Hello", mode=mode, output=output, plan={"steps": [ASK]}))
     assert answer.status == 422
-    assert answer.json["details"]["errors"] == [{"field": "plan", "message": f"is of no use in mode {mode}"}]
+    assert answer.json["details"]["errors"] == [{"field": "plan", "message": f"has no effect in mode {mode}"}]
 
 
 @pytest.mark.parametrize(

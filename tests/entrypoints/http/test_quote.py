@@ -193,7 +193,7 @@ async def test_cost_is_limited_where_every_engine_that_may_be_asked_has_a_price(
     assert (paid.status, little.status, either.status) == (200, 422, 422)
     assert (little.json["code"], either.json["code"]) == ("ORCHESTRATION_BUDGET_EXCEEDED", "REQUEST_INVALID")
     assert either.json["details"] == {
-        "errors": [{"field": "limits.cost", "message": "needs a price of engine free, which has none"}]
+        "errors": [{"field": "limits.cost", "message": "needs a price for engine free, which has none"}]
     }
 
 

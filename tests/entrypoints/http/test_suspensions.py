@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,11 @@ import anyio
 import orjson
 import pytest
 
-from app.bootstrap.service import open_service
+from app.bootstrap.service import PATTERNS, open_service
 from app.domain.lifecycle import Mode
 from app.domain.pattern_result import PatternResult
 from app.entrypoints.http.app import create_app
 from app.orchestration.execution.context import RunContext
-from app.orchestration.execution.pattern import Pattern
 from app.settings import Settings
 from tests.entrypoints.http.test_executions import ASK, numbers, order, resume
 from tests.entrypoints.http.test_negotiation import ASYNC
@@ -160,7 +160,7 @@ async def test_i7_an_execution_that_a_bug_ends_has_failed_and_says_so(
     mode: Mode, broken: Callable[[RunContext], Any]
 ) -> None:
     settings = Settings.model_validate({"storage": {"url": "sqlite://"}})
-    app = create_app(settings, lambda settings: open_service(settings, {mode: Pattern(broken, 1)}))
+    app = create_app(settings, lambda settings: open_service(settings, {mode: replace(PATTERNS[mode], run=broken)}))
     asked = {"mode": mode, "output": {"schema": {"type": "object"}}} if mode is Mode.STRUCTURED else {}
     async with running_server(app) as served:
         await served.post(chat("Hello", request_id="q", **asked), ASYNC)

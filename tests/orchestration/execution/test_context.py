@@ -7,7 +7,6 @@ from app.domain.failures import Code, InferenceFailure
 from app.domain.lifecycle import State
 from app.domain.tools import SideEffects
 from app.orchestration.execution.context import PatternMisuse, RunContext
-from app.orchestration.runtime.driver import drive
 from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
 from tests.support.virtual_time import VirtualClock
 
@@ -173,7 +172,7 @@ async def test_a_bug_in_a_pattern_still_ends_the_execution_exactly_once(clock: V
     here = make_harness(clock, scripted_engine(clock, "a", {"text": "hi"}))
     execution = here.execution(chat_request())
     with pytest.raises(KeyError):
-        await drive(execution, here.program(execution, broken))
+        await here.drive(execution, broken)
     assert response_of(execution).error is not None
     assert response_of(execution).error.code is Code.ORCHESTRATION_INVALID_TRANSITION
     assert [item.event.type for item in here.record(execution).events][-1] == "execution.failed"

@@ -12,7 +12,6 @@ from app.domain.journal.outcomes import AttemptCancelled, RaceDecided, RecordedS
 from app.domain.lifecycle import TERMINAL, State
 from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.agent_loop import agent_loop
-from app.orchestration.runtime.driver import drive
 from app.ports.journal import ExecutionHistory
 from tests.orchestration.execution.test_record_and_replay import (
     TERMINAL_TYPES,
@@ -171,7 +170,7 @@ async def test_random_cancels_of_races_leave_every_start_with_its_end(clock: Vir
         execution = here.execution(chat_request())
         async with anyio.create_task_group() as group:
             group.start_soon(cancel_after, clock, Random(seed).random() * 12, execution)
-            await drive(execution, here.program(execution, racing))
+            await here.drive(execution, racing)
         record = here.record(execution)
         assert is_a_whole_log(record)
         assert open_starts(record.events) == []

@@ -7,7 +7,6 @@ import pytest
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.domain.failures import Code
 from app.domain.lifecycle import State
-from app.orchestration.runtime.driver import drive
 from tests.support.harness import (
     POLICY,
     Harness,
@@ -34,7 +33,7 @@ async def watched(here: Harness, request):
     """Runs with a live reader attached; everything the reader got."""
     execution = here.execution(request)
     reader = here.bus.subscribe(execution.header.execution_id)
-    await drive(execution, here.program(execution))
+    await here.drive(execution)
     return response_of(execution), await reader.next(), here.record(execution)
 
 

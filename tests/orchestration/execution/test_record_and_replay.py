@@ -16,7 +16,6 @@ from app.domain.journal.events import StepEnd, StepStart, StoredEvent, Unnumbere
 from app.domain.journal.outcomes import AttemptSucceeded, RecordedStep, ToolEnded
 from app.domain.lifecycle import TERMINAL, State
 from app.orchestration.patterns.agent_loop import agent_loop
-from app.orchestration.runtime.driver import drive
 from app.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
@@ -202,7 +201,7 @@ async def test_a_thousand_random_cancels_leave_every_start_with_its_end(clock: V
         execution = here.execution(chat_request())
         async with anyio.create_task_group() as group:
             group.start_soon(cancel_after, clock, Random(seed).random() * 6, execution)
-            await drive(execution, here.program(execution))
+            await here.drive(execution)
         record = here.record(execution)
         assert is_a_whole_log(record)
         assert open_starts(record.events) == []
@@ -219,7 +218,7 @@ async def test_a_cancel_before_the_first_step_still_ends_in_cancelled(clock: Vir
     here = make_harness(clock, scripted_engine(clock, "primary", {"text": "never"}))
     execution = here.execution(chat_request())
     execution.stop(Code.CANCELLED_SIGNAL, "the client cancelled it")
-    await drive(execution, here.program(execution))
+    await here.drive(execution)
     record = here.record(execution)
     assert [item.event.type for item in record.events] == [
         "lifecycle.transition",
@@ -245,7 +244,7 @@ async def test_a_cancellation_nobody_decided_records_nothing_and_the_next_owner_
     here = make_harness(clock, scripted_engine(clock, "primary", {"text": "late", "delay": 100}))
     execution = here.execution(chat_request())
     with anyio.move_on_after(5):
-        await drive(execution, here.program(execution))
+        await here.drive(execution)
     record = here.record(execution)
     assert list(record.steps) == ["prepare", "0"]
     assert execution.response is None

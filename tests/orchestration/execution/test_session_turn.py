@@ -20,7 +20,6 @@ from app.domain.model_call import EngineCall, Reply
 from app.orchestration.execution.execution import Execution
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.orchestration.patterns.specialized_loop import specialized_loop
-from app.orchestration.runtime.driver import drive
 from app.ports.model import EngineProfile, Progress
 from app.ports.storage import StoredExecution
 from tests.orchestration.execution.test_stored_recovery import Dying
@@ -70,7 +69,7 @@ async def turn(
     header = replace(on(here, world).execution(request).header, durability="journaled")
     await here.journal.open(header)
     execution = Execution(header, world=world.environment, journal=here.journal)
-    await drive(execution, world.program(execution, pattern))
+    await world.drive(execution, pattern)
     here.journal.close(header.execution_id)
     record = await here.store.load("local", header.execution_id)
     assert record is not None
@@ -130,7 +129,7 @@ async def test_a_turn_in_a_session_that_was_deleted_fails(here: StoreReplica, cl
     await here.journal.open(header)
     await here.conversations.delete("local", "s")
     execution = Execution(header, world=world.environment, journal=here.journal)
-    await drive(execution, world.program(execution))
+    await world.drive(execution)
     assert response_of(execution).error is not None
     assert response_of(execution).state is State.ERROR
 
@@ -145,7 +144,7 @@ async def test_who_was_stopped_while_it_waited_does_not_wait_any_more(here: Stor
     execution = Execution(headers[1], world=world.environment, journal=here.journal)
     execution.stop(Code.CANCELLED_SIGNAL, "a client cancelled it")
     began = clock.monotonic()
-    await drive(execution, world.program(execution))
+    await world.drive(execution)
     assert response_of(execution).state is State.CANCELLED
     assert clock.monotonic() - began < 1
     record = await here.store.load("local", headers[1].execution_id)
@@ -222,7 +221,7 @@ class Life:
             return [each for each in found if each is not None]
 
     async def _live(self, there: StoreReplica, world: Harness, execution: Execution) -> None:
-        await drive(execution, world.program(execution))
+        await world.drive(execution)
         there.conversations.release_turn("local", "s")
 
     async def _runs(self, there: StoreReplica, names: list[str]) -> bool:

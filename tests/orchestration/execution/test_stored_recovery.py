@@ -13,7 +13,6 @@ from app.adapters.stores.journal.writer import WriterLimits
 from app.domain.journal.header import ExecutionHeader
 from app.domain.lifecycle import TERMINAL, State
 from app.orchestration.execution.execution import Execution
-from app.orchestration.runtime.driver import drive
 from tests.orchestration.execution.test_record_and_replay import is_a_whole_log, open_starts
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import Harness, chat_request, replay_offline, response_of
@@ -69,7 +68,7 @@ def on(journal_of: StoreReplica, clock: VirtualClock, seed: int, acts: ToolActio
 
 
 async def run(here: Harness, execution: Execution) -> None:
-    await drive(execution, here.program(execution))
+    await here.drive(execution)
 
 
 def seed_of(name: str) -> int:

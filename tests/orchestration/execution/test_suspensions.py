@@ -11,7 +11,6 @@ from app.domain.journal.events import ExecutionResumed, LifecycleTransition, Too
 from app.domain.lifecycle import State
 from app.domain.tools import SideEffects
 from app.orchestration.execution.execution import Execution
-from app.orchestration.runtime.driver import drive
 from app.orchestration.runtime.resume import select_suspension
 from app.ports.journal import ExecutionHistory
 from app.ports.tool import ToolError
@@ -183,7 +182,7 @@ async def test_a_suspended_execution_can_be_cancelled(clock: VirtualClock) -> No
     here.journal.attach(record)
     execution = Execution(record.header, world=here.environment, journal=here.journal, record=record)
     execution.stop(Code.CANCELLED_TIMEOUT, "nobody answered in time")
-    await drive(execution, here.program(execution))
+    await here.drive(execution)
     assert (response_of(execution).state, response_of(execution).suspensions) == (State.CANCELLED, [])
     after = here.record(execution)
     moves = [item.event for item in after.events if isinstance(item.event, LifecycleTransition)]

@@ -12,7 +12,6 @@ from app.domain.lifecycle import TERMINAL, State
 from app.domain.tools import SideEffects
 from app.orchestration.execution.context import PatternMisuse, RunContext
 from app.orchestration.patterns.agent_loop import agent_loop
-from app.orchestration.runtime.driver import drive
 from app.ports.journal import ExecutionHistory
 from tests.orchestration.execution.test_record_and_replay import (
     TERMINAL_TYPES,
@@ -120,7 +119,7 @@ async def test_a_branch_that_was_in_time_once_is_in_time_when_it_is_told_again(c
     )
     execution = here.execution(chat_request())
     with anyio.move_on_after(5):
-        await drive(execution, here.program(execution, hurried))
+        await here.drive(execution, hurried)
     record = here.record(execution)
     await clock.sleep(1000)
     response, after = await make_harness(clock, scripted_engine(clock, "a", {"text": "more"})).recover(record, hurried)
@@ -148,7 +147,7 @@ async def test_a_stop_while_the_time_runs_is_the_only_decision(clock: VirtualClo
     execution = here.execution(chat_request())
     async with anyio.create_task_group() as group:
         group.start_soon(cancel_after, clock, 1, execution)
-        await drive(execution, here.program(execution, hurried))
+        await here.drive(execution, hurried)
     record = here.record(execution)
     assert response_of(execution).state is State.CANCELLED
     assert type(record.steps["stop"].outcome) is StopDecision
@@ -294,7 +293,7 @@ async def test_random_cancels_leave_every_start_with_its_end(clock: VirtualClock
         execution = here.execution(chat_request())
         async with anyio.create_task_group() as group:
             group.start_soon(cancel_after, clock, Random(seed).random() * 6, execution)
-            await drive(execution, here.program(execution, hurrying))
+            await here.drive(execution, hurrying)
         record = here.record(execution)
         assert is_a_whole_log(record)
         assert open_starts(record.events) == []

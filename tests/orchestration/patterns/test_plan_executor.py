@@ -13,7 +13,6 @@ from app.domain.lifecycle import State
 from app.domain.tools import SideEffects
 from app.orchestration.patterns.plan_executor import plan_executor
 from app.orchestration.planning.planner import make_plan
-from app.orchestration.runtime.driver import drive
 from app.ports.journal import ExecutionHistory
 from app.ports.tool import ToolContext
 from tests.orchestration.execution.test_record_and_replay import cancel_after, open_starts, open_steps
@@ -202,7 +201,7 @@ async def test_a_cancel_in_the_midst_leaves_the_finished_steps_and_every_start_i
     execution = here.execution(request)
     async with anyio.create_task_group() as group:
         group.start_soon(cancel_after, clock, 3, execution)
-        await drive(execution, here.program(execution, plan_executor, make_plan))
+        await here.drive(execution, plan_executor, make_plan)
     response, record = response_of(execution), here.record(execution)
     assert response.state is State.CANCELLED
     assert steps_of(response) == {

@@ -14,7 +14,6 @@ from app.domain.lifecycle import TERMINAL, State
 from app.domain.plan.plan import predecessors
 from app.orchestration.patterns.plan_executor import plan_executor
 from app.orchestration.planning.planner import make_plan
-from app.orchestration.runtime.driver import drive
 from app.ports.journal import ExecutionHistory
 from tests.orchestration.execution.test_record_and_replay import (
     TERMINAL_TYPES,
@@ -141,7 +140,7 @@ async def test_random_cancels_of_plans_leave_every_start_with_its_end(clock: Vir
         execution = here.execution(request)
         async with anyio.create_task_group() as group:
             group.start_soon(cancel_after, clock, Random(seed).random() * 6, execution)
-            await drive(execution, here.program(execution, plan_executor, make_plan))
+            await here.drive(execution, plan_executor, make_plan)
         response, record = response_of(execution), here.record(execution)
         assert response.state in TERMINAL
         assert is_a_whole_log(record)

@@ -16,7 +16,6 @@ from app.domain.lifecycle import Mode, State
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.orchestration.patterns.redundant_loop import redundant_loop
 from app.orchestration.patterns.specialized_loop import specialized_loop
-from app.orchestration.runtime.driver import drive
 from app.ports.journal import ExecutionHistory
 from app.ports.model import EngineCapabilities
 from tests.orchestration.execution.test_record_and_replay import is_a_whole_log, open_starts
@@ -288,7 +287,7 @@ class TestJudge:
         world = here(clock, GOOD, YES)
         execution = world.execution(chat({"semantic": True}))
         world.bus.subscribe(execution.header.execution_id)
-        await drive(execution, world.program(execution))
+        await world.drive(execution)
         deltas = [item.event for item in world.log.items if item.event.type == "inference.delta"]
         assert [delta.text for delta in deltas] == ["good"]
 

@@ -9,7 +9,6 @@ import pytest
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.domain.contract.request import SystemRequest
 from app.domain.lifecycle import Mode, State
-from app.orchestration.runtime.driver import drive
 from tests.orchestration.execution.test_record_and_replay import (
     TERMINAL_TYPES,
     Committing,
@@ -102,7 +101,7 @@ async def test_a_cancel_at_any_time_leaves_every_start_with_its_end(
         execution = world.execution(request_)
         async with anyio.create_task_group() as group:
             group.start_soon(cancel_after, clock, seconds - 0.5, execution)
-            await drive(execution, world.program(execution, PATTERNS[request_.mode]))
+            await world.drive(execution, PATTERNS[request_.mode])
         record = world.record(execution)
         assert is_a_whole_log(record)
         assert open_starts(record.events) == []

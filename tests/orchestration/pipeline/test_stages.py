@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.capabilities.models.tokens import EstimatingTokenCounter
 from app.domain.contract.messages import Message, ToolCall, conversation_errors
 from app.orchestration.execution.session_turn import history_window
-from app.orchestration.pipeline.stages import HistoryLimits, SanitizedHistory, history_sanitize
+from app.orchestration.pipeline.stages import HistoryLimits, SanitizedHistory, sanitize_history
 from app.ports.storage import SessionHistory
 from tests.support.harness import LIMITS
 
@@ -45,7 +45,7 @@ def told(
     past: SessionHistory | Sequence[Message], *own: Message, messages: int = 50, tokens: int = 8_000, room: int = AMPLE
 ) -> SanitizedHistory:
     whole = past if isinstance(past, SessionHistory) else SessionHistory(len(past), past)
-    return history_sanitize(own or [user("now")], whole, HistoryLimits(messages, tokens, room), COUNTER)
+    return sanitize_history(own or [user("now")], whole, HistoryLimits(messages, tokens, room), COUNTER)
 
 
 def test_without_a_past_the_request_is_told_as_it_is() -> None:

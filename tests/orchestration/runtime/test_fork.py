@@ -10,7 +10,6 @@ from app.domain.journal.step_key import PREPARE_KEY
 from app.domain.lifecycle import State
 from app.domain.tools import SideEffects
 from app.orchestration.execution.execution import Execution
-from app.orchestration.runtime.driver import drive
 from app.orchestration.runtime.fork import ForkRequest, fork_execution, inherited_steps
 from app.ports.journal import ExecutionHistory
 from tests.orchestration.execution.test_suspensions import SEND, sending
@@ -31,7 +30,7 @@ async def fork(
     await here.journal.open(header, rows=rows)
     record = ExecutionHistory(header, {row.key: row for row in rows}, ())
     execution = Execution(header, world=here.environment, journal=here.journal, record=record)
-    await drive(execution, here.program(execution))
+    await here.drive(execution)
     return execution, here.record(execution)
 
 

@@ -77,13 +77,15 @@ class DatabaseExecutionStore:
         suspension_id: str,
         row: RecordedStep,
         events: Sequence[UnnumberedEvent] = (),
+        *,
+        claim: bool = False,
     ) -> AnswerReceipt:
         which = {"the_tenant": tenant, "the_execution_id": execution_id, "the_suspension_id": suspension_id}
-        now = self._clock.now()
-        taken, told = await self._database.write(lambda: _answer(which, row, events, now))
-        if told:
-            self._sink.publish(execution_id, told)
-        return taken
+        now, owner = self._clock.now(), self._owner if claim else None
+        receipt = await self._database.write(lambda: _answer(which, row, events, now=now, owner=owner))
+        if receipt.events:
+            self._sink.publish(execution_id, receipt.events)
+        return receipt
 
     async def claim(self, execution_id: str, epoch: int) -> ExecutionHistory | None:
         claimed = await self._database.write(lambda: claim_execution(execution_id, epoch, self._owner))
@@ -156,9 +158,9 @@ def _events(rows: ResultRows, after: int, up_to: int) -> list[StoredEvent]:
 
 
 def _answer(
-    which: Mapping[str, Any], row: RecordedStep, events: Sequence[UnnumberedEvent], now: float
-) -> Transaction[tuple[AnswerReceipt, Sequence[StoredEvent]]]:
-    """What becomes of the answer, and the events as they were numbered."""
+    which: Mapping[str, Any], row: RecordedStep, events: Sequence[UnnumberedEvent], *, now: float, owner: str | None
+) -> Transaction[AnswerReceipt]:
+    """Record the answer; the `owner`, if there is one, claims the execution with the last answer."""
     grown = {"grown_by": len(events), "key": row.key}
     moved = yield from execute(queries.ADVANCE_SUSPENDED, {**which, **grown})
     if not moved:
@@ -173,7 +175,11 @@ def _answer(
         stored |= event_columns(told)
     yield from execute_each(INSERT_COMMIT, [stored])
     left = yield from execute(queries.COUNT_OPEN_SUSPENSIONS, which)
-    return AnswerReceipt(left[0][0], epoch), told
+    open_suspensions = left[0][0]
+    if owner is not None and open_suspensions == 0:
+        claimed = {"the_execution_id": which["the_execution_id"], "the_epoch": epoch, "owner": owner}
+        epoch = (yield from execute(queries.CLAIM, claimed))[0][-1]
+    return AnswerReceipt(open_suspensions, epoch, number, told)
 
 
 def _forget(ended_before: float, limit: int, forgotten: float) -> Transaction[int]:

@@ -17,8 +17,7 @@ from app.entrypoints.http.body_handler import with_json_body
 from app.entrypoints.http.correlation import caller_trace
 from app.entrypoints.http.negotiation import REPLAYED, Responder, ResponseKind, prefers_async, response_kind
 from app.entrypoints.http.sse import keep_running
-from app.orchestration.executions import ExecutionView
-from app.orchestration.facade import Accepted, CallOptions
+from app.orchestration.facade import Accepted, CallOptions, ExecutionView
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _KEY = re.compile(rb"[!-~]{1,255}")
@@ -51,7 +50,7 @@ def _calling(answering: Responder) -> CallOptions:
     return CallOptions(
         trace_id=trace_id,
         parent_span_id=parent_span_id,
-        watch=answering.kind is ResponseKind.EVENTS,
+        subscribe=answering.kind is ResponseKind.EVENTS,
         idempotency_key=_idempotency_key(answering.scope),
         background=prefers_async(answering.scope),
     )

@@ -29,10 +29,7 @@ from app.entrypoints.http.query import (
     read_query,
 )
 from app.entrypoints.http.sse import EventStreamResponse, keep_running
-from app.orchestration.executions import Executions, ResumeRequest
-from app.orchestration.facade import CallOptions
-from app.orchestration.runtime.fork import ForkRequest
-from app.orchestration.runtime.handle import ExecutionHandle
+from app.orchestration.facade import CallOptions, ExecutionHandle, Executions, ForkRequest, ResumeRequest
 
 M = TypeVar("M", bound=BaseModel)
 EXECUTIONS, SUSPENSIONS = "/v1/executions", "/v1/suspensions"
@@ -58,7 +55,7 @@ class RequestContext:
         """The id in the path. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
         request_id = self.request_id
         if request_id is None:
-            raise RequestFailure(Code.REQUEST_NOT_FOUND, "there is no execution of that id", condition="path")
+            raise RequestFailure(Code.REQUEST_NOT_FOUND, "no execution has this id", condition="path")
         return request_id
 
     def object_response(self, shown: BaseModel, status: int = 200, *, exclude_none: bool = False) -> WholeResponse:
@@ -201,7 +198,7 @@ class CommandRoute(Generic[M]):
 async def _resumed(answering: Responder, request_id: str, answer: ResumeRequest) -> ASGIApp:
     executions = answering.service.facade.executions
     watch = answering.kind is ResponseKind.EVENTS
-    found = await executions.resume(LOCAL.tenant, request_id, answer, by=LOCAL.user, watch=watch)
+    found = await executions.resume(LOCAL.tenant, request_id, answer, by=LOCAL.user, subscribe=watch)
     if isinstance(found, ExecutionHandle):
         return await answering.respond(found, keep_running)
     return (
@@ -213,7 +210,7 @@ async def _resumed(answering: Responder, request_id: str, answer: ResumeRequest)
 
 async def _forked(answering: Responder, request_id: str, asked: ForkRequest) -> ASGIApp:
     trace_id, parent_span_id = caller_trace(answering.scope)
-    calling = CallOptions(trace_id, parent_span_id, watch=answering.kind is ResponseKind.EVENTS)
+    calling = CallOptions(trace_id, parent_span_id, subscribe=answering.kind is ResponseKind.EVENTS)
     running = await answering.service.facade.fork(request_id, asked, LOCAL, calling)
     return await answering.respond(running, keep_running)
 

@@ -27,12 +27,12 @@ class IntrospectionRoute:
 
 def tools(service: Service) -> WholeResponse:
     """Registered tools."""
-    return _collection(_dumped(service.facade.tools()))
+    return _collection(_dumped(service.facade.introspection.tools()))
 
 
 def engines(service: Service) -> WholeResponse:
     """Configured engines."""
-    return _collection(_dumped(service.facade.engines()))
+    return _collection(_dumped(service.facade.introspection.engines()))
 
 
 def errors(_: Service) -> WholeResponse:

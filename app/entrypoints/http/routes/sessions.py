@@ -24,7 +24,7 @@ from app.entrypoints.http.query import (
     read_query,
 )
 from app.entrypoints.http.routes.executions import BodylessRoute, RequestContext
-from app.orchestration.sessions import SessionChanges
+from app.orchestration.facade import SessionChanges
 
 SESSIONS = "/v1/sessions"
 

@@ -1,0 +1,103 @@
+"""Introspection: the configured engines and tools as clients see them, and a check that engines can be reached."""
+
+from dataclasses import asdict
+
+from pydantic import BaseModel, Field, JsonValue
+
+from app.capabilities.models.breaker import BreakerState
+from app.domain.tools import SideEffects
+from app.orchestration.execution.environment import Environment
+from app.ports.model import EngineError
+
+
+class EngineView(BaseModel):
+    """A configured engine as GET /v1/engines shows it."""
+
+    name: str = Field(description="The configured name; `provider` in responses, and a value for `model`.")
+    scheme: str = Field(description="The protocol that the engine speaks.")
+    model: str = Field(description="The model's name at the provider.")
+    context_window: int = Field(description="Tokens that fit its context window.")
+    response_reserve: int = Field(description="Tokens of the window that are reserved for the answer.")
+    options: list[str] = Field(description="The keys of `hints.options` that are passed on to the engine.")
+    routes: list[str] = Field(description="Routes that contain the engine; a route's name is a value for `model` too.")
+    capabilities: dict[str, bool] = Field(description="Native capabilities; the service emulates the others.")
+    breaker: BreakerState = Field(description="State of its circuit breaker; an open one is not tried.")
+
+
+class ToolView(BaseModel):
+    """A registered tool as GET /v1/tools shows it."""
+
+    name: str = Field(description="The tool's name.")
+    type: str = Field(description="The kind of tool.")
+    description: str = Field(description="The description that the model reads.")
+    parameters: dict[str, JsonValue] = Field(description="JSON Schema of its arguments.")
+    side_effects: SideEffects = Field(description="The effect of a call on the outside world.")
+    idempotent: bool = Field(description="True if a second call has no further effect.")
+    requires: list[str] = Field(description="Requirements of its environment.")
+    available: bool = Field(description="True if the tool can run now.")
+    reason: str = Field(description="The reason if it cannot.")
+
+
+class EnginePing(BaseModel):
+    """Result of a check that an engine's endpoint answers."""
+
+    name: str = Field(description="The configured name.")
+    ok: bool = Field(description="True if the endpoint answered.")
+    detail: str = Field(description="The answer or the error, in a few words.")
+
+
+class Introspection:
+    """Views of what is configured."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    def engines(self) -> list[EngineView]:
+        """Return every configured engine, in the order of the configuration."""
+        return [self._engine_view(name) for name in self._environment.catalogue.engines]
+
+    def tools(self) -> list[ToolView]:
+        """Return every registered tool, by name."""
+        registry = self._environment.tool_registry
+        definitions = {tool.name: tool for tool in registry.all_definitions()}
+        return [
+            ToolView(
+                name=status.info.name,
+                type=status.info.type,
+                description=status.info.description,
+                parameters=dict(definitions[status.info.name].parameters),
+                side_effects=status.info.side_effects,
+                idempotent=status.info.idempotent,
+                requires=list(status.info.requires),
+                available=status.available,
+                reason=status.reason,
+            )
+            for status in registry.check_availability()
+        ]
+
+    async def ping_engines(self) -> list[EnginePing]:
+        """Contact every engine's endpoint, one after the other."""
+        return [await self._ping(name) for name in self._environment.catalogue.engines]
+
+    def _engine_view(self, name: str) -> EngineView:
+        catalogue = self._environment.catalogue
+        profile = catalogue.engines[name].profile
+        routes = [route for route, engines in catalogue.routes.items() if catalogue.engines[name] in engines]
+        return EngineView(
+            name=profile.name,
+            scheme=profile.scheme,
+            model=profile.model,
+            context_window=profile.context_window,
+            response_reserve=profile.response_reserve,
+            options=sorted(profile.options),
+            routes=routes,
+            capabilities=asdict(profile.capabilities),
+            breaker=self._environment.health.breakers[name].state,
+        )
+
+    async def _ping(self, name: str) -> EnginePing:
+        engine = self._environment.catalogue.engines[name]
+        try:
+            return EnginePing(name=name, ok=True, detail=await engine.ping())
+        except EngineError as error:
+            return EnginePing(name=name, ok=False, detail=f"{error.reason}: {error.message}")

@@ -1,0 +1,106 @@
+"""Admission and upper bound of mode `plan`.
+
+A step whose input is not known beforehand, or may bring an output format or tools from the step before it, counts as
+the worst of its type. A plan that cannot run is refused before its first step, so its bound is zero.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import reduce
+
+from app.capabilities.models.catalogue import EngineCatalogue
+from app.domain.contract.request import PlanOptions, PlanStep, RedundancyOptions, SystemRequest
+from app.domain.journal.header import EffectiveLimits
+from app.domain.plan.plan import (
+    EffectivePlanPolicy,
+    StepType,
+    infer_input_types,
+    non_linear_steps,
+    output_contract_of,
+    parse_options,
+    resolve_input,
+    validate_plan,
+)
+from app.domain.plan.steps import InferInput, InputType, RedundantInput, ToolInput
+from app.orchestration.execution.pattern import BoundInputs, FieldError, UpperBound, in_parallel, in_sequence
+from app.orchestration.patterns.agent_loop import text_bound
+from app.orchestration.patterns.redundant_loop import replicas_bound
+from app.orchestration.patterns.specialized_loop import answers_bound
+
+
+def admit(request: SystemRequest, _limits: EffectiveLimits, _catalogue: EngineCatalogue) -> Iterator[FieldError]:
+    """Yield the planning options that this version does not have."""
+    plan = request.plan
+    if plan is None:
+        return
+    if plan.passes > 1:
+        yield FieldError("plan.passes", "is not in this version")
+    allowed = None if plan.policy is None else plan.policy.allowed_step_types
+    if allowed is not None and not (allowed and frozenset(allowed) <= frozenset(StepType)):
+        yield FieldError("plan.policy.allowed_step_types", f"must name some of {', '.join(StepType)}")
+
+
+def upper_bound(inputs: BoundInputs) -> UpperBound:
+    """Return the bound of planning, of the plan's steps, and of judging the result."""
+    return _plan_bound(inputs).then(inputs.inferences(inputs.judgements)).then(inputs.transitions())
+
+
+def _plan_bound(inputs: BoundInputs) -> UpperBound:
+    options = inputs.request.plan or PlanOptions()
+    steps = inputs.static_plan if options.steps is None else options.steps
+    policy = EffectivePlanPolicy.from_request(options.policy, inputs.limits)
+    if steps is None:
+        worst = reduce(UpperBound.either, (_worst(inputs, each) for each in policy.allowed_step_types), UpperBound())
+        run = [worst] * policy.max_steps
+        planning = inputs.inferences(inputs.limits.attempts)
+        return planning.then(in_sequence(run) if policy.require_linear else in_parallel(run))
+    if validate_plan(steps, policy):
+        return UpperBound()
+    bounds = [_step_bound(inputs, steps[index], given) for index, given in infer_input_types(steps).items()]
+    return in_parallel(bounds) if non_linear_steps(steps) else in_sequence(bounds)
+
+
+def _step_bound(inputs: BoundInputs, step: PlanStep, given: InputType) -> UpperBound:
+    """Return the bound of one step; its input is known if it is its own or a text."""
+    if step.input is None and _may_bring_more(given):
+        return _worst(inputs, step.type)
+    options, value = parse_options(step), None if step.input is None else resolve_input(step, {}, "")
+    contract = output_contract_of(step, value)
+    named = value.tools if isinstance(value, InferInput) and value.tools is not None else options.tools
+    requested = inputs.request.tools if named is None else named
+    tools = [tool for tool in requested or () if tool in inputs.tools]
+    attempts = options.attempts or inputs.limits.attempts
+    match step.type:
+        case StepType.INFER if contract is not None and contract.schema_ is not None:
+            return answers_bound(inputs, tools, attempts)
+        case StepType.INFER:
+            return text_bound(inputs, tools, attempts if contract else 1)
+        case StepType.REDUNDANT:
+            n = value.n if isinstance(value, RedundantInput) and value.n is not None else options.n
+            return replicas_bound(inputs, n or RedundancyOptions().n, tools)
+        case StepType.TOOL if isinstance(value, ToolInput):
+            return _call_bound(inputs, {value.name}.intersection(inputs.tools))
+        case _:
+            return UpperBound()
+
+
+def _worst(inputs: BoundInputs, step_type: str) -> UpperBound:
+    """Return the bound of the worst step of that type."""
+    attempts, tools = inputs.limits.attempts, inputs.tools
+    match step_type:
+        case StepType.INFER:
+            return answers_bound(inputs, tools, attempts).either(text_bound(inputs, tools, attempts))
+        case StepType.REDUNDANT:
+            return replicas_bound(inputs, inputs.limits.replicas, tools)
+        case StepType.TOOL:
+            return _call_bound(inputs, tools)
+        case _:
+            return UpperBound()
+
+
+def _call_bound(inputs: BoundInputs, tools: Collection[str]) -> UpperBound:
+    return UpperBound(tool_calls=inputs.tool_attempts(tools))
+
+
+def _may_bring_more(given: InputType) -> bool:
+    """Return whether the input may be more than a text: a conversation with a format or tools of its own, or a call."""
+    return given == "value" or (isinstance(given, Mapping) and not {"messages", "name"}.isdisjoint(given))
