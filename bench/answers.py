@@ -9,7 +9,6 @@ import msgspec
 import orjson
 
 from app.adapters.engines.http.engine import ReplyLimits
-from app.adapters.engines.http.stream_reader import StreamReader
 from app.adapters.engines.wire.reply_builder import ReplyBuilder
 from app.capabilities.answer_contract import AnswerContract
 from app.domain.contract.request import OutputContract
@@ -81,10 +80,10 @@ def _microseconds(work: Callable[[], object]) -> float:
 def _read(stream: ProviderStream, pieces: list[bytes]) -> object:
     dialect = stream.dialect
     answer = ReplyBuilder(dialect.finish_reasons)
-    reader = StreamReader(stream.frames(LINE_BYTES), texts=dialect.text_template, decode=dialect.decode_chunk)
+    parser = stream.frames(LINE_BYTES)
     for piece in pieces:
-        for said in reader.feed(piece):
-            answer.add(said)
+        for event in parser.feed(piece):
+            answer.add(dialect.decode_chunk(event))
     return answer.build("")
 
 

@@ -9,8 +9,9 @@ from types import MappingProxyType
 from app.adapters.engines.anthropic.dialect import AnthropicDialect
 from app.adapters.engines.dialect import Dialect
 from app.adapters.engines.gemini.dialect import GeminiDialect
+from app.adapters.engines.http.aiohttp_transport import AiohttpTransport, HttpSession, Route
 from app.adapters.engines.http.engine import Endpoint, HttpEngine, ReplyLimits
-from app.adapters.engines.http.session import UpstreamSession
+from app.adapters.engines.http.tls import tls_context
 from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
 from app.adapters.engines.ollama.dialect import OllamaDialect
 from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
@@ -33,7 +34,7 @@ class EngineBuild:
     profile: EngineProfile
     settings: Settings
     clock: Clock
-    session: UpstreamSession
+    session: HttpSession
     stack: AsyncExitStack
 
     @property
@@ -53,7 +54,9 @@ def _http(making: EngineBuild, dialect: Dialect) -> Engine:
     base_url = making.engine.base_url or (f"http://{address}" if address else dialect.base_url)
     caps = ReplyLimits(making.settings.limits.upstream_bytes, making.settings.limits.upstream_line_bytes)
     endpoint = Endpoint(base_url, making.engine.api_key.read, making.timeouts, caps)
-    return HttpEngine(making.profile, dialect, endpoint=endpoint, session=making.session, clock=making.clock)
+    route = Route(tls_context(), making.timeouts.connect_seconds)
+    transport = AiohttpTransport(making.session, route)
+    return HttpEngine(making.profile, dialect, endpoint=endpoint, transport=transport, clock=making.clock)
 
 
 def _openai(making: EngineBuild) -> Engine:
@@ -102,9 +105,7 @@ ENGINES: Mapping[str, Callable[[EngineBuild], Engine]] = MappingProxyType(
 """What speaks to which scheme of a model URL."""
 
 
-def build_engine(
-    name: str, settings: Settings, clock: Clock, session: UpstreamSession, stack: AsyncExitStack
-) -> Engine:
+def build_engine(name: str, settings: Settings, clock: Clock, session: HttpSession, stack: AsyncExitStack) -> Engine:
     engine = settings.engines[name]
     profile = EngineProfile(
         name=name,

@@ -16,7 +16,7 @@ import anyio
 from pydantic import BaseModel, Field
 
 from app.adapters.cooperative_turns import CooperativeTurns
-from app.adapters.engines.http.session import open_session
+from app.adapters.engines.http.aiohttp_transport import open_session
 from app.adapters.event_bus import EventBus
 from app.adapters.grammar_directory import read_grammars
 from app.adapters.runners.dbos import DbosRunner

@@ -95,19 +95,3 @@ class Engine(Protocol):
     async def ping(self) -> str:
         """Makes sure that the endpoint answers, and says in a few words what it found. Raises: EngineFault."""
         ...
-
-
-class Embedder(Protocol):
-    """Whoever turns texts into vectors."""
-
-    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """One vector a text, in order. Raises: EngineFault, also when the provider makes none."""
-        ...
-
-
-class ExactCounter(Protocol):
-    """Whoever knows, rather than estimates, how many tokens a model reads."""
-
-    async def count(self, call: EngineCall) -> int | None:
-        """Tokens; None when the provider does not say. Raises: EngineFault."""
-        ...

@@ -96,16 +96,15 @@ def test_nothing_is_written_between_the_lines_of_the_log(model_file: Files, tmp_
     script = f"""
 import asyncio
 from pathlib import Path
-from app.ports import EngineFault
-from tests.llamacpp.asking import ask, local
+from app.ports.model import EngineError
+from tests.llamacpp.engine_calls import ask, local
 
 async def main():
     for path in ({str(model_file())!r}, {str(tmp_path / "noise.gguf")!r}):
         async with local(Path(path)) as engine:
             try:
                 await ask(engine, max_tokens=3)
-                await engine.embed(["a"])
-            except EngineFault:
+            except EngineError:
                 pass
 
 asyncio.run(main())

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from app.adapters.engines.wire.deltas import Delta
-from app.adapters.engines.wire.text_template import TextTemplate
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.ports.model import EngineProfile
@@ -46,11 +45,6 @@ class Dialect(Protocol):
     @property
     def finish_reasons(self) -> Mapping[str, str | AttemptFailureReason]: ...
 
-    @property
-    def text_template(self) -> TextTemplate:
-        """Where most chunks of a stream have a text, and nothing else that is new."""
-        ...
-
     def headers(self, key: str | None) -> dict[str, str]:
         """What says who asks. A key never stands in a URL."""
         ...
@@ -69,28 +63,6 @@ class Dialect(Protocol):
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         """Why a reply that is no success came. `body` may be anything and may be cut."""
-        ...
-
-
-@runtime_checkable
-class EmbeddingDialect(Protocol):
-    """How vectors of texts are asked for, where a provider has them."""
-
-    def encode_embeddings(self, texts: Sequence[str], model: str) -> EncodedRequest: ...
-
-    def decode_embeddings(self, body: bytes) -> list[list[float]]:
-        """The vectors in the order of the texts. Raises: EngineFault."""
-        ...
-
-
-@runtime_checkable
-class CountingDialect(Protocol):
-    """How a provider is asked what a call would cost in tokens, where it says so."""
-
-    def encode_count(self, call: EngineCall, profile: EngineProfile) -> EncodedRequest: ...
-
-    def decode_count(self, body: bytes) -> int:
-        """Tokens. Raises: EngineFault."""
         ...
 
 

@@ -1,11 +1,11 @@
-"""Timeouts of an engine."""
+"""Timeouts of an attempt, which all engines share."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long is waited for what, in seconds."""
+    """How long the phases of one attempt may take; `http/engine.py` defines them."""
 
     connect_seconds: float = 5
     attempt_seconds: float = 120

@@ -4,16 +4,18 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
-from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
 
 import orjson
 
+from app.adapters.engines.anthropic.dialect import AnthropicDialect
 from app.adapters.engines.dialect import Dialect, EncodedRequest
-from app.adapters.engines.http.engine import Endpoint, HttpEngine, ReplyLimits
-from app.adapters.engines.http.session import open_session
+from app.adapters.engines.gemini.dialect import GeminiDialect
+from app.adapters.engines.http.engine import Endpoint, ReplyLimits
+from app.adapters.engines.ollama.dialect import OllamaDialect
+from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from app.adapters.engines.openai.responses import ResponsesDialect
 from app.adapters.engines.timeouts import Timeouts
 from app.domain.contract.request import ExecutionHints
 from app.domain.model_call import EngineCall, Reply
@@ -21,10 +23,10 @@ from app.ports.model import EngineError
 from tests.adapters.engines.cases import DICE, NOW
 from tests.adapters.engines.dialects import DIALECTS, DialectCase
 from tests.adapters.engines.engine_calls import HELLO, KEY, RecordedProgress
+from tests.support.emulators import anthropic, gemini, ollama, openai_chat, openai_responses
 from tests.support.emulators.answers import EmulatedAnswer, EmulatedCall, EmulatedResponse
-from tests.support.emulators.server import Respond
+from tests.support.emulators.server import Respond, http_engine
 from tests.support.upstream import Script, ScriptedUpstream, event_stream
-from tests.support.virtual_time import VirtualClock
 
 CANARY = "upstream-canary-77"
 LEAKY = f"<html>{CANARY} {KEY}</html>".encode()
@@ -33,8 +35,15 @@ EVENT_END = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)")
 LINE_END = re.compile(rb"(?<=\n)")
 DATA = re.compile(rb"(?m)^(?:data: ?)?((?!event:|id:|retry:|:|data:).+)$")
 ODD_VALUES = (b"NaN", b"9" * 5000, b"[" * 2000 + b"]" * 2000, b'1,"x":2', b"'a'", b"1e999", b"01")
-RENAMED: Mapping[str, str] = MappingProxyType({"chat_completions": "openai_chat", "responses": "openai_responses"})
-"""Emulators that are not called as their dialect is."""
+EMULATORS: Mapping[type[Dialect], Respond] = MappingProxyType(
+    {
+        ChatCompletionsDialect: openai_chat.respond,
+        ResponsesDialect: openai_responses.respond,
+        AnthropicDialect: anthropic.respond,
+        GeminiDialect: gemini.respond,
+        OllamaDialect: ollama.respond,
+    }
+)
 ANSWER = EmulatedAnswer(
     "Würfel 🎲 fällt.",
     reasoning="A die.",
@@ -104,13 +113,7 @@ class EmulatedProvider:
 
 def emulator_of(dialect: Dialect) -> Respond | None:
     """The emulator in the module that is called as the dialect's own; None while there is none."""
-    *_, package, module_name = type(dialect).__module__.split(".")
-    spoken = package if module_name == "dialect" else module_name
-    module = f"tests.support.emulators.{RENAMED.get(spoken, spoken)}"
-    if find_spec(module) is None:
-        return None
-    respond: Respond = import_module(module).respond
-    return respond
+    return EMULATORS.get(type(dialect))
 
 
 EMULATED_PROVIDERS = [
@@ -146,9 +149,7 @@ async def attempt_outcomes(
 
 async def _outcome(speaker: EmulatedProvider, endpoint: Endpoint, *, stream: bool) -> AttemptOutcome:
     heard = RecordedProgress()
-    async with open_session() as session:
-        profile, dialect = speaker.row.profile(), speaker.row.dialect
-        engine = HttpEngine(profile, dialect, endpoint=endpoint, session=session, clock=VirtualClock())
+    async with http_engine(speaker.row.profile(), speaker.row.dialect, endpoint) as engine:
         try:
             reply = await engine.attempt(speaker.asked(), heard, stream=stream)
         except EngineError as fault:

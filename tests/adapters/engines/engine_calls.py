@@ -10,7 +10,6 @@ import pytest
 
 from app.adapters.engines.dialect import Dialect
 from app.adapters.engines.http.engine import Endpoint, HttpEngine
-from app.adapters.engines.http.session import open_session
 from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
 from app.adapters.engines.timeouts import Timeouts
 from app.adapters.engines.wire.reply_builder import ReplyBuilder
@@ -20,7 +19,7 @@ from app.domain.contract.response import TokenUsage
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from app.domain.tools import ToolDefinition
 from app.ports.model import EngineError, EngineProfile
-from tests.support.virtual_time import VirtualClock
+from tests.support.emulators.server import http_engine
 
 KEY = "sk-canary-5f0c"
 HELLO = (Message(role="user", content="Hello"),)
@@ -58,8 +57,8 @@ def profile(model: str = "some-model", options: frozenset[str] = frozenset()) ->
 @asynccontextmanager
 async def engine(base_url: str, timeouts: Timeouts | None = None, key: str | None = KEY) -> AsyncIterator[HttpEngine]:
     endpoint = Endpoint(base_url, lambda: key, timeouts or Timeouts())
-    async with open_session() as session:
-        yield HttpEngine(profile(), ChatCompletionsDialect(), endpoint=endpoint, session=session, clock=VirtualClock())
+    async with http_engine(profile(), ChatCompletionsDialect(), endpoint) as built:
+        yield built
 
 
 def encode(body: Any) -> bytes:

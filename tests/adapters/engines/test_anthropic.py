@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 import pytest
-from anthropic.types import MessageCountTokensParams
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming, MessageCreateParamsStreaming
 from pydantic import TypeAdapter
 
@@ -421,22 +420,6 @@ def test_a_model_that_binds_thoughts_to_what_was_before_is_told_those_of_the_ans
     assert said_again(*GOES_ON, model=model) == ["call_1", "A four.", "c2VhbA==", "call_2"]
     assert said_again(*SPOKEN, model=model) == ["call_1", "A four."]
     assert said_again(*SPOKEN[:3], model=model) == ["hm", "call_1"]
-
-
-def test_a_call_is_counted_without_what_only_an_answer_needs():
-    hints = ExecutionHints(temperature=0.5, max_tokens=9, stop="END", tool_choice="auto", options={"thinking": THINK})
-    asked = EngineCall((system("Be brief."), HELLO), (DICE,), hints, schema={"type": "string"})
-    sent = AnthropicDialect().encode_count(asked, profile(OLD, frozenset({"thinking"})))
-    assert sent.path == "/v1/messages/count_tokens"
-    assert valid(MessageCountTokensParams, sent.body).keys() == {
-        "model",
-        "messages",
-        "system",
-        "tools",
-        "tool_choice",
-        "thinking",
-        "output_config",
-    }
 
 
 def test_b8_the_key_is_a_header():

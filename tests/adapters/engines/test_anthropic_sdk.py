@@ -6,11 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import anthropic
-import orjson
 import pytest
 from anthropic import AsyncAnthropic
 from anthropic.types import Message as TheirMessage
-from anthropic.types import MessageTokensCount
 
 from app.adapters.engines.anthropic.dialect import AnthropicDialect
 from app.domain.contract.messages import Message, ModelMessage, TextPart, ToolCall
@@ -265,17 +263,3 @@ async def test_both_are_refused_alike():
             with pytest.raises(EngineError) as refused:
                 await ours.attempt(call(hints=ExecutionHints(temperature=1.5)), RecordedProgress(), stream=True)
     assert refused.value.reason is AttemptFailureReason.REFUSED
-
-
-async def test_the_client_and_our_dialect_count_the_same_tokens():
-    asked = call((system("Be brief."), HELLO), (DICE,))
-    sent = AnthropicDialect().encode_count(asked, profile(MODEL))
-    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as asker:
-        theirs = await asker.messages.count_tokens(
-            model=MODEL, system="Be brief.", messages=sent.body["messages"], tools=sent.body["tools"]
-        )
-    assert (server.requests[0].path, server.requests[0].json()) == (sent.path, sent.body)
-    headers = AnthropicDialect().headers(KEY)
-    counted = respond(sent.path, headers, orjson.dumps(sent.body), ANSWERS["text"])
-    assert MessageTokensCount.model_validate(theirs.model_dump(), strict=True).input_tokens == 11
-    assert AnthropicDialect().decode_count(counted.pieces[0]) == 11

@@ -327,22 +327,3 @@ def test_a_schema_is_asked_for_as_json_in_the_form_that_gemini_takes():
         "responseMimeType": "application/json",
         "responseJsonSchema": {"type": "object", "properties": {"a": {"type": "integer"}}},
     }
-
-
-def test_vectors_are_asked_for_in_one_batch():
-    sent = DIALECT.encode_embeddings(["a", ""], "models/gemini-embedding-001")
-    assert sent.path == "/v1beta/models/gemini-embedding-001:batchEmbedContents"
-    assert sent.body == {
-        "requests": [
-            {"model": "models/gemini-embedding-001", "content": {"parts": [{"text": text}]}} for text in ("a", "")
-        ]
-    }
-
-
-def test_tokens_are_counted_of_all_that_would_be_sent():
-    asked = call(tools=(DICE,), hints=ExecutionHints(tool_choice="auto"))
-    sent = DIALECT.encode_count(asked, profile(MODEL))
-    assert sent.path == f"/v1beta/models/{MODEL}:countTokens"
-    request = sent.body["generateContentRequest"]
-    assert request.pop("model") == f"models/{MODEL}"
-    assert request == encoded(asked)

@@ -336,36 +336,3 @@ def test_i4_what_a_reply_without_a_candidate_has_used_is_still_told():
     delta = DIALECT.decode(encode({"usageMetadata": {"promptTokenCount": 7}}))
     assert delta.usage == TokenCounts(input_tokens=7, total_tokens=7)
     assert delta.finish is None
-
-
-def test_vectors_come_in_the_order_of_the_texts():
-    body = {"embeddings": [{"values": [0.5, 1]}, {"values": [-1e-3, 0]}]}
-    assert DIALECT.decode_embeddings(encode(body)) == [[0.5, 1.0], [-0.001, 0.0]]
-    assert DIALECT.decode_embeddings(b"{}") == []
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"[1]",
-        {"embeddings": {}},
-        {"embeddings": [3]},
-        {"embeddings": [{}]},
-        {"embeddings": [{"values": None}]},
-        {"embeddings": [{"values": ["1"]}]},
-        {"embeddings": [{"values": [True]}]},
-        b'{"embeddings": [{"values": [NaN]}]}',
-    ],
-)
-def test_b1_18_vectors_of_the_wrong_shape_are_malformed(body: Any):
-    assert fault_reason(DIALECT.decode_embeddings, encode(body)) is AttemptFailureReason.MALFORMED
-
-
-def test_counted_tokens_are_read():
-    assert DIALECT.decode_count(b'{"totalTokens": 31, "promptTokensDetails": []}') == 31
-
-
-@pytest.mark.parametrize("body", [b"", b"{}", b"[3]", {"totalTokens": "3"}, {"totalTokens": -1}, {"totalTokens": 1.5}])
-def test_b1_18_a_count_of_the_wrong_shape_is_malformed(body: Any):
-    assert fault_reason(DIALECT.decode_count, encode(body)) is AttemptFailureReason.MALFORMED

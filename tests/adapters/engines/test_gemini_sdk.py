@@ -24,7 +24,6 @@ from app.ports.model import EngineError
 from tests.adapters.engines.cases import CASES, DICE, NOW, SCHEMA
 from tests.adapters.engines.dialects import DIALECTS
 from tests.adapters.engines.engine_calls import RecordedProgress, call, profile
-from tests.adapters.engines.recordings import without
 from tests.support.emulators.answers import ANSWERS, EmulatedAnswer, EmulatedCall, EmulatedUsage, answer_of_reply
 from tests.support.emulators.gemini import respond
 from tests.support.emulators.server import KEY, EmulatedServer, engine_at
@@ -237,29 +236,6 @@ async def test_a_wrong_key_is_known_as_one():
         with pytest.raises(ClientError, match="API key not valid"):
             await theirs.models.generate_content(model=MODEL, contents="Hello")
     assert DIALECT.failure_reason(*server.refusals[0]) is AttemptFailureReason.CREDENTIALS
-
-
-async def test_the_client_and_our_dialect_read_the_same_vectors():
-    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as theirs:
-        reply = await theirs.models.embed_content(model="gemini-embedding-001", contents=["one", "three"])
-    sent = DIALECT.encode_embeddings(["one", "three"], "gemini-embedding-001")
-    assert sent.path == server.requests[0].path
-    assert [without(item["content"], {"role"}) for item in server.requests[0].json()["requests"]] == [
-        item["content"] for item in sent.body["requests"]
-    ]
-    answered = respond(sent.path, server.requests[0].headers, orjson.dumps(sent.body), ANSWERS["text"])
-    assert answered.status == 200
-    assert DIALECT.decode_embeddings(answered.pieces[0]) == [embedding.values for embedding in reply.embeddings]
-
-
-async def test_the_client_and_our_dialect_count_the_same_tokens():
-    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as theirs:
-        reply = await theirs.models.count_tokens(model=MODEL, contents="Hello")
-        sent = DIALECT.encode_count(call(tools=(DICE,)), profile(MODEL))
-        answered = respond(sent.path, server.requests[0].headers, orjson.dumps(sent.body), ANSWERS["text"])
-    assert sent.path == server.requests[0].path
-    assert answered.status == 200
-    assert DIALECT.decode_count(answered.pieces[0]) == reply.total_tokens
 
 
 async def test_the_server_is_reached_without_asking_a_model():

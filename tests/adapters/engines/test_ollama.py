@@ -188,11 +188,6 @@ def test_a_schema_is_the_format_and_without_one_there_is_none():
     assert "format" not in encoded(call())
 
 
-def test_texts_are_embedded_whole_or_not_at_all():
-    sent = OllamaDialect().encode_embeddings(("one", "two"), "all-minilm")
-    assert (sent.path, sent.body) == ("/api/embed", {"model": "all-minilm", "input": ["one", "two"], "truncate": False})
-
-
 def test_b8_the_key_is_a_header():
     assert OllamaDialect().headers("secret") == {"Authorization": "Bearer secret"}
     assert OllamaDialect().headers(None) == {}

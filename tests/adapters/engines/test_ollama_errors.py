@@ -96,7 +96,7 @@ def test_b1_27_a_context_that_overflows_is_told_from_other_refusals(status: int,
     ],
 )
 def test_an_error_within_a_reply_is_no_reply_and_is_not_repeated(body: Any, reason: AttemptFailureReason):
-    for decode in (DIALECT.decode, DIALECT.decode_chunk, DIALECT.decode_embeddings):
+    for decode in (DIALECT.decode, DIALECT.decode_chunk):
         with pytest.raises(EngineError) as caught:
             decode(json.dumps(body).encode())
         assert caught.value.reason is reason

@@ -8,7 +8,7 @@ from app.adapters.engines.ollama.dialect import OllamaDialect
 from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
 from app.domain.contract.response import TokenUsage
 from app.domain.model_call import AttemptFailureReason
-from tests.adapters.engines.engine_calls import DialectReader, encode, fault_reason
+from tests.adapters.engines.engine_calls import DialectReader, fault_reason
 
 DIALECT = OllamaDialect()
 READER = DialectReader(DIALECT)
@@ -202,28 +202,3 @@ def test_b1_16_and_17_json_that_others_take_silently_is_malformed(body: bytes):
 @pytest.mark.parametrize("noise", [{}, {"done": False}, {"message": None}, {"created_at": "now"}, said()])
 def test_lines_that_say_nothing_are_passed_over(noise: Any):
     assert streamed(noise, said("a"), noise, END).text == "a"
-
-
-def test_vectors_come_in_order():
-    body = encode({"model": "m", "embeddings": [[0.25, -1], [3, 4.5]], "prompt_eval_count": 2})
-    assert DIALECT.decode_embeddings(body) == [[0.25, -1.0], [3.0, 4.5]]
-    assert DIALECT.decode_embeddings(b'{"embeddings": []}') == []
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"embeddings": None},
-        {"embeddings": {"0": [1]}},
-        {"embeddings": [1]},
-        {"embeddings": [["1"]]},
-        {"embeddings": [[True]]},
-        {"embeddings": [[None]]},
-        b'{"embeddings": [[NaN]]}',
-        [[1.0]],
-        b"",
-    ],
-)
-def test_b1_18_vectors_of_the_wrong_shape_are_malformed(body: Any):
-    assert fault_reason(DIALECT.decode_embeddings, encode(body)) is AttemptFailureReason.MALFORMED

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ollama import AsyncClient, ChatResponse, EmbedResponse, ResponseError
+from ollama import AsyncClient, ChatResponse, ResponseError
 from ollama._types import ChatRequest
 from ollama._types import Message as OllamaMessage
 
@@ -141,17 +141,6 @@ async def test_both_are_refused_alike():
             with pytest.raises(EngineError) as refused:
                 await ours.attempt(call(hints=hints), RecordedProgress(), stream=True)
     assert refused.value.reason is AttemptFailureReason.REFUSED
-
-
-async def test_the_client_and_our_dialect_read_the_same_vectors():
-    dialect = OllamaDialect()
-    sent = dialect.encode_embeddings(["one", "three"], "all-minilm")
-    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as asker:
-        theirs = await asker.embed("all-minilm", ["one", "three"], truncate=False)
-    assert (server.requests[0].path, server.requests[0].json()) == (sent.path, sent.body)
-    answered = respond(sent.path, {"content-type": "application/json"}, server.requests[0].body, ANSWERS["text"])
-    EmbedResponse.model_validate(theirs.model_dump(), strict=True)
-    assert dialect.decode_embeddings(answered.pieces[0]) == [list(vector) for vector in theirs.embeddings]
 
 
 async def test_the_server_is_reached_without_asking_a_model():

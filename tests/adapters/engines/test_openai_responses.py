@@ -184,14 +184,6 @@ def test_blocks_of_another_kind_and_marks_of_other_calls_are_not_told():
     assert told("Hi.", FIRST, kept=strange) == [said("Hi."), asked_for(FIRST)]
 
 
-def test_tokens_are_counted_of_the_same_request_without_what_the_count_does_not_take():
-    hints = ExecutionHints(max_tokens=99, temperature=1, options={"reasoning": {"effort": "low"}, "user": "x"})
-    asked = EngineCall(HELLO, (DICE,), hints, OPEN_SCHEMA)
-    encoded_count = ResponsesDialect().encode_count(asked, profile("gpt-4o", frozenset({"reasoning", "user"})))
-    assert encoded_count.path == "/responses/input_tokens"
-    assert encoded_count.body.keys() == {"model", "input", "tools", "text", "reasoning"}
-
-
 def test_b8_the_key_is_a_header():
     assert ResponsesDialect().headers("secret") == {"Authorization": "Bearer secret"}
     assert ResponsesDialect().headers(None) == {}

@@ -8,13 +8,10 @@ from typing import Any
 import orjson
 import pytest
 from openai import AsyncOpenAI, BadRequestError
-from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
-from app.adapters.engines.openai.responses import ResponsesDialect
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.contract.request import ExecutionHints
 from app.domain.model_call import AttemptFailureReason, EngineCall
@@ -278,34 +275,6 @@ async def test_the_signature_of_a_call_comes_back_with_it():
         sent = row.dialect.encode(call([reply.message("primary")]), row.profile(), stream=False).body["messages"]
         extra = {"google": {"thought_signature": openai_chat.SIGNATURE}}
         assert sent[0]["tool_calls"][0]["extra_content"] == extra
-
-
-@pytest.mark.parametrize("dialect", [ChatCompletionsDialect(), ResponsesDialect()], ids=["chat", "responses"])
-@pytest.mark.parametrize("respond", [openai_chat.respond, openai_responses.respond], ids=["chat", "responses"])
-async def test_embeddings_come_in_the_order_of_the_texts(
-    dialect: ChatCompletionsDialect | ResponsesDialect, respond: Respond
-):
-    texts = ["one", "three", "fifteen"]
-    encoded = dialect.encode_embeddings(texts, "text-embedding-3-small")
-    async with EmulatedServer(respond, ANSWERS["text"]) as server, client(server.url) as asker:
-        theirs = await asker.embeddings.create(input=texts, model="text-embedding-3-small", encoding_format="float")
-        ours = respond(encoded.path, server.requests[0].headers, orjson.dumps(encoded.body), ANSWERS["text"])
-    TypeAdapter(CreateEmbeddingResponse).validate_json(theirs.model_dump_json(), strict=True)
-    vectors = {entry.index: entry.embedding for entry in theirs.data}
-    assert dialect.decode_embeddings(b"".join(ours.pieces)) == [vectors[0], vectors[1], vectors[2]]
-    assert vectors[2] == [7.0, 0.5, -1e-05]
-
-
-@pytest.mark.parametrize("title", [title for name, title in COMING if name == "openai_responses"])
-async def test_tokens_are_counted_of_what_would_be_sent(title: str):
-    row, case = DIALECTS["openai_responses"], CASES[title]
-    encoded = ResponsesDialect().encode_count(case.call(row.kept), row.profile(case.options))
-    headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
-    ours = openai_responses.respond(encoded.path, headers, orjson.dumps(encoded.body), ANSWERS["text"])
-    async with EmulatedServer(openai_responses.respond, ANSWERS["text"]) as server, client(server.url) as asker:
-        theirs = await asker.responses.input_tokens.count(**encoded.body)
-    assert ResponsesDialect().decode_count(b"".join(ours.pieces)) == theirs.input_tokens == ANSWERS["text"].usage.input
-    assert orjson.loads(server.requests[0].body) == orjson.loads(orjson.dumps(encoded.body))
 
 
 async def test_the_emulated_server_refuses_as_the_real_one_does():

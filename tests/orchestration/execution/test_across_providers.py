@@ -9,7 +9,6 @@ import orjson
 import pytest
 
 from app.adapters.engines.http.engine import Endpoint, HttpEngine
-from app.adapters.engines.http.session import open_session
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.domain.journal.outcomes import AttemptSucceeded
 from app.domain.model_call import Reply
@@ -18,7 +17,7 @@ from app.ports.model import EngineProfile
 from tests.adapters.engines.dialects import DIALECTS
 from tests.support.emulators import anthropic, gemini, ollama, openai_chat, openai_responses
 from tests.support.emulators.answers import EmulatedAnswer, EmulatedCall, EmulatedResponse, json_response
-from tests.support.emulators.server import KEY, EmulatedServer, Respond
+from tests.support.emulators.server import KEY, EmulatedServer, Respond, http_engine
 from tests.support.harness import POLICY, chat_request, make_harness, replay_offline
 from tests.support.virtual_time import VirtualClock
 
@@ -55,9 +54,8 @@ def playing(respond: Respond, *answers: EmulatedAnswer) -> Respond:
 async def engine(name: str, dialect: str, url: str) -> AsyncIterator[HttpEngine]:
     row = DIALECTS[dialect]
     profile = EngineProfile(name, row.model, dialect, 128_000, 4_096, frozenset(), None, row.capabilities)
-    async with open_session() as session:
-        endpoint = Endpoint(url, lambda: KEY)
-        yield HttpEngine(profile, row.dialect, endpoint=endpoint, session=session, clock=VirtualClock())
+    async with http_engine(profile, row.dialect, Endpoint(url, lambda: KEY)) as built:
+        yield built
 
 
 def test_every_dialect_has_an_emulator() -> None:

@@ -19,7 +19,6 @@ FIELDS = {
     "tool_choice", "thinking", "output_config", "metadata", "service_tier", "cache_control", "container",
     "inference_geo",
 }  # fmt: skip
-COUNTED = {"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "cache_control"}
 BLOCKS = {
     "text": ({"type", "text"}, {"cache_control", "citations"}),
     "image": ({"type", "source"}, {"cache_control"}),
@@ -90,9 +89,6 @@ def _answered(path: str, headers: Mapping[str, str], asked: dict[str, Any], answ
     _check_headers(headers)
     if headers["anthropic-version"] == VERSIONS[1]:
         _require(not SAMPLING & asked.keys(), "temperature, top_p, top_k: Extra inputs are not permitted")
-    if path == "/v1/messages/count_tokens":
-        _check(asked, COUNTED)
-        return json_response({"input_tokens": answer.usage.input})
     if path != "/v1/messages":
         raise AnthropicRefusedError("Not Found", 404, "not_found_error")
     _check(asked, FIELDS)

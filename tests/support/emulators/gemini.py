@@ -66,19 +66,6 @@ def _stream(model: str, request: Any, answer: EmulatedAnswer) -> EmulatedRespons
     return EmulatedResponse(200, EVENTS, tuple(b"data: " + orjson.dumps(chunk) + b"\r\n\r\n" for chunk in chunks))
 
 
-def _embed(_model: str, request: Any, _answer: EmulatedAnswer) -> EmulatedResponse:
-    texts = [item["content"]["parts"][0]["text"] for item in EMBEDDINGS(request, "request")["requests"]]
-    vectors = [[len(text) / (place + 4) for place in range(DIMENSIONS)] for text in texts]
-    return _json({"embeddings": [{"values": vector} for vector in vectors]})
-
-
-def _count(model: str, request: Any, _answer: EmulatedAnswer) -> EmulatedResponse:
-    counted = COUNTING(request, "request")
-    whole = counted.get("generateContentRequest") or counted
-    _check(model, whole)
-    return _json({"totalTokens": len(orjson.dumps(whole["contents"])) // 4})
-
-
 def _parts(answer: EmulatedAnswer, texts: list[str], *, sign_text: bool) -> list[dict[str, Any]]:
     """What is said before the end. A call is signed where there is one, else the text, in a stream at its end."""
     thoughts = [{"text": piece, "thought": True} for piece in text_pieces(answer.reasoning)]
@@ -338,8 +325,6 @@ EMBEDDINGS: Final = _message(requests_=_list(EMBEDDING, 100))
 METHODS: Final[Mapping[str, Callable[[str, Any, EmulatedAnswer], EmulatedResponse]]] = {
     "generateContent": _generate,
     "streamGenerateContent": _stream,
-    "batchEmbedContents": _embed,
-    "countTokens": _count,
 }
 
 

@@ -60,13 +60,6 @@ def _chat(request: Any, answer: EmulatedAnswer) -> EmulatedResponse:
     return EmulatedResponse(200, LINES, tuple(_dumped(chunk) + b"\n" for chunk in _chunks(answer)))
 
 
-def _embed(request: Any, answer: EmulatedAnswer) -> EmulatedResponse:
-    _are(request, EMBEDDING, "EmbedRequest")
-    texts = [request["input"]] if isinstance(request["input"], str) else request["input"]
-    vectors = [[len(text) / (place + 3) for place in range(DIMENSIONS)] for text in texts]
-    return _json({"model": answer.model, "embeddings": vectors, "total_duration": 1, "prompt_eval_count": 2})
-
-
 def _chunks(answer: EmulatedAnswer) -> Iterator[dict[str, Any]]:
     for piece in text_pieces(answer.reasoning):
         yield _chunk(answer, {"content": "", "thinking": piece}, done=False)
@@ -211,7 +204,6 @@ EMBEDDING: Final[Mapping[str, Check]] = {
 # fmt: on
 HANDLERS: Final[Mapping[str, Callable[[Any, EmulatedAnswer], EmulatedResponse]]] = {
     "/api/chat": _chat,
-    "/api/embed": _embed,
 }
 
 

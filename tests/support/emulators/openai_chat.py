@@ -27,7 +27,6 @@ from tests.support.emulators.openai_requests import (
     answered,
     check_json_schema,
     check_sampling,
-    embedded,
     only,
     require,
 )
@@ -45,8 +44,6 @@ SIGNATURE = "c2lnbmVk"
 def respond(path: str, headers: Mapping[str, str], body: bytes, answer: EmulatedAnswer) -> EmulatedResponse:
     if path.endswith("/models"):
         return json_response({"object": "list", "data": []})
-    if path.endswith("/embeddings"):
-        return answered(headers, body, lambda request: embedded(request, answer.model))
     if not path.endswith("/chat/completions"):
         return OpenAiRefusedError(f"Invalid URL (POST {path})", status=404).response
     return answered(headers, body, lambda request: _completed(request, answer))

@@ -96,14 +96,3 @@ def _check_strict(schema: Any) -> None:
     inner = [*members.values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", ())]
     for part in [*inner, *([schema["items"]] if "items" in schema else ())]:
         _check_strict(part)
-
-
-def embedded(request: dict[str, Any], answering: str) -> EmulatedResponse:
-    """A vector for each text: how long it is, and a half."""
-    only(request, "body", {"model", "input"}, {"encoding_format", "dimensions", "user"})
-    texts = request["input"] if isinstance(request["input"], list) else [request["input"]]
-    require(texts and all(texts), "Invalid 'input': it must not be empty")
-    vectors = [[float(len(text)), 0.5, -1e-05] for text in texts]
-    data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
-    usage = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
-    return json_response({"object": "list", "data": data[::-1], "model": answering, "usage": usage})

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
-from openai.types.responses import input_token_count_params, response_create_params
+from openai.types.responses import response_create_params
 
 from tests.support.emulators.answers import (
     EVENTS,
@@ -22,13 +22,11 @@ from tests.support.emulators.openai_requests import (
     answered,
     check_json_schema,
     check_sampling,
-    embedded,
     only,
     require,
 )
 
 KNOWN = set(response_create_params.ResponseCreateParamsBase.__annotations__) | {"stream"}
-COUNTED = set(input_token_count_params.InputTokenCountParams.__annotations__)
 ENCRYPTED = "reasoning.encrypted_content"
 FINISHES = {"stop": None, "length": {"reason": "max_output_tokens"}, "filtered": {"reason": "content_filter"}}
 REFUSAL = "I'm sorry, but I can't help with that."
@@ -38,19 +36,9 @@ Event = dict[str, Any]
 def respond(path: str, headers: Mapping[str, str], body: bytes, answer: EmulatedAnswer) -> EmulatedResponse:
     if path.endswith("/models"):
         return json_response({"object": "list", "data": []})
-    if path.endswith("/embeddings"):
-        return answered(headers, body, lambda request: embedded(request, answer.model))
-    if path.endswith("/responses/input_tokens"):
-        return answered(headers, body, lambda request: _counted(request, answer))
     if not path.endswith("/responses"):
         return OpenAiRefusedError(f"Invalid URL (POST {path})", status=404).response
     return answered(headers, body, lambda request: _responded(request, answer))
-
-
-def _counted(request: dict[str, Any], answer: EmulatedAnswer) -> EmulatedResponse:
-    only(request, "body", set(), COUNTED)
-    _check_input(request.get("input"))
-    return json_response({"object": "response.input_tokens", "input_tokens": answer.usage.input})
 
 
 def _responded(request: dict[str, Any], answer: EmulatedAnswer) -> EmulatedResponse:

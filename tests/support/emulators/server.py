@@ -5,8 +5,9 @@ from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 from app.adapters.engines.dialect import Dialect
+from app.adapters.engines.http.aiohttp_transport import AiohttpTransport, Route, open_session
 from app.adapters.engines.http.engine import Endpoint, HttpEngine
-from app.adapters.engines.http.session import open_session
+from app.adapters.engines.http.tls import tls_context
 from app.ports.model import EngineCapabilities, EngineProfile
 from tests.support.emulators.answers import EmulatedAnswer, EmulatedResponse
 from tests.support.upstream import Script, ScriptedUpstream, chunk
@@ -49,10 +50,16 @@ async def engine_at(
     profile = EngineProfile(
         "primary", model, "emulated", 128_000, 4_096, options, None, capabilities or EngineCapabilities()
     )
+    async with http_engine(profile, dialect, Endpoint(base_url, lambda: KEY)) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def http_engine(profile: EngineProfile, dialect: Dialect, endpoint: Endpoint) -> AsyncIterator[HttpEngine]:
+    """Yield an HTTP engine with connections of its own."""
     async with open_session() as session:
-        yield HttpEngine(
-            profile, dialect, endpoint=Endpoint(base_url, lambda: KEY), session=session, clock=VirtualClock()
-        )
+        transport = AiohttpTransport(session, Route(tls_context(), endpoint.timeouts.connect_seconds))
+        yield HttpEngine(profile, dialect, endpoint=endpoint, transport=transport, clock=VirtualClock())
 
 
 def _script(response: EmulatedResponse) -> Script:

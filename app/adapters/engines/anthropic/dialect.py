@@ -12,14 +12,13 @@ from typing import Any, Final
 import orjson
 
 from app.adapters.engines.anthropic.errors import UNNUMBERED, error_of, reason_of
-from app.adapters.engines.anthropic.request import COUNTED, WORDS, build_request
+from app.adapters.engines.anthropic.request import WORDS, build_request
 from app.adapters.engines.anthropic.turns import POSITION
 from app.adapters.engines.dialect import EncodedRequest
 from app.adapters.engines.unsupported import unsent_message_parts, unsent_options
 from app.adapters.engines.wire.deltas import Delta, OpaqueFragment, ToolCallFragment
 from app.adapters.engines.wire.faults import malformed_reply
 from app.adapters.engines.wire.json_fields import as_object, as_text, parse_json
-from app.adapters.engines.wire.text_template import TextTemplate
 from app.adapters.engines.wire.usage import TokenCounts
 from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.ports.model import EngineError, EngineProfile
@@ -49,7 +48,6 @@ class AnthropicDialect:
     base_url = "https://api.anthropic.com"
     probe_path = "/v1/models"
     finish_reasons = FINISHES
-    text_template = TextTemplate("text")
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
@@ -61,11 +59,6 @@ class AnthropicDialect:
             body,
             (*unsent_options(call, WORDS, body), *unsent_message_parts(call.messages, ("system",))),
         )
-
-    def encode_count(self, call: EngineCall, profile: EngineProfile) -> EncodedRequest:
-        """The request that asks how many tokens the call would be."""
-        body = build_request(call, profile)
-        return EncodedRequest("/v1/messages/count_tokens", {key: body[key] for key in body if key in COUNTED})
 
     def decode(self, body: bytes) -> Delta:
         reply = _parsed(body)
@@ -80,13 +73,6 @@ class AnthropicDialect:
 
     def decode_chunk(self, data: bytes) -> Delta:
         return _event(data) if len(data) > SHORT_BYTES else _short_event(data)
-
-    def decode_count(self, body: bytes) -> int:
-        """The tokens that were counted. Raises: EngineFault."""
-        tokens = _parsed(body).get("input_tokens")
-        if type(tokens) is not int or tokens < 0:
-            raise malformed_reply("the reply tells no count of tokens")
-        return tokens
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         return reason_of(status, error_of(body))

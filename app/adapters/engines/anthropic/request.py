@@ -32,10 +32,6 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 CHOICES: Final[Mapping[str, str]] = MappingProxyType({"auto": "auto", "none": "none", "required": "any"})
 FORCED: Final = ("any", "tool")
-COUNTED: Final = frozenset(
-    {"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "cache_control"}
-)
-"""What the counting endpoint takes of a request."""
 UNSAMPLED = re.compile(r"claude-(opus-4-[7-9]|[a-z]+-[5-9])")
 """Models that refuse temperature and top_p."""
 ONE_SAMPLING = re.compile(r"claude-(opus-4-1|[a-z]+-4-[56])")

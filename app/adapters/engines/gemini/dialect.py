@@ -22,7 +22,6 @@ from app.adapters.engines.gemini.errors import error_of, reason_of, retry_delay
 from app.adapters.engines.gemini.schemas import sanitize_schema
 from app.adapters.engines.unsupported import translated_hints, unsent_message_parts, unsent_options
 from app.adapters.engines.wire.deltas import Delta
-from app.adapters.engines.wire.text_template import TextTemplate
 from app.domain.contract.messages import ImagePart, Message, Part, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
 from app.domain.model_call import AttemptFailureReason, EngineCall
@@ -54,7 +53,6 @@ class GeminiDialect:
     base_url = "https://generativelanguage.googleapis.com"
     probe_path = "/v1beta/models?pageSize=1"
     finish_reasons = replies.FINISHES
-    text_template = TextTemplate("text", used="usageMetadata", counts=replies.counts)
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"x-goog-api-key": key} if key else {}
@@ -79,24 +77,6 @@ class GeminiDialect:
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         return reason_of(status, error_of(body))
-
-    def encode_embeddings(self, texts: Sequence[str], model: str) -> EncodedRequest:
-        """Asks for one vector a text."""
-        requests = [{"model": _resource(model), "content": {"parts": [{"text": text}]}} for text in texts]
-        return EncodedRequest(f"{_path(model)}:batchEmbedContents", {"requests": requests})
-
-    def decode_embeddings(self, body: bytes) -> list[list[float]]:
-        """The vectors, in the order of the texts. Raises: EngineFault."""
-        return replies.vectors(body)
-
-    def encode_count(self, call: EngineCall, profile: EngineProfile) -> EncodedRequest:
-        """Asks how many tokens the model would read."""
-        request = {"model": _resource(profile.model)} | _request(call, profile)
-        return EncodedRequest(f"{_path(profile.model)}:countTokens", {"generateContentRequest": request})
-
-    def decode_count(self, body: bytes) -> int:
-        """The number of tokens. Raises: EngineFault."""
-        return replies.tokens(body)
 
 
 def _resource(model: str) -> str:

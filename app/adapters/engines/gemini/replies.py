@@ -53,19 +53,6 @@ def chunk(data: bytes) -> Delta:
     return _delta(_parsed(data), unfinished=None)
 
 
-def vectors(body: bytes) -> list[list[float]]:
-    """The vectors of a batch. Raises: EngineFault."""
-    return [_vector(as_object(embedding)) for embedding in as_list(_parsed(body).get("embeddings"))]
-
-
-def tokens(body: bytes) -> int:
-    """The number of tokens that were counted. Raises: EngineFault."""
-    total = _parsed(body).get("totalTokens")
-    if not isinstance(total, int) or total < 0:
-        raise malformed_reply("the reply holds no number of tokens")
-    return total
-
-
 def _parsed(data: bytes) -> dict[str, Any]:
     """The JSON object of a reply or chunk, which may be the only one of a list. Raises: EngineFault, also when it
     reports an error.
@@ -146,14 +133,3 @@ def _counted(usage: Mapping[str, Any]) -> TokenCounts:
         cached_tokens=as_token_count(usage.get("cachedContentTokenCount")),
         total_tokens=as_token_count(usage.get("totalTokenCount")) or read + written,
     )
-
-
-def counts(told: bytes) -> TokenCounts:
-    return _counted(as_object(parse_json(told)))
-
-
-def _vector(embedding: Mapping[str, Any]) -> list[float]:
-    values = embedding.get("values")
-    if not isinstance(values, list) or not all(type(value) in {int, float} for value in values):
-        raise malformed_reply("the reply holds something else where a vector belongs")
-    return [float(value) for value in values]

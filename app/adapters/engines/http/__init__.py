@@ -1,1 +1,1 @@
-"""HTTP engine: transport and engine for dialects over HTTP."""
+"""The engine of providers that are reached over HTTP, and its transport."""

@@ -1,35 +1,32 @@
-"""Asks a provider over HTTP, once, and reads its answer as it arrives, whatever dialect it is in.
+"""The engine of every provider that is reached over HTTP, whatever its dialect.
 
-Nothing is retried or redirected here, and a compressed answer, which is never asked for, is refused rather than
-unpacked.
+One attempt is one request. Nothing is retried or redirected here, and a compressed reply, which is never asked for, is
+refused.
 
-Four times bound an attempt, each counted on its own:
+Four times bound an attempt:
 
-- `connect`: name, connection and TLS together. Nothing was sent, so passing it means unreachable.
+- `connect`: name resolution, connection and TLS together. Nothing was sent, so exceeding it means unreachable.
 - `attempt`: everything.
 - `first_token`, for streams: from the start to the first text, reasoning or call. Comments and empty deltas that keep
   a connection alive are no token.
 - `idle`: between two reads of a body, from the first token of a stream or the first byte of a JSON body on. Any byte
-  resets it, since a server that still writes is not idle; one that only ever keeps alive ends with `attempt`.
+  resets it, since a server that still writes is not idle; one that only keeps the connection alive ends with `attempt`.
 
-A stream is left at its end marker. What goes wrong with a connection behind a terminal marker changes nothing any more.
+A stream is left at its end marker. A connection failure after a terminal marker does not change the reply.
 """
 
 from asyncio import get_running_loop
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import anyio
 import anyio.to_thread
 import orjson
 
-from app.adapters.engines.dialect import CountingDialect, Dialect, EmbeddingDialect, EncodedRequest, RetryDelayDialect
-from app.adapters.engines.http.connection import ConnectionFault, UpstreamConnection
-from app.adapters.engines.http.session import UpstreamSession, address_of, request
-from app.adapters.engines.http.stream_reader import StreamReader
+from app.adapters.engines.dialect import Dialect, EncodedRequest, RetryDelayDialect
+from app.adapters.engines.http.transport import HttpRequest, HttpResponse, Transport, TransportError
 from app.adapters.engines.timeouts import Timeouts
 from app.adapters.engines.wire.deltas import Delta
 from app.adapters.engines.wire.event_stream import EventStreamParser
@@ -40,21 +37,20 @@ from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from app.ports.model import EngineError, EngineProfile, Progress
 from app.ports.runtime import Clock
 
-ERROR_BYTES = 64 * 2**10
-ERROR_SECONDS = 2.0
-OFF_LOOP_BYTES = 64 * 2**10
-REACHED = frozenset({200, 404})
-STREAMED: Final[Mapping[str, Callable[[int], EventStreamParser | JsonLinesParser]]] = {
+ERROR_BYTES: Final = 64 * 2**10
+ERROR_SECONDS: Final = 2.0
+OFF_LOOP_BYTES: Final = 64 * 2**10
+PING_STATUSES: Final = frozenset({200, 404})
+STREAM_PARSERS: Final[Mapping[str, Callable[[int], EventStreamParser | JsonLinesParser]]] = {
     "text/event-stream": EventStreamParser,
     "application/x-ndjson": JsonLinesParser,
 }
-"""What cuts a stream, by its media type. Anything else is read as one JSON body."""
-_T = TypeVar("_T")
+"""The parser of a streamed body by its media type. A body of any other type is one JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyLimits:
-    """How much is read of one reply, in bytes."""
+    """The largest reply that is read."""
 
     response_bytes: int = 32 * 2**20
     line_bytes: int = 4 * 2**20
@@ -62,202 +58,172 @@ class ReplyLimits:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where an engine is reached, how long it is waited and how much read. `api_key` is asked anew every attempt."""
+    """The address of an engine, its credentials and limits. `api_key` is read for every request."""
 
     base_url: str
     api_key: Callable[[], str | None]
     timeouts: Timeouts = field(default_factory=Timeouts)
-    limits: ReplyLimits = ReplyLimits()
+    limits: ReplyLimits = field(default_factory=ReplyLimits)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class HttpEngine:
-    """Implements `Engine` for every provider that is spoken to over HTTP. The session belongs to whoever made it."""
+    """Implements `Engine`."""
 
     def __init__(
-        self, profile: EngineProfile, dialect: Dialect, *, endpoint: Endpoint, session: UpstreamSession, clock: Clock
+        self, profile: EngineProfile, dialect: Dialect, *, endpoint: Endpoint, transport: Transport, clock: Clock
     ) -> None:
         self.profile = profile
         self._dialect = dialect
         self._endpoint = endpoint
-        self._session = session
+        self._transport = transport
         self._clock = clock
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        reading = _Reading(self._dialect, progress, self._endpoint, streamed=stream)
+        encoded = self._dialect.encode(call, self.profile, stream=stream)
+        reader = _ReplyReader(self._dialect, progress, self._endpoint, streamed=stream)
         try:
-            with await self._connected() as connection:
-                encoded = self._dialect.encode(call, self.profile, stream=stream)
-                reading.withheld = encoded.withheld
-                await connection.ask(self._post(encoded), reading.due)
-                await self._refuse_failures(connection)
-                await reading.read(connection)
-        except ConnectionFault:
-            if not reading.answer.is_complete:
+            await self._exchange(self._post(encoded), reader)
+        except TransportError:
+            if not reader.builder.is_complete:
                 raise
         finally:
-            reading.account()
-        return reading.reply(self.profile.model)
+            reader.report_usage()
+        return replace(reader.reply(self.profile.model), withheld=encoded.withheld)
+
+    async def _exchange(self, request: HttpRequest, reader: "_ReplyReader") -> None:
+        with reader.timeout as timeout:
+            async with self._transport.exchange(request) as response:
+                await self._raise_for_status(response)
+                await reader.read(response)
+        if timeout.cancelled_caught:
+            raise _timed_out()
 
     async def ping(self) -> str:
-        due = get_running_loop().time() + self._endpoint.timeouts.idle_seconds
-        with await self._connected() as connection:
-            await connection.ask(self._request("GET", self._dialect.probe_path), due)
-            if connection.head.status not in REACHED:
-                raise await self._refusal(connection)
-        return "answered"
+        with anyio.move_on_after(self._endpoint.timeouts.idle_seconds):
+            async with self._transport.exchange(self._request("GET", self._dialect.probe_path)) as response:
+                if response.status not in PING_STATUSES:
+                    raise await self._refusal(response)
+                return "answered"
+        raise _timed_out()
 
-    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        dialect = self._dialect
-        if not isinstance(dialect, EmbeddingDialect):
-            raise EngineError(AttemptFailureReason.REFUSED, "this provider makes no embeddings")
-        vectors = await self._asked(dialect.encode_embeddings(texts, self.profile.model), dialect.decode_embeddings)
-        if len(vectors) != len(texts):
-            raise malformed_reply("the reply has not one vector a text")
-        return vectors
-
-    async def count(self, call: EngineCall) -> int | None:
-        dialect = self._dialect
-        if not isinstance(dialect, CountingDialect):
-            return None
-        return await self._asked(dialect.encode_count(call, self.profile), dialect.decode_count)
-
-    async def _asked(self, encoded: EncodedRequest, decode: Callable[[bytes], _T]) -> _T:
-        """What a JSON reply says that is no answer of a model."""
-        body = bytearray()
-
-        def take(piece: bytes) -> bool:
-            body.extend(piece)
-            return False
-
-        due = get_running_loop().time() + self._endpoint.timeouts.attempt_seconds
-        with await self._connected() as connection:
-            await connection.ask(self._post(encoded), due)
-            await self._refuse_failures(connection)
-            await connection.pour(take, self._endpoint.limits.response_bytes)
-        return await _off_loop(decode, bytes(body))
-
-    async def _connected(self) -> UpstreamConnection:
-        return await self._session.connection(
-            address_of(self._endpoint.base_url), self._endpoint.timeouts.connect_seconds
-        )
-
-    def _post(self, encoded: EncodedRequest) -> Sequence[bytes]:
+    def _post(self, encoded: EncodedRequest) -> HttpRequest:
         return self._request("POST", encoded.path, orjson.dumps(encoded.body))
 
-    def _request(self, method: str, path: str, body: bytes = b"") -> Sequence[bytes]:
-        headers = self._dialect.headers(self._endpoint.api_key())
-        return request(method, address_of(self._endpoint.base_url), path, headers=headers, body=body)
+    def _request(self, method: str, path: str, body: bytes = b"") -> HttpRequest:
+        endpoint = self._endpoint
+        headers = {**self._dialect.headers(endpoint.api_key()), **endpoint.headers}
+        if body:
+            headers["Content-Type"] = "application/json"
+        return HttpRequest(method, endpoint.base_url.rstrip("/") + path, headers, body)
 
-    async def _refuse_failures(self, connection: UpstreamConnection) -> None:
-        status, headers = connection.head
-        if not 200 <= status < 300:
-            raise await self._refusal(connection)
-        if headers.get("content-encoding", "identity") != "identity":
+    async def _raise_for_status(self, response: HttpResponse) -> None:
+        if not 200 <= response.status < 300:
+            raise await self._refusal(response)
+        if response.headers.get("content-encoding", "identity") != "identity":
             raise malformed_reply("the reply is compressed, which was not asked for")
 
-    async def _refusal(self, connection: UpstreamConnection) -> EngineError:
-        """What a status that is no success means. Nothing of the body leaves here."""
+    async def _refusal(self, response: HttpResponse) -> EngineError:
+        """Return the fault that a failure status stands for; it repeats nothing of the body."""
         body = bytearray()
-
-        def take(piece: bytes) -> bool:
-            body.extend(piece)
-            return len(body) >= ERROR_BYTES
-
-        connection.wait_until(get_running_loop().time() + ERROR_SECONDS)
-        with suppress(ConnectionFault):
-            await connection.pour(take, self._endpoint.limits.response_bytes)
-        (status, headers), told = connection.head, bytes(body)
-        wait = parse_retry_after(headers, self._clock.now())
-        if wait is None and isinstance(self._dialect, RetryDelayDialect):
-            wait = self._dialect.retry_delay(told)
-        return EngineError(
-            self._dialect.failure_reason(status, told), f"the provider answered with status {status}", wait
-        )
+        with anyio.move_on_after(ERROR_SECONDS), suppress(TransportError):
+            while len(body) < ERROR_BYTES and (data := await response.read()):
+                body += data
+        content = bytes(body)
+        delay = parse_retry_after(response.headers, self._clock.now())
+        if delay is None and isinstance(self._dialect, RetryDelayDialect):
+            delay = self._dialect.retry_delay(content)
+        reason = self._dialect.failure_reason(response.status, content)
+        return EngineError(reason, f"the provider answered with status {response.status}", delay)
 
 
-class _Reading:
-    """One reply as it arrives: what it says so far, who is told of it, and how long it is still waited for."""
+class _ReplyReader:
+    """One reply as it arrives: builds it, publishes its deltas, and moves the deadline of the attempt."""
 
     def __init__(self, dialect: Dialect, progress: Progress, endpoint: Endpoint, *, streamed: bool) -> None:
         self._dialect = dialect
         self._progress = progress
         self._streamed = streamed
-        self._caps = endpoint.limits
-        timeouts = endpoint.timeouts
-        self._idle = timeouts.idle_seconds
+        self._limits = endpoint.limits
+        self._timeouts = endpoint.timeouts
         self._now = get_running_loop().time
         now = self._now()
-        self._end = now + timeouts.attempt_seconds
-        self.due = min(self._end, now + timeouts.first_token_seconds) if streamed else self._end
-        self.answer = ReplyBuilder(dialect.finish_reasons)
-        self.withheld: tuple[str, ...] = ()
-        self._late: Delta | None = None
+        self._end = now + endpoint.timeouts.attempt_seconds
+        self.timeout = anyio.CancelScope(
+            deadline=min(self._end, now + endpoint.timeouts.first_token_seconds) if streamed else self._end
+        )
+        self.builder = ReplyBuilder(dialect.finish_reasons)
+        self._unpublished: Delta | None = None
+
+    async def read(self, response: HttpResponse) -> None:
+        """Read the body up to its end or its end marker. Raises: EngineError."""
+        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        parser = STREAM_PARSERS.get(media_type)
+        if parser is not None:
+            await self._read_stream(response, parser(self._limits.line_bytes))
+        else:
+            await self._read_document(response)
+
+    async def _read_stream(self, response: HttpResponse, parser: EventStreamParser | JsonLinesParser) -> None:
+        builder, decode = self.builder, self._dialect.decode_chunk
+        size = 0
+        while True:
+            data = await response.read()
+            size += len(data)
+            self._check_size(size)
+            for event in parser.feed(data):
+                delta = decode(event)
+                builder.add(delta)
+                self._publish(delta)
+                if builder.done:
+                    return
+            if not data:
+                return
+            if builder.has_started:
+                self._restart_idle_timeout()
+
+    async def _read_document(self, response: HttpResponse) -> None:
+        self.timeout.deadline = self._end
+        body = bytearray()
+        while data := await response.read():
+            body += data
+            self._check_size(len(body))
+            self._restart_idle_timeout()
+        delta = await self._decode_document(bytes(body))
+        self.builder.add(delta)
+        self._unpublished = delta if self._streamed else None
+
+    async def _decode_document(self, body: bytes) -> Delta:
+        """Decode a body, a large one on a worker thread, so that it does not block the event loop."""
+        if len(body) <= OFF_LOOP_BYTES:
+            return self._dialect.decode(body)
+        return await anyio.to_thread.run_sync(self._dialect.decode, body, abandon_on_cancel=True)
 
     def reply(self, model: str) -> Reply:
-        """The whole reply. A JSON body that was to be a stream is published here, once it is known to be sound."""
-        reply = self.answer.build(model)
-        if self._late is not None:
-            self._publish(self._late)
-        return replace(reply, withheld=self.withheld) if self.withheld else reply
+        """Return the whole reply. A JSON body in place of a stream is published here, once it is known to be sound."""
+        reply = self.builder.build(model)
+        if self._unpublished is not None:
+            self._publish(self._unpublished)
+        return reply
 
-    async def read(self, connection: UpstreamConnection) -> None:
-        media_type = connection.head.headers.get("content-type", "").partition(";")[0].strip().lower()
-        frames = STREAMED.get(media_type)
-        if frames is not None:
-            dialect = self._dialect
-            stream = StreamReader(
-                frames(self._caps.line_bytes), texts=dialect.text_template, decode=dialect.decode_chunk
-            )
-            take = partial(self._take_events, connection, stream)
-            await connection.pour(take, self._caps.response_bytes)
-        else:
-            await self._read_document(connection)
+    def report_usage(self) -> None:
+        """Report the tokens that were used, as far as the provider has named them."""
+        if self.builder.has_usage:
+            self._progress.usage(self.builder.usage)
 
-    def _take_events(self, connection: UpstreamConnection, stream: StreamReader, piece: bytes) -> bool:
-        """Reads a piece of a stream, the empty one at its end too; whether its end marker was there."""
-        for said in stream.feed(piece):
-            self.answer.add(said)
-            self._publish(said)
-            if self.answer.done:
-                return True
-        if self.answer.has_started:
-            self._rest(connection)
-        return False
-
-    async def _read_document(self, connection: UpstreamConnection) -> None:
-        connection.wait_until(self._end)
-        pieces: list[bytes] = []
-
-        def take(piece: bytes) -> bool:
-            pieces.append(piece)
-            self._rest(connection)
-            return False
-
-        await connection.pour(take, self._caps.response_bytes)
-        delta = await _off_loop(self._dialect.decode, b"".join(pieces))
-        self.answer.add(delta)
-        self._late = delta if self._streamed else None
-
-    def account(self) -> None:
-        """Says what was used, as far as the provider has told it."""
-        if self.answer.has_usage:
-            self._progress.usage(self.answer.usage)
-
-    def _publish(self, delta: Delta | str) -> None:
-        if isinstance(delta, str):
-            self._progress.text(delta)
-            return
+    def _publish(self, delta: Delta) -> None:
         if delta.text:
             self._progress.text(delta.text)
         if delta.reasoning:
             self._progress.reasoning(delta.reasoning)
 
-    def _rest(self, connection: UpstreamConnection) -> None:
-        connection.wait_until(min(self._end, self._now() + self._idle))
+    def _check_size(self, size: int) -> None:
+        if size > self._limits.response_bytes:
+            raise malformed_reply(f"the reply is longer than {self._limits.response_bytes} bytes")
+
+    def _restart_idle_timeout(self) -> None:
+        self.timeout.deadline = min(self._end, self._now() + self._timeouts.idle_seconds)
 
 
-async def _off_loop(decode: Callable[[bytes], _T], body: bytes) -> _T:
-    """Decodes a large body on a worker thread, so that it does not hold up all others."""
-    if len(body) <= OFF_LOOP_BYTES:
-        return decode(body)
-    return await anyio.to_thread.run_sync(decode, body, abandon_on_cancel=True)
+def _timed_out() -> TransportError:
+    return TransportError(AttemptFailureReason.TIMED_OUT, "the provider did not answer in time")

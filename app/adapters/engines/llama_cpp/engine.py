@@ -14,11 +14,9 @@ Times are those of `http_engine`, the waiting in line included: `attempt`, and f
 """
 
 from asyncio import get_running_loop
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from threading import Event
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -90,17 +88,6 @@ class LlamaCppEngine:
             raise _late()
         withheld = _withheld(call, sampling, most)
         return Reply(writing.text, (), writing.finish, "", writing.usage, self._profile.model, withheld=withheld)
-
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Vectors of length 1."""
-        left = Event()
-        try:
-            return await self._asked(partial(_embedded, texts, left))
-        finally:
-            left.set()
-
-    async def count(self, call: EngineCall) -> int:
-        return await self._asked(lambda _model, prompter: len(prompter.tokens(call.messages)))
 
     async def ping(self) -> str:
         """Loads the model unless it is loaded; does not wait for answers that are being written when it is."""
@@ -188,10 +175,6 @@ def _late() -> EngineError:
 
 def _reached(model: LocalModel, _prompter: PromptWriter) -> str:
     return f"loaded, with a context of {model.window_tokens} tokens"
-
-
-def _embedded(texts: Sequence[str], left: Event, model: LocalModel, _prompter: PromptWriter) -> list[list[float]]:
-    return [model.embed(text) for text in texts if not left.is_set()]
 
 
 def _check(profile: EngineProfile, path: Path) -> None:

@@ -8,8 +8,6 @@ sampler ends the process where no token is left to take.
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import cached_property
-from math import hypot
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +18,6 @@ from app.ports.model import EngineError
 
 BATCH_TOKENS: Final = 256
 """How much of a prompt is read before anybody is asked whether to go on."""
-EMBEDDED_TOKENS: Final = 2048
-"""The longest text that is embedded: it is held in one piece, at once."""
-_AS_THE_MODEL_POOLS, _UNPOOLED, _BY_THE_MEAN = -1, 0, 1
 
 
 class LocalModel:
@@ -78,43 +73,11 @@ class LocalModel:
         if characters > self.window_tokens * self.vocabulary.longest:
             raise context_exceeded()
 
-    def embed(self, text: str) -> list[float]:
-        """The text as a vector of length 1. Raises: EngineFault (CONTEXT_EXCEEDED, SERVER_ERROR)."""
-        context, most = self._embedding
-        self.refuse_too_long(len(text))
-        tokens = self.vocabulary.tokens(text, framed=True)
-        if len(tokens) > most:
-            raise context_exceeded()
-        memory = self._llama.llama_get_memory(context)
-        if memory is not None:
-            self._llama.llama_memory_clear(memory, False)
-        self._decode(context, tokens)
-        found = self._llama.llama_get_embeddings_seq(context, 0)
-        if not found:
-            raise EngineError(AttemptFailureReason.SERVER_ERROR, "llama.cpp made no vector of the text")
-        vector = [float(value) for value in found[: self._llama.llama_model_n_embd_out(self._model)]]
-        length = hypot(*vector)
-        return [value / length for value in vector] if length else vector
-
-    @cached_property
-    def _embedding(self) -> tuple[int, int]:
-        """A context that embeds, as the model pools or else by the mean, and how many tokens it takes."""
-        most = min(self.window_tokens, EMBEDDED_TOKENS)
-        with ExitStack() as tried:
-            context = self._context(tried, most, most, pooling=_AS_THE_MODEL_POOLS)
-            if self._llama.llama_pooling_type(context) != _UNPOOLED:
-                self._opened.enter_context(tried.pop_all())
-                return context, most
-        return self._context(self._opened, most, most, pooling=_BY_THE_MEAN), most
-
-    def _context(self, opened: ExitStack, tokens: int, batch: int, *, pooling: int | None = None) -> int:
+    def _context(self, opened: ExitStack, tokens: int, batch: int) -> int:
         settings = self._llama.llama_context_default_params()
         settings.n_ctx = tokens
         settings.n_batch = settings.n_ubatch = min(batch, tokens)
         settings.n_threads = settings.n_threads_batch = max(1, (os.cpu_count() or 1) // 2)
-        if pooling is not None:
-            settings.embeddings = True
-            settings.pooling_type = pooling
         return _held(opened, self._llama.llama_init_from_model(self._model, settings), self._llama.llama_free)
 
     def _decode(self, context: int, tokens: Sequence[int]) -> None:

@@ -22,7 +22,6 @@ from app.adapters.engines.unsupported import translated_hints, unsent_message_pa
 from app.adapters.engines.wire.deltas import Delta, OpaqueFragment, ToolCallFragment
 from app.adapters.engines.wire.faults import malformed_reply, reason_by_status
 from app.adapters.engines.wire.json_fields import as_object, as_text, as_token_count, parse_json
-from app.adapters.engines.wire.text_template import TextTemplate
 from app.adapters.engines.wire.usage import TokenCounts
 from app.domain.contract.messages import Message, ToolCall
 from app.domain.contract.request import ExecutionHints
@@ -64,7 +63,6 @@ class OllamaDialect:
     base_url = "http://127.0.0.1:11434"
     probe_path = "/api/tags"
     finish_reasons = FINISHES
-    text_template = TextTemplate("content", unread="created_at")
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"} if key else {}
@@ -103,17 +101,6 @@ class OllamaDialect:
         except orjson.JSONDecodeError:
             return reason_by_status(status)
         return _reason(status, reply.get("error") if isinstance(reply, dict) else None)
-
-    def encode_embeddings(self, texts: Sequence[str], model: str) -> EncodedRequest:
-        """A text that is too long is an error rather than cut."""
-        return EncodedRequest("/api/embed", {"model": model, "input": list(texts), "truncate": False})
-
-    def decode_embeddings(self, body: bytes) -> list[list[float]]:
-        """The vectors in the order of the texts. Raises: EngineFault."""
-        vectors = _parsed(body).get("embeddings")
-        if not isinstance(vectors, list) or not all(map(_is_vector, vectors)):
-            raise malformed_reply("the reply's embeddings are not lists of numbers")
-        return [[float(number) for number in vector] for vector in vectors]
 
 
 def _sampling(hints: ExecutionHints) -> dict[str, Any]:
@@ -206,10 +193,6 @@ def _usage(reply: Mapping[str, Any]) -> TokenCounts | None:
         return None
     read, written = as_token_count(reply.get("prompt_eval_count")), as_token_count(reply.get("eval_count"))
     return TokenCounts(input_tokens=read, output_tokens=written, total_tokens=read + written)
-
-
-def _is_vector(vector: Any) -> bool:
-    return isinstance(vector, list) and all(type(number) in {float, int} for number in vector)
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -17,12 +17,11 @@ from typing import Any, Final
 import orjson
 
 from app.adapters.engines.dialect import EncodedRequest, opaque_blocks
-from app.adapters.engines.openai import chat_replies, embeddings, schemas
+from app.adapters.engines.openai import chat_replies, schemas
 from app.adapters.engines.openai.errors import error_of, parse_reply, reason_of
 from app.adapters.engines.openai.models import is_openai_model, without_unsupported_sampling
 from app.adapters.engines.unsupported import DEFAULT_NAMES, translated_hints, unsent_message_parts, unsent_options
 from app.adapters.engines.wire.deltas import Delta
-from app.adapters.engines.wire.text_template import TextTemplate
 from app.domain.contract.messages import ImagePart, Message, Part, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
 from app.domain.model_call import AttemptFailureReason, EngineCall
@@ -52,7 +51,6 @@ class ChatCompletionsDialect:
     base_url = "https://api.openai.com/v1"
     probe_path = "/models"
     finish_reasons = FINISHES
-    text_template = TextTemplate("content", padding="obfuscation")
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"} if key else {}
@@ -89,12 +87,6 @@ class ChatCompletionsDialect:
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         return reason_of(status, error_of(body))
-
-    def encode_embeddings(self, texts: Sequence[str], model: str) -> EncodedRequest:
-        return embeddings.encode_embeddings(texts, model)
-
-    def decode_embeddings(self, body: bytes) -> list[list[float]]:
-        return embeddings.decode_embeddings(body)
 
 
 def _choice(hints: ExecutionHints) -> dict[str, Any]:

@@ -17,13 +17,11 @@ from typing import Any, Final
 import orjson
 
 from app.adapters.engines.dialect import EncodedRequest, opaque_blocks
-from app.adapters.engines.openai import embeddings, response_events, schemas
+from app.adapters.engines.openai import response_events, schemas
 from app.adapters.engines.openai.errors import error_of, parse_reply, reason_of
 from app.adapters.engines.openai.models import may_reason, without_unsupported_sampling
 from app.adapters.engines.unsupported import translated_hints, unsent_message_parts, unsent_options
 from app.adapters.engines.wire.deltas import Delta
-from app.adapters.engines.wire.faults import malformed_reply
-from app.adapters.engines.wire.text_template import TextTemplate
 from app.domain.contract.messages import ImagePart, Message, Part, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
 from app.domain.model_call import AttemptFailureReason, EngineCall
@@ -36,8 +34,6 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 LEAST_TOKENS: Final = 16
 ENCRYPTED: Final = "reasoning.encrypted_content"
-COUNTED = frozenset({"model", "input", "tools", "tool_choice", "text", "reasoning"})
-"""What the endpoint that counts tokens takes of a request."""
 FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = {
     "completed": "stop",
     "incomplete": "length",
@@ -54,7 +50,6 @@ class ResponsesDialect:
     base_url = "https://api.openai.com/v1"
     probe_path = "/models"
     finish_reasons = FINISHES
-    text_template = TextTemplate("delta", unread="sequence_number", padding="obfuscation")
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"} if key else {}
@@ -89,22 +84,6 @@ class ResponsesDialect:
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         return reason_of(status, error_of(body))
-
-    def encode_embeddings(self, texts: Sequence[str], model: str) -> EncodedRequest:
-        return embeddings.encode_embeddings(texts, model)
-
-    def decode_embeddings(self, body: bytes) -> list[list[float]]:
-        return embeddings.decode_embeddings(body)
-
-    def encode_count(self, call: EngineCall, profile: EngineProfile) -> EncodedRequest:
-        body = self.encode(call, profile, stream=False).body
-        return EncodedRequest("/responses/input_tokens", {key: value for key, value in body.items() if key in COUNTED})
-
-    def decode_count(self, body: bytes) -> int:
-        count = parse_reply(body).get("input_tokens")
-        if type(count) is not int or count < 0:
-            raise malformed_reply("the reply holds no number of tokens")
-        return count
 
 
 def _sampling(hints: ExecutionHints, model: str, reasoning: Any) -> dict[str, Any]:

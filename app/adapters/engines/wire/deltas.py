@@ -1,19 +1,19 @@
-"""What the pieces of a reply add to it, whoever sent them."""
+"""Deltas: what one part of a reply adds to it, in terms that all dialects share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from app.adapters.engines.wire.usage import UsageReport
+from app.adapters.engines.wire.usage import TokenCounts
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallFragment:
-    """A tool call or the next fragment of one. `arguments` is JSON text; `index` is None where none was given.
+    """A tool call or the next fragment of one. `arguments` is JSON text; `index` is None where the provider gives none.
 
-    `whole` is for providers that never send fragments: such a piece begins a call whatever came before. `elsewhere`
-    begins one that the provider runs by itself, which is none of ours. `signature` is what the provider wants to see
-    again with the call; `Answer` keeps it as a block of `call` and `signature`.
+    A call of a provider that never sends fragments `is_complete`: it starts a new call, whatever came before.
+    A call that `runs_at_provider` is not ours to answer and is dropped. `signature` has to be sent back with the call;
+    `ReplyBuilder` stores it as an opaque block of `call` and `signature`.
     """
 
     index: int | None
@@ -26,8 +26,9 @@ class ToolCallFragment:
 
 
 class OpaqueFragment(NamedTuple):
-    """Part of a block that only the provider can read. Pieces of one number are one block: of a key that comes again
-    texts are joined, and anything else replaces what was there.
+    """Part of a block that only the provider can read and that has to be sent back to it.
+
+    Fragments of one number form one block: texts of the same key are joined, any other value replaces the earlier one.
     """
 
     number: int
@@ -35,18 +36,17 @@ class OpaqueFragment(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """What one piece of a reply adds. `finish` is the provider's own word, None while the reply goes on.
+    """What one part of a reply adds. `finish` is the provider's own word, None while the reply continues.
 
-    `refused` says that the model declined.
-    `done` is the end of a stream, behind which nothing follows; `unclosed` says that it has yet to come, so that
-    `finish` alone makes no reply whole.
+    `refused`: the model declined. `done`: the end of a stream, after which nothing counts. `needs_done`: such an end
+    is still to come, so that `finish` alone does not complete the reply.
     """
 
     text: str = ""
     reasoning: str = ""
     calls: tuple[ToolCallFragment, ...] = ()
     finish: str | None = None
-    usage: UsageReport | None = None
+    usage: TokenCounts | None = None
     model: str = ""
     refused: bool = False
     done: bool = False

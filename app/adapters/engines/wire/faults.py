@@ -1,4 +1,4 @@
-"""What an HTTP status of a provider means where its body says nothing more."""
+"""Faults of a provider's replies: malformed ones, and failures by HTTP status and `Retry-After`."""
 
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -14,6 +14,7 @@ REASON_BY_STATUS: Mapping[int, AttemptFailureReason] = MappingProxyType(
         402: AttemptFailureReason.QUOTA,
         403: AttemptFailureReason.CREDENTIALS,
         404: AttemptFailureReason.MODEL_MISSING,
+        407: AttemptFailureReason.UNREACHABLE,
         408: AttemptFailureReason.TIMED_OUT,
         413: AttemptFailureReason.CONTEXT_EXCEEDED,
         429: AttemptFailureReason.RATE_LIMITED,
@@ -26,24 +27,24 @@ REASON_BY_STATUS_CLASS: Mapping[int, AttemptFailureReason] = MappingProxyType(
 
 
 def reason_by_status(status: int) -> AttemptFailureReason:
-    """Why a reply with that status is no answer; what is no status of HTTP is a malformed reply."""
+    """Return the reason that a failure status stands for where the body says nothing more. 407 is the proxy's."""
     return REASON_BY_STATUS.get(status) or REASON_BY_STATUS_CLASS.get(status // 100, AttemptFailureReason.MALFORMED)
 
 
 def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds from now, never negative; None where nothing readable is said. Names of headers are lower case.
+    """Return the seconds to wait, never negative; None without a readable header. Header names are lower case.
 
-    `retry-after-ms` is the more exact of the two headers. A date is read against the server's own `Date`, so that
-    clocks need not agree, and against `now` (Unix seconds) only where it sends none.
+    `retry-after-ms` is more exact and takes precedence. A date is compared with the server's own `Date`, so that clocks
+    need not agree, and with `now` (Unix seconds) only where it sends none.
     """
     milliseconds = _seconds(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000
-    asked = headers.get("retry-after", "")
-    seconds = _seconds(asked)
+    value = headers.get("retry-after", "")
+    seconds = _seconds(value)
     if seconds is not None:
         return seconds
-    until = _date(asked)
+    until = _date(value)
     if until is None:
         return None
     sent = _date(headers.get("date", ""))
@@ -66,5 +67,5 @@ def _date(text: str) -> float | None:
 
 
 def malformed_reply(message: str) -> EngineError:
-    """The fault of a reply that is not whole or not of its protocol."""
+    """Return the fault of a reply that is incomplete or breaks its protocol."""
     return EngineError(AttemptFailureReason.MALFORMED, message)

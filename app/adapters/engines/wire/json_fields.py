@@ -1,4 +1,4 @@
-"""Reads single values of what a provider replies, of which no shape is certain: what is wrong is malformed."""
+"""Typed access to the fields of a provider's JSON, whose shape is never certain. A wrong type is a malformed reply."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -6,9 +6,12 @@ from typing import Any, Final
 from app.adapters.engines.wire.faults import malformed_reply
 from app.adapters.engines.wire.strict_json import loads
 
+MAX_NESTING: Final = 64
+"""The deepest value that we store or send."""
+
 
 def parse_json(data: bytes) -> Any:
-    """The JSON value of a reply or of a piece of one. Raises: EngineFault."""
+    """Parse a reply or one event of it. Raises: EngineError."""
     try:
         return loads(data)
     except ValueError as cause:
@@ -16,55 +19,42 @@ def parse_json(data: bytes) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """The text; none where it is missing. Raises: EngineFault."""
+    """Return a text, empty where it is missing. Raises: EngineError."""
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise malformed_reply("the reply holds something else where text belongs")
+        raise malformed_reply("the reply has another value where a text is expected")
     return value
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """The object. Raises: EngineFault."""
+    """Return an object. Raises: EngineError."""
     if not isinstance(value, dict):
-        raise malformed_reply("the reply holds something else where an object belongs")
+        raise malformed_reply("the reply has another value where an object is expected")
     return value
 
 
 def as_list(value: Any) -> list[Any]:
-    """The list; an empty one where it is missing. Raises: EngineFault."""
+    """Return a list, empty where it is missing. Raises: EngineError."""
     if value is None:
         return []
     if not isinstance(value, list):
-        raise malformed_reply("the reply holds something else where a list belongs")
+        raise malformed_reply("the reply has another value where a list is expected")
     return value
-
-
-def as_token_count(value: Any) -> int:
-    """A number of tokens; what is none counts nothing, since usage is no part of the answer."""
-    return value if isinstance(value, int) and value >= 0 else 0
-
-
-MAX_NESTING: Final = 64
 
 
 def as_objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; none where it is missing."""
+    """Return a list of objects, empty where it is missing. Raises: EngineError."""
     return [as_object(item) for item in as_list(value)]
 
 
-def check_nesting(value: Any, levels: int = MAX_NESTING) -> Any:
-    """The value as it is, which is to be told again, so that it must not be deeper than what is ever written."""
-    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if children and levels == 0:
-        raise malformed_reply("the reply holds a value that is nested too deeply")
-    for child in children:
-        check_nesting(child, levels - 1)
-    return value
+def as_token_count(value: Any) -> int:
+    """Return a number of tokens, 0 for any other value: usage is no part of the answer."""
+    return value if isinstance(value, int) and value >= 0 else 0
 
 
 def first_token_count(usage: Mapping[str, Any], *paths: tuple[str, ...]) -> int:
-    """The first count above 0 that stands at one of the paths."""
+    """Return the first count above 0 at one of the paths, 0 where there is none."""
     for path in paths:
         value: Any = usage
         for key in path:
@@ -72,3 +62,13 @@ def first_token_count(usage: Mapping[str, Any], *paths: tuple[str, ...]) -> int:
         if as_token_count(value):
             return as_token_count(value)
     return 0
+
+
+def check_nesting(value: Any, levels: int = MAX_NESTING) -> Any:
+    """Return a value that has to be sent back, unchanged. Raises: EngineError when it is too deep to be written."""
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if children and levels == 0:
+        raise malformed_reply("the reply has a value that is nested too deeply")
+    for child in children:
+        check_nesting(child, levels - 1)
+    return value

@@ -1,8 +1,7 @@
-"""Cuts a body of `application/x-ndjson`, as its bytes arrive, into its lines.
+"""Parser of `application/x-ndjson` bodies: one JSON text a line.
 
-Every JSON text stands on a line of its own. The last one may lack its newline, for servers write it so when what ends a
-stream is an error; nothing is lost or guessed by that, since a JSON object says itself where it ends, and one that a
-broken connection left half written is no JSON.
+The last line may lack its newline, since servers end a stream with an error in that form. This is safe: a JSON object
+that a broken connection cut in half is not JSON.
 """
 
 from app.adapters.engines.wire.faults import malformed_reply
@@ -11,39 +10,24 @@ BLANKS = b" \t\r"
 
 
 class JsonLinesParser:
-    """One body's lines. A line longer than `line_bytes` makes it malformed.
+    """The parser of one body. A line longer than `line_bytes` makes the body malformed."""
 
-    `end` is what stands behind each. It is `idle` where the bytes that it was fed ended with one.
-    """
-
-    __slots__ = ("_line", "idle", "line_bytes")
-    end = b"\n"
+    __slots__ = ("_line", "_line_bytes")
 
     def __init__(self, line_bytes: int) -> None:
-        self.line_bytes = line_bytes
-        self.idle = True
+        self._line_bytes = line_bytes
         self._line = bytearray()
 
-    @staticmethod
-    def ends_otherwise(_piece: bytes) -> bool:
-        """Never: what ends a line is always the same."""
-        return False
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that these bytes complete, in order, without blank ones. Raises: EngineError.
 
-    @staticmethod
-    def data_of(line: bytes) -> bytes | None:
-        """The line itself, of which blanks are a part; None where there is nothing else."""
-        return line if line.strip(BLANKS) else None
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        """The lines that this piece completes, in order, without blank ones. An empty piece is the end of the body,
-        which completes the last line. Raises: EngineFault.
+        No bytes are the end of the body, which completes the last line.
         """
-        *lines, rest = piece.split(b"\n") if piece else (b"", b"")
+        *lines, rest = data.split(b"\n") if data else (b"", b"")
         if lines:
             lines[0] = bytes(self._line) + lines[0]
             self._line = bytearray()
         self._line += rest
-        self.idle = not self._line
-        if max(map(len, (*lines, self._line))) > self.line_bytes:
-            raise malformed_reply(f"the stream holds a line longer than {self.line_bytes} bytes")
+        if max(map(len, (*lines, self._line))) > self._line_bytes:
+            raise malformed_reply(f"the stream has a line longer than {self._line_bytes} bytes")
         return [text for line in lines if (text := line.strip(BLANKS))]

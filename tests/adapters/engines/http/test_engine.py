@@ -9,8 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app.adapters.engines.http.engine import Endpoint, HttpEngine, ReplyLimits
-from app.adapters.engines.http.session import open_session
+from app.adapters.engines.http.engine import Endpoint, ReplyLimits
 from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
 from app.adapters.engines.timeouts import Timeouts
 from app.domain.contract.messages import Message
@@ -18,6 +17,7 @@ from app.domain.contract.response import TokenUsage
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.ports.model import EngineError
 from tests.adapters.engines.engine_calls import HI_REPLY, KEY, RecordedProgress, call, chat_chunk, engine, profile
+from tests.support.emulators.server import http_engine
 from tests.support.upstream import (
     Script,
     ScriptedUpstream,
@@ -28,12 +28,11 @@ from tests.support.upstream import (
     event_stream,
     reply,
 )
-from tests.support.virtual_time import VirtualClock
 
 DONE = event("[DONE]")
 STOP = event(chat_chunk(finish="stop"))
 CANARY = "upstream-canary-77"
-SELF_SIGNED = Path(__file__).parents[2] / "support" / "self_signed.pem"
+SELF_SIGNED = Path(__file__).parents[3] / "support" / "self_signed.pem"
 
 
 async def asked(script: Script, heard: RecordedProgress | None = None, *, stream: bool = False) -> Reply:
@@ -99,13 +98,11 @@ async def test_the_request_names_no_secret_but_in_its_header_and_asks_for_no_com
 
 async def test_b5_100_the_key_is_asked_for_anew_every_time():
     keys = iter(["first", "second", None])
-    async with ScriptedUpstream(reply(HI_REPLY)) as upstream, open_session() as session:
-        endpoint = Endpoint(upstream.url, lambda: next(keys), Timeouts())
-        asker = HttpEngine(
-            profile(), ChatCompletionsDialect(), endpoint=endpoint, session=session, clock=VirtualClock()
-        )
-        for _ in range(3):
-            await asker.attempt(call(), RecordedProgress(), stream=False)
+    async with ScriptedUpstream(reply(HI_REPLY)) as upstream:
+        endpoint = Endpoint(upstream.url, lambda: next(keys))
+        async with http_engine(profile(), ChatCompletionsDialect(), endpoint) as asker:
+            for _ in range(3):
+                await asker.attempt(call(), RecordedProgress(), stream=False)
     assert [request.headers.get("authorization") for request in upstream.requests] == [
         "Bearer first",
         "Bearer second",
