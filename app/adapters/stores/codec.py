@@ -1,13 +1,16 @@
-"""What is recorded as JSON bytes, and back, exactly.
+"""Codec of stored records: JSON bytes that are read back exactly.
 
-Data only, never code: what is read is checked by type, field by field, and unknown fields are refused, for a stored
-record may be of a newer version or not of ours at all. Every record begins with its `FORMAT`; what reads another one
-is added here when there is another one. Whatever belongs to the closed unions is stored by its name, so that a new
-outcome or event needs nothing here but another `FORMAT`. Events name their few correlations once.
+Stored data is never code: everything that is read is checked by type, field by field, and unknown fields are refused,
+because a stored record may come from a newer version or from another program. Every record begins with its `FORMAT`.
+
+Stored names are independent of names in the code. An outcome is stored under its tag in `OUTCOME_TAGS`, an event under
+its `type`, and a field under its own name unless `STORED_FIELDS` has another one. So renaming a class or a field here
+changes no stored byte; a test compares every kind with the bytes that were stored before.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from itertools import count
 from types import MappingProxyType
@@ -42,35 +45,13 @@ from app.domain.journal.outcomes import (
 
 T = TypeVar("T")
 FORMAT = 1
-"""Raised with whatever an earlier release cannot read, be it one kind, one field or one value more: so that it leaves
-such a record to others, for what it cannot read of a format that it knows is broken, and ends.
+"""Increment for every change that an older release cannot read: a kind, a field or a value.
+
+An older release leaves records of a newer format to others; an unreadable record of a known format counts as damaged.
 """
 MAX_RECORD_BYTES = 128 * 2**20
-"""No limit of the service lets a record grow near this; a longer one is not ours."""
+"""Larger than any record that the service's limits allow; longer data is refused unread."""
 
-_Ids: TypeAlias = tuple[str, str | None, str, str, str | None, str | None, str | None]
-_Told: TypeAlias = tuple[str, Annotated[int, Field(ge=0)], str, dict[str, Any]]
-_Step: TypeAlias = tuple[str, str, float, str, dict[str, Any]]
-_Version: TypeAlias = Literal[1]
-
-
-def _exact(kind: Any) -> TypeAdapter[Any]:
-    """Reads the kind alone in a list; the list is there because only what surrounds a dataclass can be configured."""
-    return TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid"))
-
-
-_BEGINS = re.compile(rb"\[([0-9]{1,9}),")
-_OPENING = _exact(tuple[_Version, ExecutionHeader, list[_Step]])
-_RESPONSE = _exact(tuple[_Version, SystemResponse])
-_Said: TypeAlias = Annotated[
-    Annotated[ModelMessage, Tag("model")] | Annotated[Message, Tag("plain")],
-    Discriminator(lambda told: "model" if isinstance(told, dict) and "provider" in told else "plain"),
-]
-_MESSAGES = _exact(list[tuple[_Version, _Said]])
-_SUSPENSION = _exact(tuple[_Version, Suspension])
-_VALUE = _exact(tuple[_Version, JsonValue])
-_NAMED = _exact(tuple[_Version, str, dict[str, Any]])
-_TOLD = _exact(tuple[_Version, int, list[_Ids], list[tuple[float, list[_Told]]]])
 OUTCOME_TAGS: Mapping[type[Outcome], str] = MappingProxyType(
     {
         PlanningInputs: "Plannable",
@@ -90,39 +71,76 @@ OUTCOME_TAGS: Mapping[type[Outcome], str] = MappingProxyType(
     }
 )
 """Tag under which each outcome is stored. Stored tags never change; classes may be renamed."""
+STORED_FIELDS: Mapping[type[Outcome], Mapping[str, str]] = MappingProxyType(
+    {
+        PlanningInputs: MappingProxyType({"history": "told"}),
+        Prepared: MappingProxyType({"prior_message_count": "said_before"}),
+        RaceDecided: MappingProxyType({"winners": "counted"}),
+    }
+)
+"""Stored names of outcome fields that were renamed, by class and current name."""
+
+_StoredIds: TypeAlias = tuple[str, str | None, str, str, str | None, str | None, str | None]
+_StoredEventFields: TypeAlias = tuple[str, Annotated[int, Field(ge=0)], str, dict[str, Any]]
+_StoredStep: TypeAlias = tuple[str, str, float, str, dict[str, Any]]
+_Version: TypeAlias = Literal[1]
+
+
+def _exact(kind: Any) -> TypeAdapter[Any]:
+    """Return an adapter for a list with one value of that kind, because a dataclass alone takes no configuration."""
+    return TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid"))
+
+
+_LEADING_FORMAT = re.compile(rb"\[([0-9]{1,9}),")
+_HEADER = _exact(tuple[_Version, ExecutionHeader, list[_StoredStep]])
+_RESPONSE = _exact(tuple[_Version, SystemResponse])
+_AnyMessage: TypeAlias = Annotated[
+    Annotated[ModelMessage, Tag("model")] | Annotated[Message, Tag("plain")],
+    Discriminator(lambda stored: "model" if isinstance(stored, dict) and "provider" in stored else "plain"),
+]
+_MESSAGES = _exact(list[tuple[_Version, _AnyMessage]])
+_SUSPENSION = _exact(tuple[_Version, Suspension])
+_VALUE = _exact(tuple[_Version, JsonValue])
+_TAGGED_OUTCOME = _exact(tuple[_Version, str, dict[str, Any]])
+_EVENT_LOG = _exact(tuple[_Version, int, list[_StoredIds], list[tuple[float, list[_StoredEventFields]]]])
+_OUTCOME_KINDS: Mapping[str, type[Outcome]] = MappingProxyType({tag: kind for kind, tag in OUTCOME_TAGS.items()})
 _OUTCOMES: Mapping[str, TypeAdapter[Any]] = MappingProxyType({tag: _exact(kind) for kind, tag in OUTCOME_TAGS.items()})
 _EVENTS: Mapping[str, TypeAdapter[Any]] = MappingProxyType({kind.type: _exact(kind) for kind in get_args(Event)})
 
 
 def is_newer_format(data: object) -> bool:
-    """Whether that says of itself that a later version wrote it."""
-    begins = _BEGINS.match(data) if isinstance(data, bytes) else None
-    return begins is not None and int(begins[1]) > FORMAT
+    """Return whether the data claims to be written by a later version."""
+    leading = _LEADING_FORMAT.match(data) if isinstance(data, bytes) else None
+    return leading is not None and int(leading[1]) > FORMAT
 
 
-def encode_header(header: ExecutionHeader, rows: Sequence[RecordedStep] = ()) -> bytes:
-    """The header, with the steps that were recorded before anything was stored."""
-    steps = [(row.key, row.fingerprint, row.at, OUTCOME_TAGS[type(row.outcome)], row.outcome) for row in rows]
-    return _dump([FORMAT, header, steps])
+def encode_header(header: ExecutionHeader, steps: Sequence[RecordedStep] = ()) -> bytes:
+    """Encode a header together with the steps that were recorded before anything was stored."""
+    stored = [
+        (step.key, step.fingerprint, step.at, OUTCOME_TAGS[type(step.outcome)], _stored_fields(step.outcome))
+        for step in steps
+    ]
+    return _dump([FORMAT, header, stored])
 
 
 def decode_header(data: bytes) -> tuple[ExecutionHeader, list[RecordedStep]]:
-    """Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID), as everything here that decodes."""
-    _, header, steps = _read(_OPENING, data, "opening")
+    """Decode a header and its steps.
+
+    Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID), as every decoding function here.
+    """
+    _, header, steps = _read(_HEADER, data, "header")
     return header, [
-        RecordedStep(key, fingerprint, _of(_OUTCOMES, name, fields, "outcome"), at)
-        for key, fingerprint, at, name, fields in steps
+        RecordedStep(key, fingerprint, _outcome(tag, stored), at) for key, fingerprint, at, tag, stored in steps
     ]
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
-    return _dump([FORMAT, OUTCOME_TAGS[type(outcome)], outcome])
+    return _dump([FORMAT, OUTCOME_TAGS[type(outcome)], _stored_fields(outcome)])
 
 
 def decode_outcome(data: bytes) -> Outcome:
-    _, name, fields = _read(_NAMED, data, "outcome")
-    outcome: Outcome = _of(_OUTCOMES, name, fields, "outcome")
-    return outcome
+    _, tag, stored = _read(_TAGGED_OUTCOME, data, "outcome")
+    return _outcome(tag, stored)
 
 
 def encode_response(response: SystemResponse) -> bytes:
@@ -139,7 +157,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_messages(each: Sequence[bytes]) -> list[Message]:
-    """A history is read before every turn, so all of it at once."""
+    """Decode a history in one pass, because it is read before every turn."""
     whole = b"".join((b"[", b",".join(each), b"]"))
     if max(map(len, each), default=0) > MAX_RECORD_BYTES:
         raise _invalid("message")
@@ -168,43 +186,46 @@ def decode_value(data: bytes) -> JsonValue:
 
 
 def encode_events(events: Sequence[StoredEvent]) -> bytes:
-    """Events that are numbered without gaps, at least one. Those that follow each other at one time share it."""
-    numbers: dict[CorrelationContext, int] = {}
-    told: list[tuple[float, list[tuple[str, int, str, Event]]]] = []
-    since, met, index = None, None, 0
+    """Encode events that are numbered without gaps, at least one.
+
+    Consecutive events of the same time share it, and each correlation is stored once.
+    """
+    indexes: dict[CorrelationContext, int] = {}
+    groups: list[tuple[float, list[tuple[str, int, str, Event]]]] = []
+    group_at, previous, index = None, None, 0
     for _, at, anchor, correlation, event in events:
-        if at != since:
-            since = at
-            told.append((at, []))
-        if correlation is not met:
-            met = correlation
-            index = numbers.setdefault(correlation, len(numbers))
-        told[-1][1].append((anchor, index, event.type, event))
-    return _dump([FORMAT, events[0].sequence_number, [_ids(each) for each in numbers], told])
+        if at != group_at:
+            group_at = at
+            groups.append((at, []))
+        if correlation is not previous:
+            previous = correlation
+            index = indexes.setdefault(correlation, len(indexes))
+        groups[-1][1].append((anchor, index, event.type, event))
+    return _dump([FORMAT, events[0].sequence_number, [_ids(each) for each in indexes], groups])
 
 
 def decode_events(data: bytes) -> list[StoredEvent]:
-    """A log is read by the ten thousand events, so nothing here is done twice that need not be."""
-    _, first, ids, groups = _read(_TOLD, data, "events")
+    """Decode the events of one commit. Logs have tens of thousands of events, so nothing is computed twice."""
+    _, first, ids, groups = _read(_EVENT_LOG, data, "events")
     numbers = count(first)
     try:
         correlations = [_correlation(each) for each in ids]
         return [
-            StoredEvent(next(numbers), at, anchor, correlations[index], _EVENTS[name].validate_python((fields,))[0])
-            for at, together in groups
-            for anchor, index, name, fields in together
+            StoredEvent(next(numbers), at, anchor, correlations[index], _EVENTS[tag].validate_python((stored,))[0])
+            for at, group in groups
+            for anchor, index, tag, stored in group
         ]
     except (ValidationError, LookupError):
         raise _invalid("events") from None
 
 
 @lru_cache(maxsize=256)
-def _correlation(ids: _Ids) -> CorrelationContext:
-    """The same object for the same ids, so that who tells many events encodes their ids once."""
+def _correlation(ids: _StoredIds) -> CorrelationContext:
+    """Return the same object for the same ids, so that a reader of many events formats them once."""
     return CorrelationContext(*ids)
 
 
-def _ids(correlation: CorrelationContext) -> _Ids:
+def _ids(correlation: CorrelationContext) -> _StoredIds:
     return (
         correlation.request_id,
         correlation.session_id,
@@ -216,36 +237,50 @@ def _ids(correlation: CorrelationContext) -> _Ids:
     )
 
 
+def _stored_fields(outcome: Outcome) -> object:
+    """Return the outcome with its fields under their stored names and in their order."""
+    renamed = STORED_FIELDS.get(type(outcome))
+    if renamed is None:
+        return outcome
+    return {renamed.get(each.name, each.name): getattr(outcome, each.name) for each in fields(outcome)}
+
+
+def _outcome(tag: str, stored: dict[str, Any]) -> Outcome:
+    adapter = _OUTCOMES.get(tag)
+    if adapter is None:
+        raise _invalid("outcome")
+    for name, stored_name in STORED_FIELDS.get(_OUTCOME_KINDS[tag], {}).items():
+        if name in stored:
+            raise _invalid("outcome")
+        if stored_name in stored:
+            stored[name] = stored.pop(stored_name)
+    outcome: Outcome = _checked(lambda: adapter.validate_python((stored,))[0], "outcome")
+    return outcome
+
+
 def _dump(value: object) -> bytes:
-    return orjson.dumps(value, default=_model)
+    return orjson.dumps(value, default=_fragment)
 
 
-def _model(value: object) -> orjson.Fragment:
+def _fragment(value: object) -> orjson.Fragment:
     if isinstance(value, BaseModel):
         return orjson.Fragment(value.__pydantic_serializer__.to_json(value, by_alias=True))
-    raise TypeError(f"{type(value).__name__} is no data")
+    raise TypeError(f"{type(value).__name__} is not JSON data")
 
 
-def _of(kinds: Mapping[str, TypeAdapter[Any]], name: str, fields: dict[str, Any], what: str) -> Any:
-    kind = kinds.get(name)
-    if kind is None:
-        raise _invalid(what)
-    return _checked(lambda: kind.validate_python((fields,))[0], what)
-
-
-def _read(kind: TypeAdapter[Any], data: object, what: str) -> Any:
+def _read(adapter: TypeAdapter[Any], data: object, kind: str) -> Any:
     if not isinstance(data, bytes) or len(data) > MAX_RECORD_BYTES:
-        raise _invalid(what)
-    return _checked(lambda: kind.validate_python((orjson.loads(data),))[0], what)
+        raise _invalid(kind)
+    return _checked(lambda: adapter.validate_python((orjson.loads(data),))[0], kind)
 
 
-def _checked(read: Callable[[], T], what: str) -> T:
+def _checked(read: Callable[[], T], kind: str) -> T:
     try:
         return read()
     except (ValidationError, orjson.JSONDecodeError, RecursionError):
-        # Not from the cause: it quotes what it read.
-        raise _invalid(what) from None
+        # Not from the cause, whose message quotes the stored data.
+        raise _invalid(kind) from None
 
 
-def _invalid(what: str) -> StorageFailure:
-    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, f"a stored {what} cannot be read by this version")
+def _invalid(kind: str) -> StorageFailure:
+    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, f"a stored {kind} cannot be read by this version")

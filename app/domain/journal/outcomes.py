@@ -36,25 +36,25 @@ class StageTrace:
 class Prepared:
     """What PREPARE found: the conversation to begin with, and the tools that may be offered.
 
-    `said_before` counts the messages of the session, whether they are part of it or not.
+    `prior_message_count` counts all messages of the session, including those that are left out here.
     """
 
     messages: tuple[ModelMessage | Message, ...]
     tools: tuple[str, ...]
     truncated_history: bool
     stages: tuple[StageTrace, ...]
-    said_before: int = 0
+    prior_message_count: int = 0
 
 
 @dataclass(frozen=True)
 class PlanningInputs:
     """Outcome: no plan is there yet, and these tools one may call; each has a name, a description and parameters.
 
-    `told` is the conversation where it began before the request.
+    `history` is the conversation if it began before the request.
     """
 
     tools: tuple[Mapping[str, Any], ...]
-    told: tuple[ModelMessage | Message, ...] = ()
+    history: tuple[ModelMessage | Message, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def usage_of(outcome: AttemptSucceeded | AttemptFailed | AttemptCancelled) -> To
 class RaceDecided:
     """The decision, recorded before any branch is called off, that these branches of a gather are enough."""
 
-    counted: tuple[int, ...]
+    winners: tuple[int, ...]
 
 
 @dataclass(frozen=True)

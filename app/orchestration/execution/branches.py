@@ -125,7 +125,7 @@ class EarlyStop(Generic[T]):
     def apply(self, row: RecordedStep) -> None:
         """Takes the recorded decision."""
         assert isinstance(row.outcome, RaceDecided)  # noqa: S101 - what a race can come to
-        self.winners, self.decided_at = row.outcome.counted, row.at
+        self.winners, self.decided_at = row.outcome.winners, row.at
 
 
 @dataclass(slots=True)

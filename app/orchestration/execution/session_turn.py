@@ -65,7 +65,7 @@ def new_messages(execution: Execution, said: Sequence[Message], produced: Patter
     if request.session_id is None or prepared is None:
         return []
     # What a fork kept of PREPARE counts what its origin's session held.
-    said_before = prepared.said_before if fork is None else execution.prior_message_count
+    said_before = prepared.prior_message_count if fork is None else execution.prior_message_count
     later = () if fork is None else (message for each in fork.chain for message in each.messages)
     asked = [*request.messages, *later]
     own = [message for message in asked if said_before == 0 or message.role != "system"]

@@ -44,7 +44,7 @@ class Preparer:
             tools=preparation.tools,
             truncated_history=preparation.truncated_history,
             stages=self._timer.in_seed_order(),
-            said_before=preparation.session.message_count,
+            prior_message_count=preparation.session.message_count,
         )
 
     def release_turn(self) -> None:

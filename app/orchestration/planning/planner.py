@@ -80,7 +80,7 @@ async def _made(run: RunContext, static: Sequence[PlanStep] | None) -> Plan | Re
     }
     if not types:
         return Refused.by(plan_refused([("policy.allowed_step_types", "leave nothing that could be planned")]))
-    conversation = found.told or run.request.messages
+    conversation = found.history or run.request.messages
     asking = _asking(conversation)
     told = PlanGenerationInput(
         request=asking.text,

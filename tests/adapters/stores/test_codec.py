@@ -1,7 +1,8 @@
-"""What is recorded survives its bytes exactly, and bytes that are not ours are refused."""
+"""Stored bytes are read back exactly, stay as earlier versions wrote them, and foreign bytes are refused."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, get_args
 
 import orjson
@@ -29,14 +30,17 @@ from tests.support.examples import (
 )
 from tests.support.virtual_time import EPOCH
 
-SAID = ModelMessage(role="assistant", content="hm", provider="primary", kept=[{"signature": "µ\u2028", "n": 1.5}])
+MODEL_MESSAGE = ModelMessage(
+    role="assistant", content="hm", provider="primary", kept=[{"signature": "µ\u2028", "n": 1.5}]
+)
+FIRST_RELEASE = Path(__file__).parents[2] / "golden" / "stored_bytes.json"
 PREPARED = next(each for each in OUTCOMES if isinstance(each, Prepared))
 READERS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
-    "opening": (codec.encode_header(header("a"), [recorded_step("0")]), codec.decode_header),
+    "header": (codec.encode_header(header("a"), [recorded_step("0")]), codec.decode_header),
     "outcome": (codec.encode_outcome(PREPARED), codec.decode_outcome),
     "events": (codec.encode_events(stored_events(MOVED)), codec.decode_events),
     "response": (codec.encode_response(response()), codec.decode_response),
-    "messages": (codec.encode_message(SAID), lambda data: codec.decode_messages([data])),
+    "messages": (codec.encode_message(MODEL_MESSAGE), lambda data: codec.decode_messages([data])),
     "suspension": (codec.encode_suspension(SUSPENSION), codec.decode_suspension),
     "value": (codec.encode_value({"a": 1}), codec.decode_value),
 }
@@ -49,7 +53,7 @@ JSON = st.recursive(
 
 
 def committed(*events: Event, first: int = 1) -> list[StoredEvent]:
-    """These events as one commit holds them: numbered on, at one time."""
+    """Return the events as one commit stores them: numbered without gaps, at one time."""
     return [StoredEvent(number, EPOCH, "0/1", correlation(), event) for number, event in enumerate(events, first)]
 
 
@@ -59,57 +63,148 @@ def test_every_outcome_and_every_event_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda each: type(each).__name__)
-def test_every_outcome_is_read_as_it_was_written(outcome: Outcome) -> None:
+def test_an_outcome_is_read_back_equal(outcome: Outcome) -> None:
     assert codec.decode_outcome(codec.encode_outcome(outcome)) == outcome
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda each: type(each).__name__)
-def test_every_event_is_read_as_it_was_written(event: Event) -> None:
-    told = committed(event, first=7)
-    assert codec.decode_events(codec.encode_events(told)) == told
+def test_an_event_is_read_back_equal(event: Event) -> None:
+    events = committed(event, first=7)
+    assert codec.decode_events(codec.encode_events(events)) == events
+
+
+def test_stored_tags_and_fields_of_outcomes_never_change() -> None:
+    stored = {
+        tag: [codec.STORED_FIELDS.get(kind, {}).get(each.name, each.name) for each in fields(kind)]
+        for kind, tag in codec.OUTCOME_TAGS.items()
+    }
+    assert stored == {
+        "Plannable": ["tools", "told"],
+        "Planned": ["steps", "planner_id", "rationale"],
+        "Prepared": ["messages", "tools", "truncated_history", "stages", "said_before"],
+        "Offered": ["tools", "candidates", "left_out", "closed_for", "cut"],
+        "Replied": ["reply", "duration_ms"],
+        "AttemptFailed": [
+            "reason", "message", "wait", "retry_after", "streamed", "partial", "usage", "duration_ms", "details"
+        ],
+        "ToolEnded": ["content", "is_error", "code", "duration_ms", "retry", "ran"],
+        "ToolAsked": ["value", "duration_ms"],
+        "Slept": [],
+        "Answered": ["payload"],
+        "Refused": ["code", "message", "details", "condition", "retry_after", "stages"],
+        "CutOff": ["duration_ms", "usage", "partial"],
+        "Decided": ["counted"],
+        "Stopped": ["code", "message"],
+    }  # fmt: skip
+
+
+def test_stored_tags_and_fields_of_events_never_change() -> None:
+    assert {kind.type: [each.name for each in fields(kind)] for kind in get_args(Event)} == {
+        "lifecycle.transition": ["from_state", "to_state", "attempt", "reason"],
+        "fallback.transition": [
+            "from_state", "to_state", "fsm_event", "provider", "model", "retry_count", "reason", "segment"
+        ],
+        "stage.end": ["stage", "duration_ms", "outcome"],
+        "inference.start": [
+            "segment", "message_count", "tool_defs_count", "schema_present", "grammar_present", "temperature",
+            "provider", "model", "replica",
+        ],
+        "inference.retracted": ["segment"],
+        "inference.end": ["segment", "duration_ms", "tokens_in", "tokens_out", "finish_reason", "tool_call_count"],
+        "tool.start": ["tool_name", "tool_call_id", "args_hash"],
+        "tool.end": ["tool_name", "tool_call_id", "duration_ms", "success", "error_code"],
+        "constraint.repaired": ["attempt", "repairs", "replica"],
+        "validation.end": ["attempt", "valid", "errors", "warnings", "replica"],
+        "plan.created": ["planner_id", "steps"],
+        "vote.cast": ["replica", "status", "error_code"],
+        "vote.decided": [
+            "replicas", "voted", "failed", "stopped_early", "votes", "confidence", "replica", "error_code"
+        ],
+        "step.start": ["step_type", "attempt"],
+        "step.end": ["step_type", "attempt", "status", "duration_ms", "error_code"],
+        "execution.suspended": ["suspensions", "response"],
+        "execution.resumed": ["suspension_id", "kind", "tool_id", "resumed_by"],
+        "execution.completed": ["response"],
+        "execution.failed": ["response"],
+        "execution.cancelled": ["response"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "encode", "decode"),
+    [
+        ("headers", lambda value: codec.encode_header(*value), codec.decode_header),
+        ("outcomes", codec.encode_outcome, codec.decode_outcome),
+        ("events", codec.encode_events, codec.decode_events),
+        ("responses", codec.encode_response, codec.decode_response),
+        ("messages", codec.encode_message, lambda data: codec.decode_messages([data])[0]),
+        ("suspensions", codec.encode_suspension, codec.decode_suspension),
+        ("values", codec.encode_value, codec.decode_value),
+    ],
+)
+def test_bytes_of_the_first_release_are_read_and_written_again_unchanged(
+    kind: str, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]
+) -> None:
+    stored = [each.encode() for each in orjson.loads(FIRST_RELEASE.read_bytes())[kind]]
+    assert stored
+    assert [encode(decode(each)) for each in stored] == stored
+
+
+def test_todays_examples_are_stored_with_the_bytes_of_the_first_release() -> None:
+    stored = orjson.loads(FIRST_RELEASE.read_bytes())
+    assert [codec.encode_outcome(each).decode() for each in OUTCOMES] == stored["outcomes"]
+    assert [codec.encode_events(committed(each, first=7)).decode() for each in EVENTS] == stored["events"]
+
+
+@pytest.mark.parametrize("outcome", [each for each in OUTCOMES if type(each) in codec.STORED_FIELDS], ids=repr)
+def test_a_renamed_field_is_not_read_under_its_new_name(outcome: Outcome) -> None:
+    format_, tag, stored = orjson.loads(codec.encode_outcome(outcome))
+    for name, stored_name in codec.STORED_FIELDS[type(outcome)].items():
+        both = {**stored, name: stored[stored_name]}
+        refused(codec.decode_outcome, orjson.dumps([format_, tag, both]))
 
 
 @pytest.mark.parametrize(
     "kind", [*get_args(Outcome), *get_args(Event), ExecutionHeader, EffectiveLimits, CorrelationContext]
 )
-def test_what_is_recorded_has_a_dict_which_is_written_five_times_as_fast_as_slots(kind: type[Any]) -> None:
+def test_a_stored_dataclass_has_no_slots_because_a_dict_is_written_five_times_as_fast(kind: type[Any]) -> None:
     assert "__slots__" not in vars(kind)
 
 
-def test_the_events_of_a_commit_keep_their_order_their_numbers_and_their_correlations() -> None:
+def test_events_of_a_commit_keep_their_order_numbers_and_correlations() -> None:
     other = replace(correlation(), span_id="0" * 16, caused_by="call_1", step_name="first")
-    told = [
+    events = [
         each._replace(correlation=other) if index % 3 else each
         for index, each in enumerate(committed(*EVENTS, first=40))
     ]
-    data = codec.encode_events(told)
-    assert codec.decode_events(data) == told
+    data = codec.encode_events(events)
+    assert codec.decode_events(data) == events
     assert data.count(b'"0000000000000000"') == 1
 
 
-def test_events_of_several_times_keep_them() -> None:
-    told = stored_events(MOVED, COMPLETED, MOVED)
-    assert codec.decode_events(codec.encode_events(told)) == told
+def test_events_keep_their_different_times() -> None:
+    events = stored_events(MOVED, COMPLETED, MOVED)
+    assert codec.decode_events(codec.encode_events(events)) == events
 
 
-def test_steps_that_stand_with_the_header_are_read_as_they_were_written() -> None:
+def test_steps_stored_with_the_header_are_read_back_equal() -> None:
     rows = [RecordedStep(f"{number}/0", "f" * 32, outcome, EPOCH + number) for number, outcome in enumerate(OUTCOMES)]
     assert codec.decode_header(codec.encode_header(header("a"), rows)) == (header("a"), rows)
 
 
-def test_everything_else_is_read_as_it_was_written() -> None:
+def test_headers_responses_suspensions_and_messages_are_read_back_equal() -> None:
     assert codec.decode_header(codec.encode_header(header("a"))) == (header("a"), [])
     assert codec.decode_response(codec.encode_response(response())) == response()
     assert codec.decode_suspension(codec.encode_suspension(SUSPENSION)) == SUSPENSION
-    said = codec.decode_messages([codec.encode_message(SAID)])[0]
-    assert (type(said), said) == (ModelMessage, SAID)
+    message = codec.decode_messages([codec.encode_message(MODEL_MESSAGE)])[0]
+    assert (type(message), message) == (ModelMessage, MODEL_MESSAGE)
     plain = Message(role="user", content="hello")
     assert [type(each) for each in codec.decode_messages([codec.encode_message(plain)] * 2)] == [Message] * 2
     assert codec.decode_messages([]) == []
 
 
-def test_what_only_a_provider_can_read_is_kept_in_a_prepared_conversation() -> None:
-    with_answer = replace(PREPARED, messages=(*PREPARED.messages, SAID))
+def test_a_prepared_conversation_stores_provider_specific_message_parts() -> None:
+    with_answer = replace(PREPARED, messages=(*PREPARED.messages, MODEL_MESSAGE))
     again = codec.decode_outcome(codec.encode_outcome(with_answer))
     assert again == with_answer
     assert isinstance(again, Prepared)
@@ -117,7 +212,7 @@ def test_what_only_a_provider_can_read_is_kept_in_a_prepared_conversation() -> N
 
 
 @given(JSON)
-def test_any_json_value_is_read_as_it_was_written(value: Any) -> None:
+def test_any_json_value_is_read_back_equal(value: Any) -> None:
     again = codec.decode_value(codec.encode_value(value))
     assert again == value
     assert repr(again) == repr(value)
@@ -127,7 +222,7 @@ def test_any_json_value_is_read_as_it_was_written(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [2**70, "\ud800", object(), {1: 2}], ids=repr)
-def test_what_is_no_json_is_not_written(value: Any) -> None:
+def test_a_value_that_is_not_json_is_refused(value: Any) -> None:
     with pytest.raises(TypeError):
         codec.encode_value(value)
 
@@ -139,27 +234,26 @@ def refused(read: Callable[[bytes], Any], data: bytes) -> StorageFailure:
     return caught.value
 
 
-@pytest.mark.parametrize("what", READERS)
-def test_a_record_of_a_newer_format_is_refused(what: str) -> None:
-    data, read = READERS[what]
+@pytest.mark.parametrize("kind", READERS)
+def test_a_record_of_a_newer_format_is_refused(kind: str) -> None:
+    data, read = READERS[kind]
     assert data.startswith(b"[1,")
     failure = refused(read, b"[2," + data[3:])
     assert failure.status == 409
 
 
-@pytest.mark.parametrize("what", [each for each in READERS if each != "value"])
-def test_a_record_with_a_field_that_this_version_does_not_know_is_refused(what: str) -> None:
-    data, read = READERS[what]
+@pytest.mark.parametrize("kind", [each for each in READERS if each != "value"])
+def test_a_record_with_an_unknown_field_is_refused(kind: str) -> None:
+    data, read = READERS[kind]
     for place in range(len(data)):
         if data[place : place + 1] == b"{":
-            opening = b'{"newer":1' + (b"" if data[place + 1 : place + 2] == b"}" else b",")
-            grown = data[:place] + opening + data[place + 1 :]
-            if not _is_free(data, place):
-                refused(read, grown)
+            start = b'{"newer":1' + (b"" if data[place + 1 : place + 2] == b"}" else b",")
+            if not _is_free_form(data, place):
+                refused(read, data[:place] + start + data[place + 1 :])
 
 
-def _is_free(data: bytes, place: int) -> bool:
-    """Whether the object at that place is a value that may hold anything: arguments, details, kept blocks, a schema."""
+def _is_free_form(data: bytes, place: int) -> bool:
+    """Return whether the object at that place may hold any keys: arguments, details, provider blocks, a schema."""
     before = data[:place].rstrip(b"[")
     return before.endswith(
         (
@@ -177,9 +271,9 @@ def _is_free(data: bytes, place: int) -> bool:
     )
 
 
-@pytest.mark.parametrize("what", READERS)
-def test_b4_89_what_somebody_else_wrote_is_refused_and_not_quoted(what: str) -> None:
-    data, read = READERS[what]
+@pytest.mark.parametrize("kind", READERS)
+def test_b4_89_foreign_bytes_are_refused_and_not_quoted(kind: str) -> None:
+    data, read = READERS[kind]
     for hostile in (
         b"",
         b"null",
@@ -197,16 +291,16 @@ def test_b4_89_what_somebody_else_wrote_is_refused_and_not_quoted(what: str) -> 
         assert "secret" not in f"{failure.message}{failure.details}{failure.__cause__}"
 
 
-def test_a_record_longer_than_any_of_ours_is_refused_unread() -> None:
+def test_a_record_above_the_size_limit_is_refused_unread() -> None:
     refused(codec.decode_value, b" " * (codec.MAX_RECORD_BYTES + 1))
 
 
-def test_a_message_that_holds_another_is_refused() -> None:
-    said = codec.encode_message(SAID)
-    refused(lambda data: codec.decode_messages([data]), said + b"," + said)
+def test_a_message_that_contains_another_is_refused() -> None:
+    message = codec.encode_message(MODEL_MESSAGE)
+    refused(lambda data: codec.decode_messages([data]), message + b"," + message)
 
 
-def test_an_event_that_names_no_correlation_of_its_commit_is_refused() -> None:
-    told = orjson.loads(codec.encode_events(committed(COMPLETED)))
-    told[3][0][1][0][1] = 1
-    refused(codec.decode_events, orjson.dumps(told))
+def test_an_event_with_an_unknown_correlation_index_is_refused() -> None:
+    stored = orjson.loads(codec.encode_events(committed(COMPLETED)))
+    stored[3][0][1][0][1] = 1
+    refused(codec.decode_events, orjson.dumps(stored))

@@ -219,7 +219,7 @@ async def test_a_model_plans_with_what_was_said_in_the_session_before(clock: Vir
     _, record = await run(world, request)
     outcome = record.steps["0"].outcome
     assert isinstance(outcome, PlanningInputs)
-    assert outcome.told == (*before.history_value.recent_messages, *request.messages)
+    assert outcome.history == (*before.history_value.recent_messages, *request.messages)
     (asked,) = engine.calls
     assert all(text in asked.messages[-1].text for text in ("I live in Ulm.", "Noted.", request.messages[0].text))
 
