@@ -1,16 +1,18 @@
-"""What an execution that goes on from a step of another one begins with, and what is different from there on."""
+"""Forks: executions that continue from a step of another one, with other settings."""
 
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
 from app.domain.frozen import dataclass
+from app.domain.journal.step_key import StepKey
 
 
 @dataclass(frozen=True)
 class Fork:
-    """What an execution begins with: the top-level steps of its `origin`, a request id, before `from_step`.
+    """Origin of an execution that inherits the top-level steps of another one before `from_step`.
 
-    From there on what is not None holds, and the messages are said before the next inference. Where the origin was
-    forked itself, what its forks `earlier` changed of the kept steps, and at the next, still holds.
+    `origin` is a request id. From that step on, the settings that are not None replace those of the origin, and the
+    messages are added before the next inference. If the origin is a fork itself, `earlier` holds its forks, the
+    earliest first; their settings still apply to the inherited steps and, unless replaced, to those that follow.
     """
 
     origin: str
@@ -23,16 +25,10 @@ class Fork:
 
     @property
     def chain(self) -> tuple["Fork", ...]:
-        """All that hold, in the order of their steps."""
+        """Return this fork and those that led to it, the earliest first."""
         return (*self.earlier, self)
 
     def inherits(self, key: str) -> bool:
-        """Whether what is recorded under that key, or hangs behind it, belongs to the steps that are kept."""
-        ordinal = step_number(key)
-        return ordinal is not None and ordinal < self.from_step
-
-
-def step_number(key: str) -> int | None:
-    """The number of the top-level step that a key belongs to, if it belongs to one."""
-    first = key.partition("/")[0]
-    return int(first) if first.isdecimal() else None
+        """Return True if what is recorded under the key, or anchored to it, belongs to the inherited steps."""
+        number = StepKey(key).step_number
+        return number is not None and number < self.from_step

@@ -1,9 +1,71 @@
-"""Keys of recorded steps."""
+"""Keys of recorded steps.
 
-PLAN_KEY = "plan"
+A key alternates ordinals (from 0) and branch numbers: `2/1/0` is the first effect of branch 1 of the third step.
+Inferences and tool calls are compositions: their attempts are `k/0`, `k/1`, …, and the wait after attempt i is
+`k/i/0`. The plan, the result of PREPARE and the decision to stop have named keys. The decision that some branches of a
+gather are enough, or that the time limit of a branch has passed, is recorded under the key of the step it belongs to.
+"""
+
+from functools import lru_cache
 
 
-PREPARE_KEY = "prepare"
+class StepKey(str):
+    """Key of a recorded step: an immutable path of numbers, or a name.
+
+    It is stored, hashed and compared as its text, so that a key that was read back equals the one that was written.
+    """
+
+    __slots__ = ()
+
+    @property
+    def parent(self) -> "StepKey":
+        """Return the key without its last number; the parent of a top-level step is `ROOT`."""
+        return StepKey(self.rpartition("/")[0])
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Return the numbers of the path. Raises: ValueError for a named key."""
+        return _numbers(self)
+
+    @property
+    def step_number(self) -> int | None:
+        """Return the number of the top-level step that the key belongs to; None for a named key."""
+        first = self.partition("/")[0]
+        return int(first) if first.isdecimal() else None
+
+    @property
+    def is_first_attempt(self) -> bool:
+        """Return True for the first attempt of an inference or a tool call."""
+        return self.endswith("/0")
+
+    def child(self, *numbers: int) -> "StepKey":
+        """Return the key that these numbers lead to from here."""
+        path = "/".join(map(str, numbers))
+        return StepKey(f"{self}/{path}" if self else path)
+
+    def is_within(self, *ancestors: "StepKey") -> bool:
+        """Return True if the key is one of these keys or lies below one of them."""
+        return f"{self}/".startswith(tuple(f"{ancestor}/" for ancestor in ancestors))
+
+    def precedes(self, other: "StepKey") -> bool:
+        """Return True if this step ended before the other one began.
+
+        Ordinals are at even places of a path and follow each other in time. Branch numbers are at odd places:
+        branches of one gather are concurrent, so none of them precedes another.
+        """
+        for place, (own, others) in enumerate(zip(self.numbers, other.numbers, strict=False)):
+            if own != others:
+                return place % 2 == 0 and own < others
+        return False
 
 
-STOP_KEY = "stop"
+@lru_cache(maxsize=1024)
+def _numbers(key: str) -> tuple[int, ...]:
+    return tuple(map(int, key.split("/")))
+
+
+ROOT = StepKey("")
+"""Parent of the top-level steps; no step is recorded under it."""
+PLAN_KEY = StepKey("plan")
+PREPARE_KEY = StepKey("prepare")
+STOP_KEY = StepKey("stop")

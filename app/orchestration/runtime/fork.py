@@ -20,10 +20,10 @@ from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints, SystemRequest
 from app.domain.failures import Code, RequestFailure
 from app.domain.journal.events import ExecutionSuspended
-from app.domain.journal.fork import Fork, step_number
+from app.domain.journal.fork import Fork
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
-from app.domain.journal.step_key import STOP_KEY
+from app.domain.journal.step_key import STOP_KEY, StepKey
 from app.orchestration.execution.context import merge_hints
 from app.ports.journal import ExecutionHistory
 
@@ -105,15 +105,16 @@ def inherited_steps(record: ExecutionHistory, from_step: int) -> list[RecordedSt
 
     Raises: RequestFailure (REQUEST_INVALID) when no such step began: what may have been left undone is not kept.
     """
-    last = max((ordinal for ordinal in map(step_number, _begun(record)) if ordinal is not None), default=0)
+    numbers = (StepKey(key).step_number for key in _begun(record))
+    last = max((number for number in numbers if number is not None), default=0)
     if from_step > last:
         what = f"must be at most {last}, the last step that began"
         errors = [{"field": "from_step", "message": what}]
         raise RequestFailure(Code.REQUEST_INVALID, f"from_step: {what}", {"errors": errors})
     rows: list[RecordedStep] = []
     for key, row in record.steps.items():
-        ordinal = step_number(key)
-        if ordinal is not None and ordinal >= from_step:
+        number = StepKey(key).step_number
+        if number is not None and number >= from_step:
             break
         if key != STOP_KEY:
             rows.append(row)
