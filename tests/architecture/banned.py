@@ -14,7 +14,7 @@ SHELL_CALL = re.compile(r"(^|\.)(os\.(system|popen)|create_subprocess_shell|geto
 LOOSE_TASK = re.compile(
     r"((^|\.)asyncio|loop(\(\))?)\.create_task$|(^|\.)ensure_future$|^create_task$|(^|\.)asyncio\.wait_for$|^wait_for$"
 )
-STOPPABLE = re.compile(r"(scope|handle|timer|running|executions?|facade)(\(\))?$", re.IGNORECASE)
+STOPPABLE = re.compile(r"(scope|handle|timer|running|generation|writing|executions?|facade)(\(\))?$", re.IGNORECASE)
 SCOPES = re.compile(
     r"(^|\.)(TaskGroup|create_task_group|CancelScope|move_on_after|move_on_at|fail_after|fail_at"
     r"|asyncio\.(timeout|timeout_at|gather|wait|shield))$"
@@ -25,7 +25,7 @@ RUNS_OTHERS_CODE = (
     "app/adapters/event_bus.py",
     "app/adapters/stores/journal/writer.py",
     "app/capabilities/tools/",
-    "app/capabilities/output/rules/rule_set.py",
+    "app/capabilities/output/rules/",
     "app/entrypoints/",
 )
 """Entry points, the event bus, the one writer of all executions, what runs tools and custom rules, and what runs whole
@@ -141,9 +141,12 @@ class _ProductBut:
         return product(path) and not path.startswith(self._exceptions)
 
 
+SCOPED = ("app/orchestration/execution/execution.py", "app/orchestration/execution/branches.py")
+
+
 def orchestration_but_execution(path: str) -> bool:
     """Orchestration without the one file that may bound and group what runs."""
-    return path.startswith("app/orchestration/") and path != "app/orchestration/execution/execution.py"
+    return path.startswith("app/orchestration/") and path not in SCOPED
 
 
 ANY = "app/domain/any.py"
@@ -165,7 +168,7 @@ RULES = (
         innocent=(
             ("app/adapters/system.py", "import time\n"),
             (ANY, "from datetime import UTC, datetime\nat = datetime.fromtimestamp(0, UTC)\n"),
-            (ANY, "from app.ports.runtime import Clock\ndef f(clock: Clock) -> float:\n    return clock.now()\n"),
+            (ANY, "from app.ports import Clock\ndef f(clock: Clock) -> float:\n    return clock.now()\n"),
         ),
     ),
     Rule(
@@ -263,12 +266,12 @@ RULES = (
             (ANY, "from os import environ\n"),
         ),
         innocent=(
-            ("app/settings/loader.py", "import os\nkey = os.environ['KEY']\n"),
+            ("app/settings/loading.py", "import os\nkey = os.environ['KEY']\n"),
             (ANY, "import os\npid = os.getpid()\n"),
         ),
     ),
     Rule(
-        "Task groups, scopes and timeouts occur in execution.py alone within orchestration",
+        "Within orchestration, task groups, scopes and timeouts are in the execution and its branches only",
         orchestration_but_execution,
         scopes,
         planted=(
