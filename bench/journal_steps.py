@@ -23,6 +23,7 @@ from app.adapters.stores.journal.writer import WriterCallbacks
 from app.adapters.system import SystemClock
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Durability
+from app.domain.ids import ExecutionId, ReplicaId, RequestId, TenantId, TraceId
 from app.domain.journal.events import UnnumberedEvent
 from app.domain.journal.header import EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import AttemptSucceeded, RecordedStep
@@ -118,17 +119,17 @@ async def open_bench_journal(database: Database) -> AsyncIterator[StoredJournal]
     """A journal there that nobody listens to, and that breaks where anything is lost."""
     sink = EventBus((), capacity=1, on_fault=_fail, on_drop=_nothing)
     loss = WriterCallbacks(_lost, _nothing, _fail)
-    async with open_journal(database, sink, SystemClock(), JournalConfig("bench", 1), loss) as journal:
+    async with open_journal(database, sink, SystemClock(), JournalConfig(ReplicaId("bench"), 1), loss) as journal:
         yield journal
 
 
 def bench_header(name: str, durability: Durability = "journaled") -> ExecutionHeader:
     """An execution of that name, asked for a moment ago."""
     return ExecutionHeader(
-        execution_id=name,
-        request_id=name,
-        tenant="local",
-        trace_id="0" * 32,
+        execution_id=ExecutionId(name),
+        request_id=RequestId(name),
+        tenant=TenantId("local"),
+        trace_id=TraceId("0" * 32),
         parent_span_id=None,
         mode=Mode.CHAT,
         pattern_version=1,

@@ -10,6 +10,7 @@ from pathlib import Path
 from app.adapters.stores.sqlite import open_sqlite
 from app.domain.contract.response import SystemResponse
 from app.domain.fingerprints import span_id
+from app.domain.ids import ExecutionId, RequestId, ToolCallId
 from app.domain.journal.events import (
     CorrelationContext,
     Event,
@@ -30,6 +31,7 @@ from bench.upstream import ASK, TEXT
 
 WAITING = 1_000
 EVENTS, JOINS = 10_000, 7
+_LONG = ExecutionId("long")
 PAIRS, PAIRED = 16, 200
 _ORDERS = ((False, True), (True, False))
 SUSPENDING_REQUEST = request({"messages": [{"role": "user", "content": f"{ASK}: may I?"}], "tools": ["ask_person"]})
@@ -95,34 +97,34 @@ async def _join(portico: MeasuredProcess) -> float:
 
 async def _write_log(path: Path) -> None:
     """An execution with a long log, in commits of a few events each, as they are in a real one."""
-    asked = bench_header("long")
+    asked = bench_header(_LONG)
     async with open_sqlite(path) as database, open_bench_journal(database) as journal:
         await journal.open(asked)
         told = islice(cycle(_EVENTS), EVENTS - 2)
         for number, group in enumerate(iter(lambda: list(islice(told, 3)), [])):
             correlation = _correlation(asked, f"{number}")
-            journal.put("long", None, [(f"{number}", correlation, event) for event in group])
+            journal.put(_LONG, None, [(f"{number}", correlation, event) for event in group])
             if number % 100 == 0:
-                await journal.durable("long")
+                await journal.durable(_LONG)
         over = LifecycleTransition(State.EXECUTE, State.COMPLETE, 1, "answered")
-        response = SystemResponse(request_id="long", trace_id="0" * 32, mode=Mode.CHAT, state=State.COMPLETE)
+        response = SystemResponse(request_id=RequestId(_LONG), trace_id="0" * 32, mode=Mode.CHAT, state=State.COMPLETE)
         last = [("end", _correlation(asked, ""), event) for event in (over, ExecutionCompleted(response))]
-        journal.put("long", None, last)
-        await journal.durable("long")
+        journal.put(_LONG, None, last)
+        await journal.durable(_LONG)
 
 
 _EVENTS: tuple[Event, ...] = (
     InferenceStart("0/0", 12, 3, False, False, None, "primary", "gpt-4o-mini"),
     InferenceEnd("0/0", 812.5, 1_200, 34, "tool", 1),
-    ToolStart("roll_dice", "call_1", "0f" * 16),
-    ToolEnd("roll_dice", "call_1", 0.25, True, None),
+    ToolStart("roll_dice", ToolCallId("call_1"), "0f" * 16),
+    ToolEnd("roll_dice", ToolCallId("call_1"), 0.25, True, None),
     LifecycleTransition(State.EXECUTE, State.VALIDATE, 1, "output_ready"),
     LifecycleTransition(State.VALIDATE, State.EXECUTE, 2, "validation_schema_invalid"),
 )
 
 
 def _correlation(asked: ExecutionHeader, key: str) -> CorrelationContext:
-    return CorrelationContext("long", None, asked.trace_id, span_id("long", key), span_id("long", ""))
+    return CorrelationContext(asked.request_id, None, asked.trace_id, span_id(_LONG, key), span_id(_LONG, ""))
 
 
 LOCAL_STORAGE_SCENARIOS: tuple[Scenario, ...] = (journal, suspended, event_log)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
+from app.domain.ids import ExecutionId
 from app.domain.journal.events import RESTING_EVENTS, TERMINAL_EVENTS, LiveDelta, StoredEvent
 from app.ports.events import EventSink
 
@@ -32,9 +33,9 @@ class EventBus:
         self._capacity = capacity
         self._on_fault = on_fault
         self._on_drop = on_drop
-        self._readers: dict[str, tuple[LiveSubscription, ...]] = {}
+        self._readers: dict[ExecutionId, tuple[LiveSubscription, ...]] = {}
 
-    def publish(self, execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
+    def publish(self, execution_id: ExecutionId, items: Sequence[StoredEvent | LiveDelta]) -> None:
         for sink in self._sinks:
             try:
                 sink.publish(execution_id, items)
@@ -45,16 +46,16 @@ class EventBus:
             if reader.overflowed:
                 self._on_drop()
 
-    def subscribe(self, execution_id: str, *, past_suspension: bool = False) -> "LiveSubscription":
+    def subscribe(self, execution_id: ExecutionId, *, past_suspension: bool = False) -> "LiveSubscription":
         last = TERMINAL_EVENTS if past_suspension else RESTING_EVENTS
         reader = LiveSubscription(execution_id, self._capacity, self._leave, last=last)
         self._readers[execution_id] = (*self._readers.get(execution_id, ()), reader)
         return reader
 
-    def has_subscribers(self, execution_id: str) -> bool:
+    def has_subscribers(self, execution_id: ExecutionId) -> bool:
         return execution_id in self._readers
 
-    def disconnect(self, execution_id: str) -> None:
+    def disconnect(self, execution_id: ExecutionId) -> None:
         for reader in self._readers.get(execution_id, ()):
             reader.dismiss()
 
@@ -76,7 +77,7 @@ class LiveSubscription:
 
     def __init__(
         self,
-        execution_id: str,
+        execution_id: ExecutionId,
         capacity: int,
         leave: Callable[["LiveSubscription"], None],
         *,

@@ -28,6 +28,7 @@ from app.adapters.stores.postgres import PostgresDatabase
 from app.adapters.stores.replicas import DatabaseReplicas
 from app.adapters.stores.sqlite import SqliteDatabase
 from app.domain.failures import StorageFailure
+from app.domain.ids import ExecutionId, ReplicaId
 from app.orchestration.runtime.recovery import Recovery
 from app.ports.events import EventSink
 from app.ports.runtime import Clock
@@ -53,11 +54,11 @@ class SingleReplica:
 
     sinks: Sequence[EventSink] = ()
 
-    def __init__(self, clock: Clock, owner: str) -> None:
+    def __init__(self, clock: Clock, owner: ReplicaId) -> None:
         self.owner = owner
         self._clock = clock
 
-    def cancel(self, execution_id: str) -> None:
+    def cancel(self, execution_id: ExecutionId) -> None:
         """There is nobody to tell."""
 
     def runner(
@@ -80,7 +81,7 @@ class SingleReplica:
 class ClusteredReplica:
     """One replica of several."""
 
-    def __init__(self, database: PostgresDatabase, clock: Clock, owner: str, storage: StorageSettings) -> None:
+    def __init__(self, database: PostgresDatabase, clock: Clock, owner: ReplicaId, storage: StorageSettings) -> None:
         self.owner = owner
         self._clock = clock
         self._storage = storage
@@ -119,7 +120,7 @@ class ClusteredReplica:
         with suppress(StorageFailure):
             await self._pulse.leave()
 
-    async def _sweep(self, ownership: Recovery, alive: frozenset[str], gone: frozenset[str]) -> None:
+    async def _sweep(self, ownership: Recovery, alive: frozenset[ReplicaId], gone: frozenset[ReplicaId]) -> None:
         if self._runner is not None:
             await self._runner.reclaim(alive)
         await ownership.recover(alive - {self.owner}, gone)
@@ -149,7 +150,7 @@ class _Heeding:
 
 
 def replica_for(
-    database: SqliteDatabase | PostgresDatabase, clock: Clock, owner: str, storage: StorageSettings
+    database: SqliteDatabase | PostgresDatabase, clock: Clock, owner: ReplicaId, storage: StorageSettings
 ) -> SingleReplica | ClusteredReplica:
     """What this process, named `owner`, is among those that may use the database."""
     return (

@@ -43,6 +43,7 @@ from app.capabilities.models.tokens import EstimatingTokenCounter
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure, Failure
+from app.domain.ids import ExecutionId, ReplicaId
 from app.domain.lifecycle import Mode
 from app.orchestration.admission import ConfiguredLimits
 from app.orchestration.execution.environment import Environment
@@ -133,7 +134,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
     patterns = _planned(patterns, settings, registry)
     metrics = MetricsSink(providers=settings.engines, tools=registry.names())
 
-    def fail_unsaved(execution_id: str, failure: Failure) -> None:
+    def fail_unsaved(execution_id: ExecutionId, failure: Failure) -> None:
         launcher.local.fail_unsaved(execution_id, failure)
 
     loss = WriterCallbacks(fail_unsaved, metrics.count_dropped_record, partial(_fault, logs, metrics, "writer"))
@@ -143,7 +144,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         open_session() as session,
         open_database(settings.storage.url, clock, entropy) as database,
     ):
-        replica = replica_for(database, clock, entropy.uuid7(), settings.storage)
+        replica = replica_for(database, clock, ReplicaId(entropy.uuid7()), settings.storage)
         bus = _bus(logs, metrics, replica.sinks)
         async with (
             open_journal(database, bus, clock, JournalConfig(replica.owner, REMEMBERED_IDS), loss) as journal,
@@ -177,7 +178,7 @@ async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader
     patterns = _planned(PATTERNS, settings, ToolRegistry(*BUILTIN_TOOLS))
     async with open_read_only(settings.storage.url, clock, entropy) as database:
         logs = LogSink(open_logger(settings.telemetry.log_level, clock))
-        yield HistoryReader(DatabaseExecutionStore(database, clock, entropy.uuid7(), logs), patterns)
+        yield HistoryReader(DatabaseExecutionStore(database, clock, ReplicaId(entropy.uuid7()), logs), patterns)
 
 
 def _logs(settings: Settings, clock: Clock) -> LogSink:
@@ -187,7 +188,9 @@ def _logs(settings: Settings, clock: Clock) -> LogSink:
     return LogSink(logger)
 
 
-def _slots(server: ServerSettings, on_bug: Callable[[str, Exception], None]) -> AbstractAsyncContextManager[TaskPool]:
+def _slots(
+    server: ServerSettings, on_bug: Callable[[ExecutionId, Exception], None]
+) -> AbstractAsyncContextManager[TaskPool]:
     return open_task_pool(max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=on_bug)
 
 
@@ -205,7 +208,7 @@ async def _forget(store: DatabaseExecutionStore, clock: Clock, settings: Setting
         pass
 
 
-def _bug(logs: LogSink, metrics: MetricsSink, execution_id: str, bug: Exception) -> None:
+def _bug(logs: LogSink, metrics: MetricsSink, execution_id: ExecutionId, bug: Exception) -> None:
     logs.log_bug(execution_id, bug)
     metrics.count_bug("execution")
 

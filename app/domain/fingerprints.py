@@ -7,6 +7,8 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, JsonValue
 
+from app.domain.ids import ExecutionId, IdempotencyKey, SpanId, ToolCallId
+
 
 def digest(*parts: object) -> str:
     """32 hex digits over the canonical JSON of the parts."""
@@ -24,14 +26,14 @@ def args_hash(key: str, arguments: Mapping[str, Any]) -> str:
     return blake2b(text, key=bytes.fromhex(key), digest_size=16).hexdigest()
 
 
-def idempotency_key(execution_id: str, step: str, tool_call_id: str) -> str:
+def idempotency_key(execution_id: ExecutionId, step: str, tool_call_id: ToolCallId) -> IdempotencyKey:
     """What whoever acts for a tool may know one of its calls again by."""
-    return digest("tool", execution_id, step, tool_call_id)
+    return IdempotencyKey(digest("tool", execution_id, step, tool_call_id))
 
 
-def span_id(execution_id: str, anchor: str) -> str:
+def span_id(execution_id: ExecutionId, anchor: str) -> SpanId:
     """The 16 hex digits of the span at that step."""
-    return blake2b(f"{execution_id}:{anchor}".encode(), digest_size=8).hexdigest()
+    return SpanId(blake2b(f"{execution_id}:{anchor}".encode(), digest_size=8).hexdigest())
 
 
 def _plain(value: object) -> object:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.domain.contract.response import Suspension, SystemError, SystemResponse
 from app.domain.failures import TAXONOMY, Code, RequestFailure, StorageFailure, failure
+from app.domain.ids import ExecutionId, RequestId, SessionId, SuspensionId, TenantId
 from app.domain.journal.events import ExecutionResumed, StoredEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
@@ -33,8 +34,8 @@ EVENTS_PER_PAGE = 1_000
 class ExecutionView(BaseModel):
     """An execution and its status."""
 
-    request_id: str = Field(description="The request's id.")
-    session_id: str | None = Field(description="The session's id.")
+    request_id: RequestId = Field(description="The request's id.")
+    session_id: SessionId | None = Field(description="The session's id.")
     mode: Mode = Field(description="The mode, which selects the pattern.")
     state: State = Field(description="The state of its lifecycle.")
     entered_at: datetime = Field(description="The time at which it entered that state.")
@@ -53,7 +54,7 @@ class ResumeRequest(BaseModel):
 
     tool_id: str = Field(min_length=1, max_length=256, description="The tool that waits for the answer.")
     payload: JsonValue = Field(description="The answer.")
-    suspension_id: str | None = Field(
+    suspension_id: SuspensionId | None = Field(
         None, max_length=256, description="The suspension; needed if the tool has more than one."
     )
 
@@ -61,7 +62,7 @@ class ResumeRequest(BaseModel):
 class OpenSuspensionView(BaseModel):
     """An open suspension and the execution that it belongs to."""
 
-    request_id: str = Field(description="The request's id.")
+    request_id: RequestId = Field(description="The request's id.")
     suspension: Suspension = Field(description="The suspension.")
 
 
@@ -106,7 +107,7 @@ class Executions:
         self._replayer = OfflineReplayer(launcher.patterns)
         self._event_tailer = event_tailer
 
-    async def show(self, tenant: str, request_id: str) -> ExecutionView:
+    async def show(self, tenant: TenantId, request_id: RequestId) -> ExecutionView:
         """Return the execution with its status."""
         history = await self._running_history(tenant, request_id)
         if history is not None:
@@ -114,18 +115,20 @@ class Executions:
         stored = await self._stored(tenant, request_id)
         return _view(stored, stored.status, await self._open_suspensions(stored))
 
-    async def page(self, tenant: str, selected: ExecutionFilter, *, after: str | None, limit: int) -> ExecutionPage:
+    async def page(
+        self, tenant: TenantId, selected: ExecutionFilter, *, after: str | None, limit: int
+    ) -> ExecutionPage:
         """Return a page of executions."""
         page = await self._store.executions(tenant, selected, after=after, limit=limit)
         views = [_view(each, each.status, await self._open_suspensions(each)) for each in page.items]
         return ExecutionPage(views, page.next)
 
-    async def suspensions(self, tenant: str) -> list[OpenSuspensionView]:
+    async def suspensions(self, tenant: TenantId) -> list[OpenSuspensionView]:
         """Return all open suspensions, those of the oldest execution first."""
         found = await self._store.suspensions(tenant)
         return [OpenSuspensionView(request_id=each.request_id, suspension=each.suspension) for each in found]
 
-    async def read(self, tenant: str, request_id: str, *, after: int = 0) -> Subscription:
+    async def read(self, tenant: TenantId, request_id: RequestId, *, after: int = 0) -> Subscription:
         """Return a subscription to the events after that number, across suspensions, until the execution ends.
 
         It has `ended` already if no events are left. While the service is stopping, a subscription to an execution that
@@ -145,12 +148,12 @@ class Executions:
             return CatchUpSubscription(await self._events(tenant, stored.execution_id, after), after, None)
         return self._event_tailer.tail(stored, after)
 
-    async def events(self, tenant: str, request_id: str) -> list[StoredEvent]:
+    async def events(self, tenant: TenantId, request_id: RequestId) -> list[StoredEvent]:
         """Return all stored events."""
         stored = await self._stored(tenant, request_id)
         return await self._events(tenant, stored.execution_id, 0)
 
-    async def trace(self, tenant: str, request_id: str) -> AgentTrace:
+    async def trace(self, tenant: TenantId, request_id: RequestId) -> AgentTrace:
         """Return the trace that the events so far add up to.
 
         Raises: RequestFailure (REQUEST_NOT_FOUND) if the events were deleted, (REQUEST_IN_PROGRESS) before the first.
@@ -166,7 +169,7 @@ class Executions:
             raise RequestFailure(Code.REQUEST_NOT_FOUND, "the execution's events were deleted", condition="path")
         raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution has no events yet", retry_after=1.0)
 
-    async def cancel(self, tenant: str, request_id: str) -> bool:
+    async def cancel(self, tenant: TenantId, request_id: RequestId) -> bool:
         """Cancel the execution, whether it runs or waits; return False if it has ended already."""
         while (local := self._launcher.local.find(tenant, request_id)) is None:
             stored = await self._stored(tenant, request_id)
@@ -181,7 +184,7 @@ class Executions:
         return True
 
     async def resume(
-        self, tenant: str, request_id: str, answer: ResumeRequest, *, by: str, subscribe: bool
+        self, tenant: TenantId, request_id: RequestId, answer: ResumeRequest, *, by: str, subscribe: bool
     ) -> ExecutionHandle | ResumeAccepted:
         """Record the answer to one open suspension; after the last answer the execution continues here.
 
@@ -202,18 +205,20 @@ class Executions:
         await self._verify_replayable(history)
         resumed = ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, by)
         event = (RESUME_ANCHOR, history.events[0].correlation, resumed)
-        receipt = await self._store.answer(tenant, stored.execution_id, step.key, step, [event], claim=True)
+        receipt = await self._store.answer(
+            tenant, stored.execution_id, suspension.suspension_id, step, [event], claim=True
+        )
         if receipt.open_suspensions:
             return await self._accepted(stored, subscribe=subscribe)
         history = await self._answered(stored, history, step, receipt)
         return self._launcher.start(history, claimed=True, subscribe=subscribe)
 
-    async def replay(self, tenant: str, request_id: str) -> ReplayReport:
+    async def replay(self, tenant: TenantId, request_id: RequestId) -> ReplayReport:
         """Replay the execution offline. Raises: as `load_at_rest`."""
         history = await self.load_at_rest(tenant, request_id)
         return await self._environment.thread_pool.run(partial(self._replayer.replay, history))
 
-    async def load_at_rest(self, tenant: str, request_id: str) -> ExecutionHistory:
+    async def load_at_rest(self, tenant: TenantId, request_id: RequestId) -> ExecutionHistory:
         """Return the history of an execution that has ended or is suspended.
 
         Raises: RequestFailure (REQUEST_IN_PROGRESS) while it runs; StorageFailure (STORAGE_SNAPSHOT_INVALID) if its
@@ -251,12 +256,12 @@ class Executions:
                 Code.STORAGE_SNAPSHOT_INVALID, "the journal differs from what its pattern does in this version"
             )
 
-    async def _running_history(self, tenant: str, request_id: str) -> ExecutionHistory | None:
+    async def _running_history(self, tenant: TenantId, request_id: RequestId) -> ExecutionHistory | None:
         """Return the history of an execution that runs here; None if it does not."""
         local = self._launcher.local.find(tenant, request_id)
         return None if local is None else await self._environment.journal.load(local.execution_id)
 
-    async def _stored(self, tenant: str, request_id: str) -> StoredExecution:
+    async def _stored(self, tenant: TenantId, request_id: RequestId) -> StoredExecution:
         """Return the stored execution; one in memory that has just ended is written first."""
         found = await self._store.find(tenant, request_id)
         if found is None:
@@ -277,7 +282,7 @@ class Executions:
             raise _not_found()
         return history
 
-    async def _events(self, tenant: str, execution_id: str, after: int) -> list[StoredEvent]:
+    async def _events(self, tenant: TenantId, execution_id: ExecutionId, after: int) -> list[StoredEvent]:
         events: list[StoredEvent] = []
         while True:
             last = events[-1].sequence_number if events else after

@@ -11,6 +11,7 @@ from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Durability
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.fingerprints import digest
+from app.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, TenantId, TraceId
 from app.domain.journal.header import EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import StageTrace
 from app.domain.lifecycle import TERMINAL
@@ -79,10 +80,10 @@ class CallOptions:
     from the first one. `background` asks for a background execution although the body does not.
     """
 
-    trace_id: str | None = None
-    parent_span_id: str | None = None
+    trace_id: TraceId | None = None
+    parent_span_id: SpanId | None = None
     subscribe: bool = False
-    idempotency_key: str | None = None
+    idempotency_key: IdempotencyKey | None = None
     background: bool = False
 
 
@@ -156,7 +157,7 @@ class Facade:
         return self._launcher.start(history, subscribe=options.subscribe, auth_resolve=auth_resolve)
 
     async def fork(
-        self, request_id: str, fork: ForkRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS
+        self, request_id: RequestId, fork: ForkRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS
     ) -> ExecutionHandle:
         """Start a new execution with the first steps of one that has ended or is suspended, and return at once.
 
@@ -187,7 +188,7 @@ class Facade:
         principal = await timer.run(AUTH_RESOLVE, principal)
         return principal, timer.traces[0]
 
-    async def _admit(self, request: SystemRequest, tenant: str) -> tuple[SystemRequest, EffectiveLimits]:
+    async def _admit(self, request: SystemRequest, tenant: TenantId) -> tuple[SystemRequest, EffectiveLimits]:
         """Return the request with its session's model and the text of its named grammar, and the limits that apply.
 
         Raises: Failure for a request that is refused before there is an execution.
@@ -203,14 +204,14 @@ class Facade:
             await self._check_budget(request, limits, tenant)
         return request, limits
 
-    async def _with_session_model(self, request: SystemRequest, tenant: str) -> SystemRequest:
+    async def _with_session_model(self, request: SystemRequest, tenant: TenantId) -> SystemRequest:
         if request.session_id is None or request.model is not None:
             return request
         session = await self._environment.conversations.session(tenant, request.session_id)
         model = None if session is None else model_of(session)
         return request if model is None else request.model_copy(update={"model": model})
 
-    async def _check_budget(self, request: SystemRequest, limits: EffectiveLimits, tenant: str) -> None:
+    async def _check_budget(self, request: SystemRequest, limits: EffectiveLimits, tenant: TenantId) -> None:
         """Raise OrchestrationFailure if the budget cannot pay for the first inference and the session's history."""
         environment, pattern = self._environment, self._launcher.patterns[request.mode]
         tools = environment.tool_registry.definitions(allowed_tools(request, pattern, environment.tool_registry))
@@ -229,7 +230,7 @@ class Facade:
         await self._launcher.queue(QueueTicket(header.tenant, header.execution_id, epoch=1))
         return Accepted(await self.executions.show(header.tenant, header.request_id))
 
-    async def _earlier_execution(self, tenant: str, hit: IdempotencyHit) -> ExecutionView:
+    async def _earlier_execution(self, tenant: TenantId, hit: IdempotencyHit) -> ExecutionView:
         """Return the execution that the Idempotency-Key belongs to.
 
         Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS); StorageFailure.
@@ -259,13 +260,13 @@ class Facade:
     def _header(
         self, request: SystemRequest, principal: Principal, limits: EffectiveLimits, options: CallOptions
     ) -> ExecutionHeader:
-        execution_id = self._environment.entropy.uuid7()
+        execution_id = ExecutionId(self._environment.entropy.uuid7())
         own_trace = request.trace_id is not None and request.trace_id != options.trace_id
         return ExecutionHeader(
             execution_id=execution_id,
-            request_id=request.request_id or execution_id,
+            request_id=request.request_id or RequestId(execution_id),
             tenant=principal.tenant,
-            trace_id=request.trace_id or options.trace_id or self._environment.entropy.token(16),
+            trace_id=request.trace_id or options.trace_id or TraceId(self._environment.entropy.token(16)),
             parent_span_id=None if own_trace else options.parent_span_id,
             mode=request.mode,
             pattern_version=self._launcher.patterns[request.mode].version,

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from app.domain.contract.constrained_types import Name
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure
+from app.domain.ids import SessionId, TenantId
 from app.orchestration.execution.environment import Environment
 from app.orchestration.runtime.registry import LocalExecutions
 from app.ports.storage import StoredSession
@@ -22,7 +23,7 @@ MAX_DETAIL_BYTES = 65_536
 class SessionView(BaseModel):
     """A conversation."""
 
-    session_id: str = Field(description="The session's id.")
+    session_id: SessionId = Field(description="The session's id.")
     created_at: datetime = Field(description="When its first turn began.")
     updated_at: datetime = Field(description="When a turn began or ended last.")
     messages: int = Field(description="How many messages it holds.")
@@ -68,16 +69,16 @@ class Sessions:
         self._environment = environment
         self._local = local
 
-    async def page(self, tenant: str, *, after: str | None, limit: int) -> SessionPage:
+    async def page(self, tenant: TenantId, *, after: str | None, limit: int) -> SessionPage:
         """A page of them."""
         page = await self._environment.conversations.sessions(tenant, after=after, limit=limit)
         return SessionPage([_view(each) for each in page.items], page.next)
 
-    async def show(self, tenant: str, session_id: str) -> SessionView:
+    async def show(self, tenant: TenantId, session_id: SessionId) -> SessionView:
         """As it stands."""
         return _view(_known(await self._environment.conversations.session(tenant, session_id)))
 
-    async def update(self, tenant: str, session_id: str, changes: SessionChanges) -> SessionView:
+    async def update(self, tenant: TenantId, session_id: SessionId, changes: SessionChanges) -> SessionView:
         """Changes what was given.
 
         Raises: RequestFailure (REQUEST_INVALID) for a model that is not known, or too much to keep.
@@ -90,14 +91,14 @@ class Sessions:
                 raise _invalid(field, f"must be at most {MAX_DETAIL_BYTES} bytes")
         return _view(_known(await self._environment.conversations.update(tenant, session_id, given)))
 
-    async def messages(self, tenant: str, session_id: str, *, after: int, limit: int) -> MessagePage:
+    async def messages(self, tenant: TenantId, session_id: SessionId, *, after: int, limit: int) -> MessagePage:
         """Its messages behind that number."""
         session = _known(await self._environment.conversations.session(tenant, session_id))
         found = await self._environment.conversations.messages(tenant, session_id, after=after, limit=limit)
         last = after + len(found)
         return MessagePage(found, last if found and last < session.message_count else None)
 
-    async def delete(self, tenant: str, session_id: str) -> None:
+    async def delete(self, tenant: TenantId, session_id: SessionId) -> None:
         """Removes it, its messages, and all that is kept of its executions, once what runs here in it was stopped."""
         stopping = self._local.in_session(tenant, session_id)
         for running in stopping:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
+from app.domain.ids import ExecutionId
 from app.domain.journal.events import LiveDelta, StoredEvent
 from app.ports.storage import StoredExecution
 
@@ -10,7 +11,7 @@ from app.ports.storage import StoredExecution
 class EventSink(Protocol):
     """Whoever listens to all events: telemetry, live readers."""
 
-    def publish(self, execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
+    def publish(self, execution_id: ExecutionId, items: Sequence[StoredEvent | LiveDelta]) -> None:
         """Takes events of one execution, in order. Must not block and must not raise."""
         ...
 
@@ -48,19 +49,19 @@ class Subscription(Protocol):
 class EventFeed(Protocol):
     """Live readers."""
 
-    def subscribe(self, execution_id: str, *, past_suspension: bool = False) -> Subscription:
+    def subscribe(self, execution_id: ExecutionId, *, past_suspension: bool = False) -> Subscription:
         """A reader of all that is published from now on, to the terminal event, or to a suspension before it."""
         ...
 
-    def disconnect(self, execution_id: str) -> None:
+    def disconnect(self, execution_id: ExecutionId) -> None:
         """Ends all readers of that execution behind what waits for them; they may come back."""
         ...
 
-    def disconnect_all_except(self, running: Collection[str]) -> None:
+    def disconnect_all_except(self, running: Collection[ExecutionId]) -> None:
         """The same for every execution that is not one of these."""
         ...
 
-    def has_subscribers(self, execution_id: str) -> bool:
+    def has_subscribers(self, execution_id: ExecutionId) -> bool:
         """Whether anybody reads this execution live right now."""
         ...
 

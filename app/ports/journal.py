@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.domain.contract.messages import Message
+from app.domain.ids import ExecutionId, RequestId
 from app.domain.journal.events import CorrelationContext, InferenceDelta, StoredEvent, UnnumberedEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
@@ -37,8 +38,8 @@ class IdempotencyClaim:
 class IdempotencyHit:
     """The execution that an Idempotency-Key belongs to already, and where it stands."""
 
-    execution_id: str
-    request_id: str
+    execution_id: ExecutionId
+    request_id: RequestId
     state: State
     same_body: bool
 
@@ -74,7 +75,7 @@ class Journal(Protocol):
 
     def put(
         self,
-        execution_id: str,
+        execution_id: ExecutionId,
         row: RecordedStep | None,
         events: Sequence[UnnumberedEvent],
         new_messages: Sequence[Message] = (),
@@ -85,18 +86,18 @@ class Journal(Protocol):
         """
         ...
 
-    def publish_delta(self, execution_id: str, correlation: CorrelationContext, delta: InferenceDelta) -> None:
+    def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: InferenceDelta) -> None:
         """Publishes a delta behind all that was put before it. Nothing is kept."""
         ...
 
-    async def durable(self, execution_id: str) -> None:
+    async def durable(self, execution_id: ExecutionId) -> None:
         """Returns when all that was put is committed. What is held in memory becomes journaled by it, unless it ended.
 
         Raises: StorageFailure; RequestFailure (REQUEST_ID_CONFLICT) when it cannot become journaled.
         """
         ...
 
-    async def load(self, execution_id: str) -> ExecutionHistory | None:
+    async def load(self, execution_id: ExecutionId) -> ExecutionHistory | None:
         """What is committed of an execution that is open here."""
         ...
 
@@ -104,6 +105,6 @@ class Journal(Protocol):
         """Returns when every record that ended so far is written, or given up."""
         ...
 
-    def close(self, execution_id: str) -> None:
+    def close(self, execution_id: ExecutionId) -> None:
         """Nothing more is put here: the execution has ended, or another owner goes on with it."""
         ...

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from app.domain.ids import ExecutionId, TenantId
 from app.domain.pausing import Pausing
 
 T = TypeVar("T")
@@ -57,15 +58,15 @@ class Turns(Protocol):
 class QueueTicket:
     """A stored execution that waits for its turn to run. It is of use while the execution is in that epoch."""
 
-    tenant: str
-    execution_id: str
+    tenant: TenantId
+    execution_id: ExecutionId
     epoch: int
 
 
 class Runner(Protocol):
     """Who runs executions: admission, in-flight limit, tasks, the line of those that wait, drain."""
 
-    def start(self, execution_id: str, body: Callable[[], Awaitable[None]]) -> None:
+    def start(self, execution_id: ExecutionId, body: Callable[[], Awaitable[None]]) -> None:
         """Runs `body` here and now, in a task of its own, which outlives the caller.
 
         Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN).

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from app.domain.contract.messages import Message
 from app.domain.contract.response import Suspension
+from app.domain.ids import ExecutionId, ReplicaId, RequestId, SessionId, SuspensionId, TenantId
 from app.domain.journal.events import StoredEvent, UnnumberedEvent
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
@@ -24,14 +25,14 @@ class StoredExecution:
     `events` is the number of the last event. A response that cannot be read is left out, and is the last error.
     """
 
-    execution_id: str
-    tenant: str
-    request_id: str
-    session_id: str | None
+    execution_id: ExecutionId
+    tenant: TenantId
+    request_id: RequestId
+    session_id: SessionId | None
     mode: Mode
     created_at: float
     status: ExecutionStatus
-    owner: str | None
+    owner: ReplicaId | None
     epoch: int
     last_sequence_number: int
 
@@ -40,9 +41,9 @@ class StoredExecution:
 class RecoveryTicket:
     """A live execution that somebody has to see to. It is of use while the execution is in that epoch."""
 
-    execution_id: str
-    tenant: str
-    owner: str | None
+    execution_id: ExecutionId
+    tenant: TenantId
+    owner: ReplicaId | None
     epoch: int
 
 
@@ -52,7 +53,7 @@ class ExecutionFilter:
 
     state: State | None = None
     mode: Mode | None = None
-    session_id: str | None = None
+    session_id: SessionId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,8 @@ class Page(Generic[T]):
 class OpenSuspension:
     """An open question of a suspended execution."""
 
-    execution_id: str
-    request_id: str
+    execution_id: ExecutionId
+    request_id: RequestId
     suspension: Suspension
 
 
@@ -88,33 +89,35 @@ class ExecutionStore(Protocol):
     Raises: StorageFailure, in everything.
     """
 
-    async def find(self, tenant: str, request_id: str) -> StoredExecution | None:
+    async def find(self, tenant: TenantId, request_id: RequestId) -> StoredExecution | None:
         """The execution of that name."""
         ...
 
     async def executions(
-        self, tenant: str, selection: ExecutionFilter, *, after: str | None = None, limit: int
+        self, tenant: TenantId, selection: ExecutionFilter, *, after: str | None = None, limit: int
     ) -> Page[StoredExecution]:
         """The newest first."""
         ...
 
-    async def load(self, tenant: str, execution_id: str) -> ExecutionHistory | None:
+    async def load(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHistory | None:
         """All that is committed of it."""
         ...
 
-    async def events(self, tenant: str, execution_id: str, *, after: int = 0, limit: int) -> Sequence[StoredEvent]:
+    async def events(
+        self, tenant: TenantId, execution_id: ExecutionId, *, after: int = 0, limit: int
+    ) -> Sequence[StoredEvent]:
         """At most `limit` events behind that number, in order; fewer when that is all there is."""
         ...
 
-    async def suspensions(self, tenant: str, execution_id: str | None = None) -> Sequence[OpenSuspension]:
+    async def suspensions(self, tenant: TenantId, execution_id: ExecutionId | None = None) -> Sequence[OpenSuspension]:
         """The open questions of the tenant, or of one execution, the oldest execution first."""
         ...
 
     async def answer(
         self,
-        tenant: str,
-        execution_id: str,
-        suspension_id: str,
+        tenant: TenantId,
+        execution_id: ExecutionId,
+        suspension_id: SuspensionId,
         row: RecordedStep,
         events: Sequence[UnnumberedEvent] = (),
         *,
@@ -129,7 +132,7 @@ class ExecutionStore(Protocol):
         """
         ...
 
-    async def claim(self, execution_id: str, epoch: int) -> ExecutionHistory | None:
+    async def claim(self, execution_id: ExecutionId, epoch: int) -> ExecutionHistory | None:
         """Makes this replica the owner, if it is still in that epoch and has not ended: its record then, else None.
 
         Whatever an earlier owner still writes is refused from now on. One whose record is broken ends here, as ERROR,
@@ -138,11 +141,11 @@ class ExecutionStore(Protocol):
         """
         ...
 
-    async def release(self, execution_id: str, epoch: int) -> None:
+    async def release(self, execution_id: ExecutionId, epoch: int) -> None:
         """Undoes the claim that led to that epoch, of whose execution nothing was put since; it has no owner then."""
         ...
 
-    async def request_cancel(self, tenant: str, execution_id: str) -> None:
+    async def request_cancel(self, tenant: TenantId, execution_id: ExecutionId) -> None:
         """Writes down that it is to be cancelled, for whoever owns it; its owner is told where that can be done."""
         ...
 
@@ -150,7 +153,7 @@ class ExecutionStore(Protocol):
         """Live executions that somebody asked to cancel, of this replica or of nobody."""
         ...
 
-    async def orphaned(self, alive: Collection[str]) -> Sequence[RecoveryTicket]:
+    async def orphaned(self, alive: Collection[ReplicaId]) -> Sequence[RecoveryTicket]:
         """Live executions that somebody should run: their owner is not alive, or their last question is answered."""
         ...
 
@@ -167,7 +170,7 @@ class ExecutionStore(Protocol):
 class StoredSession:
     """A conversation; `details` are what the client keeps with it."""
 
-    session_id: str
+    session_id: SessionId
     created_at: float
     updated_at: float
     message_count: int
@@ -190,7 +193,7 @@ class SessionHistory:
 class ReplicaRegistry(Protocol):
     """Who shares this database."""
 
-    async def heartbeat(self) -> frozenset[str]:
+    async def heartbeat(self) -> frozenset[ReplicaId]:
         """Says that this replica lives, and returns who does, this one included. Raises: StorageFailure."""
         ...
 
@@ -206,26 +209,36 @@ class SessionStore(Protocol):
     in the commit that appends what was said.
     """
 
-    async def session(self, tenant: str, session_id: str) -> StoredSession | None: ...
+    async def session(self, tenant: TenantId, session_id: SessionId) -> StoredSession | None: ...
 
-    async def sessions(self, tenant: str, *, after: str | None = None, limit: int) -> Page[StoredSession]:
+    async def sessions(self, tenant: TenantId, *, after: str | None = None, limit: int) -> Page[StoredSession]:
         """The one spoken in last first."""
         ...
 
-    async def update(self, tenant: str, session_id: str, changes: Mapping[str, JsonValue]) -> StoredSession | None:
+    async def update(
+        self, tenant: TenantId, session_id: SessionId, changes: Mapping[str, JsonValue]
+    ) -> StoredSession | None:
         """Replaces those details, and drops those that are None."""
         ...
 
-    async def messages(self, tenant: str, session_id: str, *, after: int = 0, limit: int) -> Sequence[Message]:
+    async def messages(
+        self, tenant: TenantId, session_id: SessionId, *, after: int = 0, limit: int
+    ) -> Sequence[Message]:
         """At most `limit` messages behind that number, the oldest first; they are numbered from 1."""
         ...
 
-    async def history(self, tenant: str, session_id: str, *, limit: int) -> SessionHistory:
+    async def history(self, tenant: TenantId, session_id: SessionId, *, limit: int) -> SessionHistory:
         """What was said so far, with at most so many of the last messages."""
         ...
 
     async def acquire_turn(
-        self, tenant: str, session_id: str, execution_id: str, *, limit: int, on_wait: Callable[[], None]
+        self,
+        tenant: TenantId,
+        session_id: SessionId,
+        execution_id: ExecutionId,
+        *,
+        limit: int,
+        on_wait: Callable[[], None],
     ) -> SessionHistory:
         """What was said before, when it is that execution's turn. `waits` is called once where it is not so yet.
 
@@ -233,11 +246,11 @@ class SessionStore(Protocol):
         """
         ...
 
-    def release_turn(self, tenant: str, session_id: str) -> None:
+    def release_turn(self, tenant: TenantId, session_id: SessionId) -> None:
         """A turn has ended here: who waits for the next looks at once."""
         ...
 
-    async def delete(self, tenant: str, session_id: str) -> bool:
+    async def delete(self, tenant: TenantId, session_id: SessionId) -> bool:
         """Removes it with its messages and its executions, journals and events; whether there was one.
 
         One that runs is lost to its owner.

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue
 
+from app.domain.ids import IdempotencyKey, ToolCallId
 from app.domain.tools import Availability, ToolDefinition, ToolInfo
 from app.ports.runtime import Clock, Entropy
 
@@ -17,11 +18,11 @@ class ToolContext:
     `idempotency_key` is the same for every attempt at this call, whichever process makes it, and for no other call.
     """
 
-    tool_call_id: str
+    tool_call_id: ToolCallId
     seconds_left: float
     clock: Clock
     entropy: Entropy
-    idempotency_key: str
+    idempotency_key: IdempotencyKey
 
 
 class ToolError(Exception):

@@ -33,6 +33,7 @@ from anyio import CancelScope, Event, create_task_group, to_thread
 from app.adapters.runners.fair_queue import FairQueue, QueueLimits
 from app.adapters.runners.task_pool import TaskPool, overloaded_failure
 from app.domain.failures import Code, StorageFailure
+from app.domain.ids import ExecutionId, TenantId
 from app.ports.runtime import Clock, QueueTicket
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class DbosRunner:
         self._turns: dict[QueueTicket, Future[None]] = {}
         self._waiting, self._counted_at = 0, clock.monotonic() - _COUNTED_FOR_S
 
-    def start(self, execution_id: str, body: Callable[[], Awaitable[None]]) -> None:
+    def start(self, execution_id: ExecutionId, body: Callable[[], Awaitable[None]]) -> None:
         self._slots.start(execution_id, body)
 
     async def admit(self) -> None:
@@ -155,7 +156,7 @@ class DbosRunner:
             }
         )
 
-        async def turn(tenant: str, execution_id: str, epoch: int) -> None:
+        async def turn(tenant: TenantId, execution_id: ExecutionId, epoch: int) -> None:
             await self._turn(QueueTicket(tenant, execution_id, epoch))
 
         DBOS.workflow(name=_WORKFLOW)(turn)

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+from app.domain.ids import ReplicaId
 from app.ports.runtime import Clock
 from app.ports.storage import ReplicaRegistry
 
@@ -13,11 +14,11 @@ SWEEP_INTERVAL_S = 15.0
 class Heartbeat:
     """Who lives, as of the last beat; at first this replica alone."""
 
-    def __init__(self, replicas: ReplicaRegistry, clock: Clock, owner: str) -> None:
+    def __init__(self, replicas: ReplicaRegistry, clock: Clock, owner: ReplicaId) -> None:
         self.alive = frozenset({owner})
         self._replicas = replicas
         self._clock = clock
-        self._gone: frozenset[str] = frozenset()
+        self._gone: frozenset[ReplicaId] = frozenset()
         self._swept_at = clock.monotonic()
 
     @property
@@ -25,7 +26,7 @@ class Heartbeat:
         """Whether nobody else lives."""
         return len(self.alive) == 1
 
-    async def beat(self, sweep: Callable[[frozenset[str], frozenset[str]], Awaitable[object]]) -> None:
+    async def beat(self, sweep: Callable[[frozenset[ReplicaId], frozenset[ReplicaId]], Awaitable[object]]) -> None:
         """Beats once; `sweep` is called with those that live, and those that do not any more, when there are some.
 
         It is called every `SWEEP_S` anyway. Raises: StorageFailure; what was not swept then is the next time.

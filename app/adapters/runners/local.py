@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from app.adapters.runners.fair_queue import FairQueue, QueueLimits
 from app.adapters.runners.task_pool import TaskPool, overloaded_failure
+from app.domain.ids import ExecutionId
 from app.ports.runtime import Clock, QueueTicket
 
 
@@ -16,7 +17,7 @@ class LocalRunner:
         self._limits = limits
         self._line = FairQueue(slots, limits, clock)
 
-    def start(self, execution_id: str, body: Callable[[], Awaitable[None]]) -> None:
+    def start(self, execution_id: ExecutionId, body: Callable[[], Awaitable[None]]) -> None:
         self._slots.start(execution_id, body)
 
     async def admit(self) -> None:

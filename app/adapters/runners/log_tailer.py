@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 
 from app.domain.failures import Code, StorageFailure
+from app.domain.ids import ExecutionId, TenantId
 from app.domain.journal.events import RESTING_EVENTS, TERMINAL_EVENTS, InferenceStart, LiveDelta, StoredEvent
 from app.ports.events import EventFeed, Subscription
 from app.ports.storage import ExecutionStore, StoredExecution
@@ -31,7 +32,7 @@ class LogTailer:
         self._watchers = watchers
         self._readers: dict[str, list[StoredSubscription]] = {}
         self._wanted = anyio.Event()
-        self._grown: set[str] = set()
+        self._grown: set[ExecutionId] = set()
 
     def tail(self, stored: StoredExecution, after: int, *, past_suspension: bool = True) -> Subscription:
         live = self._watchers.subscribe(stored.execution_id, past_suspension=True)
@@ -43,7 +44,7 @@ class LogTailer:
         self.notify_grown(stored.execution_id)
         return reader
 
-    def notify_grown(self, execution_id: str) -> None:
+    def notify_grown(self, execution_id: ExecutionId) -> None:
         """Somebody says that there may be more of this log."""
         if execution_id in self._readers:
             self._grown.add(execution_id)
@@ -87,8 +88,8 @@ class LogTailer:
 class TailPosition:
     """Where in whose log reading begins, and with which events it ends."""
 
-    tenant: str
-    execution_id: str
+    tenant: TenantId
+    execution_id: ExecutionId
     after: int
     last: Collection[type[Any]]
 
@@ -104,7 +105,7 @@ class StoredSubscription:
         place: TailPosition,
         live: Subscription,
         *,
-        wants: Callable[[str], None],
+        wants: Callable[[ExecutionId], None],
         leave: Callable[["StoredSubscription"], None],
     ) -> None:
         """`wants` is told when something is missing, `leave` once when nothing more will be read."""

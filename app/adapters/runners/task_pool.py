@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from app.domain.failures import Code, RequestFailure
+from app.domain.ids import ExecutionId
 
 _RETRY_AFTER = 1.0
 _LAST_WORDS = 1.5
@@ -28,7 +29,7 @@ class TaskPool:
         *,
         max_in_flight: int,
         drain_seconds: float,
-        on_bug: Callable[[str, Exception], None],
+        on_bug: Callable[[ExecutionId, Exception], None],
     ) -> None:
         self.on_capacity: Callable[[], None] = _nobody
         self._tasks = tasks
@@ -39,7 +40,7 @@ class TaskPool:
         self._draining = False
         self._idle = anyio.Event()
 
-    def start(self, execution_id: str, body: Callable[[], Awaitable[None]]) -> None:
+    def start(self, execution_id: ExecutionId, body: Callable[[], Awaitable[None]]) -> None:
         """Runs the body in a task of its own. Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN)."""
         self.require_accepting()
         if not self.has_capacity:
@@ -82,7 +83,7 @@ class TaskPool:
         cancel()
         await self._ends_within(_LAST_WORDS)
 
-    async def _run(self, execution_id: str, body: Callable[[], Awaitable[None]]) -> None:
+    async def _run(self, execution_id: ExecutionId, body: Callable[[], Awaitable[None]]) -> None:
         try:
             await body()
         except Exception as bug:  # noqa: BLE001 - this runs one execution: its bug must not end the others
@@ -102,7 +103,7 @@ class TaskPool:
 
 @asynccontextmanager
 async def open_task_pool(
-    *, max_in_flight: int, drain_seconds: float, on_bug: Callable[[str, Exception], None]
+    *, max_in_flight: int, drain_seconds: float, on_bug: Callable[[ExecutionId, Exception], None]
 ) -> AsyncIterator[TaskPool]:
     """Slots whose bodies are cancelled when the context ends."""
     with anyio.CancelScope() as scope:

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.contract.response import Suspension, SystemResponse
 from app.domain.failures import Code, StorageFailure
+from app.domain.ids import RequestId, SessionId, SpanId, TraceId
 from app.domain.journal.events import CorrelationContext, Event, StoredEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import (
@@ -80,7 +81,7 @@ STORED_FIELDS: Mapping[type[Outcome], Mapping[str, str]] = MappingProxyType(
 )
 """Stored names of outcome fields that were renamed, by class and current name."""
 
-_StoredIds: TypeAlias = tuple[str, str | None, str, str, str | None, str | None, str | None]
+_StoredIds: TypeAlias = tuple[RequestId, SessionId | None, TraceId, SpanId, SpanId | None, str | None, str | None]
 _StoredEventFields: TypeAlias = tuple[str, Annotated[int, Field(ge=0)], str, dict[str, Any]]
 _StoredStep: TypeAlias = tuple[str, str, float, str, dict[str, Any]]
 _Version: TypeAlias = Literal[1]

@@ -15,6 +15,7 @@ from app.adapters.stores import codec
 from app.adapters.stores.database import Database, ResultRow, ResultRows, Statement, Transaction, execute
 from app.adapters.stores.schema import commits, executions
 from app.domain.failures import Code, StorageFailure
+from app.domain.ids import ExecutionId, TenantId
 from app.domain.journal.events import StoredEvent
 from app.domain.journal.outcomes import RecordedStep
 from app.ports.journal import ExecutionHistory
@@ -23,7 +24,7 @@ T = TypeVar("T")
 _MUCH = 64 * 2**10
 
 
-async def load_history(database: Database, tenant: str, execution_id: str) -> ExecutionHistory | None:
+async def load_history(database: Database, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHistory | None:
     """All that is committed of it; None where the tenant has no such execution.
 
     Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when it cannot be read.
@@ -73,7 +74,7 @@ def _not_whole() -> StorageFailure:
     return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored record is not whole")
 
 
-def _select(tenant: str, execution_id: str) -> Transaction[ResultRows]:
+def _select(tenant: TenantId, execution_id: ExecutionId) -> Transaction[ResultRows]:
     return (yield from execute(COMMITS_OF_TENANT, {"the_tenant": tenant, "the_execution_id": execution_id}))
 
 

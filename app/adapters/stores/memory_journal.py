@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from app.adapters.stores.journal.request_ids import RequestIds
 from app.domain.contract.messages import Message
+from app.domain.ids import ExecutionId
 from app.domain.journal.events import (
     CorrelationContext,
     InferenceDelta,
@@ -65,7 +66,7 @@ class MemoryJournal:
 
     def put(
         self,
-        execution_id: str,
+        execution_id: ExecutionId,
         row: RecordedStep | None,
         events: Sequence[UnnumberedEvent],
         new_messages: Sequence[Message] = (),
@@ -82,27 +83,27 @@ class MemoryJournal:
         held.events += recorded
         self._sink.publish(execution_id, recorded)
 
-    def publish_delta(self, execution_id: str, correlation: CorrelationContext, delta: InferenceDelta) -> None:
+    def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: InferenceDelta) -> None:
         self._of(execution_id)
         self._sink.publish(execution_id, (LiveDelta(self._clock.now(), correlation, delta),))
 
-    async def durable(self, execution_id: str) -> None:
+    async def durable(self, execution_id: ExecutionId) -> None:
         self._of(execution_id)
 
-    async def load(self, execution_id: str) -> ExecutionHistory | None:
+    async def load(self, execution_id: ExecutionId) -> ExecutionHistory | None:
         return self.record(execution_id)
 
     async def flushed(self) -> None:
         return
 
-    def record(self, execution_id: str) -> ExecutionHistory | None:
+    def record(self, execution_id: ExecutionId) -> ExecutionHistory | None:
         """What is committed, as it is now: later puts do not show in it."""
         held = self._held.get(execution_id)
         if held is None:
             return None
         return ExecutionHistory(held.header, MappingProxyType(dict(held.rows)), tuple(held.events), held.commits)
 
-    def close(self, execution_id: str) -> None:
+    def close(self, execution_id: ExecutionId) -> None:
         """Drops the record and remembers its name; nothing happens when it is closed already."""
         held = self._held.pop(execution_id, None)
         if held is not None:
@@ -114,7 +115,7 @@ class MemoryJournal:
         self._names.reserve(held.header)
         self._held[held.header.execution_id] = held
 
-    def _of(self, execution_id: str) -> _Held:
+    def _of(self, execution_id: ExecutionId) -> _Held:
         held = self._held.get(execution_id)
         if held is None:
             raise RuntimeError(f"execution {execution_id} is not open")

@@ -12,6 +12,7 @@ import anyio
 import asyncpg
 
 from app.adapters.stores.postgres import CONNECTION_ERRORS, Connect, Connection
+from app.domain.ids import ExecutionId
 from app.domain.journal.events import LiveDelta, StoredEvent
 
 _CHANNEL = "portico"
@@ -28,7 +29,7 @@ _GROWN, _CANCEL = "g", "c"
 class NotificationHandlers:
     """Who is told what the other replicas say."""
 
-    on_log_grown: Callable[[str], None]
+    on_log_grown: Callable[[ExecutionId], None]
     on_cancel_requested: Callable[[], None]
 
 
@@ -41,11 +42,11 @@ class PostgresNotifications:
         self._waiting: dict[str, None] = {}
         self._something = anyio.Event()
 
-    def publish(self, execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
+    def publish(self, execution_id: ExecutionId, items: Sequence[StoredEvent | LiveDelta]) -> None:
         if type(items[-1]) is not LiveDelta and not self._alone():
             self._say(_GROWN + execution_id)
 
-    def notify_cancel(self, execution_id: str) -> None:
+    def notify_cancel(self, execution_id: ExecutionId) -> None:
         """Tells its owner that it is to be cancelled."""
         self._say(_CANCEL + execution_id)
 
@@ -94,4 +95,4 @@ def _hear(heard: NotificationHandlers, told: str) -> None:
         if word[0] == _CANCEL:
             heard.on_cancel_requested()
         else:
-            heard.on_log_grown(word[1:])
+            heard.on_log_grown(ExecutionId(word[1:]))

@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, delete, select
 
 from app.adapters.stores.database import Database, ResultRows, Statement, Transaction, execute, execute_each
 from app.adapters.stores.schema import replicas
+from app.domain.ids import ReplicaId
 from app.ports.runtime import Clock
 
 _FORGOTTEN_AFTER = 10
@@ -20,16 +21,16 @@ _FORGOTTEN_AFTER = 10
 class DatabaseReplicas:
     """Implements `keeping.Replicas`. `owner` names this replica, `patience` is in seconds."""
 
-    def __init__(self, database: Database, clock: Clock, owner: str, patience: float) -> None:
+    def __init__(self, database: Database, clock: Clock, owner: ReplicaId, patience: float) -> None:
         self._database = database
         self._clock = clock
         self._owner = owner
         self._patience = patience
         self._looked_at = clock.monotonic()
-        self._beaten: dict[str, tuple[int, float]] = {}
+        self._beaten: dict[ReplicaId, tuple[int, float]] = {}
         """The count of each replica, and when it was seen to change."""
 
-    async def heartbeat(self) -> frozenset[str]:
+    async def heartbeat(self) -> frozenset[ReplicaId]:
         lost = [name for name in self._beaten if self._silent(name) > _FORGOTTEN_AFTER * self._patience]
         rows = await self._database.write(lambda: _beat(self._owner, lost), idempotent=True)
         now = self._clock.monotonic()
@@ -43,12 +44,12 @@ class DatabaseReplicas:
     async def leave(self) -> None:
         await self._database.write(lambda: execute(_LEAVE, {"the_replica": self._owner}), idempotent=True)
 
-    def _silent(self, name: str) -> float:
+    def _silent(self, name: ReplicaId) -> float:
         """Seconds since its count changed."""
         return self._clock.monotonic() - self._beaten[name][1]
 
 
-def _beat(owner: str, lost: list[str]) -> Transaction[ResultRows]:
+def _beat(owner: ReplicaId, lost: list[ReplicaId]) -> Transaction[ResultRows]:
     yield from execute(_BEAT, {"replica": owner, "beats": 1})
     yield from execute_each(_LEAVE, [{"the_replica": name} for name in lost if name != owner])
     return (yield from execute(_ALL, {}))

@@ -15,6 +15,7 @@ from app.adapters.stores.history import decode_sized
 from app.adapters.stores.schema import executions, idempotency_keys, messages, sessions
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure, StorageFailure
+from app.domain.ids import ExecutionId, SessionId, TenantId
 from app.ports.storage import Page, SessionHistory, StoredSession
 
 TURN_POLL_INTERVAL_S = 1.0
@@ -39,31 +40,41 @@ class DatabaseSessions:
         self._database = database
         self._over: dict[tuple[str, str], anyio.Event] = {}
 
-    async def session(self, tenant: str, session_id: str) -> StoredSession | None:
+    async def session(self, tenant: TenantId, session_id: SessionId) -> StoredSession | None:
         found = await self._read(_FOUND, _named(tenant, session_id))
         return _session(found[0]) if found else None
 
-    async def sessions(self, tenant: str, *, after: str | None = None, limit: int) -> Page[StoredSession]:
+    async def sessions(self, tenant: TenantId, *, after: str | None = None, limit: int) -> Page[StoredSession]:
         before, behind = _place(after)
         values = {"the_tenant": tenant, "before": before, "behind": behind, "at_most": limit + 1}
         rows = await self._read(_LISTED, values)
         items = [_session(row) for row in rows[:limit]]
         return Page(items, f"{items[-1].updated_at!r}/{items[-1].session_id}" if len(rows) > limit else None)
 
-    async def update(self, tenant: str, session_id: str, changes: Mapping[str, JsonValue]) -> StoredSession | None:
+    async def update(
+        self, tenant: TenantId, session_id: SessionId, changes: Mapping[str, JsonValue]
+    ) -> StoredSession | None:
         named = _named(tenant, session_id)
         found = await self._database.write(lambda: _describe(named, changes), idempotent=True)
         return _session(found[0]) if found else None
 
-    async def messages(self, tenant: str, session_id: str, *, after: int = 0, limit: int) -> Sequence[Message]:
+    async def messages(
+        self, tenant: TenantId, session_id: SessionId, *, after: int = 0, limit: int
+    ) -> Sequence[Message]:
         rows = await self._read(_MESSAGES, _named(tenant, session_id) | {"after": after, "at_most": limit})
         return await _messages(rows)
 
-    async def history(self, tenant: str, session_id: str, *, limit: int) -> SessionHistory:
+    async def history(self, tenant: TenantId, session_id: SessionId, *, limit: int) -> SessionHistory:
         return await _past(await self._database.read(lambda: _said(_named(tenant, session_id), limit)))
 
     async def acquire_turn(
-        self, tenant: str, session_id: str, execution_id: str, *, limit: int, on_wait: Callable[[], None]
+        self,
+        tenant: TenantId,
+        session_id: SessionId,
+        execution_id: ExecutionId,
+        *,
+        limit: int,
+        on_wait: Callable[[], None],
     ) -> SessionHistory:
         named = _named(tenant, session_id)
         said = await self._at_turn(named, execution_id, limit)
@@ -77,15 +88,15 @@ class DatabaseSessions:
                     await over.wait()
         return await _past(said)
 
-    def release_turn(self, tenant: str, session_id: str) -> None:
+    def release_turn(self, tenant: TenantId, session_id: SessionId) -> None:
         over = self._over.pop((tenant, session_id), None)
         if over is not None:
             over.set()
 
-    async def delete(self, tenant: str, session_id: str) -> bool:
+    async def delete(self, tenant: TenantId, session_id: SessionId) -> bool:
         return await self._database.write(lambda: _delete(tenant, session_id), idempotent=True)
 
-    async def _at_turn(self, named: Mapping[str, Any], execution_id: str, limit: int) -> _Said | None:
+    async def _at_turn(self, named: Mapping[str, Any], execution_id: ExecutionId, limit: int) -> _Said | None:
         """None while it is another's turn. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
         holder, said = await self._database.read(lambda: _when_holding(named, execution_id, limit))
         if holder is None:
@@ -97,7 +108,7 @@ class DatabaseSessions:
         return await self._database.read(lambda: execute(statement, values))
 
 
-def _named(tenant: str, session_id: str) -> dict[str, Any]:
+def _named(tenant: TenantId, session_id: SessionId) -> dict[str, Any]:
     return {"the_tenant": tenant, "the_session_id": session_id}
 
 
@@ -165,7 +176,7 @@ def _prompt(named: Mapping[str, Any]) -> Transaction[tuple[Message, ...]]:
 
 
 def _when_holding(
-    named: Mapping[str, Any], execution_id: str, limit: int
+    named: Mapping[str, Any], execution_id: ExecutionId, limit: int
 ) -> Transaction[tuple[str | None, _Said | None]]:
     """Whose turn it is, and what was said when it is that execution's. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
     found = yield from execute(_HOLDER, named)
@@ -177,7 +188,7 @@ def _when_holding(
     return holder, (yield from _said(named, limit))
 
 
-def _delete(tenant: str, session_id: str) -> Transaction[bool]:
+def _delete(tenant: TenantId, session_id: SessionId) -> Transaction[bool]:
     named = _named(tenant, session_id)
     yield from execute(_LOCK, named)
     found = yield from execute(_EXECUTIONS, named)

@@ -14,6 +14,7 @@ from app.capabilities.tools.definition import ToolArgumentError
 from app.capabilities.tools.registry import ToolRegistry, tool_availability
 from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
 from app.domain.failures import Code, ConfigurationFailure
+from app.domain.ids import IdempotencyKey
 from app.domain.journal.outcomes import ToolCallSuspended, ToolEnded
 from app.ports.runtime import Clock, Entropy
 from app.ports.tool import Tool, ToolContext, ToolError, ToolSuspended
@@ -51,7 +52,7 @@ class ToolExecutor:
         self._validators = {tool.info().name: _validator(tool) for tool in registry.tools()}
 
     async def attempt(
-        self, call: ToolCall, *, key: str, attempt: int, seconds_left: float
+        self, call: ToolCall, *, key: IdempotencyKey, attempt: int, seconds_left: float
     ) -> ToolEnded | ToolCallSuspended:
         """One attempt; `attempt` counts from 0, `key` is the call's idempotency key."""
         began = self._clock.monotonic()
@@ -78,7 +79,7 @@ class ToolExecutor:
         faults = _faults(self._validators[call.name], call.arguments)
         return _refused(faults) if faults else None
 
-    async def _run(self, tool: Tool, call: ToolCall, key: str, seconds_left: float) -> _Ending:
+    async def _run(self, tool: Tool, call: ToolCall, key: IdempotencyKey, seconds_left: float) -> _Ending:
         own = tool.info().timeout
         limit = seconds_left if own is None else min(own, seconds_left)
         if limit <= 0:

@@ -9,13 +9,16 @@ from typing import Annotated, Final
 from pydantic import Field, StringConstraints
 
 from app.domain.contract.messages import TOOL_NAME_PATTERN
+from app.domain.ids import RequestId, SessionId, TraceId
 
 MAX_MESSAGES: Final = 10_000
 MAX_STEPS: Final = 1_000
 MAX_REPLICAS: Final = 100
 """More than these no deployment allows."""
-Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
-TraceIdText = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
+_ID = StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
+RequestIdText = Annotated[RequestId, _ID]
+SessionIdText = Annotated[SessionId, _ID]
+TraceIdText = Annotated[TraceId, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 NameList = Annotated[list[Name], Field(fail_fast=True)]
 ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]

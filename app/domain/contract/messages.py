@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from app.domain.failures import TAXONOMY, Code, Failure, failure
+from app.domain.ids import ToolCallId
 
 Role = Literal["system", "user", "assistant", "tool"]
 TOOL_NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
@@ -51,7 +52,9 @@ Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 class ToolCall(_Value):
     """A tool call that a model asked for."""
 
-    id: str = Field(min_length=1, max_length=256, description="The provider's id of the call, ours where it gave none.")
+    id: ToolCallId = Field(
+        min_length=1, max_length=256, description="The provider's id of the call, ours where it gave none."
+    )
     name: str = Field(min_length=1, max_length=256, description="The tool's name as the model wrote it.")
     arguments: dict[str, Any] = Field(description="The arguments by name.")
 
@@ -66,7 +69,7 @@ class Message(_Value):
     tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = Field(
         None, description="The calls an assistant message asks for."
     )
-    tool_call_id: str | None = Field(None, max_length=256, description="The call a tool message answers.")
+    tool_call_id: ToolCallId | None = Field(None, max_length=256, description="The call a tool message answers.")
     name: str | None = Field(None, max_length=64, description="The author's or tool's name.")
 
     @property

@@ -12,10 +12,11 @@ from app.domain.contract.constrained_types import (
     MAX_MESSAGES,
     MAX_REPLICAS,
     MAX_STEPS,
-    Identifier,
     Intent,
     Name,
     NameList,
+    RequestIdText,
+    SessionIdText,
     StopText,
     ToolName,
     TraceIdText,
@@ -143,8 +144,8 @@ _NO_HINTS, _NO_CONTRACT, _NO_CONTEXT, _NO_LIMITS = ExecutionHints(), OutputContr
 class SystemRequest(_Inbound):
     """One request to the system."""
 
-    request_id: Identifier | None = Field(None, description="Unique per tenant; generated when absent.")
-    session_id: Identifier | None = Field(None, description="Makes the conversation persistent.")
+    request_id: RequestIdText | None = Field(None, description="Unique per tenant; generated when absent.")
+    session_id: SessionIdText | None = Field(None, description="Makes the conversation persistent.")
     trace_id: TraceIdText | None = Field(None, description="32 hex digits; else from `traceparent`, else generated.")
     messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES, description="What was said, oldest first.")
     mode: Mode = Field(Mode.CHAT, description="Which pattern runs.")

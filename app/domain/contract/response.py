@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.domain.contract.constrained_types import ConfidenceSource, FormatEnforcement, UnitInterval
 from app.domain.failures import Category, Code, Failure
+from app.domain.ids import RequestId, SessionId, SuspensionId, ToolCallId, TraceId
 from app.domain.lifecycle import Mode, State
 
 Durability = Literal["memory", "journaled"]
@@ -160,10 +161,10 @@ class SuspensionKind(StrEnum):
 class Suspension(_Outbound):
     """One open question of a suspended execution."""
 
-    suspension_id: str = Field(description="Names this suspension.")
+    suspension_id: SuspensionId = Field(description="Names this suspension.")
     kind: SuspensionKind = Field(description="What is waited for.")
     tool_id: str = Field(description="What a resume names.")
-    tool_call_id: str | None = Field(None, description="The call that waits.")
+    tool_call_id: ToolCallId | None = Field(None, description="The call that waits.")
     value: JsonValue = Field(description="The question.")
     arguments_digest: str | None = Field(None, description="Digest of the arguments an approval is bound to.")
     expires_at: datetime = Field(description="When it expires.")
@@ -187,9 +188,9 @@ class ResponseMetadata(_Outbound):
 class SystemResponse(_Outbound):
     """One answer of the system, failures included."""
 
-    request_id: str = Field(description="The request's id.")
-    session_id: str | None = Field(None, description="The session's id.")
-    trace_id: str = Field(description="The trace's id.")
+    request_id: RequestId = Field(description="The request's id.")
+    session_id: SessionId | None = Field(None, description="The session's id.")
+    trace_id: TraceId = Field(description="The trace's id.")
     mode: Mode = Field(description="Which pattern ran.")
     state: State = Field(description="Where the execution stands.")
     content: str | None = Field(None, description="The answer's text; partial beside an error.")

@@ -17,6 +17,7 @@ from app.domain.failures import Code
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
 from app.domain.frozen import dataclass
+from app.domain.ids import RequestId, SessionId, SpanId, SuspensionId, ToolCallId, TraceId
 from app.domain.journal.fork import Fork
 from app.domain.lifecycle import State
 
@@ -34,15 +35,15 @@ class CorrelationContext:
     of a plan that it happens in.
     """
 
-    request_id: str
-    session_id: str | None
-    trace_id: str
-    span_id: str
-    parent_span_id: str | None
+    request_id: RequestId
+    session_id: SessionId | None
+    trace_id: TraceId
+    span_id: SpanId
+    parent_span_id: SpanId | None
     caused_by: str | None = None
     step_name: str | None = None
 
-    def child(self, span_id: str, caused_by: str | None = None) -> "CorrelationContext":
+    def child(self, span_id: SpanId, caused_by: str | None = None) -> "CorrelationContext":
         """That of a span of its own within this one."""
         return CorrelationContext(
             self.request_id, self.session_id, self.trace_id, span_id, self.span_id, caused_by, self.step_name
@@ -143,7 +144,7 @@ class ToolStart:
 
     type: ClassVar[str] = "tool.start"
     tool_name: str
-    tool_call_id: str
+    tool_call_id: ToolCallId
     args_hash: str
 
 
@@ -153,7 +154,7 @@ class ToolEnd:
 
     type: ClassVar[str] = "tool.end"
     tool_name: str
-    tool_call_id: str
+    tool_call_id: ToolCallId
     duration_ms: float
     success: bool
     error_code: Code | None
@@ -256,7 +257,7 @@ class ExecutionResumed:
     """Somebody answered an open question; the execution goes on when none is left."""
 
     type: ClassVar[str] = "execution.resumed"
-    suspension_id: str
+    suspension_id: SuspensionId
     kind: SuspensionKind
     tool_id: str
     resumed_by: str

@@ -3,6 +3,7 @@
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
 from app.domain.frozen import dataclass
+from app.domain.ids import RequestId
 from app.domain.journal.step_key import StepKey
 
 
@@ -15,7 +16,7 @@ class Fork:
     earliest first; their settings still apply to the inherited steps and, unless replaced, to those that follow.
     """
 
-    origin: str
+    origin: RequestId
     from_step: int
     model: str | None = None
     hints: ExecutionHints | None = None

@@ -3,6 +3,7 @@
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Durability
 from app.domain.frozen import dataclass
+from app.domain.ids import ExecutionId, RequestId, SpanId, TenantId, TraceId
 from app.domain.journal.fork import Fork
 from app.domain.lifecycle import Mode
 
@@ -35,11 +36,11 @@ class ExecutionHeader:
     `durability` is what it begins with: one held in memory becomes journaled before its first unsafe call.
     """
 
-    execution_id: str
-    request_id: str
-    tenant: str
-    trace_id: str
-    parent_span_id: str | None
+    execution_id: ExecutionId
+    request_id: RequestId
+    tenant: TenantId
+    trace_id: TraceId
+    parent_span_id: SpanId | None
     mode: Mode
     pattern_version: int
     request: SystemRequest

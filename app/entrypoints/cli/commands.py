@@ -19,6 +19,7 @@ from rich.text import Text
 from app.bootstrap.service import Service
 from app.domain.access import LOCAL
 from app.domain.failures import Category
+from app.domain.ids import RequestId, TenantId
 from app.domain.lifecycle import Mode
 from app.entrypoints.cli.execution import ExecuteOptions, OutputOptions, run_once, with_temporary_storage
 from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, failures_as_exits, print_failure, printable
@@ -160,7 +161,7 @@ def _replay(
         raise typer.BadParameter("name executions, or say --last how many", param_hint="ID or --last")
     with failures_as_exits():
         settings = load_settings(path=config)
-        chosen = ReplaySelection(tenant, ids or [], last)
+        chosen = ReplaySelection(TenantId(tenant), [RequestId(each) for each in ids or ()], last)
         told = anyio.run(replay_stored, wiring.open_archive, settings, chosen, ReplayPrinter(as_json=as_json))
     code = exit_code(told, chosen, fail_on_difference=fail_on_difference)
     if code:

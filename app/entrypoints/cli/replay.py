@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from app.domain.failures import Category, Failure, RequestFailure
+from app.domain.ids import RequestId, TenantId
 from app.entrypoints.cli.exit_codes import EXIT_CODES, printable
 from app.orchestration.facade import HistoryReader, ReplayReport
 from app.settings import Settings
@@ -28,8 +29,8 @@ ReplayOutcome: TypeAlias = ReplayReport | Failure | Exception
 class ReplaySelection:
     """Which executions: those of these ids, or the `last` ones."""
 
-    tenant: str
-    ids: Sequence[str]
+    tenant: TenantId
+    ids: Sequence[RequestId]
     last: int | None
 
 
@@ -73,7 +74,7 @@ def exit_code(told: Sequence[ReplayOutcome], chosen: ReplaySelection, *, fail_on
     return EXIT_CODES[failed[0].category] if failed else 0
 
 
-async def _told(archive: HistoryReader, tenant: str, request_id: str) -> ReplayOutcome:
+async def _told(archive: HistoryReader, tenant: TenantId, request_id: RequestId) -> ReplayOutcome:
     try:
         return await archive.replay(tenant, request_id)
     except Failure as refused:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.types import Receive
 
-from app.domain.contract.constrained_types import Identifier
+from app.domain.contract.constrained_types import RequestIdText
 from app.domain.failures import Code, RequestFailure
 
 M = TypeVar("M", bound=BaseModel)
@@ -35,7 +35,7 @@ _OTHER_WORDS = MappingProxyType({"union_tag_invalid": "Input should have a {disc
 
 
 class _Claim(BaseModel):
-    request_id: Identifier
+    request_id: RequestIdText
 
 
 _CLAIM = TypeAdapter(_Claim)

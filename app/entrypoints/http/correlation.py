@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from starlette.types import Scope
 
 from app.domain.frozen import dataclass
+from app.domain.ids import SpanId, TraceId
 
 Header = tuple[bytes, bytes]
 
@@ -26,7 +27,7 @@ class Correlation:
         return (b"x-request-id", self.request_id.encode()), (b"traceparent", traceparent.encode())
 
 
-def caller_trace(scope: Scope) -> tuple[str, str] | tuple[None, None]:
+def caller_trace(scope: Scope) -> tuple[TraceId, SpanId] | tuple[None, None]:
     """Trace and span of the caller, or nothing when there is no traceparent or not exactly one valid one."""
     given = [value for key, value in scope["headers"] if key == b"traceparent"]
     if len(given) != 1:
@@ -34,7 +35,7 @@ def caller_trace(scope: Scope) -> tuple[str, str] | tuple[None, None]:
     match = _TRACEPARENT.fullmatch(given[0])
     if match is None or not _is_meant(match):
         return None, None
-    return match[2].decode(), match[3].decode()
+    return TraceId(match[2].decode()), SpanId(match[3].decode())
 
 
 def correlate(scope: Scope, new_id: Callable[[], str], request_id: str | None = None) -> Correlation:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
-from app.domain.contract.constrained_types import Identifier
+from app.domain.contract.constrained_types import RequestIdText
 from app.domain.failures import TAXONOMY, Code
 from app.entrypoints.http.query import (
     AfterEvent,
@@ -49,7 +49,7 @@ HEADERS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 def _id(name: str, description: str) -> Sequence[Parameter]:
-    schema = TypeAdapter[str](Identifier).json_schema()
+    schema = TypeAdapter[str](RequestIdText).json_schema()
     return ({"name": name, "in": "path", "required": True, "description": description, "schema": schema},)
 
 

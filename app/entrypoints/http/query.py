@@ -7,15 +7,16 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from starlette.types import Scope
 
-from app.domain.contract.constrained_types import Identifier
+from app.domain.contract.constrained_types import RequestIdText, SessionIdText
 from app.domain.failures import Code, RequestFailure
 from app.domain.fingerprints import digest
+from app.domain.ids import TenantId
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.http.body import invalid_fields_failure
 from app.ports.storage import ExecutionFilter
 
 Q = TypeVar("Q", bound="QueryParameters")
-_ID = TypeAdapter[str](Identifier)
+_ID = TypeAdapter[str](RequestIdText)
 MAX_PARAMETERS = 32
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1_000
@@ -46,7 +47,7 @@ class ExecutionListQuery(QueryParameters):
 
     state: State | None = Field(None, description="Only those in this state.")
     mode: Mode | None = Field(None, description="Only those of this mode.")
-    session_id: Identifier | None = Field(None, description="Only those of this session.")
+    session_id: SessionIdText | None = Field(None, description="Only those of this session.")
     limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Most executions of this page.")
     after: Cursor | None = Field(None, description="The `next` of the page before.")
 
@@ -97,7 +98,7 @@ def read_query(scope: Scope, model: type[Q]) -> Q:
     return _valid(model, given)
 
 
-def encode_cursor(tenant: str, collection: str, place: str | None) -> str | None:
+def encode_cursor(tenant: TenantId, collection: str, place: str | None) -> str | None:
     """What the tenant is given for the place where a page of that collection ends; None behind the last.
 
     The place itself is in it, so it outlives whatever stood there, and a seal, so that nobody mistypes it unnoticed.
@@ -105,7 +106,7 @@ def encode_cursor(tenant: str, collection: str, place: str | None) -> str | None
     return None if place is None else f"{digest(tenant, collection, place)[:_SEAL]}.{place}"
 
 
-def decode_cursor(tenant: str, collection: str, given: str | None) -> str | None:
+def decode_cursor(tenant: TenantId, collection: str, given: str | None) -> str | None:
     """The place that a cursor was given for. Raises: RequestFailure (REQUEST_INVALID) when it was given for none."""
     if given is None:
         return None

@@ -15,6 +15,7 @@ from app.domain.contract.response import NO_USAGE, TokenUsage
 from app.domain.failures import OrchestrationFailure
 from app.domain.fingerprints import span_id
 from app.domain.frozen import dataclass
+from app.domain.ids import ExecutionId
 from app.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta
 from app.domain.journal.outcomes import AttemptCancelled, AttemptFailed, AttemptSucceeded, Candidate
 from app.domain.model_call import NO_RESPONSE_FORMAT, AttemptFailureReason, EngineCall, Reply, ResponseFormat
@@ -199,7 +200,7 @@ class ProviderAttempt:
         return self._execution.environment.catalogue.engines[self._candidate.provider].profile
 
 
-def jitter(execution_id: str, key: str) -> float:
+def jitter(execution_id: ExecutionId, key: str) -> float:
     """A number in [0, 1) that belongs to that step and no other."""
     return int.from_bytes(blake2b(f"{execution_id}:{key}".encode(), digest_size=7).digest()) / 2**56
 

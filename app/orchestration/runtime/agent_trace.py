@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from app.domain.contract.response import SystemError, SystemResponse, TokenUsage
 from app.domain.failures import Code
+from app.domain.ids import RequestId, SessionId, ToolCallId, TraceId
 from app.domain.journal.events import (
     FallbackTransition,
     FinishReason,
@@ -54,7 +55,7 @@ class TracedAttempt(BaseModel):
 class TracedToolCall(BaseModel):
     """One attempt at one tool call. What is null has not ended."""
 
-    tool_call_id: str = Field(description="The call, as events name it.")
+    tool_call_id: ToolCallId = Field(description="The call, as events name it.")
     tool_name: str = Field(description="The tool.")
     step_name: str | None = Field(description="The step of a plan that it belongs to.")
     args_hash: str = Field(description="A keyed hash of the arguments.")
@@ -67,9 +68,9 @@ class TracedToolCall(BaseModel):
 class AgentTrace(BaseModel):
     """What one execution did, from its first event to its last so far."""
 
-    request_id: str = Field(description="The request's id.")
-    session_id: str | None = Field(description="The session's id.")
-    trace_id: str = Field(description="The trace's id.")
+    request_id: RequestId = Field(description="The request's id.")
+    session_id: SessionId | None = Field(description="The session's id.")
+    trace_id: TraceId = Field(description="The trace's id.")
     started_at: datetime = Field(description="When it began.")
     completed_at: datetime | None = Field(description="When it ended; null until then.")
     outcome: State = Field(description="Where it stands.")

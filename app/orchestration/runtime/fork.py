@@ -15,10 +15,11 @@ from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.domain.contract.constrained_types import Identifier, Name, ToolName
+from app.domain.contract.constrained_types import Name, SessionIdText, ToolName
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints, SystemRequest
 from app.domain.failures import Code, RequestFailure
+from app.domain.ids import SessionId
 from app.domain.journal.events import ExecutionSuspended
 from app.domain.journal.fork import Fork
 from app.domain.journal.header import ExecutionHeader
@@ -46,7 +47,7 @@ class ForkRequest(BaseModel):
 
     from_step: int = Field(ge=0, strict=True, description="How many top-level steps are kept as they were recorded.")
     overrides: ForkOverrides = Field(ForkOverrides(), description="What holds from the next step on.")
-    session_id: Identifier | None = Field(None, description="The session that hears it; none when absent.")
+    session_id: SessionIdText | None = Field(None, description="The session that hears it; none when absent.")
 
 
 def merge_overrides(origin: ExecutionHeader, asked: ForkRequest) -> SystemRequest:
@@ -64,7 +65,7 @@ def merge_overrides(origin: ExecutionHeader, asked: ForkRequest) -> SystemReques
     raise RequestFailure(Code.REQUEST_INVALID, "overrides.messages do not follow what was said", {"errors": faults})
 
 
-def strip_identity(request: SystemRequest, session_id: str | None = None) -> SystemRequest:
+def strip_identity(request: SystemRequest, session_id: SessionId | None = None) -> SystemRequest:
     """The request as the new execution has it, without what is the other one's own."""
     own = {"request_id": None, "session_id": session_id, "trace_id": None, "if_session_busy": "reject"}
     return request.model_copy(update=own)

@@ -17,6 +17,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from app.domain.failures import Code, RequestFailure, StorageFailure
+from app.domain.ids import ExecutionId, ReplicaId
 from app.domain.journal.outcomes import StopDecision
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.versions import is_newer_version
@@ -53,7 +54,7 @@ class Recovery:
             self._launcher.start(history, claimed=True, stop=StopDecision(code, message))
         return True
 
-    async def recover(self, alive: Collection[str], gone: Collection[str] | None) -> int:
+    async def recover(self, alive: Collection[ReplicaId], gone: Collection[ReplicaId] | None) -> int:
         """Queue the orphaned executions and return how many they are.
 
         `alive` are the other live replicas. Executions of an owner in `gone` are queued at once, with None all of them;
@@ -95,7 +96,7 @@ class Recovery:
                 raise
             self._newer_versions.add(_at_epoch(ticket))
 
-    async def _claim(self, execution_id: str, epoch: int) -> ExecutionHistory | None:
+    async def _claim(self, execution_id: ExecutionId, epoch: int) -> ExecutionHistory | None:
         """Return the claimed history; None if another replica owns it or only a newer version can run it."""
         if self._launcher.local.is_running(execution_id):
             return None

@@ -1,6 +1,7 @@
 """Registry of the executions that run in this process, and what only the service may do to them."""
 
 from app.domain.failures import Code, Failure
+from app.domain.ids import ExecutionId, RequestId, SessionId, TenantId
 from app.domain.journal.events import LiveDelta
 from app.orchestration.execution.execution import Execution
 from app.orchestration.runtime.handle import Completion, ExecutionHandle
@@ -16,7 +17,7 @@ class LocalExecution:
         self.handle = ExecutionHandle(execution, subscription, self._completion)
 
     @property
-    def execution_id(self) -> str:
+    def execution_id(self) -> ExecutionId:
         return self.execution.header.execution_id
 
     @property
@@ -63,7 +64,7 @@ class LocalExecutions:
 
     def __init__(self, event_feed: EventFeed) -> None:
         self._event_feed = event_feed
-        self._by_id: dict[str, LocalExecution] = {}
+        self._by_id: dict[ExecutionId, LocalExecution] = {}
         self._by_name: dict[tuple[str, str], LocalExecution] = {}
 
     def add(self, local: LocalExecution) -> None:
@@ -74,26 +75,26 @@ class LocalExecutions:
         """Unregister an execution that has ended or was suspended."""
         del self._by_id[local.execution_id], self._by_name[local.name]
 
-    def find(self, tenant: str, request_id: str) -> LocalExecution | None:
+    def find(self, tenant: TenantId, request_id: RequestId) -> LocalExecution | None:
         """Return the execution of that name if it runs here."""
         return self._by_name.get((tenant, request_id))
 
-    def in_session(self, tenant: str, session_id: str) -> list[LocalExecution]:
+    def in_session(self, tenant: TenantId, session_id: SessionId) -> list[LocalExecution]:
         """Return the executions of that session that run here or wait here for their turn."""
         return [local for local in self._by_id.values() if local.session == (tenant, session_id)]
 
-    def is_running(self, execution_id: str) -> bool:
+    def is_running(self, execution_id: ExecutionId) -> bool:
         """Return whether the execution runs here."""
         return execution_id in self._by_id
 
-    def cancel_if_local(self, execution_id: str) -> bool:
+    def cancel_if_local(self, execution_id: ExecutionId) -> bool:
         """Cancel the execution if it runs here, and return whether it does."""
         local = self._by_id.get(execution_id)
         if local is not None:
             local.stop("the client cancelled it")
         return local is not None
 
-    def fail_unsaved(self, execution_id: str, failure: Failure) -> None:
+    def fail_unsaved(self, execution_id: ExecutionId, failure: Failure) -> None:
         """End the execution, if it runs here, with the failure of its journal."""
         if execution_id in self._by_id:
             self._by_id[execution_id].fail_unsaved(failure)

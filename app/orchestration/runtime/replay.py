@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel, Field
 
 from app.domain.failures import Code, Failure, RequestFailure
+from app.domain.ids import RequestId, TenantId
 from app.domain.lifecycle import Mode, State
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
@@ -57,9 +58,9 @@ class HistoryReader:
         self._store = store
         self._replayer = OfflineReplayer(patterns)
 
-    async def newest(self, tenant: str, count: int) -> list[str]:
+    async def newest(self, tenant: TenantId, count: int) -> list[RequestId]:
         """Return the request ids of the newest `count` executions, newest first."""
-        names: list[str] = []
+        names: list[RequestId] = []
         after: str | None = None
         while len(names) < count:
             limit = min(_PAGE_SIZE, count - len(names))
@@ -70,7 +71,7 @@ class HistoryReader:
             after = page.next
         return names
 
-    async def replay(self, tenant: str, request_id: str) -> ReplayReport:
+    async def replay(self, tenant: TenantId, request_id: RequestId) -> ReplayReport:
         """Replay a stored execution.
 
         Raises: RequestFailure (REQUEST_NOT_FOUND) if it or its journal is not stored, (REQUEST_IN_PROGRESS) while it

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from app.domain.contract.response import Suspension
 from app.domain.failures import Code, RequestFailure
 from app.domain.fingerprints import question_digest
+from app.domain.ids import SuspensionId
 from app.domain.journal.events import ExecutionSuspended, LifecycleTransition
 from app.domain.journal.outcomes import RecordedStep, SuspensionAnswer
 from app.domain.journal.status import ExecutionStatus
@@ -24,7 +25,9 @@ RESUME_ANCHOR = "resume"
 """Anchor of the events of a resume, which belong to no step."""
 
 
-def select_suspension(suspensions: Sequence[Suspension], tool_id: str, suspension_id: str | None) -> Suspension:
+def select_suspension(
+    suspensions: Sequence[Suspension], tool_id: str, suspension_id: SuspensionId | None
+) -> Suspension:
     """Return the one open suspension that an answer names.
 
     Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED) if none is open, (REQUEST_RESUME_MISMATCH) if it names none of

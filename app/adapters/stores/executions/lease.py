@@ -18,6 +18,7 @@ from app.adapters.stores.journal.rows import empty_commit_row, event_columns
 from app.domain.contract.response import SystemError, SystemResponse
 from app.domain.failures import Code, StorageFailure
 from app.domain.fingerprints import span_id
+from app.domain.ids import ExecutionId, ReplicaId, RequestId, SessionId, TenantId
 from app.domain.journal.events import (
     END_ANCHOR,
     CorrelationContext,
@@ -35,10 +36,10 @@ _NO_TRACE = "0" * 32
 class ClaimedExecution(NamedTuple):
     """An execution that is ours now: what its own row says, and its commits."""
 
-    execution_id: str
-    tenant: str
-    request_id: str
-    session_id: str | None
+    execution_id: ExecutionId
+    tenant: TenantId
+    request_id: RequestId
+    session_id: SessionId | None
     mode: Mode
     state: State
     attempt: int
@@ -48,7 +49,7 @@ class ClaimedExecution(NamedTuple):
     rows: ResultRows
 
 
-def claim_execution(execution_id: str, epoch: int, owner: str) -> Transaction[ClaimedExecution | None]:
+def claim_execution(execution_id: ExecutionId, epoch: int, owner: ReplicaId) -> Transaction[ClaimedExecution | None]:
     """The execution that is ours now; None when it is not.
 
     Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when a later version wrote it; nothing is changed then.
@@ -92,7 +93,7 @@ def end_unreadable(claimed: ClaimedExecution, told: Sequence[StoredEvent]) -> Tr
     return True
 
 
-def _claimed(execution_id: str, row: ResultRow, rows: ResultRows) -> ClaimedExecution:
+def _claimed(execution_id: ExecutionId, row: ResultRow, rows: ResultRows) -> ClaimedExecution:
     tenant, request_id, session_id, mode, state, attempt, commits, events, epoch = row
     try:
         runs, stands = Mode(mode), State(state)

@@ -12,6 +12,7 @@ from app.adapters.stores.journal.group_commit import INSERT_COMMIT
 from app.adapters.stores.journal.insert_execution import IDEMPOTENCY_KEY_TTL_S
 from app.adapters.stores.journal.rows import empty_commit_row, event_columns, step_columns
 from app.domain.failures import Code, RequestFailure, StorageFailure
+from app.domain.ids import ExecutionId, ReplicaId, RequestId, SuspensionId, TenantId
 from app.domain.journal.events import StoredEvent, UnnumberedEvent, number_events
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
@@ -35,9 +36,9 @@ class DatabaseExecutionStore:
         self,
         database: Database,
         clock: Clock,
-        owner: str,
+        owner: ReplicaId,
         sink: EventSink,
-        on_cancel: Callable[[str], None] = lambda _: None,
+        on_cancel: Callable[[ExecutionId], None] = lambda _: None,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -45,12 +46,12 @@ class DatabaseExecutionStore:
         self._sink = sink
         self._on_cancel = on_cancel
 
-    async def find(self, tenant: str, request_id: str) -> StoredExecution | None:
+    async def find(self, tenant: TenantId, request_id: RequestId) -> StoredExecution | None:
         found = await self._read(queries.BY_REQUEST_ID, {"the_tenant": tenant, "the_request_id": request_id})
         return _stored(found[0]) if found else None
 
     async def executions(
-        self, tenant: str, selection: ExecutionFilter, *, after: str | None = None, limit: int
+        self, tenant: TenantId, selection: ExecutionFilter, *, after: str | None = None, limit: int
     ) -> Page[StoredExecution]:
         chosen = {f"the_{name}": getattr(selection, name) for name in queries.FILTERS}
         place = {"the_tenant": tenant, "before": after or _BEHIND_ALL, "at_most": limit + 1}
@@ -58,23 +59,25 @@ class DatabaseExecutionStore:
         items = [_stored(row) for row in rows[:limit]]
         return Page(items, items[-1].execution_id if len(rows) > limit else None)
 
-    async def load(self, tenant: str, execution_id: str) -> ExecutionHistory | None:
+    async def load(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHistory | None:
         return await load_history(self._database, tenant, execution_id)
 
-    async def events(self, tenant: str, execution_id: str, *, after: int = 0, limit: int) -> Sequence[StoredEvent]:
+    async def events(
+        self, tenant: TenantId, execution_id: ExecutionId, *, after: int = 0, limit: int
+    ) -> Sequence[StoredEvent]:
         values = {"the_tenant": tenant, "the_execution_id": execution_id, "after": after, "up_to": after + limit}
         rows = await self._read(queries.EVENTS_BETWEEN, values)
         return await decode_sized(lambda: _events(rows, after, after + limit), sum(len(row[0]) for row in rows))
 
-    async def suspensions(self, tenant: str, execution_id: str | None = None) -> Sequence[OpenSuspension]:
+    async def suspensions(self, tenant: TenantId, execution_id: ExecutionId | None = None) -> Sequence[OpenSuspension]:
         rows = await self._read(queries.OPEN_SUSPENSIONS, {"the_tenant": tenant, "the_execution_id": execution_id})
         return [OpenSuspension(row[0], row[1], codec.decode_suspension(row[2])) for row in rows]
 
     async def answer(
         self,
-        tenant: str,
-        execution_id: str,
-        suspension_id: str,
+        tenant: TenantId,
+        execution_id: ExecutionId,
+        suspension_id: SuspensionId,
         row: RecordedStep,
         events: Sequence[UnnumberedEvent] = (),
         *,
@@ -87,7 +90,7 @@ class DatabaseExecutionStore:
             self._sink.publish(execution_id, receipt.events)
         return receipt
 
-    async def claim(self, execution_id: str, epoch: int) -> ExecutionHistory | None:
+    async def claim(self, execution_id: ExecutionId, epoch: int) -> ExecutionHistory | None:
         claimed = await self._database.write(lambda: claim_execution(execution_id, epoch, self._owner))
         if claimed is None:
             return None
@@ -99,11 +102,11 @@ class DatabaseExecutionStore:
             self._sink.publish(execution_id, told)
         return None
 
-    async def release(self, execution_id: str, epoch: int) -> None:
+    async def release(self, execution_id: ExecutionId, epoch: int) -> None:
         which = {"the_execution_id": execution_id, "the_epoch": epoch}
         await self._database.write(lambda: execute(queries.RELEASE, which))
 
-    async def request_cancel(self, tenant: str, execution_id: str) -> None:
+    async def request_cancel(self, tenant: TenantId, execution_id: ExecutionId) -> None:
         asked = {"the_tenant": tenant, "the_execution_id": execution_id, "asked_at": self._clock.now()}
         await self._database.write(lambda: execute(queries.REQUEST_CANCEL, asked), idempotent=True)
         self._on_cancel(execution_id)

@@ -33,6 +33,7 @@ from app.adapters.stores.journal import insert_execution as opening
 from app.adapters.stores.journal.insert_execution import InsertRefusal, NewExecution
 from app.adapters.stores.schema import commits, executions, messages, sessions, suspensions
 from app.domain.frozen import dataclass
+from app.domain.ids import ExecutionId, SessionId, TenantId
 
 Values: TypeAlias = dict[str, Any]
 
@@ -41,8 +42,8 @@ Values: TypeAlias = dict[str, Any]
 class SessionTurnEnd:
     """What a session's conversation grows by, encoded, and that its turn is over."""
 
-    tenant: str
-    session_id: str
+    tenant: TenantId
+    session_id: SessionId
     at: float
     messages: Sequence[bytes]
 
@@ -51,7 +52,7 @@ class SessionTurnEnd:
 class ExecutionAdvance:
     """One commit of an execution: its row, what the execution's own row says after it, what comes with it."""
 
-    execution_id: str
+    execution_id: ExecutionId
     commit: Values
     row: Values
     suspensions: Sequence[Values] = ()
@@ -136,7 +137,7 @@ def _step(advances: Sequence[ExecutionAdvance]) -> Values:
     return advances[-1].row | expected
 
 
-def end_session_turn(execution_id: str, turn: SessionTurnEnd) -> Generator[StatementCall, ResultRows, None]:
+def end_session_turn(execution_id: ExecutionId, turn: SessionTurnEnd) -> Generator[StatementCall, ResultRows, None]:
     """Appends what was said where it was still its turn, and hands the turn on."""
     session = {"the_tenant": turn.tenant, "the_session_id": turn.session_id, "the_holder": execution_id}
     grown = yield from execute(_END_TURN, session | {"grown_by": len(turn.messages), "updated_at": turn.at})

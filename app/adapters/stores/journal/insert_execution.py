@@ -15,6 +15,7 @@ from app.adapters.stores.database import ResultRows, Statement, StatementCall, e
 from app.adapters.stores.schema import IS_LIVE, executions, idempotency_keys, sessions
 from app.domain.failures import Code, Failure, RequestFailure
 from app.domain.frozen import dataclass
+from app.domain.ids import ExecutionId
 from app.domain.lifecycle import State
 from app.ports.journal import IdempotencyHit
 
@@ -46,7 +47,7 @@ class NewExecution:
 
     @property
     def execution_id(self) -> str:
-        execution_id: str = self.row["execution_id"]
+        execution_id: ExecutionId = self.row["execution_id"]
         return execution_id
 
 

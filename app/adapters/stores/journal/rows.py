@@ -7,6 +7,7 @@ from app.adapters.stores import codec
 from app.adapters.stores.journal.group_commit import ExecutionAdvance, SessionTurnEnd
 from app.adapters.stores.journal.insert_execution import NewExecution
 from app.domain.contract.messages import Message
+from app.domain.ids import ExecutionId, ReplicaId
 from app.domain.journal.events import ExecutionSuspended, StoredEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
@@ -27,7 +28,9 @@ class JournalCommit(NamedTuple):
     at: float
 
 
-def new_execution(header: ExecutionHeader, owner: str | None, claim: IdempotencyClaim | None = None) -> NewExecution:
+def new_execution(
+    header: ExecutionHeader, owner: ReplicaId | None, claim: IdempotencyClaim | None = None
+) -> NewExecution:
     """The rows of a new execution, and what it asks to be granted."""
     row = _execution(header, ExecutionStatus(header.created_at), owner, events=0)
     stored = empty_commit_row(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_header(header)}
@@ -36,7 +39,7 @@ def new_execution(header: ExecutionHeader, owner: str | None, claim: Idempotency
 
 
 def execution_advance(
-    header: ExecutionHeader, commit: JournalCommit, standing: ExecutionStatus, *, epoch: int, owner: str
+    header: ExecutionHeader, commit: JournalCommit, standing: ExecutionStatus, *, epoch: int, owner: ReplicaId
 ) -> ExecutionAdvance:
     """The rows of one commit; `standing` is where the execution stands after it."""
     execution_id = header.execution_id
@@ -60,7 +63,7 @@ def whole_execution(
     events: Sequence[StoredEvent],
     after: ExecutionStatus,
     *,
-    owner: str | None,
+    owner: ReplicaId | None,
 ) -> NewExecution:
     """An execution with all that was put so far: one that was held in memory, or begins with another one's steps."""
     stored = empty_commit_row(header.execution_id, number=0, epoch=1)
@@ -91,7 +94,7 @@ def encoded_size(work: NewExecution | ExecutionAdvance) -> int:
     return 1_024 + sum(len(each) for each in (stored["outcome"], stored["events"], row["response"], *said) if each)
 
 
-def empty_commit_row(execution_id: str, *, number: int, epoch: int) -> Values:
+def empty_commit_row(execution_id: ExecutionId, *, number: int, epoch: int) -> Values:
     """A commit's columns, with neither step nor events."""
     return {
         "execution_id": execution_id,
@@ -107,7 +110,7 @@ def empty_commit_row(execution_id: str, *, number: int, epoch: int) -> Values:
     }
 
 
-def _execution(header: ExecutionHeader, standing: ExecutionStatus, owner: str | None, *, events: int) -> Values:
+def _execution(header: ExecutionHeader, standing: ExecutionStatus, owner: ReplicaId | None, *, events: int) -> Values:
     row = _standing(standing, owner, commits=0, events=events)
     row["execution_id"] = header.execution_id
     row["tenant"] = header.tenant
@@ -119,7 +122,7 @@ def _execution(header: ExecutionHeader, standing: ExecutionStatus, owner: str | 
     return row
 
 
-def _left_to(owner: str | None, standing: ExecutionStatus, told: Sequence[StoredEvent]) -> str | None:
+def _left_to(owner: ReplicaId | None, standing: ExecutionStatus, told: Sequence[StoredEvent]) -> ReplicaId | None:
     """Who owns it after these events: nobody once it ended, or was suspended by them.
 
     One that was suspended before is being taken over, and takes no answer any more.
@@ -128,7 +131,7 @@ def _left_to(owner: str | None, standing: ExecutionStatus, told: Sequence[Stored
     return None if at_rest else owner
 
 
-def _standing(standing: ExecutionStatus, owner: str | None, *, commits: int, events: int) -> Values:
+def _standing(standing: ExecutionStatus, owner: ReplicaId | None, *, commits: int, events: int) -> Values:
     return {
         "state": standing.state,
         "entered_at": standing.entered_at,

@@ -35,6 +35,7 @@ from app.adapters.stores.journal.writer import (
 )
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, Failure, StorageFailure
+from app.domain.ids import ExecutionId, ReplicaId
 from app.domain.journal.events import (
     TERMINAL_EVENTS,
     CorrelationContext,
@@ -61,7 +62,7 @@ class JournalConfig:
     so that a request_id is not used twice, and what `bounds` let wait.
     """
 
-    owner: str
+    owner: ReplicaId
     remembered_request_ids: int
     limits: WriterLimits = field(default_factory=WriterLimits)
     closing_seconds: float = 5.0
@@ -95,20 +96,20 @@ class _Open:
         if commit.row is not None:
             self.keys.add(commit.row.key)
 
-    def encoded(self, commit: JournalCommit, owner: str) -> QueuedCommit:
+    def encoded(self, commit: JournalCommit, owner: ReplicaId) -> QueuedCommit:
         """The commit for the writer; the execution stands after it."""
         standing = self.standing.apply([commit.row] if commit.row else (), commit.events)
         work = execution_advance(self.header, commit, standing, epoch=self.epoch, owner=owner)
         self.standing = standing
         return QueuedCommit(self.writing, work, encoded_size(work), commit.events)
 
-    def begun(self, rows: Sequence[RecordedStep], owner: str | None) -> NewExecution:
+    def begun(self, rows: Sequence[RecordedStep], owner: ReplicaId | None) -> NewExecution:
         """The opening with steps that were recorded elsewhere."""
         self.standing = self.standing.apply(rows, ())
         self.keys.update(row.key for row in rows)
         return whole_execution(self.header, rows, (), self.standing, owner=owner)
 
-    def whole(self, owner: str) -> NewExecution:
+    def whole(self, owner: ReplicaId) -> NewExecution:
         """The opening and all that is held, as one commit; its events are published already."""
         held = self.held or ()
         rows = [each.row for each in held if each.row]
@@ -187,7 +188,7 @@ class StoredJournal:
 
     def put(
         self,
-        execution_id: str,
+        execution_id: ExecutionId,
         row: RecordedStep | None,
         events: Sequence[UnnumberedEvent],
         new_messages: Sequence[Message] = (),
@@ -205,12 +206,12 @@ class StoredJournal:
         if commit.events:
             self._sink.publish(execution_id, commit.events)
 
-    def publish_delta(self, execution_id: str, correlation: CorrelationContext, delta: InferenceDelta) -> None:
+    def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: InferenceDelta) -> None:
         opened = self._of(execution_id)
         live = LiveDelta(self._clock.now(), correlation, delta)
         self._writer.publish_delta(opened.writing, live, _DELTA_BYTES + len(delta.text or delta.reasoning or ""))
 
-    async def durable(self, execution_id: str) -> None:
+    async def durable(self, execution_id: ExecutionId) -> None:
         opened = self._of(execution_id)
         if opened.held is not None:
             if _has_ended(opened.held):
@@ -220,7 +221,7 @@ class StoredJournal:
         if isinstance(opened.writing.end, Failure):
             raise opened.writing.end
 
-    async def load(self, execution_id: str) -> ExecutionHistory | None:
+    async def load(self, execution_id: ExecutionId) -> ExecutionHistory | None:
         opened = self._opened.get(execution_id)
         if opened is None:
             return None
@@ -233,7 +234,7 @@ class StoredJournal:
     async def flushed(self) -> None:
         await self._writer.flush_ended()
 
-    def close(self, execution_id: str) -> None:
+    def close(self, execution_id: ExecutionId) -> None:
         """Writes the record of one that ended in memory behind; nothing happens when it is closed already."""
         opened = self._opened.pop(execution_id, None)
         if opened is None:
@@ -250,7 +251,7 @@ class StoredJournal:
         self._opened[header.execution_id] = opened
         return opened
 
-    def _of(self, execution_id: str) -> _Open:
+    def _of(self, execution_id: ExecutionId) -> _Open:
         opened = self._opened.get(execution_id)
         if opened is None:
             raise RuntimeError(f"execution {execution_id} is not open")

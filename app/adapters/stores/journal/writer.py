@@ -26,6 +26,7 @@ from app.adapters.stores.journal.group_commit import BatchResult, CommitBatch, E
 from app.adapters.stores.journal.insert_execution import InsertRefusal, NewExecution
 from app.domain.failures import Code, Failure, StorageFailure
 from app.domain.frozen import dataclass
+from app.domain.ids import ExecutionId
 from app.domain.journal.events import LiveDelta, StoredEvent
 from app.ports.events import EventSink
 
@@ -49,7 +50,7 @@ class WriterCallbacks:
     that was held in memory, `on_bug` of what of ours broke a group.
     """
 
-    on_lost: Callable[[str, Failure], None]
+    on_lost: Callable[[ExecutionId, Failure], None]
     on_dropped: Callable[[], None]
     on_bug: Callable[[Exception], None]
 
@@ -58,7 +59,7 @@ class WriterCallbacks:
 class WriteStream:
     """One execution as the writer knows it. `waiting` counts what stands in line; `end` says why nothing more is."""
 
-    execution_id: str
+    execution_id: ExecutionId
     queued: int = 0
     end: InsertRefusal | None = None
 

@@ -13,6 +13,7 @@ from app.bootstrap.service import Service
 from app.domain.access import LOCAL
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, RequestFailure
+from app.domain.ids import IdempotencyKey
 from app.entrypoints.http.body_handler import with_json_body
 from app.entrypoints.http.correlation import caller_trace
 from app.entrypoints.http.negotiation import REPLAYED, Responder, ResponseKind, prefers_async, response_kind
@@ -63,7 +64,7 @@ async def _again(answering: Responder, first: ExecutionView) -> ASGIApp:
     return await answering.existing(first, REPLAYED)
 
 
-def _idempotency_key(scope: Scope) -> str | None:
+def _idempotency_key(scope: Scope) -> IdempotencyKey | None:
     """Raises: RequestFailure (REQUEST_INVALID) for what cannot be one."""
     given: list[bytes] = [value for key, value in scope["headers"] if key == b"idempotency-key"]
     if not given:
@@ -72,4 +73,4 @@ def _idempotency_key(scope: Scope) -> str | None:
         what = "must be given once, as 1 to 255 visible ASCII characters"
         errors = [{"field": IDEMPOTENCY_KEY, "message": what}]
         raise RequestFailure(Code.REQUEST_INVALID, f"{IDEMPOTENCY_KEY} {what}", {"errors": errors})
-    return given[0].decode()
+    return IdempotencyKey(given[0].decode())

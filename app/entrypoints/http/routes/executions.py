@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.bootstrap.service import Service
 from app.domain.access import LOCAL
 from app.domain.failures import Code, Failure, RequestFailure
+from app.domain.ids import RequestId
 from app.entrypoints.http.body_handler import refusal, with_json_body
 from app.entrypoints.http.correlation import caller_trace, correlate
 from app.entrypoints.http.errors import CLOSE, JSON, WholeResponse
@@ -47,11 +48,12 @@ class RequestContext:
         return self.service.facade.executions
 
     @property
-    def request_id(self) -> str | None:
+    def request_id(self) -> RequestId | None:
         """The id in the path; None where there is none, or what stands there is no id."""
-        return path_id(self.scope, "request_id")
+        found = path_id(self.scope, "request_id")
+        return None if found is None else RequestId(found)
 
-    def require_id(self) -> str:
+    def require_id(self) -> RequestId:
         """The id in the path. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
         request_id = self.request_id
         if request_id is None:
@@ -173,7 +175,7 @@ class CommandRoute(Generic[M]):
     """
 
     model: type[M]
-    follow: Callable[[Responder, str, M], Awaitable[ASGIApp]]
+    follow: Callable[[Responder, RequestId, M], Awaitable[ASGIApp]]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = RequestContext(scope, scope["app"].state.service)
@@ -195,7 +197,7 @@ class CommandRoute(Generic[M]):
             await reply(scope, receive, send)
 
 
-async def _resumed(answering: Responder, request_id: str, answer: ResumeRequest) -> ASGIApp:
+async def _resumed(answering: Responder, request_id: RequestId, answer: ResumeRequest) -> ASGIApp:
     executions = answering.service.facade.executions
     watch = answering.kind is ResponseKind.EVENTS
     found = await executions.resume(LOCAL.tenant, request_id, answer, by=LOCAL.user, subscribe=watch)
@@ -208,7 +210,7 @@ async def _resumed(answering: Responder, request_id: str, answer: ResumeRequest)
     )
 
 
-async def _forked(answering: Responder, request_id: str, asked: ForkRequest) -> ASGIApp:
+async def _forked(answering: Responder, request_id: RequestId, asked: ForkRequest) -> ASGIApp:
     trace_id, parent_span_id = caller_trace(answering.scope)
     calling = CallOptions(trace_id, parent_span_id, subscribe=answering.kind is ResponseKind.EVENTS)
     running = await answering.service.facade.fork(request_id, asked, LOCAL, calling)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.domain.access import LOCAL
 from app.domain.failures import Code, Failure, RequestFailure
+from app.domain.ids import SessionId
 from app.entrypoints.http.body_handler import refusal, with_json_body
 from app.entrypoints.http.correlation import correlate
 from app.entrypoints.http.errors import CLOSE, WholeResponse
@@ -106,9 +107,9 @@ ROUTES: Mapping[str, MethodRoute] = MappingProxyType(
 )
 
 
-def _named(asked: RequestContext) -> str:
+def _named(asked: RequestContext) -> SessionId:
     """The id in the path. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
     session_id = path_id(asked.scope, "session_id")
     if session_id is None:
         raise RequestFailure(Code.REQUEST_NOT_FOUND, "there is no session of that id", condition="path")
-    return session_id
+    return SessionId(session_id)

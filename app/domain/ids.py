@@ -1,0 +1,23 @@
+"""Types of identifiers. Each is a string; the type keeps them from being mixed up."""
+
+from typing import NewType
+
+TenantId = NewType("TenantId", str)
+"""Owner of executions and sessions."""
+UserId = NewType("UserId", str)
+RequestId = NewType("RequestId", str)
+"""Name of an execution that clients use, unique within a tenant."""
+ExecutionId = NewType("ExecutionId", str)
+"""Name of an execution that the service uses, unique everywhere."""
+SessionId = NewType("SessionId", str)
+"""Name of a conversation, unique within a tenant."""
+TraceId = NewType("TraceId", str)
+"""32 hex digits, as in W3C Trace Context."""
+SpanId = NewType("SpanId", str)
+"""16 hex digits, as in W3C Trace Context."""
+ToolCallId = NewType("ToolCallId", str)
+"""Name of a tool call, unique within one message."""
+SuspensionId = NewType("SuspensionId", str)
+IdempotencyKey = NewType("IdempotencyKey", str)
+ReplicaId = NewType("ReplicaId", str)
+"""Name of one process that runs executions."""
