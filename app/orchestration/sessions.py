@@ -1,4 +1,4 @@
-"""Sessions: conversations that outlive their executions."""
+"""Sessions: conversations that outlive their executions, and the commands on them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,35 +17,35 @@ from app.orchestration.runtime.registry import LocalExecutions
 from app.ports.storage import StoredSession
 
 MAX_DETAIL_BYTES = 65_536
-"""Of what a client keeps with a session."""
+"""Largest `preferences` or `state` of a session, as JSON."""
 
 
 class SessionView(BaseModel):
     """A conversation."""
 
     session_id: SessionId = Field(description="The session's id.")
-    created_at: datetime = Field(description="When its first turn began.")
-    updated_at: datetime = Field(description="When a turn began or ended last.")
-    messages: int = Field(description="How many messages it holds.")
-    busy: bool = Field(description="Whether a turn runs, or is suspended.")
-    model: str | None = Field(None, description="What its requests ask when they name no model.")
-    preferences: JsonValue = Field(None, description="What the client keeps with it.")
-    state: JsonValue = Field(None, description="What else the client keeps with it.")
+    created_at: datetime = Field(description="The time at which its first turn began.")
+    updated_at: datetime = Field(description="The time at which a turn last began or ended.")
+    messages: int = Field(description="Number of messages.")
+    busy: bool = Field(description="True while a turn runs or is suspended.")
+    model: str | None = Field(None, description="The model of requests that name none.")
+    preferences: JsonValue = Field(None, description="A value that the client stores with the session.")
+    state: JsonValue = Field(None, description="Another value that the client stores with the session.")
 
 
 class SessionChanges(BaseModel):
-    """What is to be changed of a session; null drops it."""
+    """Changes to a session; null removes a value."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     model: Name | None = Field(None, description="A route or engine name from GET /v1/engines.")
-    preferences: JsonValue = Field(None, description="What the client keeps with it.")
-    state: JsonValue = Field(None, description="What else the client keeps with it.")
+    preferences: JsonValue = Field(None, description="A value that the client stores with the session.")
+    state: JsonValue = Field(None, description="Another value that the client stores with the session.")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """Some sessions, the one spoken in last first; `next` is what the page after this begins after."""
+    """A page of sessions, most recently updated first; `next` is the cursor of the following page, None on the last."""
 
     sessions: list[SessionView]
     next: str | None
@@ -53,16 +53,16 @@ class SessionPage:
 
 @dataclass(frozen=True, slots=True)
 class MessagePage:
-    """Some messages, the oldest first; `next` is the number of the last, None when there are no more."""
+    """A page of messages, oldest first; `next` is the number of the last one, None if no more follow."""
 
     messages: Sequence[Message]
     next: int | None
 
 
 class Sessions:
-    """What can be asked of sessions. Another tenant's does not exist.
+    """Queries and commands for sessions; those of another tenant do not exist.
 
-    Raises: RequestFailure (REQUEST_NOT_FOUND) in everything that names one, StorageFailure.
+    Raises: RequestFailure (REQUEST_NOT_FOUND) in every method that names one, StorageFailure.
     """
 
     def __init__(self, environment: Environment, local: LocalExecutions) -> None:
@@ -70,18 +70,18 @@ class Sessions:
         self._local = local
 
     async def page(self, tenant: TenantId, *, after: str | None, limit: int) -> SessionPage:
-        """A page of them."""
+        """Return a page of sessions."""
         page = await self._environment.conversations.sessions(tenant, after=after, limit=limit)
         return SessionPage([_view(each) for each in page.items], page.next)
 
     async def show(self, tenant: TenantId, session_id: SessionId) -> SessionView:
-        """As it stands."""
-        return _view(_known(await self._environment.conversations.session(tenant, session_id)))
+        """Return the session."""
+        return _view(_existing(await self._environment.conversations.session(tenant, session_id)))
 
     async def update(self, tenant: TenantId, session_id: SessionId, changes: SessionChanges) -> SessionView:
-        """Changes what was given.
+        """Change the given fields and return the session.
 
-        Raises: RequestFailure (REQUEST_INVALID) for a model that is not known, or too much to keep.
+        Raises: RequestFailure (REQUEST_INVALID) for an unknown model or a value that is too large.
         """
         if changes.model is not None and not self._environment.catalogue.has(changes.model):
             raise _invalid("model", "must be a name from GET /v1/engines")
@@ -89,26 +89,32 @@ class Sessions:
         for field in ("preferences", "state"):
             if len(orjson.dumps(given.get(field))) > MAX_DETAIL_BYTES:
                 raise _invalid(field, f"must be at most {MAX_DETAIL_BYTES} bytes")
-        return _view(_known(await self._environment.conversations.update(tenant, session_id, given)))
+        return _view(_existing(await self._environment.conversations.update(tenant, session_id, given)))
 
     async def messages(self, tenant: TenantId, session_id: SessionId, *, after: int, limit: int) -> MessagePage:
-        """Its messages behind that number."""
-        session = _known(await self._environment.conversations.session(tenant, session_id))
+        """Return a page of the messages after that number."""
+        session = _existing(await self._environment.conversations.session(tenant, session_id))
         found = await self._environment.conversations.messages(tenant, session_id, after=after, limit=limit)
         last = after + len(found)
         return MessagePage(found, last if found and last < session.message_count else None)
 
     async def delete(self, tenant: TenantId, session_id: SessionId) -> None:
-        """Removes it, its messages, and all that is kept of its executions, once what runs here in it was stopped."""
-        stopping = self._local.in_session(tenant, session_id)
-        for running in stopping:
-            running.stop("its session was deleted")
-        for running in stopping:
-            ended = anyio.Event()
-            running.handle.add_done_callback(ended.set)
-            await ended.wait()
+        """Stop the executions of the session that run here, then delete it with its messages and executions."""
+        running = self._local.in_session(tenant, session_id)
+        for local in running:
+            local.stop("its session was deleted")
+        for local in running:
+            done = anyio.Event()
+            local.handle.add_done_callback(done.set)
+            await done.wait()
         if not await self._environment.conversations.delete(tenant, session_id):
-            raise _unknown()
+            raise _not_found()
+
+
+def model_of(session: StoredSession) -> str | None:
+    """Return the model of the session's requests that name none."""
+    model = session.details.get("model")
+    return model if isinstance(model, str) else None
 
 
 def _view(session: StoredSession) -> SessionView:
@@ -124,21 +130,16 @@ def _view(session: StoredSession) -> SessionView:
     )
 
 
-def model_of(session: StoredSession) -> str | None:
-    """What the session's requests ask when they name no model."""
-    model = session.details.get("model")
-    return model if isinstance(model, str) else None
-
-
-def _known(session: StoredSession | None) -> StoredSession:
+def _existing(session: StoredSession | None) -> StoredSession:
     if session is None:
-        raise _unknown()
+        raise _not_found()
     return session
 
 
-def _unknown() -> RequestFailure:
-    return RequestFailure(Code.REQUEST_NOT_FOUND, "there is no session of that id", condition="path")
+def _not_found() -> RequestFailure:
+    return RequestFailure(Code.REQUEST_NOT_FOUND, "no session has this id", condition="path")
 
 
-def _invalid(field: str, what: str) -> RequestFailure:
-    return RequestFailure(Code.REQUEST_INVALID, f"{field} {what}", {"errors": [{"field": field, "message": what}]})
+def _invalid(field: str, message: str) -> RequestFailure:
+    details = {"errors": [{"field": field, "message": message}]}
+    return RequestFailure(Code.REQUEST_INVALID, f"{field} {message}", details)

@@ -1,13 +1,13 @@
-"""A new execution that begins with the first steps of another one.
+"""Fork: a new execution that begins with the first recorded steps of another one.
 
-The steps are kept as they were recorded, and what they tell is told again, under the new execution's own ids. Until
-the step that it forks at everything is asked for as the first time, so that each kept step is known again by its
-fingerprint; from there on the overrides hold. They stand in the header, and a fork replays like any other execution.
+The inherited steps are copied as recorded, and their events are emitted again under the new execution's ids. Up to the
+step of the fork the pattern asks for the same effects as the first time, so that every inherited step matches by its
+fingerprint; from that step on the overrides apply. They are stored in the header, so a fork replays like any execution.
 
-A session that it is given hears it, and it does not hear the session: it goes on with the talk that its kept steps are
-part of, and adds to the session what the whole request would add, its messages, the rounds of tools and the answer.
-Refused: to wait for its turn there, for it would seem to have been at work meanwhile; and to hear what was said there
-where no step is kept, for then one number more or less would make it another conversation.
+A fork with a session adds to that session but does not read its history: it continues the conversation of its inherited
+steps, and adds the messages of the whole request, the tool rounds and the answer. It does not wait for its turn in the
+session, since its times would suggest that it was at work meanwhile. Without inherited steps it reads no history
+either: one more or one less step would otherwise make it another conversation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,111 +30,120 @@ from app.ports.journal import ExecutionHistory
 
 
 class ForkOverrides(BaseModel):
-    """What holds from the first step that is not kept; what is absent stays as it was."""
+    """Changes from the first step that is not inherited; an absent field keeps its value."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     model: Name | None = Field(None, description="A route or engine name from GET /v1/engines.")
-    hints: ExecutionHints | None = Field(None, description="Tuning; hints that it does not name stay.")
-    tools: list[ToolName] | None = Field(None, max_length=128, description="Tools to offer; [] none.")
-    messages: list[Message] = Field(default_factory=list, description="Said before the next inference.")
+    hints: ExecutionHints | None = Field(None, description="Hints to change; absent hints keep their values.")
+    tools: list[ToolName] | None = Field(None, max_length=128, description="Tools to offer; [] offers none.")
+    messages: list[Message] = Field(default_factory=list, description="Messages to add before the next inference.")
 
 
 class ForkRequest(BaseModel):
-    """Where an execution is forked, and what is different from there on."""
+    """The step at which an execution is forked, and the changes from there on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    from_step: int = Field(ge=0, strict=True, description="How many top-level steps are kept as they were recorded.")
-    overrides: ForkOverrides = Field(ForkOverrides(), description="What holds from the next step on.")
-    session_id: SessionIdText | None = Field(None, description="The session that hears it; none when absent.")
+    from_step: int = Field(ge=0, strict=True, description="Number of top-level steps to inherit as recorded.")
+    overrides: ForkOverrides = Field(ForkOverrides(), description="Changes from the next step on.")
+    session_id: SessionIdText | None = Field(None, description="The session that the fork adds to; none if absent.")
 
 
-def merge_overrides(origin: ExecutionHeader, asked: ForkRequest) -> SystemRequest:
-    """The request as it would have to be, were it asked for whole. Raises: RequestFailure (REQUEST_INVALID)."""
-    changed = strip_identity(origin.request)
-    changes: tuple[Fork | ForkOverrides, ...] = (*_still_in_force(origin, asked.from_step), asked.overrides)
-    for over in changes:
-        given = {name: value for name in ("model", "tools") if (value := getattr(over, name)) is not None}
-        given |= {"hints": merge_hints(changed.hints, over.hints), "messages": [*changed.messages, *over.messages]}
-        changed = changed.model_copy(update=given)
+def merge_overrides(origin: ExecutionHeader, fork: ForkRequest) -> SystemRequest:
+    """Return the request that would ask for the whole fork. Raises: RequestFailure (REQUEST_INVALID)."""
+    merged = strip_identity(origin.request)
+    changes: tuple[Fork | ForkOverrides, ...] = (*_inherited_forks(origin, fork.from_step), fork.overrides)
+    for change in changes:
+        update = {name: value for name in ("model", "tools") if (value := getattr(change, name)) is not None}
+        update |= {"hints": merge_hints(merged.hints, change.hints), "messages": [*merged.messages, *change.messages]}
+        merged = merged.model_copy(update=update)
     try:
-        return SystemRequest.model_validate(changed.model_dump(by_alias=True))
+        return SystemRequest.model_validate(merged.model_dump(by_alias=True))
     except ValidationError as error:
-        faults = [{"field": "overrides.messages", "message": fault["msg"]} for fault in error.errors()]
-    raise RequestFailure(Code.REQUEST_INVALID, "overrides.messages do not follow what was said", {"errors": faults})
+        errors = [{"field": "overrides.messages", "message": each["msg"]} for each in error.errors()]
+    message = "overrides.messages do not continue the conversation"
+    raise RequestFailure(Code.REQUEST_INVALID, message, {"errors": errors})
 
 
 def strip_identity(request: SystemRequest, session_id: SessionId | None = None) -> SystemRequest:
-    """The request as the new execution has it, without what is the other one's own."""
+    """Return the request without the ids and the session of the execution that it was made for."""
     own = {"request_id": None, "session_id": session_id, "trace_id": None, "if_session_busy": "reject"}
     return request.model_copy(update=own)
 
 
 def fork_execution(
-    fresh: ExecutionHeader, origin: ExecutionHistory, asked: ForkRequest, *, tools: Sequence[str] | None
+    fresh: ExecutionHeader, origin: ExecutionHistory, fork: ForkRequest, *, tools: Sequence[str] | None
 ) -> tuple[ExecutionHeader, list[RecordedStep]]:
-    """The header of the new execution, and the steps that it begins with.
+    """Return the header of the fork and the steps that it inherits.
 
-    `fresh` is the header that it would have otherwise; `tools` are those of the overrides that may be offered. Raises:
-    as `kept`.
+    `fresh` is the header of a new execution of the merged request; `tools` are those of the overrides that are
+    registered. Raises: as `inherited_steps`.
     """
-    before, over = origin.header, asked.overrides
-    began_at, rows = _rebased(before, inherited_steps(origin, asked.from_step), fresh.created_at)
-    named = None if tools is None else tuple(tools)
-    earlier = _still_in_force(before, asked.from_step)
+    before, overrides = origin.header, fork.overrides
+    created_at, steps = _moved_to_now(before, inherited_steps(origin, fork.from_step), fresh.created_at)
     header = replace(
         fresh,
-        request=strip_identity(before.request, asked.session_id),
+        request=strip_identity(before.request, fork.session_id),
         bounds=replace(before.bounds, timeout=fresh.bounds.timeout),
         args_key=before.args_key,
-        created_at=began_at,
+        created_at=created_at,
         durability="journaled",
-        fork=Fork(before.request_id, asked.from_step, over.model, over.hints, named, tuple(over.messages), earlier),
+        fork=Fork(
+            before.request_id,
+            fork.from_step,
+            overrides.model,
+            overrides.hints,
+            None if tools is None else tuple(tools),
+            tuple(overrides.messages),
+            _inherited_forks(before, fork.from_step),
+        ),
     )
-    return header, rows
+    return header, steps
 
 
-def _still_in_force(origin: ExecutionHeader, from_step: int) -> tuple[Fork, ...]:
-    """The forks that the origin comes from, one by one, and that changed what comes before that step, or at it."""
-    before = () if origin.fork is None else origin.fork.chain
-    return tuple(replace(each, earlier=()) for each in before if each.from_step <= from_step)
+def _inherited_forks(origin: ExecutionHeader, from_step: int) -> tuple[Fork, ...]:
+    """Return the forks that the origin comes from and that change a step before `from_step`, or that step."""
+    chain = () if origin.fork is None else origin.fork.chain
+    return tuple(replace(each, earlier=()) for each in chain if each.from_step <= from_step)
 
 
-def inherited_steps(record: ExecutionHistory, from_step: int) -> list[RecordedStep]:
-    """The steps of that record which were recorded before this one began.
+def inherited_steps(history: ExecutionHistory, from_step: int) -> list[RecordedStep]:
+    """Return the steps that were recorded before the step `from_step` started.
 
-    Raises: RequestFailure (REQUEST_INVALID) when no such step began: what may have been left undone is not kept.
+    Raises: RequestFailure (REQUEST_INVALID) if no such step has started: an unfinished step cannot be inherited.
     """
-    numbers = (StepKey(key).step_number for key in _begun(record))
+    numbers = (StepKey(key).step_number for key in _started_keys(history))
     last = max((number for number in numbers if number is not None), default=0)
     if from_step > last:
-        what = f"must be at most {last}, the last step that began"
-        errors = [{"field": "from_step", "message": what}]
-        raise RequestFailure(Code.REQUEST_INVALID, f"from_step: {what}", {"errors": errors})
-    rows: list[RecordedStep] = []
-    for key, row in record.steps.items():
+        message = f"must be at most {last}, the last step that has started"
+        errors = [{"field": "from_step", "message": message}]
+        raise RequestFailure(Code.REQUEST_INVALID, f"from_step: {message}", {"errors": errors})
+    steps: list[RecordedStep] = []
+    for key, step in history.steps.items():
         number = StepKey(key).step_number
         if number is not None and number >= from_step:
             break
         if key != STOP_KEY:
-            rows.append(row)
-    return rows
+            steps.append(step)
+    return steps
 
 
-def _rebased(origin: ExecutionHeader, rows: Sequence[RecordedStep], now: float) -> tuple[float, list[RecordedStep]]:
-    """When it would have begun, had the last of the steps ended now, and the steps at their times then.
+def _moved_to_now(
+    origin: ExecutionHeader, steps: Sequence[RecordedStep], now: float
+) -> tuple[float, list[RecordedStep]]:
+    """Return the creation time and the steps, shifted so that the last step ended now.
 
-    So no step seems to have taken as long as lies between the two executions.
+    Otherwise a step would seem to have taken all the time between the two executions.
     """
-    shift = now - max([origin.created_at, *(row.at for row in rows)])
-    return origin.created_at + shift, [replace(row, at=row.at + shift) for row in rows]
+    shift = now - max([origin.created_at, *(step.at for step in steps)])
+    return origin.created_at + shift, [replace(step, at=step.at + shift) for step in steps]
 
 
-def _begun(record: ExecutionHistory) -> Iterator[str]:
-    """The keys of all that began: what has an outcome, what was told of, and what waits for an answer."""
-    yield from record.steps
-    for item in record.events:
+def _started_keys(history: ExecutionHistory) -> Iterator[str]:
+    """Yield the keys of all steps that have an outcome, an event, or an open suspension."""
+    yield from history.steps
+    for item in history.events:
         yield item.anchor
         if isinstance(item.event, ExecutionSuspended):
             yield from (each.suspension_id for each in item.event.suspensions)

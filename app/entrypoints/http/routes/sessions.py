@@ -111,5 +111,5 @@ def _named(asked: RequestContext) -> SessionId:
     """The id in the path. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
     session_id = path_id(asked.scope, "session_id")
     if session_id is None:
-        raise RequestFailure(Code.REQUEST_NOT_FOUND, "there is no session of that id", condition="path")
+        raise RequestFailure(Code.REQUEST_NOT_FOUND, "no session has this id", condition="path")
     return SessionId(session_id)
