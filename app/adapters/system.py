@@ -5,10 +5,8 @@ import secrets
 import time
 from collections.abc import Callable
 from os import urandom
-from typing import TypeVar
 
 import anyio
-from anyio import to_thread
 
 from app.ports.runtime import Clock
 
@@ -62,13 +60,3 @@ def format_uuid7(value: int) -> str:
     low = 0b10 << 62 | value & (1 << 62) - 1
     text = f"{high:016x}{low:016x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-T = TypeVar("T")
-
-
-class WorkerThreads:
-    """Implements `ports.Workers`."""
-
-    async def run(self, work: Callable[[], T]) -> T:
-        return await to_thread.run_sync(work)

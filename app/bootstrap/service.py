@@ -15,7 +15,6 @@ from typing import Literal
 import anyio
 from pydantic import BaseModel, Field
 
-from app.adapters.cooperative_turns import CooperativeTurns
 from app.adapters.engines.http.aiohttp_transport import open_session
 from app.adapters.event_bus import EventBus
 from app.adapters.grammar_directory import read_grammars
@@ -29,10 +28,11 @@ from app.adapters.stores.factory import open_database, open_read_only
 from app.adapters.stores.journal.stored_journal import JournalConfig, open_journal
 from app.adapters.stores.journal.writer import WriterCallbacks
 from app.adapters.stores.sessions import DatabaseSessions
-from app.adapters.system import SystemClock, SystemEntropy, WorkerThreads
+from app.adapters.system import SystemClock, SystemEntropy
 from app.adapters.telemetry.logs import LogSink, open_logger, route_standard_logging
 from app.adapters.telemetry.loop_lag import watch_loop_lag
 from app.adapters.telemetry.metrics import MetricsSink
+from app.adapters.thread_pool import WorkerThread
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.bootstrap.engines import build_engine
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
@@ -248,8 +248,7 @@ def _world(settings: Settings, means: Means, engines: Mapping[str, Engine], regi
         tool_executor=ToolExecutor(registry, clock, entropy, settings.limits.tool_result_bytes),
         health=ProviderHealth(_policy(settings), clock, list(engines)),
         token_counter=EstimatingTokenCounter(),
-        turns=CooperativeTurns(),
-        thread_pool=WorkerThreads(),
+        thread_pool=WorkerThread(),
         conversations=means.conversations,
     )
 

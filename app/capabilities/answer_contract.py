@@ -6,24 +6,33 @@ from dataclasses import asdict, dataclass, replace
 import orjson
 from pydantic import JsonValue
 
-from app.capabilities.output.enforcement import EnforcedAnswer, EnforcementStage, enforce, enforce_value
+from app.capabilities.output.enforcement import (
+    EnforcedAnswer,
+    EnforcementStage,
+    enforce,
+    enforce_if_valid,
+    enforce_value,
+)
 from app.capabilities.output.grammar.compiled import Grammar, GrammarError, cached_grammar, is_grammar_text
 from app.capabilities.output.rules.custom import CUSTOM_RULES
 from app.capabilities.output.rules.rule_set import AnswerContent, RuleRegistry, RuleSet, RuleViolation
-from app.capabilities.output.schema.compiled import CompiledSchema, compiling
+from app.capabilities.output.schema.compiled import CompiledSchema, compile_schema
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
 from app.domain.contract.constrained_types import ConfidenceSource
 from app.domain.contract.request import OutputContract
 from app.domain.contract.response import ValidationResult
+from app.domain.contract.rules import Regex
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure, Failure, ValidationFailure
 from app.domain.model_call import ResponseFormat
 from app.domain.pattern_result import PatternResult
-from app.domain.pausing import Pausing, at_once
 
-_BOOK = RuleRegistry(CUSTOM_RULES)
+_RULES = RuleRegistry(CUSTOM_RULES)
 _GRAMMAR_FIELD = "output.grammar"
 LARGE_CONTRACT_CHARACTERS = 2_048
 """From this size on a schema or grammar may take long to be made ready."""
+QUICK_ANSWER_CHARACTERS = 4_096
+_QUICK_COST = 50_000
+"""Limits of an answer that is validated on the event loop; the cost is in evaluations of about 10 ns."""
 MAX_ANSWER_CHARACTERS = 262_144
 """Of an answer that is judged; a longer one is not looked at."""
 MAX_ANSWER_NODES = 65_536
@@ -86,34 +95,52 @@ class AnswerContract:
         self._rules = rules
 
     @classmethod
-    def compiling(cls, output: OutputContract) -> Pausing["AnswerContract"]:
-        """The contract, made ready. Raises: ConfigurationFailure, RequestFailure, for what cannot be kept."""
-        schema = None if output.schema_ is None else (yield from compiling(output.schema_))
-        grammar = None if output.grammar is None else (yield from _grammar(output.grammar))
-        return cls(output, schema, grammar, (yield from _BOOK.compiling(output.rules)))
+    def compile(cls, output: OutputContract) -> "AnswerContract":
+        """Compile the contract; `compiles_quickly` says whether that may be done on the event loop.
+
+        Raises: ConfigurationFailure, RequestFailure, for a contract that no answer can keep.
+        """
+        schema = None if output.schema_ is None else compile_schema(output.schema_)
+        grammar = None if output.grammar is None else _grammar(output.grammar)
+        return cls(output, schema, grammar, _RULES.compile(output.rules))
 
     @property
     def response_format(self) -> ResponseFormat:
         """What an engine is asked to keep."""
         return ResponseFormat(self._output.schema_, self._output.grammar)
 
-    def validate(self, answer: str | AnswerContent, attempt: int) -> ValidatedAnswer:
-        """The answer by all stages in their order; the first that fails ends it.
+    def validate_quickly(self, answer: str | AnswerContent, attempt: int) -> ValidatedAnswer | None:
+        """Return the answer if it is short and found to keep its form within about a millisecond, else None.
 
-        A text may hold a value; an answer that has one already is judged as it stands.
+        Explaining why an answer does not keep its form can take longer than finding that it does not.
         """
-        return at_once(self.validating(answer, attempt))
+        text = answer if isinstance(answer, str) else answer.text
+        if len(text) > QUICK_ANSWER_CHARACTERS or self._grammar is not None or not self._rules.are_quick:
+            return None
+        if self._schema is None:
+            value = None if isinstance(answer, str) else answer.value
+            return self._by_rules(text, EnforcedAnswer(value, (), ()), attempt)
+        if self._schema.max_cost(len(text)) > _QUICK_COST:
+            return None
+        enforced = enforce_if_valid(answer, self._schema) if isinstance(answer, str) else None
+        return None if enforced is None else self._by_rules(text, enforced, attempt)
 
-    def validating(self, answer: str | AnswerContent, attempt: int) -> Pausing[ValidatedAnswer]:
-        """The same as `judge`, with pauses."""
+    def validate(self, answer: str | AnswerContent, attempt: int) -> ValidatedAnswer:
+        """Validate the answer by all stages in their order; the first that fails ends it.
+
+        A value is looked for in a text; an answer that has a value already is validated as it stands.
+        """
         text = answer if isinstance(answer, str) else answer.text
         try:
-            enforced = yield from (self._enforced(text) if isinstance(answer, str) else self._kept(answer))
+            enforced = self._enforced(text) if isinstance(answer, str) else self._kept(answer)
         except ConstraintFailure as failure:
             result = ValidationResult(valid=False, errors=failure.details.get("violations", []), attempts=attempt)
             return ValidatedAnswer(_produced(text, None, result), failure)
-        judged = AnswerContent(text, enforced.value)
-        verdict = yield from self._rules.validating(judged, strict=self._output.strict_validation)
+        return self._by_rules(text, enforced, attempt)
+
+    def _by_rules(self, text: str, enforced: EnforcedAnswer, attempt: int) -> ValidatedAnswer:
+        content = AnswerContent(text, enforced.value)
+        verdict = self._rules.validate(content, strict=self._output.strict_validation)
         result = ValidationResult(
             valid=verdict.valid,
             errors=[finding.as_dict() for finding in verdict.errors],
@@ -124,21 +151,25 @@ class AnswerContract:
         produced = _produced(text, enforced.value, result)
         return ValidatedAnswer(produced, None if verdict.valid else verdict.failure())
 
-    def _enforced(self, text: str) -> Pausing[EnforcedAnswer]:
+    def _enforced(self, text: str) -> EnforcedAnswer:
         """Raises: ConstraintFailure. A text of which no form was asked has none to keep."""
         if self._schema is None and self._grammar is None:
             return EnforcedAnswer(None, (), ())
         _refuse_size(text, has_value=self._schema is not None)
-        return (
-            yield from enforce(
-                text, schema=self._schema, grammar=self._grammar, repair_allowed=self._output.repair_allowed
-            )
-        )
+        return enforce(text, schema=self._schema, grammar=self._grammar, repair_allowed=self._output.repair_allowed)
 
-    def _kept(self, answer: AnswerContent) -> Pausing[EnforcedAnswer]:
+    def _kept(self, answer: AnswerContent) -> EnforcedAnswer:
         """Raises: ConstraintFailure."""
         _refuse_size(answer.text, has_value=self._schema is not None)
-        return (yield from enforce_value(answer.value, answer.text, schema=self._schema, grammar=self._grammar))
+        return enforce_value(answer.value, answer.text, schema=self._schema, grammar=self._grammar)
+
+
+def compiles_quickly(output: OutputContract) -> bool:
+    """Return True if compiling the contract takes about a millisecond at most: it is small and has no patterns."""
+    if any(isinstance(rule, Regex) for rule in output.rules):
+        return False
+    schema = b"" if output.schema_ is None else orjson.dumps(output.schema_)
+    return len(schema) + len(output.grammar or "") <= LARGE_CONTRACT_CHARACTERS and b'"pattern' not in schema
 
 
 def is_large_contract(output: OutputContract) -> bool:
@@ -172,13 +203,13 @@ def _produced(text: str, value: JsonValue, result: ValidationResult) -> PatternR
     return PatternResult(text, value, result, share, ConfidenceSource.VALIDATION)
 
 
-def _grammar(text: str) -> Pausing[Grammar]:
+def _grammar(text: str) -> Grammar:
     """Raises: ConfigurationFailure (CONFIG_GRAMMAR_NOT_FOUND, CONFIG_GRAMMAR_INVALID)."""
     if not is_grammar_text(text):
         message = f"{_GRAMMAR_FIELD}: no grammar has that name"
         raise ConfigurationFailure(Code.CONFIG_GRAMMAR_NOT_FOUND, message, {"field": _GRAMMAR_FIELD})
     try:
-        return (yield from cached_grammar(text))
+        return cached_grammar(text)
     except GrammarError as fault:
         details = {"field": _GRAMMAR_FIELD, **fault.details}
         raise ConfigurationFailure(fault.code, f"{_GRAMMAR_FIELD}: {fault.message}", details) from fault

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from app.capabilities.answer_contract import AnswerContract
+from app.capabilities.answer_contract import AnswerContract, compiles_quickly
 from app.domain.access import Principal
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import SystemRequest
@@ -199,7 +199,11 @@ class Facade:
         pattern = self._launcher.patterns[request.mode]
         require_output(request, pattern)
         if needs_contract(request.output):
-            await self._environment.turns.do(AnswerContract.compiling(request.output))
+            compile_output = partial(AnswerContract.compile, request.output)
+            if compiles_quickly(request.output):
+                compile_output()
+            else:
+                await self._environment.thread_pool.run(compile_output)
         if pattern.starts_with_request and (limits.tokens is not None or limits.cost is not None):
             await self._check_budget(request, limits, tenant)
         return request, limits

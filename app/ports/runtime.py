@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from app.domain.ids import ExecutionId, TenantId
-from app.domain.pausing import Pausing
 
 T = TypeVar("T")
 
@@ -39,18 +38,10 @@ class Entropy(Protocol):
 
 
 class ThreadPool(Protocol):
-    """Threads for what computes long enough to hold up everybody else, and lets go of the interpreter."""
+    """Threads for computations that would hold up the event loop."""
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What the work returns or raises."""
-        ...
-
-
-class Turns(Protocol):
-    """Who does what would hold up everybody else, a piece at a time."""
-
-    async def do(self, work: Pausing[T]) -> T:
-        """What the work comes to, or raises."""
+        """Do the work on a thread and return what it returns. Raises: what the work raises."""
         ...
 
 

@@ -5,10 +5,16 @@ from typing import Any
 import orjson
 import pytest
 
-from app.capabilities.answer_contract import MAX_ANSWER_CHARACTERS, MAX_ANSWER_NODES, AnswerContract, ValidatedAnswer
+from app.capabilities.answer_contract import (
+    MAX_ANSWER_CHARACTERS,
+    MAX_ANSWER_NODES,
+    AnswerContract,
+    ValidatedAnswer,
+    compiles_quickly,
+)
+from app.capabilities.output.rules.rule_set import AnswerContent
 from app.domain.contract.request import OutputContract
 from app.domain.failures import Code, Failure
-from app.domain.pausing import at_once
 
 SKU = {"type": "string", "pattern": r"^[A-Z]{2}-\d{4}$"}
 PRICE = {"type": "number", "minimum": 0.01, "multipleOf": 0.01}
@@ -48,7 +54,7 @@ RULES = [
 
 
 def contract(**output: Any) -> AnswerContract:
-    return at_once(AnswerContract.compiling(OutputContract.model_validate(output)))
+    return AnswerContract.compile(OutputContract.model_validate(output))
 
 
 def order(number: int) -> dict[str, Any]:
@@ -127,13 +133,55 @@ def test_a_text_that_has_too_many_readings_breaks_the_contract() -> None:
     assert judged.violations == [("$", "the text is too large to be judged by the grammar")]
 
 
-def test_judging_pauses_and_comes_to_the_same_as_without() -> None:
-    kept = contract(schema=ORDERS, rules=RULES)
-    for text in (answer(64_000), answer(64_000)[:-400], "[" * 20_000, "{'a': NaN}", ""):
-        pauses = list(kept.validating(text, 1))
-        assert all(0 <= took < 50_000 for took in pauses)
-        assert _told(at_once(kept.validating(text, 1))) == _told(kept.validate(text, 1))
-    assert sum(kept.validating(answer(64_000), 1)) > 1_000
+@pytest.mark.parametrize(
+    ("output", "answers"),
+    [
+        (
+            {"schema": LINE},
+            ['{"sku": "AB-0001", "quantity": 2, "price": 1.5}', 'Here: {"sku":"AB-0001","quantity":1,"price":2}'],
+        ),
+        ({"rules": ["not_empty"]}, ["", "something"]),
+        ({"rules": [{"type": "length", "max": 3}], "strict_validation": True}, ["abc", "abcd"]),
+        ({}, ["anything", AnswerContent("[1]", [1])]),
+    ],
+)
+def test_a_quick_validation_comes_to_the_same_as_a_full_one(output: dict[str, Any], answers: list[Any]) -> None:
+    kept = contract(**output)
+    for given in answers:
+        quick = kept.validate_quickly(given, 1)
+        assert quick is not None
+        assert _told(quick) == _told(kept.validate(given, 1))
+
+
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        ({"schema": ORDERS}, answer(64_000)),
+        ({"schema": ORDERS}, "[1]"),
+        ({"schema": ORDERS}, "no JSON"),
+        ({"schema": ORDERS}, "{'orders': []}"),
+        ({"grammar": 'root ::= "a"'}, "a"),
+        ({"rules": [{"type": "regex", "pattern": "a"}]}, "a"),
+    ],
+)
+def test_what_may_take_long_to_validate_is_not_validated_quickly(output: dict[str, Any], text: str) -> None:
+    assert contract(**output).validate_quickly(text, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("output", "is_quick"),
+    [
+        ({}, True),
+        ({"schema": {"type": "object"}, "rules": ["not_empty"]}, True),
+        ({"schema": {"enum": ["x" * 3_000]}}, False),
+        ({"schema": {"type": "string", "pattern": "^a"}}, False),
+        ({"schema": {"patternProperties": {"^a": True}}}, False),
+        ({"rules": [{"type": "regex", "pattern": "a"}]}, False),
+        ({"grammar": "root ::= " + '"a" ' * 1_000}, False),
+    ],
+)
+def test_small_contracts_without_patterns_compile_quickly(output: dict[str, Any], is_quick: bool) -> None:
+    assert compiles_quickly(OutputContract.model_validate(output)) is is_quick
 
 
 def _told(judged: ValidatedAnswer) -> tuple[Any, Any]:

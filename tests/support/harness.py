@@ -6,11 +6,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from app.adapters.cooperative_turns import CooperativeTurns
 from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.event_bus import EventBus
 from app.adapters.stores.memory_journal import MemoryJournal
-from app.adapters.system import WorkerThreads
 from app.bootstrap.service import PATTERNS
 from app.capabilities.models.breaker import FailoverPolicy
 from app.capabilities.models.catalogue import EngineCatalogue
@@ -45,6 +43,7 @@ from app.ports.runtime import Clock
 from app.ports.tool import Tool
 from tests.support.conversations import FixedConversations
 from tests.support.entropy import SeededEntropy
+from tests.support.inline_threads import InlineThreadPool
 
 POLICY = FailoverPolicy(
     max_retries=1,
@@ -175,8 +174,7 @@ def make_harness(
         tool_executor=ToolExecutor(registry, clock, entropy, 262_144),
         health=ProviderHealth(policy, clock, names),
         token_counter=EstimatingTokenCounter(),
-        turns=CooperativeTurns(),
-        thread_pool=WorkerThreads(),
+        thread_pool=InlineThreadPool(),
         conversations=FixedConversations(),
     )
     values = vars(LIMITS) | {"max_retries": policy.max_retries} | bounds

@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from app.capabilities.output.extract import JSONExtractionError, extracting, read_whole, repairable_text
+from app.capabilities.output.extract import JSONExtractionError, extract, read_whole, repairable_text
 from app.capabilities.output.grammar.compiled import Grammar, GrammarError
-from app.capabilities.output.repair import Repair, RepairedValue, repairing
+from app.capabilities.output.repair import Repair, RepairedValue, repair
 from app.capabilities.output.schema.compiled import CompiledSchema
 from app.capabilities.output.schema.enum_spelling import normalise_enums
 from app.capabilities.output.schema.violations import SchemaViolation
 from app.capabilities.output.strict_json import UnacceptableError
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure
-from app.domain.pausing import Pausing
 
 
 class EnforcementStage(StrEnum):
@@ -82,7 +81,7 @@ class EnforcedAnswer:
 
 def enforce(
     text: str, *, schema: CompiledSchema | None, grammar: Grammar | None, repair_allowed: bool
-) -> Pausing[EnforcedAnswer]:
+) -> EnforcedAnswer:
     """The answer in the promised form.
 
     Raises: ConstraintFailure of the first stage that failed, with `details.stage` and `details.violations`, each of
@@ -91,52 +90,62 @@ def enforce(
     if schema is None:
         if grammar is None:
             raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "there is neither a schema nor a grammar")
-        return (yield from _follow_alone(text, grammar))
+        return _follow_alone(text, grammar)
     reports: list[StageReport] = []
-    value, repairs = yield from _find(text, reports, repair_allowed=repair_allowed)
-    value, respelled = yield from _fit(value, schema, reports)
+    value, repairs = _find(text, reports, repair_allowed=repair_allowed)
+    value, respelled = _fit(value, schema, reports)
     if grammar is None:
         reports.append(_NO_GRAMMAR)
     else:
-        yield from _follow(text, grammar)
+        _follow(text, grammar)
         reports.append(_FOLLOWED)
     return EnforcedAnswer(value, repairs + respelled, tuple(reports))
 
 
-def enforce_value(
-    value: Any, text: str, *, schema: CompiledSchema | None, grammar: Grammar | None
-) -> Pausing[EnforcedAnswer]:
+def enforce_if_valid(text: str, schema: CompiledSchema) -> EnforcedAnswer | None:
+    """Return the answer if it holds a value that fits the schema as it is; None if more has to be done."""
+    try:
+        found = extract(text)
+    except JSONExtractionError:
+        return None
+    if not schema.fits(found.value):
+        return None
+    extracted = StageReport(EnforcementStage.EXTRACT, StageOutcome.PASSED, found.method)
+    return EnforcedAnswer(found.value, (), (extracted, _REPAIR_SKIPPED, *_FITTED, _NO_GRAMMAR))
+
+
+def enforce_value(value: Any, text: str, *, schema: CompiledSchema | None, grammar: Grammar | None) -> EnforcedAnswer:
     """The value where it keeps the form by itself, with that text for the grammar: it is not looked for, nor changed.
 
     Raises: ConstraintFailure, as `enforcing` does.
     """
-    if schema is not None and not (yield from schema.fitting(value)):
-        raise _unfit((yield from schema.explaining(value)))
+    if schema is not None and not schema.fits(value):
+        raise _unfit(schema.explain(value))
     if grammar is not None:
-        yield from _follow(text, grammar)
+        _follow(text, grammar)
     return EnforcedAnswer(value, (), ())
 
 
-def _find(text: str, reports: list[StageReport], *, repair_allowed: bool) -> Pausing[tuple[Any, tuple[Repair, ...]]]:
+def _find(text: str, reports: list[StageReport], *, repair_allowed: bool) -> tuple[Any, tuple[Repair, ...]]:
     try:
-        found = yield from extracting(text)
+        found = extract(text)
     except JSONExtractionError as failure:
         failure.details["stage"] = EnforcementStage.EXTRACT.value
         if not repair_allowed:
             raise
-        repaired = yield from _repaired(text, failure)
+        repaired = _repaired(text, failure)
         reports += _REPAIRED
         return repaired.value, repaired.repairs
     reports += (StageReport(EnforcementStage.EXTRACT, StageOutcome.PASSED, found.method), _REPAIR_SKIPPED)
     return found.value, ()
 
 
-def _repaired(text: str, failure: JSONExtractionError) -> Pausing[RepairedValue]:
-    broken = yield from repairable_text(text)
+def _repaired(text: str, failure: JSONExtractionError) -> RepairedValue:
+    broken = repairable_text(text)
     if broken is None:
         raise failure
     try:
-        return (yield from repairing(broken))
+        return repair(broken)
     except UnacceptableError as fault:
         message = f"{failure.reason}; it cannot be repaired: {fault}"
         beyond = JSONExtractionError(message)
@@ -144,14 +153,14 @@ def _repaired(text: str, failure: JSONExtractionError) -> Pausing[RepairedValue]
         raise beyond from None
 
 
-def _fit(value: Any, schema: CompiledSchema, reports: list[StageReport]) -> Pausing[tuple[Any, tuple[Repair, ...]]]:
+def _fit(value: Any, schema: CompiledSchema, reports: list[StageReport]) -> tuple[Any, tuple[Repair, ...]]:
     respelled: tuple[Repair, ...] = ()
-    fits = yield from schema.fitting(value)
+    fits = schema.fits(value)
     if not fits:
-        value, respelled = yield from normalise_enums(schema.outline, value)
-        fits = bool(respelled) and (yield from schema.fitting(value))
+        value, respelled = normalise_enums(schema.outline, value)
+        fits = bool(respelled) and schema.fits(value)
     if not fits:
-        raise _unfit((yield from schema.explaining(value)))
+        raise _unfit(schema.explain(value))
     reports += _RESPELLED if respelled else _FITTED
     return value, respelled
 
@@ -168,9 +177,9 @@ def _unfit(violations: tuple[SchemaViolation, ...]) -> ConstraintFailure:
     return ConstraintFailure(code, f"{first} {what}", details)
 
 
-def _follow(text: str, grammar: Grammar) -> Pausing[None]:
+def _follow(text: str, grammar: Grammar) -> None:
     try:
-        accepted, position = yield from grammar.checking(text)
+        accepted, position = grammar.check(text)
     except GrammarError as fault:
         raise _rejected("the text is too large to be judged by the grammar") from fault
     if accepted:
@@ -194,8 +203,8 @@ def _rejected(message: str, position: int | None = None) -> ConstraintFailure:
     return ConstraintFailure(Code.CONSTRAINT_GRAMMAR_REJECTED, message, details)
 
 
-def _follow_alone(text: str, grammar: Grammar) -> Pausing[EnforcedAnswer]:
-    yield from _follow(text, grammar)
+def _follow_alone(text: str, grammar: Grammar) -> EnforcedAnswer:
+    _follow(text, grammar)
     found = read_whole(text)
     skipped = tuple(
         StageReport(stage, StageOutcome.SKIPPED) for stage in EnforcementStage if stage is not EnforcementStage.GRAMMAR

@@ -17,15 +17,9 @@ from typing import Any, Final
 
 from app.capabilities.output.strict_json import UnacceptableError, read
 from app.domain.failures import Code, ConstraintFailure
-from app.domain.pausing import Pausing, at_once
 
 MAX_REGIONS: Final = 256
 """Parts of a text that are taken for what may be a value."""
-_READ_AT_ONCE: Final = 16
-"""Characters that are read in about a microsecond."""
-_OFTEN: Final = 8_192
-"""Strings and brackets between two pauses, `_COUNTED_AT_ONCE` of them in about a microsecond."""
-_COUNTED_AT_ONCE: Final = 8
 
 
 class ExtractionMethod(StrEnum):
@@ -69,33 +63,31 @@ class ExtractedValue:
 
 
 def extract(response: str | Mapping[str, Any]) -> ExtractedValue:
-    """The value that a reply holds.
+    """Return the value that a reply holds.
 
     Raises: JSONExtractionError, which says what was wrong with the first region, if there was one.
     """
     if isinstance(response, str):
-        return at_once(extracting(response))
+        return _extract(response)
     text = response.get("text")
     if not isinstance(text, str):
         raise JSONExtractionError("the reply is a mapping without a text")
     whole = read_whole(text)
-    return at_once(extracting(text)) if whole is None else ExtractedValue(whole.value, ExtractionMethod.TEXT_KEY)
+    return _extract(text) if whole is None else ExtractedValue(whole.value, ExtractionMethod.TEXT_KEY)
 
 
-def extracting(text: str) -> Pausing[ExtractedValue]:
-    """The value that a text holds. Raises: as `extract`."""
+def _extract(text: str) -> ExtractedValue:
     found = _fenced(text)
     if found is not None:
         return found
     regions = JsonRegions(text)
     first, fault = regions.start, ""
     while regions.start is not None:
-        yield len(text) // _READ_AT_ONCE
         try:
             return ExtractedValue(regions.read(), ExtractionMethod.EMBEDDED)
         except UnacceptableError as refused:
             fault = fault or str(refused)
-        yield from regions.advance()
+        regions.advance()
     if regions.too_many:
         raise JSONExtractionError(f"more than {MAX_REGIONS} parts of it could be one, and the first ones are not")
     found = read_whole(text) if first is None or first > _skip_blank(text, 0) else None
@@ -174,26 +166,24 @@ class JsonRegions:
         """
         return read(self._text[self.start :])[0] if self._passed else read(self._text, self.start or 0)[0]
 
-    def advance(self) -> Pausing[None]:
+    def advance(self) -> None:
         """Goes on to the next region, past the last where there is none, or where there were too many."""
-        end = yield from self.ending()
+        end = self.end()
         self._passed += 1
         self.start = None if end is None else self._opening(end)
         if self.start is not None and self._passed == MAX_REGIONS:
             self.start, self.too_many = None, True
 
-    def ending(self) -> Pausing[int | None]:
+    def end(self) -> int | None:
         """The index after the bracket that balances the first; None where the text ends before."""
         depth = 0
-        for number, token in enumerate(_BRACKET.finditer(self._text, self.start or 0), 1):
+        for token in _BRACKET.finditer(self._text, self.start or 0):
             if token.lastindex == _OPENS:
                 depth += 1
             elif token.lastindex == _CLOSES:
                 depth -= 1
                 if depth == 0:
                     return token.end()
-            if number % _OFTEN == 0:
-                yield _OFTEN // _COUNTED_AT_ONCE
         return None
 
     def _opening(self, at: int) -> int | None:
@@ -201,7 +191,7 @@ class JsonRegions:
         return None if opening is None else opening.start()
 
 
-def repairable_text(text: str) -> Pausing[str | None]:
+def repairable_text(text: str) -> str | None:
     """The text that repair is tried on: from the last region in the first fenced block, else in all of the text.
 
     None where there is none, or where there are too many regions.
@@ -209,10 +199,10 @@ def repairable_text(text: str) -> Pausing[str | None]:
     begin = fenced_block_start(text)
     if begin is not None:
         block = text[begin : _closing_fence(text, begin)]
-        last = yield from _last_region(block)
+        last = _last_region(block)
         if last is not None:
             return block[last:]
-    last = yield from _last_region(text)
+    last = _last_region(text)
     return None if last is None else text[last:]
 
 
@@ -228,9 +218,9 @@ def _closing_fence(text: str, begin: int) -> int:
     return len(text) if anywhere < 0 else anywhere
 
 
-def _last_region(text: str) -> Pausing[int | None]:
+def _last_region(text: str) -> int | None:
     last, regions = None, JsonRegions(text)
     while regions.start is not None:
         last = regions.start
-        yield from regions.advance()
+        regions.advance()
     return None if regions.too_many else last

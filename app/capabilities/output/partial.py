@@ -11,7 +11,6 @@ from pydantic_core import from_json
 
 from app.capabilities.output.extract import JsonRegions, fenced_block_start
 from app.capabilities.output.strict_json import as_json
-from app.domain.pausing import at_once
 
 MAX_CHARACTERS: Final = 65_536
 MAX_NODES: Final = 8_192
@@ -29,7 +28,7 @@ def partial_value(text: str) -> Any | None:
             value = from_json(text[regions.start :], allow_partial="trailing-strings", allow_inf_nan=False)
             as_json(value, text)
         except (ValueError, TypeError):
-            at_once(regions.advance())
+            regions.advance()
         else:
             return value
     return None

@@ -18,12 +18,9 @@ from typing import Any, Final
 from app.capabilities.output.lenient_string import QUOTES, LenientString, StringPosition, read_string
 from app.capabilities.output.strict_json import MOST_LEVELS, UnacceptableError, as_json, read, unique
 from app.domain.json_path import format_path
-from app.domain.pausing import Pausing
 
 MAX_CHARACTERS: Final = 131_072
 """Characters of the longest text that is repaired."""
-_OFTEN: Final = 1_024
-"""Characters between two pauses, of about two microseconds each."""
 
 
 class RepairAction(StrEnum):
@@ -58,14 +55,14 @@ class RepairedValue:
     repairs: tuple[Repair, ...]
 
 
-def repairing(text: str) -> Pausing[RepairedValue]:
+def repair(text: str) -> RepairedValue:
     """The value that begins with the text's first character; what follows it is left alone.
 
     Raises: UnacceptableError.
     """
     if len(text) > MAX_CHARACTERS:
         raise UnacceptableError(f"it is longer than the {MAX_CHARACTERS} characters that are repaired")
-    return (yield from _Reader(text).whole())
+    return _Reader(text).whole()
 
 
 _NOTHING: Final = object()
@@ -86,19 +83,18 @@ _NO_JSON = frozenset({"NaN", "nan", "Infinity", "-Infinity", "inf", "-inf", "und
 class _Reader:
     """One reading of one text; `at` is where it stands, `path` what it is within."""
 
-    __slots__ = ("_at", "_closing", "_done", "_due", "_path", "_text")
+    __slots__ = ("_at", "_closing", "_done", "_path", "_text")
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._due = _OFTEN
         self._path: list[str | int] = []
         self._closing: list[str] = []
         self._done: dict[RepairAction, tuple[str, int]] = {}
 
-    def whole(self) -> Pausing[RepairedValue]:
+    def whole(self) -> RepairedValue:
         """The value that the text begins with."""
-        value = yield from self._value()
+        value = self._value()
         if value is _NOTHING:
             raise UnacceptableError("there is nothing to repair")
         if RepairAction.BRACKETS_CLOSED in self._done and _GOES_ON.match(self._text, self._at):
@@ -106,31 +102,28 @@ class _Reader:
         as_json(value, self._text)
         return RepairedValue(value, tuple(Repair(action, *done) for action, done in self._done.items()))
 
-    def _value(self) -> Pausing[Any]:
+    def _value(self) -> Any:
         """The next value, `_NOTHING` where the text ends before there is a whole one."""
-        if self._at >= self._due:
-            self._due = self._at + _OFTEN
-            yield _OFTEN * 2
         first = self._peek()
         if first == "{":
-            return unique((yield from self._members()))
+            return unique(self._members())
         if first == "[":
-            return (yield from self._elements())
+            return self._elements()
         if first in QUOTES:
             return self._string(StringPosition.MEMBER if self._closing[-1:] == ["}"] else StringPosition.ELEMENT).text
         return self._bare() if first else _NOTHING
 
-    def _elements(self) -> Pausing[list[Any]]:
+    def _elements(self) -> list[Any]:
         elements: list[Any] = []
         for _ in self._places("]"):
             self._path.append(len(elements))
-            element = yield from self._value()
+            element = self._value()
             self._path.pop()
             if element is not _NOTHING:
                 elements.append(element)
         return elements
 
-    def _members(self) -> Pausing[list[tuple[str, Any]]]:
+    def _members(self) -> list[tuple[str, Any]]:
         members: list[tuple[str, Any]] = []
         for _ in self._places("}"):
             key = self._key()
@@ -142,7 +135,7 @@ class _Reader:
             if self._peek() in {",", "}", "]"}:
                 raise UnacceptableError("a key has no value")
             self._path.append(key)
-            value = yield from self._value()
+            value = self._value()
             self._path.pop()
             if value is not _NOTHING:
                 members.append((key, value))

@@ -21,6 +21,7 @@ lists of different length (what was added and what was changed would be a guess)
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from math import inf
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -31,11 +32,10 @@ from app.domain.contract.request import RedundancyOptions
 from app.domain.contract.response import VoteReport
 from app.domain.failures import Code, ConstraintFailure, Failure, OrchestrationFailure, failure
 from app.domain.json_path import PathStep, format_path
-from app.domain.pausing import Pausing, within
 
 Ballots: TypeAlias = Mapping[int, JsonValue | Failure]
 """What replicas came to, by number from 0. A value is as strict JSON gives it: finite, of 64 bits, of Unicode text."""
-FindViolations: TypeAlias = Callable[[JsonValue], Pausing[Sequence[JsonValue]]]
+FindViolations: TypeAlias = Callable[[JsonValue], Sequence[JsonValue]]
 """Says what is wrong with a value; nothing where it will do."""
 MAX_BALLOT_NODES: Final = 24_576
 MAX_BALLOT_BYTES: Final = 1_048_576
@@ -43,11 +43,12 @@ MAX_BALLOT_BYTES: Final = 1_048_576
 
 _NOTHING: Final[Any] = object()
 """What an answer has at a path that it does not have."""
-_MOST_TO_DECIDE: Final = 1_000
+_MAX_COST_TO_SETTLE: Final = 1_000
 _PATH_TAKES: Final = 4
-"""What is spent on finding out whether a vote is decided, and what a path takes, in about microseconds."""
+"""Cost of finding out whether a vote is settled, and of one path, in about microseconds."""
 _BYTES_AT_ONCE: Final = 128
 """Bytes of ballots that are brought into one form in about a microsecond."""
+_QUICK_BYTES: Final = 8_192
 _UNCUT: Final = 1 << 31
 """Characters of a name in a path: two that were cut could look alike."""
 
@@ -73,6 +74,23 @@ class _Count:
     within: Mapping[PathStep, "_Count"] = field(default_factory=dict)
 
 
+class _CostlyCountError(Exception):
+    """The count costs more than its budget."""
+
+
+class _CountBudget:
+    """The cost that a count may still have."""
+
+    def __init__(self, limit: float = inf) -> None:
+        self._left = limit
+
+    def spend(self, cost: int) -> None:
+        """Raises: _CostlyCountError."""
+        self._left -= cost
+        if self._left < 0:
+            raise _CostlyCountError
+
+
 def check_ballot_size(options: RedundancyOptions, value: JsonValue) -> None:
     """Raises: ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) for a value that is too large for a vote."""
     data = orjson.dumps(value)
@@ -83,19 +101,23 @@ def check_ballot_size(options: RedundancyOptions, value: JsonValue) -> None:
         raise ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, message, details)
 
 
-def electing(
-    options: RedundancyOptions, ballots: Ballots, violations: FindViolations
-) -> Pausing[ElectedAnswer | Failure]:
+def elects_quickly(options: RedundancyOptions, ballots: Ballots) -> bool:
+    """Return True if `elect` and `report` take less than about a millisecond: few whole values are counted."""
+    votes = list(_votes(ballots).values())
+    return options.voting != "field_majority" and len(orjson.dumps(votes)) <= _QUICK_BYTES
+
+
+def elect(options: RedundancyOptions, ballots: Ballots, violations: FindViolations) -> ElectedAnswer | Failure:
     """The winner, or the failure that ends the vote: the replicas' own when all failed, ORCHESTRATION_NO_CONSENSUS when
     too few agree, CONSTRAINT_SCHEMA_INVALID when fields that won make no value that `violations` accepts.
     """
     votes = _votes(ballots)
     if not votes:
         return _all_failed(ballots)
-    count = yield from _count(options, votes, ())
+    count = _count(options, votes, (), _CountBudget())
     if count.votes < required_votes(options):
         return _no_consensus(options, ballots, count.votes)
-    if options.voting == "field_majority" and (found := (yield from violations(count.value))):
+    if options.voting == "field_majority" and (found := violations(count.value)):
         message = "the fields that won do not make a valid answer together"
         return ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, message, {"violations": list(found)})
     text = canonical_json(count.value)
@@ -104,7 +126,7 @@ def electing(
 
 
 def is_settled(options: RedundancyOptions, ballots: Ballots) -> bool:
-    """Whether `electing` gives the same value or code whatever the outstanding replicas do. Stays true once true.
+    """Whether `elect` gives the same value or code whatever the outstanding replicas do. Stays true once true.
 
     Without `early_stop`, while none has voted, and where it takes long to find out, only when none is outstanding.
     """
@@ -112,8 +134,12 @@ def is_settled(options: RedundancyOptions, ballots: Ballots) -> bool:
     votes = _votes(ballots)
     if not late or not votes or not options.early_stop:
         return not late
-    count, needed = within(_count(options, votes, late), _MOST_TO_DECIDE), required_votes(options)
-    return count is not None and (count.reach < needed or (count.safe and count.votes >= needed))
+    try:
+        count = _count(options, votes, late, _CountBudget(_MAX_COST_TO_SETTLE))
+    except _CostlyCountError:
+        return False
+    needed = required_votes(options)
+    return count.reach < needed or (count.safe and count.votes >= needed)
 
 
 def required_votes(options: RedundancyOptions) -> int:
@@ -122,16 +148,15 @@ def required_votes(options: RedundancyOptions) -> int:
     return max(options.quorum or 1, options.n if options.voting == "unanimity" else next(shares))
 
 
-def reporting(options: RedundancyOptions, ballots: Ballots) -> Pausing[VoteReport]:
+def report(options: RedundancyOptions, ballots: Ballots) -> VoteReport:
     """The vote as a response shows it: candidates by replica, whole values by standing, fields by path."""
     votes = _votes(ballots)
     standing = _standing({replica: canonical_json(value) for replica, value in votes.items()})
     fields: dict[str, JsonValue] | None = None
     if votes and options.voting == "field_majority":
         fields = {}
-        for path, shown in _fields((yield from _by_field(votes, ()))):
+        for path, shown in _fields(_by_field(votes, (), _CountBudget())):
             fields[path] = shown
-            yield _PATH_TAKES
     return VoteReport(
         candidates=[_candidate(replica, ballots) for replica in range(options.n)],
         tally=[{"value": votes[each[0]], "votes": len(each), "replicas": list(each)} for each in standing],
@@ -145,22 +170,24 @@ def _votes(ballots: Ballots) -> dict[int, JsonValue]:
     return {replica: each for replica, each in sorted(ballots.items()) if not isinstance(each, Failure)}
 
 
-def _count(options: RedundancyOptions, votes: Mapping[int, JsonValue], late: Sequence[int]) -> Pausing[_Count]:
+def _count(
+    options: RedundancyOptions, votes: Mapping[int, JsonValue], late: Sequence[int], budget: _CountBudget
+) -> _Count:
     if options.voting == "field_majority":
-        return (yield from _by_field(votes, late))
+        return _by_field(votes, late, budget)
     leader, *rivals = _contenders({replica: canonical_json(value) for replica, value in votes.items()}, late)
     return _Count(votes[leader[0]], len(leader), len(leader) + len(late), safe=not rivals)
 
 
-def _by_field(votes: Mapping[int, Any], late: Sequence[int]) -> Pausing[_Count]:
+def _by_field(votes: Mapping[int, Any], late: Sequence[int], budget: _CountBudget) -> _Count:
     """The race at one path between those who got there, and the races within."""
-    yield _PATH_TAKES + 2 * len(votes)
+    budget.spend(_PATH_TAKES + 2 * len(votes))
     contenders = _contenders({replica: _outline(value) for replica, value in votes.items()}, late)
     leader, *rivals = [{replica: votes[replica] for replica in each} for each in contenders]
     reach = 0
     for rival in filter(None, rivals):
-        reach = max(reach, (yield from _agreed(rival, late)).reach)
-    return (yield from _agreed(leader, late, reach=reach, safe=not rivals))
+        reach = max(reach, _agreed(rival, late, budget).reach)
+    return _agreed(leader, late, budget, reach=reach, safe=not rivals)
 
 
 def _outline(value: JsonValue) -> Hashable:
@@ -173,16 +200,18 @@ def _outline(value: JsonValue) -> Hashable:
             return "nothing" if value is _NOTHING else canonical_json(value)
 
 
-def _agreed(votes: Mapping[int, Any], late: Sequence[int], *, reach: int = 0, safe: bool = True) -> Pausing[_Count]:
+def _agreed(
+    votes: Mapping[int, Any], late: Sequence[int], budget: _CountBudget, *, reach: int = 0, safe: bool = True
+) -> _Count:
     """The count of those whose values have one outline: their number, or fewer votes where they differ within."""
     value, *others = votes.values()
     texts = [canonical_json(each) for each in votes.values()] if others and isinstance(value, dict | list) else []
-    yield sum(map(len, texts)) // _BYTES_AT_ONCE
+    budget.spend(sum(map(len, texts)) // _BYTES_AT_ONCE)
     if len(set(texts)) <= 1:
         return _Count(value, len(votes), len(votes) + len(late), safe)
     inner: dict[PathStep, _Count] = {}
     for step, there in _steps(votes, value):
-        inner[step] = yield from _by_field(there, late)
+        inner[step] = _by_field(there, late, budget)
     counts = inner.values()
     agreed: dict[Any, Any] = {step: count.value for step, count in inner.items() if count.value is not _NOTHING}
     return _Count(

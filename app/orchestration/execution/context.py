@@ -20,7 +20,6 @@ from app.domain.journal.step_key import PREPARE_KEY
 from app.domain.lifecycle import State
 from app.domain.model_call import Reply, ResponseFormat
 from app.domain.pattern_result import PatternResult
-from app.domain.pausing import Pausing
 from app.orchestration.execution.attempt import InferenceRequest
 from app.orchestration.execution.branches import EarlyStop, TimeLimit
 from app.orchestration.execution.effect import Effect, StepProgress, SuspensionRequest
@@ -207,8 +206,8 @@ class RunContext:
         """The last answer will not do, so the next is asked of another provider where the route says so."""
         self._rejected = True
 
-    async def compute(self, work: Pausing[T]) -> T:
-        """What long work comes to that does nothing to the world; others come in between. It is no step."""
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Do long work that has no effects on a thread, and return what it returns. It is not recorded as a step."""
         return await self._execution.compute(work)
 
     def transition_to(self, state: State, reason: str) -> None:

@@ -9,7 +9,7 @@ from app.capabilities.tools.registry import ToolRegistry
 from app.ports.events import EventFeed
 from app.ports.journal import Journal
 from app.ports.model import TokenCounter
-from app.ports.runtime import Clock, Entropy, ThreadPool, Turns
+from app.ports.runtime import Clock, Entropy, ThreadPool
 from app.ports.storage import SessionStore
 
 
@@ -26,6 +26,5 @@ class Environment:
     tool_executor: ToolExecutor
     health: ProviderHealth
     token_counter: TokenCounter
-    turns: Turns
     thread_pool: ThreadPool
     conversations: SessionStore

@@ -39,7 +39,6 @@ from app.domain.journal.outcomes import AttemptCancelled, Outcome, Prepared, Rac
 from app.domain.journal.step_key import STOP_KEY
 from app.domain.lifecycle import Lifecycle, State
 from app.domain.pattern_result import PatternResult
-from app.domain.pausing import Pausing, at_once
 from app.orchestration.execution.branches import (
     BranchEnd,
     BranchStopped,
@@ -284,9 +283,9 @@ class Execution:
             return await story()
         return None
 
-    async def compute(self, work: Pausing[T]) -> T:
-        """What the work comes to; an offline replay does it without a pause."""
-        return at_once(work) if self._world is None else await self._world.turns.do(work)
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Do long work on a thread, in an offline replay right here, and return what it returns."""
+        return work() if self._world is None else await self._world.thread_pool.run(work)
 
     def _is_called_off(self, key: str) -> bool:
         return bool(self._called_off) and f"{key}/".startswith(self._called_off)

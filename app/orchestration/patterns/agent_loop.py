@@ -5,7 +5,6 @@ Where the request has rules or a judge for that text, it is judged, and what is 
 
 from collections.abc import Collection, Iterator, Sequence
 
-from app.capabilities.answer_contract import AnswerContract
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.domain.contract.messages import Message
 from app.domain.contract.request import SystemRequest
@@ -14,7 +13,7 @@ from app.domain.journal.header import EffectiveLimits
 from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound
-from app.orchestration.patterns.validated_answer import answer_until_valid
+from app.orchestration.patterns.validated_answer import answer_until_valid, compiled_contract
 
 VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
@@ -29,7 +28,7 @@ async def agent_loop(run: RunContext, attempts: int | None = None) -> PatternRes
     if not run.output.rules and not run.output.semantic:
         return await talk.answer(run.messages)
     most = run.limits.attempts if attempts is None else attempts
-    contract = await run.compute(AnswerContract.compiling(run.output))
+    contract = await compiled_contract(run)
     return await answer_until_valid(run, contract, talk.answer, first=run.messages, most=most)
 
 

@@ -11,7 +11,6 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from app.capabilities.answer_contract import AnswerContract
 from app.domain.contract.request import OutputContract, PlanStep
 from app.domain.contract.response import PlanReport, PlanTrace, StepReport, StepStatus, SystemError
 from app.domain.failures import Cancellation, Failure
@@ -22,7 +21,7 @@ from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.pattern import Pattern
 from app.orchestration.patterns.plan_bound import admit, upper_bound
 from app.orchestration.patterns.steps import STEP_PATTERNS, as_answer
-from app.orchestration.patterns.validated_answer import validate_answer
+from app.orchestration.patterns.validated_answer import compiled_contract, validate_answer
 
 VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
@@ -138,9 +137,7 @@ async def _held(run: RunContext, board: _Board) -> PatternResult:
         run.set_partial_result(replace(produced, plan=report))
 
     judged_as = result if isinstance(result, str) else answer
-    found = await validate_answer(
-        run, await run.compute(AnswerContract.compiling(run.output)), judged_as, 1, draft=draft
-    )
+    found = await validate_answer(run, await compiled_contract(run), judged_as, 1, draft=draft)
     if found.failure is not None:
         raise found.failure
     return replace(found.pattern_result, plan=report)

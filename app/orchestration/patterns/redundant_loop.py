@@ -13,7 +13,15 @@ from pydantic import JsonValue
 
 from app.capabilities.answer_contract import AnswerContract
 from app.capabilities.models.catalogue import EngineCatalogue
-from app.capabilities.output.voting import Ballots, ElectedAnswer, check_ballot_size, electing, is_settled, reporting
+from app.capabilities.output.voting import (
+    Ballots,
+    ElectedAnswer,
+    check_ballot_size,
+    elect,
+    elects_quickly,
+    is_settled,
+    report,
+)
 from app.domain.contract.constrained_types import ConfidenceSource
 from app.domain.contract.request import RedundancyOptions, SystemRequest
 from app.domain.contract.response import VoteReport
@@ -22,11 +30,10 @@ from app.domain.journal.events import VoteCast, VoteDecided
 from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
-from app.domain.pausing import Pausing
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound, in_parallel
 from app.orchestration.patterns.specialized_loop import answers_bound, specialized_loop
-from app.orchestration.patterns.validated_answer import validate_answer
+from app.orchestration.patterns.validated_answer import compiled_contract, validate_answer
 
 VERSION = 2
 """Raised by hand with every change of effects or their order; golden journals guard it."""
@@ -40,15 +47,15 @@ async def redundant_loop(run: RunContext) -> PatternResult:
     `judged` raises, ValidationFailure, when its judge finds fault with that.
     """
     options = run.redundancy
-    contract = await run.compute(AnswerContract.compiling(run.output))
+    contract = await compiled_contract(run)
     answers = await run.gather(
         [partial(_replica, number=number, options=options) for number in range(options.n)],
         until=lambda finished: is_settled(options, _ballots(finished)),
     )
     run.transition_to(State.VALIDATE, "output_ready")
     ballots = _ballots(answers)
-    elected = await run.compute(electing(options, ballots, partial(_violations, contract)))
-    vote = await run.compute(reporting(options, ballots))
+    count = partial(_count, options, ballots, contract)
+    elected, vote = count() if elects_quickly(options, ballots) else await run.compute(count)
     run.emit(_told(options, ballots, elected))
     if isinstance(elected, Failure):
         run.set_partial_result(PatternResult(None, vote=vote))
@@ -96,8 +103,14 @@ async def _put_together(run: RunContext, value: JsonValue, contract: AnswerContr
     return found.pattern_result
 
 
-def _violations(contract: AnswerContract, value: JsonValue) -> Pausing[Sequence[JsonValue]]:
-    failure = (yield from contract.validating(_text(value), 1)).failure
+def _count(
+    options: RedundancyOptions, ballots: Ballots, contract: AnswerContract
+) -> tuple[ElectedAnswer | Failure, VoteReport]:
+    return elect(options, ballots, partial(_violations, contract)), report(options, ballots)
+
+
+def _violations(contract: AnswerContract, value: JsonValue) -> Sequence[JsonValue]:
+    failure = contract.validate(_text(value), 1).failure
     if failure is None:
         return ()
     found: Sequence[JsonValue] = failure.details.get("violations") or [{"path": "$", "message": failure.message}]

@@ -6,7 +6,6 @@ its form and is offered no tools. An answer that will not do is told what is wro
 
 from collections.abc import Collection, Sequence
 
-from app.capabilities.answer_contract import AnswerContract
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompts.output_format import StructuredAnswerInput
 from app.capabilities.prompting.registry import default_registry
@@ -15,7 +14,7 @@ from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.pattern import BoundInputs, Pattern, UpperBound
 from app.orchestration.patterns.agent_loop import ToolLoop
-from app.orchestration.patterns.validated_answer import answer_until_valid
+from app.orchestration.patterns.validated_answer import answer_until_valid, compiled_contract
 
 VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
@@ -27,7 +26,7 @@ async def specialized_loop(run: RunContext, attempts: int | None = None) -> Patt
 
     Raises: as `Talk.answer`; ConstraintFailure or ValidationFailure of the last attempt, whose answer is the draft.
     """
-    contract = await run.compute(AnswerContract.compiling(run.output))
+    contract = await compiled_contract(run)
     first = run.messages
     if run.tools:
         await ToolLoop(run).answer(first)

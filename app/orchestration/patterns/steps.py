@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import orjson
 from pydantic import BaseModel, JsonValue
 
-from app.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, AnswerContract, is_large_contract
+from app.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, is_large_contract
 from app.capabilities.models.reranking import MAX_CHARACTERS, rerank
 from app.capabilities.output.rules.rule_set import AnswerContent
 from app.domain.contract.messages import Message
@@ -23,7 +23,7 @@ from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.orchestration.patterns.redundant_loop import redundant_loop
 from app.orchestration.patterns.specialized_loop import specialized_loop
-from app.orchestration.patterns.validated_answer import validate_answer
+from app.orchestration.patterns.validated_answer import compiled_contract, validate_answer
 
 StepPattern: TypeAlias = Callable[[RunContext, PlanStep, StepInput], Awaitable[JsonValue]]
 """What a type of step does: given the step and what it works on, it comes to an output, or raises a Failure."""
@@ -82,7 +82,7 @@ async def validate(run: RunContext, step: PlanStep, work: StepInput) -> JsonValu
     """The value itself. Raises: ConstraintFailure, ValidationFailure where it does not keep its form or its rules."""
     assert not isinstance(work, BaseModel)  # noqa: S101 - what a validate step works on
     run.output = output_contract_of(step, work) or OutputContract()
-    found = await validate_answer(run, await run.compute(AnswerContract.compiling(run.output)), as_answer(work), 1)
+    found = await validate_answer(run, await compiled_contract(run), as_answer(work), 1)
     if found.failure is not None:
         raise found.failure
     return work

@@ -5,8 +5,9 @@ the model that answered, as a broken rule is; a judgement that cannot be read is
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
-from app.capabilities.answer_contract import AnswerContract, ValidatedAnswer
+from app.capabilities.answer_contract import AnswerContract, ValidatedAnswer, compiles_quickly
 from app.capabilities.output.rules.rule_set import AnswerContent
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompt_call import PromptCall
@@ -48,6 +49,12 @@ async def answer_until_valid(
         added, attempt = (Message(role="user", content=text),), attempt + 1
 
 
+async def compiled_contract(run: RunContext) -> AnswerContract:
+    """Return the compiled contract of the output in force. Raises: ConfigurationFailure, RequestFailure."""
+    compile_output = partial(AnswerContract.compile, run.output)
+    return compile_output() if compiles_quickly(run.output) else await run.compute(compile_output)
+
+
 async def validate_answer(
     run: RunContext,
     contract: AnswerContract,
@@ -61,7 +68,10 @@ async def validate_answer(
     Raises: ValidationFailure (VALIDATION_SEMANTIC_FAILED) where no judgement could be read; InferenceFailure where
     no judge could be asked.
     """
-    found, draft = await run.compute(contract.validating(answer, attempt)), draft or run.set_partial_result
+    draft = draft or run.set_partial_result
+    found = contract.validate_quickly(answer, attempt)
+    if found is None:
+        found = await run.compute(partial(contract.validate, answer, attempt))
     if found.validation.repairs:
         run.emit(ConstraintRepaired(attempt, tuple(found.validation.repairs), run.replica))
     if found.failure is None and run.output.semantic:

@@ -30,7 +30,6 @@ from app.domain.journal.events import PlanCreated
 from app.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
 from app.domain.journal.step_key import PLAN_KEY
 from app.domain.pattern_result import PatternResult
-from app.domain.pausing import at_once
 from app.domain.plan.plan import EffectivePlanPolicy, output_contract_of, plan_refused, predecessors, validate_plan
 from app.domain.plan.steps import STEP_SPECS, StepType, step_options
 from app.orchestration.execution.context import RunContext
@@ -170,7 +169,7 @@ def _unkeepable(steps: Sequence[PlanStep]) -> OrchestrationFailure | None:
     for index, step in enumerate(steps):
         kept = output_contract_of(step)
         try:
-            at_once(AnswerContract.compiling(kept or OutputContract()))
+            AnswerContract.compile(kept or OutputContract())
         except ConfigurationFailure as failure:
             found.append((f"steps.{index}.schema", failure.message))
         except RequestFailure as failure:

@@ -20,7 +20,6 @@ from app.capabilities.output.grammar.compiled import Grammar
 from app.capabilities.output.repair import Repair, RepairAction
 from app.capabilities.output.schema.compiled import CompiledSchema, compile_schema
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure
-from app.domain.pausing import at_once
 
 TICKET = {
     "type": "object",
@@ -39,7 +38,7 @@ OBJECT = 'root ::= "{" [^}]* "}"'
 def enforced(
     text: str, schema: dict[str, Any] | None = None, grammar: str | None = None, repair: bool = True
 ) -> EnforcedAnswer:
-    return at_once(enforce(text, schema=_schema(schema), grammar=_grammar(grammar), repair_allowed=repair))
+    return enforce(text, schema=_schema(schema), grammar=_grammar(grammar), repair_allowed=repair)
 
 
 def failed(
@@ -274,7 +273,7 @@ def test_an_ordinary_answer_takes_little_time() -> None:
     for _ in range(200):
         began = process_time()
         for _ in range(10):
-            at_once(enforce(text, schema=schema, grammar=None, repair_allowed=True))
+            enforce(text, schema=schema, grammar=None, repair_allowed=True)
         fastest = min(fastest, (process_time() - began) / 10)
     assert fastest < 0.0003
 
@@ -283,20 +282,18 @@ class TestKept:
     """A value that is judged as it stands."""
 
     def test_it_is_neither_looked_for_in_a_text_nor_respelled(self) -> None:
-        found = at_once(
-            enforce_value("{} is no object", "{} is no object", schema=_schema({"type": "string"}), grammar=None)
-        )
+        found = enforce_value("{} is no object", "{} is no object", schema=_schema({"type": "string"}), grammar=None)
         assert found == EnforcedAnswer("{} is no object", (), ())
         with pytest.raises(ConstraintFailure) as caught:
-            at_once(enforce_value({"title": "x", "status": "OPEN"}, "", schema=_schema(TICKET), grammar=None))
+            enforce_value({"title": "x", "status": "OPEN"}, "", schema=_schema(TICKET), grammar=None)
         assert caught.value.code is Code.CONSTRAINT_ENUM_UNRECOGNIZED
         assert caught.value.details["violations"][0]["path"] == "$.status"
 
     def test_the_grammar_speaks_of_its_text(self) -> None:
-        assert at_once(enforce_value({"a": 1}, '{"a":1}', schema=None, grammar=_grammar(OBJECT))).value == {"a": 1}
+        assert enforce_value({"a": 1}, '{"a":1}', schema=None, grammar=_grammar(OBJECT)).value == {"a": 1}
         with pytest.raises(ConstraintFailure) as caught:
-            at_once(enforce_value([1], "[1]", schema=None, grammar=_grammar(OBJECT)))
+            enforce_value([1], "[1]", schema=None, grammar=_grammar(OBJECT))
         assert caught.value.code is Code.CONSTRAINT_GRAMMAR_REJECTED
 
     def test_without_a_form_any_value_will_do(self) -> None:
-        assert at_once(enforce_value(None, "null", schema=None, grammar=None)).value is None
+        assert enforce_value(None, "null", schema=None, grammar=None).value is None

@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.capabilities.output import extract as extracting
-from app.capabilities.output.extract import MAX_REGIONS, ExtractionMethod, JSONExtractionError, JsonRegions, extract
+from app.capabilities.output.extract import (
+    MAX_REGIONS,
+    ExtractionMethod,
+    JSONExtractionError,
+    JsonRegions,
+    extract,
+    repairable_text,
+)
 from app.domain.failures import Category, Code, ConstraintFailure
-from app.domain.pausing import at_once
 
 HEADED = "Here you are:\n```json\n{}\n```\nAnything else?"
 leaves = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text()
-
-
-def repairable(text: str) -> str | None:
-    return at_once(extracting.repairable_text(text))
 
 
 answers = st.dictionaries(st.text(), leaves | st.lists(leaves, max_size=3), max_size=4) | st.lists(leaves, max_size=4)
@@ -124,7 +125,7 @@ def test_any_text_yields_json_or_an_extraction_error(text: str) -> None:
     try:
         found = extract(text)
     except JSONExtractionError:
-        assert repairable(text) is None or repairable(text)
+        assert repairable_text(text) is None or repairable_text(text)
     else:
         assert json.loads(json.dumps(found.value)) == found.value
 
@@ -134,8 +135,8 @@ def test_any_text_yields_json_or_an_extraction_error(text: str) -> None:
 def test_regions_come_in_order_and_do_not_overlap(text: str) -> None:
     spans, regions = list[tuple[int, int | None]](), JsonRegions(text)
     while regions.start is not None:
-        spans.append((regions.start, at_once(regions.ending())))
-        at_once(regions.advance())
+        spans.append((regions.start, regions.end()))
+        regions.advance()
     assert all(end is not None and end <= start for (_, end), (start, _) in pairwise(spans))
     assert all(text[start] in "{[" and (end is None or text[end - 1] in "}]") for start, end in spans)
 
@@ -170,7 +171,7 @@ def test_hostile_texts_take_linear_time(text: str) -> None:
     began = process_time()
     with pytest.raises(JSONExtractionError):
         extract(text)
-    assert repairable(text) != ""
+    assert repairable_text(text) != ""
     assert process_time() - began < 2
 
 
@@ -178,10 +179,10 @@ def test_hostile_texts_take_linear_time(text: str) -> None:
 def test_only_so_many_parts_are_taken_for_what_may_be_a_value(part: str) -> None:
     few, many = part * (MAX_REGIONS - 1), part * MAX_REGIONS
     assert extract(few + '{"a": 1}').value == {"a": 1}
-    assert repairable(few) == part
+    assert repairable_text(few) == part
     with pytest.raises(JSONExtractionError, match=f"more than {MAX_REGIONS} parts"):
         extract(many + '{"a": 1}')
-    assert repairable(many + '{"a": 1}') is None
+    assert repairable_text(many + '{"a": 1}') is None
 
 
 def test_a_million_characters_are_read_once() -> None:
@@ -206,4 +207,4 @@ def test_a_million_characters_are_read_once() -> None:
     ],
 )
 def test_repair_is_tried_on_the_first_block_else_on_the_last_region(text: str, part: str | None) -> None:
-    assert repairable(text) == part
+    assert repairable_text(text) == part

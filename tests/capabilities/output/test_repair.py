@@ -11,9 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.capabilities.output.repair import MAX_CHARACTERS, Repair, RepairAction, RepairedValue, repairing
+from app.capabilities.output.repair import MAX_CHARACTERS, Repair, RepairAction, repair
 from app.capabilities.output.strict_json import MOST_LEVELS, UnacceptableError
-from app.domain.pausing import at_once
 
 CLOSED, BRACKETS = RepairAction.TRUNCATION_CLOSED, RepairAction.BRACKETS_CLOSED
 FEWER, MORE = RepairAction.COMMAS_REMOVED, RepairAction.COMMAS_ADDED
@@ -25,10 +24,6 @@ trees = st.recursive(
     leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3), max_leaves=12
 )
 containers = st.dictionaries(words, trees, max_size=4) | st.lists(trees, max_size=4)
-
-
-def repair(text: str) -> RepairedValue:
-    return at_once(repairing(text))
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,13 @@ from app.capabilities.output.voting import (
     Ballots,
     ElectedAnswer,
     check_ballot_size,
-    electing,
+    elect,
     is_settled,
-    reporting,
+    report,
     required_votes,
 )
 from app.domain.contract.request import RedundancyOptions
-from app.domain.contract.response import VoteReport
 from app.domain.failures import Code, ConstraintFailure, Failure, InferenceFailure
-from app.domain.pausing import Pausing, at_once
 from tests.support.equal_json import SPELLED_TWICE
 
 Voting: TypeAlias = Literal["majority", "unanimity", "field_majority"]
@@ -53,18 +51,6 @@ BALLOTS = st.lists(VALUES | RECORDS | RECORDS | st.just(FAILED), min_size=1, max
 
 def accepts(_: JsonValue) -> list[JsonValue]:
     return []
-
-
-def elect(rules: RedundancyOptions, ballots: Ballots, violations: Violations) -> ElectedAnswer | Failure:
-    def found(value: JsonValue) -> Pausing[Sequence[JsonValue]]:
-        yield 1
-        return violations(value)
-
-    return at_once(electing(rules, ballots, found))
-
-
-def report(rules: RedundancyOptions, ballots: Ballots) -> VoteReport:
-    return at_once(reporting(rules, ballots))
 
 
 def options(voting: Voting = "majority", n: int = 3, **rules: Any) -> RedundancyOptions:

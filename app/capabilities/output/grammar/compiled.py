@@ -36,7 +36,6 @@ from app.capabilities.output.grammar.symbols import (
     Repetition,
     grammar_error_at,
 )
-from app.domain.pausing import Pausing, at_once
 
 __all__ = [
     "MAX_SHORTEST",
@@ -77,29 +76,19 @@ _SMALL_CHARACTERS = 4_096
 """A longer grammar may hold a hundred thousand objects, which the garbage collector looks through."""
 
 
-def cached_grammar(text: str) -> Pausing["Grammar"]:
-    """The grammar of that text, from the cache if it was made before. Raises: GrammarError."""
-    kept = _small(text) if len(text) <= _SMALL_CHARACTERS else _large(text)
-    if kept.grammar is None:
-        kept.grammar = yield from Grammar.making(text)
-    return kept.grammar
-
-
-@dataclass(slots=True)
-class _Kept:
-    """A place in the cache; None while nothing was made of that text."""
-
-    grammar: "Grammar | None" = None
+def cached_grammar(text: str) -> "Grammar":
+    """Return the grammar of that text, from the cache if it was compiled before. Raises: GrammarError."""
+    return _small(text) if len(text) <= _SMALL_CHARACTERS else _large(text)
 
 
 @lru_cache(maxsize=32)
-def _small(_text: str) -> _Kept:
-    return _Kept()
+def _small(text: str) -> "Grammar":
+    return Grammar(text)
 
 
 @lru_cache(maxsize=4)
-def _large(_text: str) -> _Kept:
-    return _Kept()
+def _large(text: str) -> "Grammar":
+    return Grammar(text)
 
 
 class Grammar:
@@ -111,20 +100,10 @@ class Grammar:
     __slots__ = ("_lengths", "_recogniser", "_rules")
 
     def __init__(self, text: str) -> None:
-        at_once(self._made_of(text))
-
-    @classmethod
-    def making(cls, text: str) -> Pausing["Grammar"]:
-        """The grammar, made with pauses. Raises: as the grammar itself."""
-        grammar = cls.__new__(cls)
-        yield from grammar._made_of(text)
-        return grammar
-
-    def _made_of(self, text: str) -> Pausing[None]:
-        self._rules = yield from parse_grammar(text)
+        self._rules = parse_grammar(text)
         symbols = self._rules.symbols
-        self._lengths = yield from _shortest_lengths(symbols)
-        order = yield from _callers_first(self._rules, self._lengths)
+        self._lengths = _shortest_lengths(symbols)
+        order = _callers_first(self._rules, self._lengths)
         for symbol in symbols:
             if isinstance(symbol, Repetition) and symbol.maximum is None and self._lengths[symbol.item] == 0:
                 raise grammar_error_at(
@@ -144,12 +123,8 @@ class Grammar:
 
         Raises: GrammarError where the grammar gives the text more readings than can be followed.
         """
-        return at_once(self.checking(text))
-
-    def checking(self, text: str) -> Pausing[GrammarMatch]:
-        """The same as `check`, with pauses."""
         try:
-            return GrammarMatch(*(yield from self._recogniser.read(text)))
+            return GrammarMatch(*self._recogniser.read(text))
         except TooAmbiguousError as cause:
             raise self._error("this rule gives a text too many readings to check it") from cause
 
@@ -168,8 +143,6 @@ class Grammar:
         return grammar_error_at(what, self._rules.text, self._rules.root_offset)
 
 
-_OFTEN = 4_096
-"""Ways through rules that are looked at between two pauses."""
 _LENGTH_THAT_COUNTS = 2**40
 """Lengths beyond are not told apart."""
 _PLAINEST_FIRST = ascii_lowercase + printable
@@ -185,7 +158,7 @@ class _Sum:
     times: int = 1
 
 
-def _shortest_lengths(symbols: Sequence[GrammarSymbol]) -> Pausing[list[int | None]]:
+def _shortest_lengths(symbols: Sequence[GrammarSymbol]) -> list[int | None]:
     """The length of each symbol's shortest text, None where it has none.
 
     Shorter ones are found first, so that what is found is final [Knuth's generalisation of Dijkstra's algorithm].
@@ -193,20 +166,14 @@ def _shortest_lengths(symbols: Sequence[GrammarSymbol]) -> Pausing[list[int | No
     lengths = [1 if isinstance(symbol, CharacterSet) and symbol.bounds else None for symbol in symbols]
     waiting: dict[int, list[_Sum]] = {}
     found: list[tuple[int, int]] = []
-    for number, (rule, total, missing, times) in enumerate(_ways(symbols, lengths), 1):
-        if number % _OFTEN == 0:
-            yield _OFTEN
+    for rule, total, missing, times in _ways(symbols, lengths):
         way = _Sum(rule, total, len(missing), times)
         for symbol in missing:
             waiting.setdefault(symbol, []).append(way)
         if not missing:
             found.append((total, rule))
     heapify(found)
-    looked = 0
     while found:
-        looked += 1
-        if looked % _OFTEN == 0:
-            yield _OFTEN
         length, symbol = heappop(found)
         if lengths[symbol] is None:
             lengths[symbol] = length
@@ -230,7 +197,7 @@ def _ways(symbols: Sequence[GrammarSymbol], lengths: Sequence[int | None]) -> It
             yield rule, symbol.minimum if known else 0, [] if known else [symbol.item], symbol.minimum
 
 
-def _callers_first(rules: GrammarRules, lengths: Sequence[int | None]) -> Pausing[list[int]]:
+def _callers_first(rules: GrammarRules, lengths: Sequence[int | None]) -> list[int]:
     """A number for each symbol, lower than those of all it may enter before any character.
 
     Raises: GrammarError for left recursion, which leaves no such order.
@@ -252,7 +219,6 @@ def _callers_first(rules: GrammarRules, lengths: Sequence[int | None]) -> Pausin
                     path.append((callee, _corners(callee, rules.symbols, lengths)))
                     break
             else:
-                yield 1
                 ended -= 1
                 order[rule] = ended
                 within[rule] = False

@@ -34,7 +34,6 @@ from app.capabilities.output.grammar.symbols import (
     character_bounds,
     grammar_error_at,
 )
-from app.domain.pausing import Pausing
 
 MOST_BYTES = 65_536
 MOST_NESTING = 64
@@ -48,7 +47,7 @@ MOST_COPIES = 200_000
 """Characters, classes, names and groups that all repetitions together ask for: llama.cpp writes them out."""
 
 
-def parse_grammar(text: str) -> Pausing[GrammarRules]:
+def parse_grammar(text: str) -> GrammarRules:
     """The rules of a grammar. Raises: GrammarError."""
     odd = _NO_CHARACTER.search(text)
     if odd:
@@ -56,7 +55,7 @@ def parse_grammar(text: str) -> Pausing[GrammarRules]:
     if len(text) > MOST_BYTES or len(text.encode()) > MOST_BYTES:
         fitting = text.encode()[:MOST_BYTES].decode(errors="ignore")
         raise grammar_error_at(f"the grammar is longer than {MOST_BYTES} bytes", text, len(fitting))
-    return (yield from _Parser(text).rules())
+    return _Parser(text).rules()
 
 
 _NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
@@ -70,8 +69,6 @@ _HEX = MappingProxyType(
     {kind: re.compile(rf"[0-9A-Fa-f]{{{digits}}}") for kind, digits in zip("xuU", (2, 4, 8), strict=True)}
 )
 _SIGNS: Mapping[str, tuple[int, int | None]] = MappingProxyType({"*": (0, None), "+": (1, None), "?": (0, 1)})
-_OFTEN = 1_024
-"""Characters between two pauses."""
 _END = "\0"
 """Stands behind the text, so that there is always a character to look at."""
 
@@ -109,8 +106,6 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text + _END
         self._at = 0
-        self._due = _OFTEN
-        """Where the next pause is due."""
         self._symbols: list[GrammarSymbol | None] = []
         self._names: dict[str, int] = {}
         self._places: dict[int, int] = {}
@@ -126,10 +121,10 @@ class _Parser:
         """How many rules llama.cpp has by now: it makes some of each name, group and repetition."""
         self._copies = 0
 
-    def rules(self) -> Pausing[GrammarRules]:
+    def rules(self) -> GrammarRules:
         self._skip(_LINES)
         while self._text[self._at] != _END:
-            yield from self._rule()
+            self._rule()
             self._skip(_LINES)
         if "root" not in self._names:
             raise self._error("there is no rule of the name root, with which everything begins", 0)
@@ -140,7 +135,7 @@ class _Parser:
         symbols = tuple(symbol for symbol in self._symbols if symbol is not None)
         return GrammarRules(self._text[:-1], symbols, frozenset(self._names.values()), root, self._places[root])
 
-    def _rule(self) -> Pausing[None]:
+    def _rule(self) -> None:
         begin = self._at
         symbol = self._named("a rule's name was expected here; it has letters, digits and hyphens")
         if self._defined == MOST_RULES:
@@ -152,20 +147,18 @@ class _Parser:
             raise self._error("::= was expected here, behind a rule's name of letters, digits and hyphens")
         self._at += len("::=")
         self._skip(_LINES)
-        self._symbols[symbol] = yield from self._choice(_BLANKS)
+        self._symbols[symbol] = self._choice(_BLANKS)
         ended = LINE_END.match(self._text, self._at)
         if ended:
             self._at = ended.end()
         elif self._text[self._at] != _END:
             raise self._error("this cannot stand here; the rule would have to go on, or its line to end")
 
-    def _choice(self, blanks: re.Pattern[str]) -> Pausing[Alternation]:
+    def _choice(self, blanks: re.Pattern[str]) -> Alternation:
         alternatives, places = [], []
         tallest = 0
         while True:
-            sequence = yield from self._sequence(blanks)
-            if self._at >= self._due:
-                yield self._read_since()
+            sequence = self._sequence(blanks)
             tallest = max(tallest, sequence.tallest)
             alternatives.append(tuple(sequence.symbols))
             places.append(tuple(sequence.places))
@@ -175,20 +168,12 @@ class _Parser:
             self._at += 1
             self._skip(_LINES)
 
-    def _sequence(self, blanks: re.Pattern[str]) -> Pausing[_Sequence]:
+    def _sequence(self, blanks: re.Pattern[str]) -> _Sequence:
         sequence = _Sequence(blanks)
         while read := _READERS.get(self._text[self._at]):
-            yield from read(self, sequence) or ()
+            read(self, sequence)
             self._skip(blanks)
-            if self._at >= self._due:
-                yield self._read_since()
         return sequence
-
-    def _read_since(self) -> int:
-        """The characters that were read since the last pause."""
-        since = self._due - _OFTEN
-        self._due = self._at + _OFTEN
-        return self._at - since
 
     def _literal(self, sequence: _Sequence) -> None:
         begin = self._at
@@ -254,7 +239,7 @@ class _Parser:
         sequence.begin()
         sequence.add(self._named("a name was expected here"), begin)
 
-    def _group(self, sequence: _Sequence) -> Pausing[None]:
+    def _group(self, sequence: _Sequence) -> None:
         begin = self._at
         if self._depth == MOST_NESTING:
             raise self._error(f"parentheses are nested more than {MOST_NESTING} deep")
@@ -266,7 +251,7 @@ class _Parser:
         self._depth += 1
         self._at += 1
         self._skip(_LINES)
-        choice = yield from self._choice(_LINES)
+        choice = self._choice(_LINES)
         if self._text[self._at] != ")":
             opened = grammar_error_at("", self._text, begin)
             raise self._error(f"the group opened at line {opened.line}, column {opened.column} cannot go on like this")
@@ -379,7 +364,7 @@ class _Parser:
         return grammar_error_at(what, self._text, self._at if at is None else at)
 
 
-_READERS: Mapping[str, Callable[[_Parser, _Sequence], Pausing[None] | None]] = MappingProxyType(
+_READERS: Mapping[str, Callable[[_Parser, _Sequence], None]] = MappingProxyType(
     {
         '"': _Parser._literal,
         "[": _Parser._class,

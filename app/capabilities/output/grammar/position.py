@@ -4,7 +4,6 @@ from bisect import bisect_right
 
 from app.capabilities.output.grammar.compiled import Grammar
 from app.capabilities.output.grammar.recogniser import TooAmbiguousError, _State
-from app.domain.pausing import at_once
 
 
 class GrammarPosition:
@@ -22,7 +21,7 @@ class GrammarPosition:
     @classmethod
     def start(cls, grammar: Grammar) -> "GrammarPosition":
         """Before any character. Raises: TooAmbiguousError."""
-        return cls(grammar, at_once(grammar._recogniser.begin()).state)
+        return cls(grammar, grammar._recogniser.begin().state)
 
     @property
     def is_complete(self) -> bool:
@@ -34,7 +33,7 @@ class GrammarPosition:
         following = self._state.moves.get(character)
         if following is None:
             recogniser = self._grammar._recogniser
-            following = at_once(recogniser.move(self._state, character))
+            following = recogniser.move(self._state, character)
             recogniser.forget_if_large()
         return None if following is None else GrammarPosition(self._grammar, following.state)
 

@@ -26,7 +26,6 @@ from typing import TypeAlias
 
 from app.capabilities.output.grammar.graph import END, GrammarGraph, GrammarNode
 from app.capabilities.output.grammar.symbols import GrammarRules
-from app.domain.pausing import Pausing
 
 STEPS_OF_A_TEXT = 180_000
 """Steps that a text may take, of a microsecond or less."""
@@ -39,11 +38,8 @@ _WIDE = 10_000
 """From so many steps on, a character costs twice as much and more: they no longer fit into the processor's caches."""
 _FEWEST = 10
 """Steps that finding a state takes at least; they stand for the memory it is kept in too, about 3 kB."""
-_OFTEN = 1_024
-"""Steps between two pauses."""
-_PIECE = 32_768
-"""Characters that are looked up between two pauses, `_LOOK_UPS` of them in about a microsecond."""
-_LOOK_UPS = 16
+_CHECKED_EVERY = 1_024
+"""Pairs between two checks of the limit."""
 
 
 class TooAmbiguousError(Exception):
@@ -124,33 +120,27 @@ class _Reading:
     def __init__(self, recogniser: "Recogniser") -> None:
         self._recogniser = recogniser
         self._steps = 0
-        self._due = _OFTEN
         self._paid: set[_Closed] = set()
         self._visits: dict[_State, _Visit] = {}
 
-    def read(self, text: str) -> Pausing[tuple[bool, int]]:
+    def read(self, text: str) -> tuple[bool, int]:
         try:
-            return (yield from self._read(text))
+            return self._read(text)
         finally:
             for visit in self._visits.values():
                 visit.clear()
 
-    def _read(self, text: str) -> Pausing[tuple[bool, int]]:
-        visit = self._at((yield from self._recogniser.begin()))
-        for begin in range(0, len(text), _PIECE):
-            for position, character in enumerate(text[begin : begin + _PIECE], begin):
-                try:
-                    visit = visit[character]
-                except KeyError:
-                    following = yield from self._recogniser.move(visit.state, character)
-                    if following is None:
-                        return False, position
-                    self._take(1 + len(visit.state.expected) // _AT_ONCE)
-                    visit[character] = visit = self._at(following)
-                    if self._steps >= self._due:
-                        yield self._steps - self._due + _OFTEN
-                        self._due = self._steps + _OFTEN
-            yield _PIECE // _LOOK_UPS
+    def _read(self, text: str) -> tuple[bool, int]:
+        visit = self._at(self._recogniser.begin())
+        for position, character in enumerate(text):
+            try:
+                visit = visit[character]
+            except KeyError:
+                following = self._recogniser.move(visit.state, character)
+                if following is None:
+                    return False, position
+                self._take(1 + len(visit.state.expected) // _AT_ONCE)
+                visit[character] = visit = self._at(following)
         return visit.state.complete, len(text)
 
     def _at(self, closed: _Closed) -> _Visit:
@@ -178,21 +168,21 @@ class Recogniser:
         self._begin = frozenset([(self._dots.node_before(rules.root, END), _NOTHING)])
         self._remember_nothing()
 
-    def read(self, text: str) -> Pausing[tuple[bool, int]]:
+    def read(self, text: str) -> tuple[bool, int]:
         """Whether the text is whole, and how many of its first characters a whole text may begin with.
 
         Raises: TooAmbiguousError.
         """
         try:
-            return (yield from _Reading(self).read(text))
+            return _Reading(self).read(text)
         finally:
             self.forget_if_large()
 
-    def begin(self) -> Pausing[_Closed]:
+    def begin(self) -> _Closed:
         """Before any character. Raises: TooAmbiguousError."""
         return self._closing(self._begin)
 
-    def move(self, state: _State, character: str) -> Pausing[_Closed | None]:
+    def move(self, state: _State, character: str) -> _Closed | None:
         """What is behind that character; None when it cannot stand here. Raises: TooAmbiguousError."""
         known = state.moves.get(character)
         if known is not None:
@@ -201,7 +191,7 @@ class Recogniser:
         moved = [(dot.grow(), rest) for dot, rest in state.expected if bisect_right(dot.chars, code) & 1]
         if not moved:
             return None
-        following = state.moves[character] = yield from self._closing(frozenset(moved))
+        following = state.moves[character] = self._closing(frozenset(moved))
         return following
 
     def end(self) -> None:
@@ -214,9 +204,10 @@ class Recogniser:
             self._forget_states()
 
     def _forget_states(self) -> None:
-        for state in self._states.values():
-            state.moves.clear()
+        states = self._states
         self._remember_nothing()
+        for state in tuple(states.values()):
+            state.moves.clear()
 
     def _remember_nothing(self) -> None:
         self._steps_remembered = 0
@@ -224,27 +215,26 @@ class Recogniser:
         self._closed: dict[frozenset[_Pair], _Closed] = {}
         self._rests: dict[tuple[frozenset[_Pair], bool], _Rest] = {}
 
-    def _closing(self, pairs: frozenset[_Pair]) -> Pausing[_Closed]:
+    def _closing(self, pairs: frozenset[_Pair]) -> _Closed:
         known = self._closed.get(pairs)
         if known is None:
-            known = yield from self._close(pairs)
+            known = self._close(pairs)
             self._steps_remembered += known.steps
             known = self._closed.setdefault(pairs, known)
         return known
 
-    def _close(self, pairs: frozenset[_Pair]) -> Pausing[_Closed]:
+    def _close(self, pairs: frozenset[_Pair]) -> _Closed:
         """Enters and leaves rules until a character is expected everywhere."""
         calls: dict[int, _Call] = {}
         seen: set[_Open] = set(pairs)
         todo: list[_Open] = list(pairs)
         expected: list[_Open] = []
         complete = False
-        left, due = 0, _OFTEN
+        left, due = 0, _CHECKED_EVERY
         while todo:
             if len(seen) >= due:
-                due = len(seen) + _OFTEN
+                due = len(seen) + _CHECKED_EVERY
                 _refuse(_steps(len(seen)))
-                yield _OFTEN
             dot, rest = pair = todo.pop()
             if dot.chars:
                 expected.append(pair)
@@ -272,22 +262,19 @@ class Recogniser:
                 seen.add(skipped)
                 todo.append(skipped)
         steps = _FEWEST + _steps(len(seen) + len(expected) + 4 * len(calls)) + left // _AT_ONCE
-        steps += yield from self._finish_all(calls)
+        steps += self._finish_all(calls)
         return _Closed(self._state(expected, complete=complete), steps)
 
     def _state(self, expected: Sequence[_Open], *, complete: bool) -> "_State":
         key = frozenset(map(_finished, expected)), complete
         return self._states.get(key) or self._states.setdefault(key, _State(key[0], complete=complete))
 
-    def _finish_all(self, calls: Mapping[int, _Call]) -> Pausing[int]:
+    def _finish_all(self, calls: Mapping[int, _Call]) -> int:
         """Makes the rests of all rules that were entered, callers first; the steps that it took."""
         steps = 0
         for callee in sorted(calls, key=self._order.__getitem__):
             _refuse(steps)
-            taken = self._finish(calls[callee])
-            steps += taken
-            if taken > _OFTEN:
-                yield taken
+            steps += self._finish(calls[callee])
         return steps
 
     def _finish(self, call: _Call) -> int:

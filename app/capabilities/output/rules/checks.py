@@ -16,13 +16,10 @@ from app.capabilities.output.schema.pattern_cost import pattern_cost
 from app.capabilities.output.schema.validators import cached_pattern
 from app.domain import json_path
 from app.domain.contract.rules import Compare, Length, NotEmpty, OneOf, Operator, Regex
-from app.domain.pausing import Pausing
 
 MAX_COST: Final = 10_000_000
 MAX_SEARCH_COST: Final = 2_000_000
 """What all rules of an answer may take together, and a single search, in about 10 ns each."""
-_OFTEN: Final = 100_000
-_STEPS_OF_A_MICROSECOND: Final = 100
 _PLACE_COSTS, _COMPARING_COSTS = 60, 30
 _FORM_COSTS, _BYTE_COSTS, _FRACTION_COSTS = 200, 1, 15
 """What a place takes, comparing it once, bringing it into one form, and each byte of a list or object for that."""
@@ -42,7 +39,6 @@ class RuleBudget:
 
     def __init__(self) -> None:
         self._spent = 0
-        self._paused_at = 0
 
     def spend(self, steps: int) -> None:
         """Raises: TooMuchError."""
@@ -50,20 +46,13 @@ class RuleBudget:
         if self._spent > MAX_COST:
             raise RuleBudgetExceededError
 
-    def pause(self) -> Pausing[None]:
-        """Pauses when that is due."""
-        if self._spent - self._paused_at > _OFTEN:
-            yield (self._spent - self._paused_at) // _STEPS_OF_A_MICROSECOND
-            self._paused_at = self._spent
-
-    def values_at(self, value: Any, path: tuple[json_path.PathStep, ...]) -> Pausing[json_path.Matches]:
+    def values_at(self, value: Any, path: tuple[json_path.PathStep, ...]) -> json_path.Matches:
         """Everything that stands at the path, each with its own place. Raises: TooMuchError."""
         found: json_path.Matches = [((), value)]
         self.spend(0)
         for step in path:
             found = json_path.children(found, step)
             self.spend(_PLACE_COSTS * len(found))
-            yield from self.pause()
         return found
 
     def canonical(self, value: Any) -> bytes:
@@ -74,18 +63,15 @@ class RuleBudget:
             self.spend(len(data) * (_FRACTION_COSTS if b".0" in data or b"e+" in data else _BYTE_COSTS))
         return canonical_json(value)
 
-    def canonical_set(self, values: Iterable[Any]) -> Pausing[frozenset[bytes]]:
+    def canonical_set(self, values: Iterable[Any]) -> frozenset[bytes]:
         """All values in that form. Raises: TooMuchError."""
         known = set()
         for value in values:
             known.add(self.canonical(value))
-            yield from self.pause()
         return frozenset(known)
 
 
-def value_check(
-    rule: NotEmpty | Length | Regex | Compare | OneOf, whole: Any, effort: RuleBudget
-) -> Pausing[ValueCheck]:
+def value_check(rule: NotEmpty | Length | Regex | Compare | OneOf, whole: Any, effort: RuleBudget) -> ValueCheck:
     """What the rule asks of each value that it speaks of, in an answer that has this value as a whole.
 
     Both raise: TooMuchError.
@@ -98,9 +84,9 @@ def value_check(
         case Regex():
             return partial(_regex_fault, rule.pattern, effort)
         case Compare():
-            return (yield from _comparison(rule, whole, effort))
+            return _comparison(rule, whole, effort)
         case OneOf():
-            allowed = yield from effort.canonical_set(rule.values)
+            allowed = effort.canonical_set(rule.values)
             return partial(_option_fault, allowed, effort, stripped=rule.path is None)
         case _:
             assert_never(rule)
@@ -137,15 +123,15 @@ def _option_fault(allowed: frozenset[bytes], effort: RuleBudget, value: Any, *, 
     return None if known in allowed else "is none of the values allowed"
 
 
-def _comparison(rule: Compare, whole: Any, effort: RuleBudget) -> Pausing[ValueCheck]:
+def _comparison(rule: Compare, whole: Any, effort: RuleBudget) -> ValueCheck:
     others = [rule.value]
     if rule.other is not None:
-        others = [found for _, found in (yield from effort.values_at(whole, json_path.parse(rule.other)))]
+        others = [found for _, found in effort.values_at(whole, json_path.parse(rule.other))]
         if not others:
             return lambda _: f"cannot be compared: {rule.other} is missing"
     if rule.operator in _ORDERS:
         return partial(_order_fault, rule, others, effort)
-    return partial(_equality_fault, rule, (yield from effort.canonical_set(others)), effort)
+    return partial(_equality_fault, rule, effort.canonical_set(others), effort)
 
 
 def _order_fault(rule: Compare, others: Sequence[Any], effort: RuleBudget, value: Any) -> str | None:

@@ -11,18 +11,15 @@ from typing import Any, Final
 
 from app.capabilities.output.rules.checks import RuleBudget, RuleBudgetExceededError, value_check
 from app.capabilities.output.schema.compiled import MAX_PATTERNS_BYTES
-from app.capabilities.output.schema.validators import MAX_PATTERN_BYTES, pattern_bytes
+from app.capabilities.output.schema.validators import pattern_bytes
 from app.domain import json_path
 from app.domain.contract.rules import Compare, Custom, NotEmpty, Regex, Rule
 from app.domain.failures import Code, RequestFailure, ValidationFailure
-from app.domain.pausing import Pausing, at_once
 
 MAX_FAULTS: Final = 8
 """What is told of rules that cannot be used, since a pattern that is too large takes long to be found so."""
 MAX_VIOLATIONS_PER_RULE: Final = 20
 """Places that are told of one rule."""
-_PATTERN_READ_AT_ONCE: Final = 256
-"""Bytes of a pattern's memory that take about a microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +98,6 @@ class RuleRegistry:
 
         Raises: RequestFailure (REQUEST_INVALID) for unknown names and patterns that cannot be used, some at once.
         """
-        return at_once(self.compiling(asked))
-
-    def compiling(self, asked: Sequence[str | Rule]) -> Pausing["RuleSet"]:
-        """The same as `rules`, with pauses."""
         faults: list[tuple[int, str]] = []
         sizes: dict[str, int] = {}
         for index, rule in enumerate(asked):
@@ -115,7 +108,6 @@ class RuleRegistry:
                 faults.append((index, fault))
             if len(faults) == MAX_FAULTS:
                 break
-            yield 1 + (MAX_PATTERN_BYTES if size is None else size) // _PATTERN_READ_AT_ONCE
         if faults:
             told = [{"field": f"output.rules.{index}", "message": fault} for index, fault in faults]
             first = f"{told[0]['field']}: {told[0]['message']}"
@@ -146,36 +138,36 @@ class RuleSet:
         self._rules = tuple(rules)
         self._checks = checks
 
+    @property
+    def are_quick(self) -> bool:
+        """True if validating a short answer takes less than about a millisecond: no rule searches for a pattern."""
+        return not any(isinstance(named.rule, Regex) for named in self._rules)
+
     def validate(self, answer: AnswerContent, *, strict: bool = False) -> RuleReport:
         """What all the rules say; `strict` makes an error of every warning."""
-        return at_once(self.validating(answer, strict=strict))
-
-    def validating(self, answer: AnswerContent, *, strict: bool = False) -> Pausing[RuleReport]:
-        """The same as `judge`, with pauses."""
         errors: list[RuleViolation] = []
         warnings: list[RuleViolation] = []
         effort = RuleBudget()
         for named in self._rules:
             kept_in = warnings if named.rule.severity == "warning" and not strict else errors
-            broken = yield from self._broken(named.rule, answer, effort)
+            broken = self._broken(named.rule, answer, effort)
             kept_in += (RuleViolation(named.name, path, message) for path, message in broken)
         return RuleReport(tuple(errors), tuple(warnings))
 
-    def _broken(self, rule: Rule, answer: AnswerContent, effort: RuleBudget) -> Pausing[list[tuple[str, str]]]:
+    def _broken(self, rule: Rule, answer: AnswerContent, effort: RuleBudget) -> list[tuple[str, str]]:
         """The first places where the rule is broken, and why."""
         if isinstance(rule, Custom):
             message = _checked(self._checks[rule.name], answer, rule)
             return [] if message is None else [(rule.path or "$", message)]
         broken: list[tuple[str, str]] = []
         try:
-            check = yield from value_check(rule, answer.value, effort)
-            for place, value in (yield from _spoken_of(rule, answer, effort)):
+            check = value_check(rule, answer.value, effort)
+            for place, value in _spoken_of(rule, answer, effort):
                 message = "is missing" if value is _MISSING else check(value)
                 if message is not None:
                     broken.append((json_path.format_path(place), message))
                 if len(broken) == MAX_VIOLATIONS_PER_RULE:
                     break
-                yield from effort.pause()
         except RuleBudgetExceededError:
             broken.append((rule.path or "$", "cannot be judged: there is too much of it"))
         return broken
@@ -184,11 +176,11 @@ class RuleSet:
 _MISSING: Final = object()
 
 
-def _spoken_of(rule: Rule, answer: AnswerContent, effort: RuleBudget) -> Pausing[json_path.Matches]:
+def _spoken_of(rule: Rule, answer: AnswerContent, effort: RuleBudget) -> json_path.Matches:
     if rule.path is None:
         return [((), answer.text)]
     steps = json_path.parse(rule.path)
-    found = yield from effort.values_at(answer.value, steps)
+    found = effort.values_at(answer.value, steps)
     return found if found or None in steps else [(steps, _MISSING)]
 
 

@@ -7,15 +7,14 @@ Only whether an answer fits is asked of it. Why one does not is found by `violat
 minutes and gigabytes where alternatives refer back to themselves.
 
 Refused: other dialects than 2020-12, since what they share keywords for means something else; `$id` within a schema
-and references out of it, which only retrieval could need. Compiled schemas are kept by digest, a few of them if they
-are large: one can take 20 MB.
+and references out of it, which only retrieval could need. Compiled schemas are cached by their text, fewer of the large
+ones: one can take 20 MB.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from hashlib import blake2b
 from typing import Any, Final
 
 import jsonschema_rs
@@ -24,10 +23,9 @@ import orjson
 from app.capabilities.output.schema.metered_keywords import CheckBudget, metered_validators, rename_metered_keywords
 from app.capabilities.output.schema.outline import SchemaOutline, SchemaOutlineError, outline_schema
 from app.capabilities.output.schema.validators import compile_validator, pattern_bytes
-from app.capabilities.output.schema.violations import EVALUATIONS_AT_ONCE, SchemaViolation, ViolationFinder
+from app.capabilities.output.schema.violations import SchemaViolation, ViolationFinder
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure
 from app.domain.json_path import format_path
-from app.domain.pausing import Pausing, at_once
 
 MAX_BYTES: Final = 262_144
 MAX_NODES: Final = 2_000
@@ -40,13 +38,7 @@ MAX_PATTERNS_BYTES: Final = 2_097_152
 """Memory of all compiled patterns together."""
 MAX_PATTERN_CHARACTERS: Final = 4_096
 MAX_CHECK_COST: Final = 1_500_000
-"""Evaluations that one check may come to, `EVALUATIONS_AT_ONCE` of them in about a microsecond."""
-_SUBSCHEMA_TAKES: Final = 10
-_PATTERN_TAKES: Final = 500
-"""Microseconds that each step of making a schema takes for one of these."""
-_READ_AT_ONCE: Final = 100
-_PATTERN_READ_AT_ONCE: Final = 256
-"""Bytes of a schema, and of a pattern's memory, that take about a microsecond."""
+"""Evaluations that one check may take, of about 10 ns each."""
 _CONVERSION: Final = 4
 """Evaluations that a place of an answer takes at least."""
 _NUMBER = re.compile(rb"\d[\d.]*")
@@ -76,70 +68,56 @@ class _Loads:
 
 
 class CompiledSchema:
-    """A schema that answers can be checked against, one after the other."""
+    """A JSON Schema that is compiled once and checks any number of answers, in any number of threads."""
 
-    def __init__(self, document: Mapping[str, Any], parts: SchemaOutline, loads: _Loads) -> None:
-        self.outline = parts
-        self._document = {name: inner for name, inner in document.items() if name not in {"$id", "$schema"}}
-        self._loads = loads
-        self._effort = CheckBudget()
-        self._validator = _compiled(self._document, metered_validators(self._effort))
-
-    @classmethod
-    def making(cls, document: Mapping[str, Any], parts: SchemaOutline) -> Pausing["CompiledSchema"]:
-        """The schema of that document, which it keeps and changes."""
-        took = len(parts.subschemas) * _SUBSCHEMA_TAKES
+    def __init__(self, document: Mapping[str, Any], parts: SchemaOutline) -> None:
+        """Take over `document`, which is changed. Raises: ConfigurationFailure (CONFIG_SCHEMA_INVALID)."""
         evaluations = parts.evaluations()
-        yield took
-        loads = _Loads(evaluations, parts.character_matches(), parts.number_comparisons())
-        yield took
+        self._loads = _Loads(evaluations, parts.character_matches(), parts.number_comparisons())
         if evaluations > MAX_EVALUATIONS:
             raise _invalid("$", f"one place of an answer would take more than {MAX_EVALUATIONS:,} evaluations")
         rename_metered_keywords(parts.subschemas)
-        schema = cls(document, parts, loads)
-        yield took
-        return schema
+        self.outline = parts
+        self._document = {name: inner for name, inner in document.items() if name not in {"$id", "$schema"}}
+        self._budget = CheckBudget()
+        self._validator = _compiled(self._document, metered_validators(self._budget))
+
+    def max_cost(self, characters: int) -> int:
+        """Return the most evaluations, of about 10 ns each, that checking an answer of that length takes."""
+        loads = self._loads
+        places = characters // 2 + 1
+        return (
+            (loads.of_a_place + _CONVERSION) * places + loads.of_a_character * characters + loads.of_a_number * places
+        )
 
     def fits(self, value: Any) -> bool:
-        """Whether the value fits. Raises: as `fitting`."""
-        return at_once(self.fitting(value))
+        """Return True if the value fits the schema.
 
-    def fitting(self, value: Any) -> Pausing[bool]:
-        """Whether the value fits.
-
-        Raises: ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) for one that is too large to be checked.
+        Raises: ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) for a value that is too large to be checked.
         """
-        self._effort.remaining = MAX_CHECK_COST - self._loads.cost(value)
-        fits = self._effort.remaining >= 0 and self._validator.is_valid(value)
-        if self._effort.remaining < 0:
+        self._budget.remaining = MAX_CHECK_COST - self._loads.cost(value)
+        fits = self._budget.remaining >= 0 and self._validator.is_valid(value)
+        if self._budget.remaining < 0:
             message = "the answer is too large to be checked against its schema"
             details = {"violations": [SchemaViolation("$", message).as_dict()]}
             raise ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, message, details)
-        yield (MAX_CHECK_COST - self._effort.remaining) // EVALUATIONS_AT_ONCE
         return fits
 
     def violations(self, value: Any) -> tuple[SchemaViolation, ...]:
-        """Why the value does not fit; empty where it does. Raises: as `fitting`."""
-        return () if self.fits(value) else at_once(self.explaining(value))
+        """Return the reasons why the value does not fit; empty if it fits. Raises: as `fits`."""
+        return () if self.fits(value) else self.explain(value)
 
-    def explaining(self, value: Any) -> Pausing[tuple[SchemaViolation, ...]]:
-        """Why a value does not fit that does not."""
-        explainer = self._explainer
-        yield len(self.outline.subschemas) * _SUBSCHEMA_TAKES
-        return (yield from explainer.find(value))
+    def explain(self, value: Any) -> tuple[SchemaViolation, ...]:
+        """Return the reasons why a value does not fit that is known not to fit."""
+        return self._finder.find(value)
 
     @cached_property
-    def _explainer(self) -> ViolationFinder:
-        return ViolationFinder(self._document, self.outline, self._loads.cost, self._effort)
+    def _finder(self) -> ViolationFinder:
+        return ViolationFinder(self._document, self.outline, self._loads.cost, self._budget)
 
 
 def compile_schema(document: Mapping[str, Any]) -> CompiledSchema:
-    """The same as `compiling`, without a pause."""
-    return at_once(compiling(document))
-
-
-def compiling(document: Mapping[str, Any]) -> Pausing[CompiledSchema]:
-    """The compiled schema, from the cache if it was compiled before.
+    """Return the compiled schema, from the cache if it was compiled before.
 
     Raises: ConfigurationFailure (CONFIG_SCHEMA_INVALID), with the place in the schema as `details.path`.
     """
@@ -149,58 +127,30 @@ def compiling(document: Mapping[str, Any]) -> Pausing[CompiledSchema]:
         raise _invalid("$", "it is nested too deeply, or holds what JSON does not") from None
     if len(data) > MAX_BYTES:
         raise _invalid("$", f"it is longer than {MAX_BYTES} bytes")
-    source = _Source(data)
-    kept = _small(source) if len(data) <= _SMALL_BYTES else _large(source)
-    if kept.schema is None:
-        kept.schema = yield from _reading(data)
-    return kept.schema
-
-
-class _Source:
-    """A schema's text, known again by its digest."""
-
-    __slots__ = ("_digest",)
-
-    def __init__(self, data: bytes) -> None:
-        self._digest = blake2b(data, digest_size=16).digest()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Source) and self._digest == other._digest
-
-    def __hash__(self) -> int:
-        return hash(self._digest)
-
-
-@dataclass(slots=True)
-class _Kept:
-    """A place in the cache; None while nothing was made of that source."""
-
-    schema: CompiledSchema | None = None
+    return _small(data) if len(data) <= _SMALL_BYTES else _large(data)
 
 
 @lru_cache(maxsize=128)
-def _small(_source: _Source) -> _Kept:
-    return _Kept()
+def _small(data: bytes) -> CompiledSchema:
+    return _compile(data)
 
 
 @lru_cache(maxsize=8)
-def _large(_source: _Source) -> _Kept:
-    return _Kept()
+def _large(data: bytes) -> CompiledSchema:
+    return _compile(data)
 
 
-def _reading(data: bytes) -> Pausing[CompiledSchema]:
+def _compile(data: bytes) -> CompiledSchema:
     document = orjson.loads(data)
     _refuse_size(document)
     if document.get("$schema", _DIALECTS[0]) not in _DIALECTS:
         raise _invalid("$['$schema']", "only JSON Schema 2020-12 is understood")
-    yield len(data) // _READ_AT_ONCE
     try:
         parts = outline_schema(document)
     except SchemaOutlineError as fault:
         raise _invalid(fault.path, str(fault)) from None
-    yield len(parts.subschemas) * _SUBSCHEMA_TAKES
-    yield from _refuse_patterns(parts)
-    return (yield from CompiledSchema.making(document, parts))
+    _refuse_patterns(parts)
+    return CompiledSchema(document, parts)
 
 
 def _refuse_size(document: Any) -> None:
@@ -215,7 +165,7 @@ def _refuse_size(document: Any) -> None:
         level = [child for child in inner if isinstance(child, dict | list)]
 
 
-def _refuse_patterns(parts: SchemaOutline) -> Pausing[None]:
+def _refuse_patterns(parts: SchemaOutline) -> None:
     total, known = 0, set[str]()
     for pointer, pattern in parts.patterns():
         if pattern in known:
@@ -231,7 +181,6 @@ def _refuse_patterns(parts: SchemaOutline) -> Pausing[None]:
             raise _invalid(
                 format_path(pointer), f"it has more than {MAX_PATTERNS} patterns, or too large ones together"
             )
-        yield _PATTERN_TAKES + size // _PATTERN_READ_AT_ONCE
 
 
 def _compiled(document: Mapping[str, Any], keywords: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:

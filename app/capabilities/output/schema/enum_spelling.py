@@ -14,14 +14,11 @@ from app.capabilities.output.repair import Repair, RepairAction
 from app.capabilities.output.schema.outline import JsonPointer, SchemaOutline, member_subschemas
 from app.capabilities.output.schema.validators import cached_pattern
 from app.domain.json_path import format_path
-from app.domain.pausing import Pausing
 
 MAX_VISITS: Final = 10_000
 """Pairs of a place and a subschema that are looked at; what lies beyond keeps its spelling."""
 MAX_REPORTED_CHANGES: Final = 20
 """Changes that are told with a place of their own."""
-_OFTEN: Final = 512
-"""Visits between two pauses."""
 _ONE: Final = ("then", "else")
 _LISTED: Final = ("allOf", "anyOf", "oneOf")
 
@@ -29,9 +26,9 @@ Folded = dict[str, set[str]]
 """Options by what they are without regard to case."""
 
 
-def normalise_enums(outline: SchemaOutline, value: Any) -> Pausing[tuple[Any, tuple[Repair, ...]]]:
+def normalise_enums(outline: SchemaOutline, value: Any) -> tuple[Any, tuple[Repair, ...]]:
     """The value with its enumerated strings in the schema's spelling, and each that was changed, by its place."""
-    enumerated = yield from _enumerated(outline, value)
+    enumerated = _enumerated(outline, value)
     spellings = {
         place: string.options.pop()
         for place, string in enumerated.items()
@@ -57,7 +54,7 @@ class _Enumerated:
     options: set[str] = field(default_factory=set)
 
 
-def _enumerated(outline: SchemaOutline, value: Any) -> Pausing[dict[JsonPointer, _Enumerated]]:
+def _enumerated(outline: SchemaOutline, value: Any) -> dict[JsonPointer, _Enumerated]:
     """Every such string by its place."""
     found: dict[JsonPointer, _Enumerated] = {}
     folded: dict[JsonPointer, Folded] = {}
@@ -81,8 +78,6 @@ def _enumerated(outline: SchemaOutline, value: Any) -> Pausing[dict[JsonPointer,
             for steps, key, child in member_subschemas(subschema, inner, tests.occurs)
         )
         waiting.extend(islice(chain(here, there), max(0, MAX_VISITS - tests.made - len(seen) - len(waiting))))
-        if len(seen) % _OFTEN == 0:
-            yield _OFTEN * 4
     return found
 
 

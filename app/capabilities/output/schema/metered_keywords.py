@@ -7,9 +7,9 @@ counted as it happens. The keywords mean what they mean in JSON Schema: numbers 
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from operator import ge, gt, le, lt
+from threading import local
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -63,11 +63,11 @@ def is_metered(keyword: str, value: Any) -> bool:
             return isinstance(value, float) and keyword in _BOUNDS
 
 
-@dataclass(slots=True)
-class CheckBudget:
-    """What these keywords may still take in a check, in evaluations; below 0 where it was not enough."""
+class CheckBudget(local):
+    """Evaluations that these keywords may still take in the check of this thread; below 0 if they were too few."""
 
-    remaining: int = 0
+    def __init__(self, remaining: int = 0) -> None:
+        self.remaining = remaining
 
 
 class _Judge:

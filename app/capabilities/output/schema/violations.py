@@ -22,7 +22,6 @@ from app.capabilities.output.schema.metered_keywords import METERED_KEYWORDS, Ch
 from app.capabilities.output.schema.outline import JsonPointer, SchemaOutline, member_subschemas
 from app.capabilities.output.schema.validators import cached_pattern, compile_validator
 from app.domain.json_path import format_path
-from app.domain.pausing import Pausing
 
 MAX_VIOLATIONS: Final = 20
 MAX_MESSAGE_CHARACTERS: Final = 240
@@ -31,10 +30,6 @@ _STEPS: Final = 10_000_000
 """Evaluations that finding the reasons may take, beside what checking the whole value once does."""
 _ASKING_COSTS, _MATCHING_COSTS, _MAKING_COSTS = 300, 100, 2
 """The same for asking once, for matching a name, and for each byte of demands that are made ready."""
-EVALUATIONS_AT_ONCE: Final = 100
-"""Evaluations that take about a microsecond."""
-_OFTEN: Final = 100_000
-"""Evaluations between two pauses."""
 _ADDRESS: Final = "urn:answer"
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _DEMANDS: Final = frozenset(
@@ -104,7 +99,7 @@ class ViolationFinder:
         """Whether the value fits that subschema."""
         return self._validator.is_valid({self._names[pointer]: value})
 
-    def find(self, value: Any) -> Pausing[tuple[SchemaViolation, ...]]:
+    def find(self, value: Any) -> tuple[SchemaViolation, ...]:
         """Why a value does not fit: at least one reason, at most `MOST_VIOLATIONS`."""
         return _Explanation(self).of(value)
 
@@ -125,21 +120,19 @@ class _Explanation:
         self._subschemas = explainer.outline.subschemas
         self._references = explainer.outline.references
         self._steps = _STEPS
-        self._due = 0
         self._demands: dict[JsonPointer, _Demands] = {}
         self._seen: set[tuple[JsonPointer, JsonPointer]] = set()
         self._waiting: deque[tuple[JsonPointer, Any, JsonPointer]] = deque()
         self._found: list[SchemaViolation] = []
         self._explained = False
 
-    def of(self, value: Any) -> Pausing[tuple[SchemaViolation, ...]]:
+    def of(self, value: Any) -> tuple[SchemaViolation, ...]:
         self._steps += self._explainer.cost(value)
-        self._due = self._steps - _OFTEN
         self._look_into((), value, ())
         for _ in range(MAX_LOOKS):
             if not self._waiting or self._enough:
                 break
-            yield from self._look(*self._waiting.popleft())
+            self._look(*self._waiting.popleft())
         if not self._found:
             self._add(self._waiting[0][2] if self._waiting else (), "does not fit the schema")
         return tuple(self._found[:MAX_VIOLATIONS])
@@ -154,7 +147,7 @@ class _Explanation:
             self._seen.add((pointer, place))
             self._waiting.append((pointer, value, place))
 
-    def _look(self, pointer: JsonPointer, value: Any, place: JsonPointer) -> Pausing[None]:
+    def _look(self, pointer: JsonPointer, value: Any, place: JsonPointer) -> None:
         """Finds what is wrong at a place, or what to look into within it."""
         self._explained = False
         subschema = self._subschemas[pointer]
@@ -162,15 +155,14 @@ class _Explanation:
             self._add(place, _SAID["falseSchema"], "falseSchema")
             return
         self._look_at_demands(pointer, subschema, value, place)
-        yield from self._pause()
         applied = ((target, value, place) for target in self._applied(pointer, subschema, value))
-        yield from self._look_at_all(applied)
-        yield from self._look_at_others(pointer, subschema, value, place)
+        self._look_at_all(applied)
+        self._look_at_others(pointer, subschema, value, place)
         for keyword in _ALTERNATIVES:
             if isinstance(subschema.get(keyword), list):
-                yield from self._look_at_alternatives((*pointer, keyword), len(subschema[keyword]), value, place)
+                self._look_at_alternatives((*pointer, keyword), len(subschema[keyword]), value, place)
         children = member_subschemas(subschema, value, self._occurs)
-        yield from self._look_at_all(((*pointer, *steps), child, (*place, key)) for steps, key, child in children)
+        self._look_at_all(((*pointer, *steps), child, (*place, key)) for steps, key, child in children)
         if not self._explained and self._steps > 0:
             self._add(place, "has a part that the schema does not describe")
 
@@ -192,11 +184,6 @@ class _Explanation:
     def _occurs(self, text: str, name: str) -> bool:
         self._steps -= _MATCHING_COSTS
         return self._steps > 0 and cached_pattern(text).occurs_in(name)
-
-    def _pause(self) -> Pausing[None]:
-        if self._steps < self._due:
-            yield (self._due + _OFTEN - self._steps) // EVALUATIONS_AT_ONCE
-            self._due = self._steps - _OFTEN
 
     def _look_at_demands(
         self, pointer: JsonPointer, subschema: Mapping[str, Any], value: Any, place: JsonPointer
@@ -231,7 +218,7 @@ class _Explanation:
             if branch in subschema:
                 yield (*pointer, branch)
 
-    def _look_at_all(self, asked: Iterable[tuple[JsonPointer, Any, JsonPointer]]) -> Pausing[None]:
+    def _look_at_all(self, asked: Iterable[tuple[JsonPointer, Any, JsonPointer]]) -> None:
         """Looks into what does not fit, as far as there are not reasons enough already."""
         for pointer, value, place in asked:
             if self._subschemas[pointer] is False:
@@ -240,43 +227,39 @@ class _Explanation:
                 self._look_into(pointer, value, place)
             if self._enough or (self._explained and len(self._waiting) >= MAX_VIOLATIONS):
                 return
-            yield from self._pause()
 
     def _look_at_others(
         self, pointer: JsonPointer, subschema: Mapping[str, Any], value: Any, place: JsonPointer
-    ) -> Pausing[None]:
+    ) -> None:
         """Says of subschemas that nothing can be looked into for whether they are kept."""
         if "not" in subschema and self._fits((*pointer, "not"), value):
             self._add(place, _SAID["not"], "not")
         if "propertyNames" in subschema and isinstance(value, dict):
-            yield from self._look_at_names((*pointer, "propertyNames"), value, place)
+            self._look_at_names((*pointer, "propertyNames"), value, place)
         if "contains" in subschema and isinstance(value, list):
-            yield from self._look_at_elements((*pointer, "contains"), subschema, value, place)
+            self._look_at_elements((*pointer, "contains"), subschema, value, place)
 
-    def _look_at_names(self, pointer: JsonPointer, value: Mapping[str, Any], place: JsonPointer) -> Pausing[None]:
+    def _look_at_names(self, pointer: JsonPointer, value: Mapping[str, Any], place: JsonPointer) -> None:
         for name in value:
             if not self._fits(pointer, name):
                 self._add(place, _SAID["propertyNames"], "propertyNames")
                 return
-            yield from self._pause()
 
     def _look_at_elements(
         self, pointer: JsonPointer, subschema: Mapping[str, Any], value: list[Any], place: JsonPointer
-    ) -> Pausing[None]:
+    ) -> None:
         contained = 0
         for element in value:
             contained += self._fits(pointer, element)
-            yield from self._pause()
         most = subschema.get("maxContains", len(value))
         if self._steps > 0 and not subschema.get("minContains", 1) <= contained <= most:
             self._add(place, _SAID["contains"], "contains")
 
-    def _look_at_alternatives(self, pointer: JsonPointer, count: int, value: Any, place: JsonPointer) -> Pausing[None]:
+    def _look_at_alternatives(self, pointer: JsonPointer, count: int, value: Any, place: JsonPointer) -> None:
         alternatives = [(*pointer, index) for index in range(count)]
         fitting = 0
         for alternative in alternatives:
             fitting += self._fits(alternative, value)
-            yield from self._pause()
         if fitting > 1 and pointer[-1] == "oneOf":
             self._add(place, "fits more than one of the alternatives", "oneOf")
         if fitting:

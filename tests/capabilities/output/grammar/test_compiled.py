@@ -15,7 +15,6 @@ from app.capabilities.output.grammar.compiled import (
     is_grammar_text,
 )
 from app.domain.failures import Code, ConfigurationFailure, Failure
-from app.domain.pausing import at_once
 from tests.support.grammars import ARITHMETIC, CHESS, GREETING, JSON, LIST, PROGRAM, SAMPLES
 from tests.support.loop_load import machine_slowness
 
@@ -112,20 +111,9 @@ def _verdict(grammar: Grammar, text: str) -> GrammarMatch | None:
         return None
 
 
-def test_checking_pauses_often_and_comes_to_the_same() -> None:
-    grammar = Grammar(JSON)
-    text = json.dumps([{"id": number, "name": f"name {number}"} for number in range(3_000)])
-    for once in (text, '{"a": [' * 400 + "1" + "]}" * 400):
-        checking = grammar.checking(once)
-        paused = [next(checking, None) for _ in range(3)]
-        assert paused[0] is not None
-        assert max(grammar.checking(once)) < 50_000
-        assert at_once(grammar.checking(once)) == grammar.check(once) == (True, len(once))
-
-
 def test_a_grammar_that_was_made_is_remembered() -> None:
-    assert at_once(cached_grammar(ARITHMETIC)) is at_once(cached_grammar(ARITHMETIC))
-    assert at_once(cached_grammar(ARITHMETIC)) is not at_once(cached_grammar(JSON))
+    assert cached_grammar(ARITHMETIC) is cached_grammar(ARITHMETIC)
+    assert cached_grammar(ARITHMETIC) is not cached_grammar(JSON)
 
 
 def test_threads_may_share_a_grammar() -> None:

@@ -8,12 +8,11 @@ import pytest
 from app.capabilities.answer_contract import AnswerContract
 from app.capabilities.output.rules.custom import MAX_ELEMENTS
 from app.domain.contract.request import OutputContract
-from app.domain.pausing import at_once
 
 
 def told(rule: Any, text: str) -> list[tuple[str, str]]:
     """What is wrong by that rule, in an answer that is any JSON value."""
-    contract = at_once(AnswerContract.compiling(OutputContract.model_validate({"schema": {}, "rules": [rule]})))
+    contract = AnswerContract.compile(OutputContract.model_validate({"schema": {}, "rules": [rule]}))
     return contract.validate(text, 1).violations
 
 

@@ -17,7 +17,6 @@ from app.capabilities.output.rules.rule_set import (
 )
 from app.domain.contract.rules import Rule
 from app.domain.failures import Code, RequestFailure, ValidationFailure
-from app.domain.pausing import at_once
 
 RULE: TypeAdapter[Rule] = TypeAdapter(Rule)
 ORDER = {"lines": [{"n": 1, "sku": "a-1"}, {"n": 5, "sku": "b"}], "total": 6, "limit": 10, "note": " ", "paid": True}
@@ -215,14 +214,6 @@ def test_rules_that_there_is_too_much_for_are_broken_and_take_no_longer(rule: di
     assert process_time() - began < 2
     assert verdict.errors[-1].message == "cannot be judged: there is too much of it"
     assert len(verdict.errors) >= 32
-
-
-def test_judging_pauses_and_comes_to_the_same() -> None:
-    rules = BOOK.compile([RULE.validate_python({"type": "compare", "path": "$[*]", "operator": "ge", "value": 5})])
-    answer = AnswerContent("", list(range(20_000)))
-    judging = rules.validating(answer)
-    assert sum(1 for _ in judging) > 3
-    assert at_once(rules.validating(answer)) == rules.validate(answer)
 
 
 def test_no_more_rules_that_cannot_be_used_are_looked_for_than_are_told() -> None:

@@ -8,13 +8,12 @@ from app.capabilities.output.repair import Repair, RepairAction
 from app.capabilities.output.schema import enum_spelling
 from app.capabilities.output.schema.compiled import compile_schema
 from app.capabilities.output.schema.enum_spelling import MAX_REPORTED_CHANGES, MAX_VISITS
-from app.domain.pausing import at_once
 
 STATUS = {"enum": ["open", "Closed", "on hold"]}
 
 
 def normalise(schema: dict[str, Any], value: Any) -> tuple[Any, tuple[Repair, ...]]:
-    return at_once(enum_spelling.normalise_enums(compile_schema(schema).outline, value))
+    return enum_spelling.normalise_enums(compile_schema(schema).outline, value)
 
 
 @pytest.mark.parametrize(
