@@ -1,13 +1,15 @@
 # The same commands for people, CI and README. `make` alone prints them.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-llamacpp torture check format bench openapi readme lock image clean
+.PHONY: help setup run test test-fast test-llamacpp torture check format bench openapi readme lock image clean
 
 BIN := .venv/bin
 LLAMACPP := .venv-llamacpp
 LLAMACPP_CMAKE := -DGGML_NATIVE=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAVA_BUILD=OFF
 READY := .venv/.ready
 CODE := app bench tests
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
+FAST := tests/adapters tests/capabilities tests/conformance tests/domain tests/orchestration tests/support tests/test_settings.py
 USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command 'make lock' pyproject.toml
@@ -28,14 +30,18 @@ $(READY): requirements.lock requirements-dev.lock pyproject.toml
 run: setup ## Serve on http://127.0.0.1:8080
 	$(BIN)/portico serve
 
-test: check ## Check, then run all tests
-	$(BIN)/pytest
+test: check ## Run `make check`, then all tests in two processes; minutes
+	$(PYTEST)
+
+test-fast: setup ## Run the unit tests, and the conformance tests on SQLite only; a minute
+	$(PYTEST) -m 'not torture and not postgres' $(FAST)
 
 test-llamacpp: $(LLAMACPP)/.ready ## Build llama.cpp once, which takes minutes, then test the engine on it
 	$(LLAMACPP)/bin/pytest tests/llamacpp
 
-torture: setup ## Kill a replica around everything it commits and does, on both databases
-	$(BIN)/pytest -m torture tests/torture
+torture: setup ## Run randomised tests with all seeds and a new one, which TORTURE_SEED repeats; takes long
+	@seed=$${TORTURE_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
+	echo "TORTURE_SEED=$$seed"; TORTURE_SEED=$$seed $(PYTEST) -m 'torture or seeded' --timeout 1800
 
 $(LLAMACPP)/.ready: $(READY) requirements-llamacpp.lock
 	$(BIN)/python -m venv $(LLAMACPP)
@@ -43,7 +49,7 @@ $(LLAMACPP)/.ready: $(READY) requirements-llamacpp.lock
 	$(LLAMACPP)/bin/pip install --quiet --no-deps --editable .
 	@touch $@
 
-check: setup ## Format, lint, types, import rules, architecture, OpenAPI and README drift
+check: setup ## Format, lint, types, import rules, architecture, names, drift of API description and README
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy

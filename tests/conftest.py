@@ -1,4 +1,4 @@
-"""What every test runs on: virtual time, a clock that follows it, and chance that repeats."""
+"""Fixtures of all tests: virtual time, a clock that follows it, repeatable randomness and a PostgreSQL server."""
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator, Mapping
@@ -6,12 +6,41 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 from hypothesis import settings
 
+from tests.adapters.engines.recorded_report import lines
 from tests.support.entropy import SeededEntropy
 from tests.support.postgres import postgres_server
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+DATABASES_ON_POSTGRES = {"postgres", "dbos"}
+"""Values of test parameters that need the server."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a PostgreSQL server, so that a run can leave them out."""
+    for item in items:
+        if isinstance(item, pytest.Function) and _needs_postgres(item):
+            item.add_marker(pytest.mark.postgres)
+
+
+def _needs_postgres(test: pytest.Function) -> bool:
+    values = test.callspec.params.values() if hasattr(test, "callspec") else ()
+    return "postgres_url" in test.fixturenames or any(
+        isinstance(value, str) and value in DATABASES_ON_POSTGRES for value in values
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Report how much recorded traffic was decoded: the process that collects all results reads only this conftest."""
+    report = list(lines(terminalreporter.stats))
+    if report:
+        terminalreporter.section("recorded traffic")
+        for line in report:
+            terminalreporter.write_line(line)
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], AbstractEventLoop]]:

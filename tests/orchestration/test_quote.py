@@ -19,6 +19,7 @@ from app.domain.tools import SideEffects
 from app.ports.journal import ExecutionHistory
 from app.ports.tool import ToolError
 from tests.support.harness import Harness, chat_request, make_harness, profile, replay_offline
+from tests.support.seeds import seeds
 from tests.support.spending import (
     GENEROUS,
     SCHEMA,
@@ -45,7 +46,7 @@ async def spent(
     return response, record, SpentTotals.of(response, record, clock.monotonic() - began)
 
 
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", seeds(20))
 async def test_a_thousand_random_executions_never_exceed_their_quote(clock: VirtualClock, block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         dice = Random(seed)
@@ -56,7 +57,7 @@ async def test_a_thousand_random_executions_never_exceed_their_quote(clock: Virt
         assert came_to.beyond(quote_of(here, request)) == [], seed
 
 
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", seeds(20))
 async def test_a_thousand_random_plans_never_exceed_their_quote(clock: VirtualClock, block: int) -> None:
     ended = Counter[str]()
     for seed in range(block * 50, block * 50 + 50):
@@ -71,7 +72,7 @@ async def test_a_thousand_random_plans_never_exceed_their_quote(clock: VirtualCl
     assert len(ended) > 5
 
 
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", seeds(20))
 async def test_a_thousand_executions_with_limits_use_no_more_than_those_and_what_was_running(
     clock: VirtualClock, block: int
 ) -> None:
@@ -92,7 +93,7 @@ async def test_a_thousand_executions_with_limits_use_no_more_than_those_and_what
     assert ended > 5
 
 
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", seeds(20))
 async def test_with_engines_that_keep_to_what_they_are_told_no_limit_is_passed_at_all(
     clock: VirtualClock, block: int
 ) -> None:

@@ -47,7 +47,8 @@ def lines(reports: Mapping[str, Iterable[pytest.TestReport]]) -> Iterator[str]:
     for report in (report for outcome in ("passed", "failed", "error") for report in reports.get(outcome, ())):
         noted = dict(getattr(report, "user_properties", ()))  # a collection that failed has none
         if OPENED in noted:
-            _add(providers[noted[OPENED].provider], noted, passed=report.passed)
+            recording = Recording(*noted[OPENED])
+            _add(providers[recording.provider], recording, noted, passed=report.passed)
     for name, done in sorted(providers.items()):
         yield f"{name}: {done.told()}"
     skipped = sum(NO_RECORDED_TRAFFIC in str(report.longrepr) for report in reports.get("skipped", ()))
@@ -55,9 +56,8 @@ def lines(reports: Mapping[str, Iterable[pytest.TestReport]]) -> Iterator[str]:
         yield f"{NO_RECORDED_TRAFFIC}: {skipped} tests were skipped"
 
 
-def _add(done: _Done, noted: Mapping[str, object], *, passed: bool) -> None:
-    recording, cuts = noted[OPENED], noted.get(CUTS, 0)
-    assert isinstance(recording, Recording)
+def _add(done: _Done, recording: Recording, noted: Mapping[str, object], *, passed: bool) -> None:
+    cuts = noted.get(CUTS, 0)
     assert isinstance(cuts, int)
     done.opened.add(recording)
     if not passed:

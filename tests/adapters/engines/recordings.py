@@ -57,7 +57,7 @@ class RecordedExchange:
         self.streamed = self.content_type.startswith("text/event-stream")
         self._decode_chunk = cache(dialect.decode_chunk)
         self._noted = test.node.user_properties
-        self.note(OPENED, Recording(path.stem.partition("-")[0], self._kind, path.stem, len(self._cuts)))
+        self.note(OPENED, tuple(Recording(path.stem.partition("-")[0], self._kind, path.stem, len(self._cuts))))
 
     @property
     def _kind(self) -> str:

@@ -28,6 +28,7 @@ from app.ports.runtime import Clock
 from tests.orchestration.execution.test_record_and_replay import TERMINAL_TYPES, Committing, is_a_whole_log
 from tests.support.chaos import ToolActions
 from tests.support.harness import Harness, chat_request, make_harness, profile, replay_offline, scripted_engine
+from tests.support.seeds import seeds
 from tests.support.spending import (
     SCHEMA,
     ended_by_budget,
@@ -324,7 +325,7 @@ def committing(clock: VirtualClock, seed: int) -> tuple[Harness, Any]:
     return here, request
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", seeds(4))
 async def test_after_a_crash_at_any_commit_the_budget_still_holds(clock: VirtualClock, block: int) -> None:
     ended = 0
     for seed in range(block * 20, block * 20 + 20):

@@ -23,6 +23,7 @@ from tests.orchestration.execution.test_record_and_replay import (
 )
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
 
 
@@ -140,7 +141,7 @@ async def test_a_divergence_within_a_branch_that_did_not_count_is_found(clock: V
     assert caught.value.code is Code.ORCHESTRATION_REPLAY_DIVERGED
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 async def test_random_races_replay_offline_identically(clock: VirtualClock, seed: int) -> None:
     response, record = await chaos_harness(clock, seed, ToolActions(), tool_rounds=3).run(chat_request(), racing)
     assert response.state in TERMINAL | {State.SUSPENDED}
@@ -149,7 +150,7 @@ async def test_random_races_replay_offline_identically(clock: VirtualClock, seed
     assert replay_offline(record, racing) == len(record.steps)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 async def test_a_crash_after_any_commit_of_a_race_never_acts_twice_and_loses_no_event(
     clock: VirtualClock, seed: int
 ) -> None:
@@ -163,7 +164,7 @@ async def test_a_crash_after_any_commit_of_a_race_never_acts_twice_and_loses_no_
         await check_recovery(clock, seed, record, acts.performed[: commits[number + 1][1]], racing)
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", seeds(4))
 async def test_random_cancels_of_races_leave_every_start_with_its_end(clock: VirtualClock, block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         here = chaos_harness(clock, seed, ToolActions(), tool_rounds=3)

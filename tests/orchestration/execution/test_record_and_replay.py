@@ -19,6 +19,7 @@ from app.orchestration.patterns.agent_loop import agent_loop
 from app.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
 
 ROLL = {"tool_calls": [{"name": "roll_dice", "arguments": {"count": 2, "sides": 6}}]}
@@ -85,7 +86,7 @@ def is_a_whole_log(record: ExecutionHistory) -> bool:
     )
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150))
 async def test_random_runs_replay_offline_identically(clock: VirtualClock, seed: int) -> None:
     response, record = await chaos_harness(clock, seed, ToolActions(), tool_rounds=4).run(chat_request())
     assert response.state in TERMINAL
@@ -149,7 +150,7 @@ async def test_a_pattern_that_awaits_anything_foreign_is_found_out(clock: Virtua
         replay_offline(record, foreign)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 async def test_a_crash_after_any_commit_never_acts_twice_and_loses_no_event(clock: VirtualClock, seed: int) -> None:
     acts = ToolActions()
     here = committing(clock, seed, acts)
@@ -194,7 +195,7 @@ async def check_recovery(
     return after
 
 
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", seeds(20))
 async def test_a_thousand_random_cancels_leave_every_start_with_its_end(clock: VirtualClock, block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         here = chaos_harness(clock, seed, ToolActions(), tool_rounds=4)

@@ -35,6 +35,7 @@ from tests.support.harness import (
     response_of,
     scripted_engine,
 )
+from tests.support.seeds import seeds
 from tests.support.stores import StoreReplica, database_opener, in_own_task, open_only_replica, open_replica
 from tests.support.virtual_time import VirtualClock
 
@@ -235,7 +236,7 @@ _ENDED = {State.COMPLETE, State.ERROR, State.CANCELLED}
 
 
 @pytest.mark.parametrize("committed", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 async def test_b5_94_whatever_commit_a_process_dies_at_every_turn_is_said_once_and_in_order(
     database: Database, clock: VirtualClock, seed: int, committed: bool
 ) -> None:

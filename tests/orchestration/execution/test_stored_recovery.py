@@ -16,6 +16,7 @@ from app.orchestration.execution.execution import Execution
 from tests.orchestration.execution.test_record_and_replay import is_a_whole_log, open_starts
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import Harness, chat_request, replay_offline, response_of
+from tests.support.seeds import seeds
 from tests.support.stores import StoreReplica, database_opener, in_own_task, open_replica
 from tests.support.virtual_time import VirtualClock
 
@@ -131,7 +132,7 @@ async def check_recovery(database: Database, clock: VirtualClock, name: str, act
 
 
 @pytest.mark.parametrize("committed", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 async def test_a_crash_around_any_commit_loses_nothing_and_repeats_nothing_unsafe(
     database: Database, clock: VirtualClock, seed: int, committed: bool
 ) -> None:

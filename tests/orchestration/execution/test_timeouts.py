@@ -23,6 +23,7 @@ from tests.orchestration.execution.test_record_and_replay import (
 )
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
 
 
@@ -265,7 +266,7 @@ async def hurrying(run: RunContext) -> str:
     return await infer(run) + " ".join(map(told, ends))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 async def test_random_times_replay_offline_identically(clock: VirtualClock, seed: int) -> None:
     response, record = await chaos_harness(clock, seed, ToolActions(), tool_rounds=3).run(chat_request(), hurrying)
     assert response.state in TERMINAL | {State.SUSPENDED}
@@ -274,7 +275,7 @@ async def test_random_times_replay_offline_identically(clock: VirtualClock, seed
     assert replay_offline(record, hurrying) == len(record.steps)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 async def test_a_crash_after_any_commit_never_acts_twice_and_loses_no_event(clock: VirtualClock, seed: int) -> None:
     acts = ToolActions()
     here = committing(clock, seed, acts)
@@ -286,7 +287,7 @@ async def test_a_crash_after_any_commit_never_acts_twice_and_loses_no_event(cloc
         await check_recovery(clock, seed, record, acts.performed[: commits[number + 1][1]], hurrying)
 
 
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", seeds(3))
 async def test_random_cancels_leave_every_start_with_its_end(clock: VirtualClock, block: int) -> None:
     for seed in range(block * 30, block * 30 + 30):
         here = chaos_harness(clock, seed, ToolActions(), tool_rounds=3)

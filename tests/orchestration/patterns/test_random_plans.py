@@ -27,6 +27,7 @@ from tests.orchestration.execution.test_record_and_replay import (
 from tests.support.chaos import TOOLS, ToolActions, chaos_harness
 from tests.support.harness import replay_offline, response_of
 from tests.support.plans import SCHEMA, plan_request
+from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
 
 RANKING = {"query": "a b", "candidates": ["b", "a", "a b"]}
@@ -99,7 +100,7 @@ def _is_of(item: Any, name: str, kind: type[Any]) -> bool:
     return isinstance(item.event, kind) and item.correlation.step_name == name
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", seeds(6))
 async def test_random_plans_end_and_replay_offline_identically(clock: VirtualClock, block: int) -> None:
     ends: set[tuple[State, Code | None]] = set()
     for seed in range(block * 50, block * 50 + 50):
@@ -118,7 +119,7 @@ async def test_random_plans_end_and_replay_offline_identically(clock: VirtualClo
     assert len(ends) >= 5
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(24))
 async def test_a_crash_after_any_commit_of_a_plan_never_acts_twice_and_loses_no_event(
     clock: VirtualClock, seed: int
 ) -> None:
@@ -132,7 +133,7 @@ async def test_a_crash_after_any_commit_of_a_plan_never_acts_twice_and_loses_no_
         await check_recovery(clock, seed, record, acts.performed[: commits[number + 1][1]], plan_executor, make_plan)
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", seeds(4))
 async def test_random_cancels_of_plans_leave_every_start_with_its_end(clock: VirtualClock, block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         request = thrown(Random(seed))

@@ -28,6 +28,7 @@ from app.orchestration.patterns.redundant_loop import redundant_loop
 from app.ports.journal import ExecutionHistory
 from app.ports.model import EngineCapabilities, Progress
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine
+from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
 
 SCHEMA = {
@@ -307,7 +308,7 @@ async def test_the_deadline_ends_all_replicas(clock: VirtualClock) -> None:
     assert "0" not in record.steps
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 async def test_an_early_stop_never_changes_how_the_vote_ends(clock: VirtualClock, seed: int) -> None:
     dice = Random(seed)
     n = dice.randrange(1, 7)
@@ -325,7 +326,7 @@ async def test_an_early_stop_never_changes_how_the_vote_ends(clock: VirtualClock
     assert (early.confidence or 0) <= (patient.confidence or 0)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 async def test_a_vote_is_told_again_whatever_the_prices_and_the_order(clock: VirtualClock, seed: int) -> None:
     dice = Random(seed)
     engines = [
