@@ -1,1 +1,1 @@
-"""Measures the service against its bounds: one process on one core, the load and a fast local upstream on another."""
+"""Benchmarks: the service on one core, the load and a fast local upstream on another, and a bound for each number."""

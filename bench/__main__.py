@@ -1,4 +1,4 @@
-"""`python -m bench`: runs the scenarios, prints the table, writes the JSON; exit code 1 when a bound is missed."""
+"""Command line of the benchmarks: `python -m bench [scenario ...]`."""
 
 import asyncio
 import os
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from bench.local_storage import LOCAL_STORAGE_SCENARIOS
+from bench.orchestration import orchestration
 from bench.processes import Cores
 from bench.report import missed_bounds, print_table, write_results
 from bench.scenarios import SCENARIOS, BenchEnvironment, Numbers, Scenario, Unmeasurable
@@ -21,33 +22,37 @@ TOTAL_SECONDS = 400
 
 
 def main(
-    scenarios: Annotated[list[str] | None, typer.Argument(help="Names of scenarios; all when none is given.")] = None,
+    scenarios: Annotated[
+        list[str] | None, typer.Argument(help="Names of the scenarios to run; all by default.")
+    ] = None,
     *,
-    report_only: Annotated[bool, typer.Option(help="Exit with 0 also when a bound is missed_bounds.")] = False,
+    report_only: Annotated[bool, typer.Option(help="Exit with 0 even if a bound is missed.")] = False,
 ) -> None:
-    """Measures Portico against its bounds."""
+    """Run scenarios, print a table and write it as JSON. Exit with 1 if a bound is missed."""
     console = Console(stderr=True)
     chosen = [
         scenario
-        for scenario in (*SCENARIOS, *LOCAL_STORAGE_SCENARIOS, *SHARED_STORAGE_SCENARIOS)
+        for scenario in (*SCENARIOS, orchestration, *LOCAL_STORAGE_SCENARIOS, *SHARED_STORAGE_SCENARIOS)
         if not scenarios or scenario.__name__ in scenarios
     ]
     cores = Cores.detect()
     if not cores.measured:
-        console.print("[yellow]One core only: load and service share it, so numbers are not comparable.")
+        console.print(
+            "[yellow]Only one core is available: load and service share it, and the numbers are not comparable."
+        )
     try:
         numbers = asyncio.run(measure(chosen, cores, console))
-    except RuntimeError as broken:
-        console.print(f"[red]nothing was measured:[/] {escape(str(broken))}")
+    except RuntimeError as error:
+        console.print(f"[red]Measuring failed:[/] {escape(str(error))}")
         sys.exit(2)
     print_table(numbers, Console())
-    console.print(f"written to {write_results(numbers, pinned=bool(cores.measured))}")
+    console.print(f"Results: {write_results(numbers, pinned=bool(cores.measured))}")
     if missed_bounds(numbers) and not report_only:
         sys.exit(1)
 
 
 async def measure(chosen: Sequence[Scenario], cores: Cores, console: Console) -> Numbers:
-    """The numbers of the chosen scenarios, one after the other, with this process on the other core."""
+    """Run the chosen scenarios one after the other, with this process on the load's core."""
     if cores.load:
         os.sched_setaffinity(0, cores.load)
     numbers: dict[str, float] = {}
@@ -56,8 +61,8 @@ async def measure(chosen: Sequence[Scenario], cores: Cores, console: Console) ->
             console.print(f"{scenario.__name__} …")
             try:
                 numbers |= await scenario(BenchEnvironment(cores, upstream))
-            except Unmeasurable as why:
-                console.print(f"[yellow]left out:[/] {escape(str(why))}")
+            except Unmeasurable as error:
+                console.print(f"[yellow]Left out:[/] {escape(str(error))}")
     return numbers
 
 

@@ -1,4 +1,4 @@
-"""What reading a provider's stream costs beside a loop that does nothing but parse it, in this process."""
+"""Cost of decoding a provider's stream relative to parsing it only, and of enforcing an output contract."""
 
 import statistics
 import time
@@ -14,10 +14,10 @@ from app.capabilities.answer_contract import AnswerContract
 from app.domain.contract.request import OutputContract
 from bench.streams import STREAMS, ProviderStream
 
-ROUNDS, REPEATED = 15, 200
-PAIRS, IN_A_ROW = 150, 10
+ROUNDS, REPEATS = 15, 200
+PAIRS, REPEATS_PER_PAIR = 150, 10
 LINE_BYTES = ReplyLimits().line_bytes
-_PARSE = msgspec.json.Decoder().decode
+_PARSE_JSON = msgspec.json.Decoder().decode
 _ITEM_SCHEMA: Mapping[str, object] = {
     "type": "object",
     "properties": {"id": {"type": "integer"}, "name": {"type": "string"}, "kind": {"enum": ["a", "b", "c"]}},
@@ -26,27 +26,30 @@ _ITEM_SCHEMA: Mapping[str, object] = {
 
 
 def microseconds(work: Callable[[], object]) -> float:
-    """CPU time of one run, the best of several rounds."""
+    """Return the CPU time of one run, the best of several rounds."""
     best = float("inf")
     for _ in range(ROUNDS):
         began = time.process_time()
-        for _ in range(REPEATED):
+        for _ in range(REPEATS):
             work()
         best = min(best, time.process_time() - began)
-    return best / REPEATED * 1e6
+    return best / REPEATS * 1e6
 
 
 def measure_decoding() -> dict[str, float]:
-    """From the bytes of a stream of 50 pieces to the whole reply, against splitting and parsing alone: the provider
-    that costs most beside it, whether an event arrives at a time or all of them at once.
+    """Measure the way from the bytes of a stream to the reply, relative to splitting and parsing them.
+
+    The numbers are those of the slowest provider, with its events in separate reads or all of them in one.
     """
-    dearest = max((_beside(stream, pieces) for stream in STREAMS.values() for pieces in _arriving(stream)), key=_ratio)
-    ours, bare = map(statistics.median, zip(*dearest, strict=True))
-    return {"decode_us": ours, "decode_bare_us": bare, "decode_ratio": _ratio(dearest)}
+    slowest = max(
+        (_measure_pairs(stream, reads) for stream in STREAMS.values() for reads in _reads(stream)), key=_ratio
+    )
+    decoded, parsed = map(statistics.median, zip(*slowest, strict=True))
+    return {"decode_us": decoded, "decode_bare_us": parsed, "decode_ratio": _ratio(slowest)}
 
 
 def measure_constraints() -> dict[str, float]:
-    """A valid answer of 2 kB through all constraint stages."""
+    """Measure all constraint stages on a valid answer of 2 kB."""
     schema = {"type": "object", "properties": {"items": {"type": "array", "items": dict(_ITEM_SCHEMA)}}}
     contract = AnswerContract.compile(OutputContract.model_validate({"schema": schema}))
     items = [{"id": number, "name": f"name of item number {number}", "kind": "abc"[number % 3]} for number in range(36)]
@@ -54,38 +57,40 @@ def measure_constraints() -> dict[str, float]:
     return {"constraint_us": microseconds(lambda: contract.validate(text, 1))}
 
 
-def _arriving(stream: ProviderStream) -> tuple[list[bytes], list[bytes]]:
+def _reads(stream: ProviderStream) -> tuple[list[bytes], list[bytes]]:
     events = stream.body.split(stream.end)[:-1]
     return [event + stream.end for event in events], [stream.body]
 
 
-def _beside(stream: ProviderStream, pieces: list[bytes]) -> list[tuple[float, float]]:
-    """Microseconds of the two, in pairs of which both halves were measured in one moment of a shared machine."""
-    ours, bare = partial(_read, stream, pieces), partial(_parsed, stream.end, pieces)
-    return [(_microseconds(ours), _microseconds(bare)) for _ in range(PAIRS)]
+def _measure_pairs(stream: ProviderStream, reads: list[bytes]) -> list[tuple[float, float]]:
+    """Return pairs of microseconds for decoding and parsing; both of a pair see the same state of a shared machine."""
+    decode, parse = partial(_decode, stream, reads), partial(_parse, stream.end, reads)
+    return [(_microseconds(decode), _microseconds(parse)) for _ in range(PAIRS)]
 
 
 def _ratio(pairs: list[tuple[float, float]]) -> float:
-    return statistics.median(ours / bare for ours, bare in pairs)
+    return statistics.median(decoded / parsed for decoded, parsed in pairs)
 
 
 def _microseconds(work: Callable[[], object]) -> float:
     began = time.process_time_ns()
-    for _ in range(IN_A_ROW):
+    for _ in range(REPEATS_PER_PAIR):
         work()
-    return (time.process_time_ns() - began) / IN_A_ROW / 1e3
+    return (time.process_time_ns() - began) / REPEATS_PER_PAIR / 1e3
 
 
-def _read(stream: ProviderStream, pieces: list[bytes]) -> object:
+def _decode(stream: ProviderStream, reads: list[bytes]) -> object:
     dialect = stream.dialect
     answer = ReplyBuilder(dialect.finish_reasons)
     parser = stream.frames(LINE_BYTES)
-    for piece in pieces:
-        for event in parser.feed(piece):
+    for data in reads:
+        for event in parser.feed(data):
             answer.add(dialect.decode_chunk(event))
     return answer.build("")
 
 
-def _parsed(end: bytes, pieces: list[bytes]) -> object:
-    """No piece ends within an event, so that nothing has to be kept for the next."""
-    return [_PARSE(event[start:]) for piece in pieces for event in piece.split(end) if (start := event.find(b"{")) >= 0]
+def _parse(end: bytes, reads: list[bytes]) -> object:
+    """Split and parse the events; no read ends within an event, so that nothing is carried over."""
+    return [
+        _PARSE_JSON(event[start:]) for data in reads for event in data.split(end) if (start := event.find(b"{")) >= 0
+    ]

@@ -1,6 +1,6 @@
-"""What each journaled step costs, in this process: those of a real tool round, put into a journal again and again.
+"""Cost of each journaled step, in this process: the writes of a real tool round, put into a journal many times.
 
-Over HTTP a step is a fiftieth of its request and lost in what the others vary by; here it is most of what is measured.
+Over HTTP a step is a fiftieth of its request, less than the noise of the rest; here it is most of the measured work.
 """
 
 import asyncio
@@ -33,24 +33,24 @@ from bench.processes import open_portico
 from bench.scenarios import CONNECTIONS, BenchEnvironment, tool_request
 from bench.upstream import TEXT
 
-TURNS = 9
+ROUNDS = 9
 TOOL_ROUNDS = 20
 ROUND_SECONDS = 0.015
-"""About what a tool round takes the service when all connections are busy."""
+"""Approximate duration of a tool round while all connections are busy."""
 
 
-_PUTS = "SELECT key, fingerprint, outcome, at, events FROM commits WHERE number > 0 ORDER BY number"
+_WRITES = "SELECT key, fingerprint, outcome, at, events FROM commits WHERE number > 0 ORDER BY number"
 
 
 class JournalWrite(NamedTuple):
-    """What an execution put into its journal at once."""
+    """A step and events that an execution writes into its journal at once."""
 
-    row: RecordedStep | None
+    step: RecordedStep | None
     events: Sequence[UnnumberedEvent]
 
 
 async def record_tool_round(bench: BenchEnvironment) -> list[JournalWrite]:
-    """What was put from a model's answer that asks for a tool until the next answer, by the service."""
+    """Return the writes of the service from a model's tool call to the next answer."""
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
         path = Path(directory) / "portico.db"
         async with (
@@ -59,64 +59,66 @@ async def record_tool_round(bench: BenchEnvironment) -> list[JournalWrite]:
         ):
             await connections.run(tool_request(keyed=True), 1, expected=TEXT.encode())
         with closing(sqlite3.connect(path)) as connection:
-            puts = [_put(*cells) for cells in connection.execute(_PUTS)]
+            writes = [_write_of(*cells) for cells in connection.execute(_WRITES)]
     first, second = [
-        number for number, put in enumerate(puts) if put.row and isinstance(put.row.outcome, AttemptSucceeded)
+        number for number, write in enumerate(writes) if write.step and isinstance(write.step.outcome, AttemptSucceeded)
     ]
-    return puts[first:second]
+    return writes[first:second]
 
 
-async def step_cost_ms(database: Database, told: Sequence[JournalWrite]) -> float:
-    """Executions whose tool rounds are journaled there, in turn with the same held in memory, 32 at a time."""
-    steps = TOOL_ROUNDS * sum(put.row is not None for put in told)
+async def step_cost_ms(database: Database, writes: Sequence[JournalWrite]) -> float:
+    """Return the cost of a step that is journaled, beyond the same step in memory, with 32 concurrent executions."""
+    steps = TOOL_ROUNDS * sum(write.step is not None for write in writes)
     names = map(str, count())
     async with open_bench_journal(database) as journal:
-        more = []
-        for _ in range(TURNS):
-            kept = await _cpu_seconds(journal, [bench_header(next(names)) for _ in range(CONNECTIONS)], told)
-            held = await _cpu_seconds(journal, [bench_header(next(names), "memory") for _ in range(CONNECTIONS)], told)
-            more.append(kept - held)
-    return statistics.median(more) / CONNECTIONS / steps * 1000
+        differences = []
+        for _ in range(ROUNDS):
+            journaled = await _cpu_seconds(journal, [bench_header(next(names)) for _ in range(CONNECTIONS)], writes)
+            in_memory = await _cpu_seconds(
+                journal, [bench_header(next(names), "memory") for _ in range(CONNECTIONS)], writes
+            )
+            differences.append(journaled - in_memory)
+    return statistics.median(differences) / CONNECTIONS / steps * 1000
 
 
 async def _cpu_seconds(
-    journal: StoredJournal, headers: Sequence[ExecutionHeader], told: Sequence[JournalWrite]
+    journal: StoredJournal, headers: Sequence[ExecutionHeader], writes: Sequence[JournalWrite]
 ) -> float:
-    """What this process spends while these executions put their steps and wait until they are kept."""
-    for each in headers:
-        await journal.open(each)
+    """Return the CPU time of this process while these executions put their steps and wait for their commit."""
+    for header in headers:
+        await journal.open(header)
     began = time.process_time()
     async with asyncio.TaskGroup() as group:
-        for number, each in enumerate(headers):
-            group.create_task(_put_rounds(journal, each, told, after=number / len(headers) * ROUND_SECONDS))
-    took = time.process_time() - began
-    for each in headers:
-        journal.close(each.execution_id)
-    return took
+        for number, header in enumerate(headers):
+            group.create_task(_put_rounds(journal, header, writes, after=number / len(headers) * ROUND_SECONDS))
+    seconds = time.process_time() - began
+    for header in headers:
+        journal.close(header.execution_id)
+    return seconds
 
 
 async def _put_rounds(
-    journal: StoredJournal, opened: ExecutionHeader, told: Sequence[JournalWrite], *, after: float
+    journal: StoredJournal, header: ExecutionHeader, writes: Sequence[JournalWrite], *, after: float
 ) -> None:
     await asyncio.sleep(after)
     for number in range(TOOL_ROUNDS):
-        for row, events in told:
-            again = None if row is None else replace(row, key=f"{number}/{row.key}")
-            journal.put(opened.execution_id, again, events)
+        for step, events in writes:
+            renamed = None if step is None else replace(step, key=f"{number}/{step.key}")
+            journal.put(header.execution_id, renamed, events)
         await asyncio.sleep(ROUND_SECONDS)
-    if opened.durability == "journaled":
-        await journal.durable(opened.execution_id)
+    if header.durability == "journaled":
+        await journal.durable(header.execution_id)
 
 
-def _put(key: str | None, fingerprint: str, outcome: bytes, at: float, events: bytes | None) -> JournalWrite:
-    told = [] if events is None else codec.decode_events(events)
+def _write_of(key: str | None, fingerprint: str, outcome: bytes, at: float, events: bytes | None) -> JournalWrite:
+    stored = [] if events is None else codec.decode_events(events)
     row = None if key is None else RecordedStep(key, fingerprint, codec.decode_outcome(outcome), at)
-    return JournalWrite(row, [(each.anchor, each.correlation, each.event) for each in told])
+    return JournalWrite(row, [(each.anchor, each.correlation, each.event) for each in stored])
 
 
 @asynccontextmanager
 async def open_bench_journal(database: Database) -> AsyncIterator[StoredJournal]:
-    """A journal there that nobody listens to, and that breaks where anything is lost."""
+    """Open a journal without subscribers that raises if it loses anything."""
     sink = EventBus((), capacity=1, on_fault=_fail, on_drop=_nothing)
     loss = WriterCallbacks(_lost, _nothing, _fail)
     async with open_journal(database, sink, SystemClock(), JournalConfig(ReplicaId("bench"), 1), loss) as journal:
@@ -124,7 +126,7 @@ async def open_bench_journal(database: Database) -> AsyncIterator[StoredJournal]
 
 
 def bench_header(name: str, durability: Durability = "journaled") -> ExecutionHeader:
-    """An execution of that name, asked for a moment ago."""
+    """Return the header of a new chat with that id."""
     return ExecutionHeader(
         execution_id=ExecutionId(name),
         request_id=RequestId(name),
@@ -151,4 +153,4 @@ def _fail(fault: Exception) -> None:
 
 
 def _nothing() -> None:
-    """Nobody is told."""
+    """Ignore the callback."""

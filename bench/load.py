@@ -1,4 +1,4 @@
-"""Clients that cost little: raw HTTP/1.1 over loopback, one request at a time on each connection."""
+"""Cheap clients: raw HTTP/1.1 over loopback, one request at a time on each connection."""
 
 import asyncio
 import re
@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from bench.upstream import PIECES
+from bench.upstream import CHUNKS
 
 ROUND_SECONDS = 60
-_PIECE = re.compile(rb"t(\d{9,20})\.")
-_KEPT = 64
+_CHUNK = re.compile(rb"t(\d{9,20})\.")
+_CARRIED_BYTES = 64
 _KEY = b"key-%020d" % 0
-"""Where the key of a keyed request stands."""
+"""Placeholder of the key in a keyed request."""
 
 
 def request(body: Mapping[str, object], *, stream: bool = False, keyed: bool = False) -> bytes:
-    """One `POST /v1/execute`, as bytes; a keyed one has another Idempotency-Key each time it is sent."""
+    """Return one `POST /v1/execute` as bytes; a keyed one gets a new Idempotency-Key each time it is sent."""
     data = orjson.dumps(body)
     accept = "text/event-stream" if stream else "application/json"
     head = f"POST /v1/execute HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\nContent-Type: application/json\r\n"
@@ -28,12 +28,12 @@ def request(body: Mapping[str, object], *, stream: bool = False, keyed: bool = F
 
 
 async def read_events(port: int, path: str) -> int:
-    """Reads a whole stream of events; how many there were."""
+    """Read a whole stream of events and return their number."""
     return (await get(port, path)).count(b"\nevent: ")
 
 
 async def get(port: int, path: str) -> bytes:
-    """A whole answer, head included."""
+    """Return a whole answer, head included."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**20)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
     answer = bytearray()
@@ -45,7 +45,7 @@ async def get(port: int, path: str) -> bytes:
 
 @dataclass
 class RequestRound:
-    """A number of equal requests that the connections share. `expected` is text that every answer holds."""
+    """Equal requests that the connections share; every answer must contain `expected`."""
 
     request: bytes
     expected: bytes
@@ -55,9 +55,9 @@ class RequestRound:
     latencies: list[float] = field(default_factory=list)
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
-    def fail(self, why: str) -> None:
+    def fail(self, message: str) -> None:
         if not self.done.done():
-            self.done.set_exception(RuntimeError(why))
+            self.done.set_exception(RuntimeError(message))
 
     def answered(self, seconds: float) -> None:
         self.latencies.append(seconds)
@@ -67,7 +67,7 @@ class RequestRound:
 
 
 class _Connection(asyncio.Protocol):
-    """A keep-alive connection that sends requests of its round until none is left."""
+    """A keep-alive connection that sends the requests of its round until none remains."""
 
     def __init__(self) -> None:
         self._round: RequestRound | None = None
@@ -79,20 +79,20 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._round is not None and not self._round.done.done():
-            self._round.fail("the service closed a connection")
+            self._round.fail("The service closed a connection.")
 
     def close(self) -> None:
         self._round = None
         self._transport.close()
 
     def join(self, round_: RequestRound) -> None:
-        """Takes part in a round from now on."""
+        """Start to send requests of this round."""
         self._round = round_
         self._send(round_)
 
     def _send(self, round_: RequestRound) -> None:
         if self._transport.is_closing():
-            round_.fail("the service closed an idle connection")
+            round_.fail("The service closed an idle connection.")
         elif round_.remaining:
             round_.remaining -= 1
             round_.in_flight += 1
@@ -107,14 +107,14 @@ class _Connection(asyncio.Protocol):
         head = bytes(self._buffer[:end]).lower()
         length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0] or -1)
         if length < 0:
-            self._round.fail(f"an answer without a length: {head[:200]!r}")
+            self._round.fail(f"An answer has no Content-Length: {head[:200]!r}")
         elif len(self._buffer) >= end + length:
             self._take(self._round, bytes(self._buffer[: end + length]))
 
     def _take(self, round_: RequestRound, answer: bytes) -> None:
         self._buffer.clear()
         if not answer.startswith(b"HTTP/1.1 %d" % round_.status) or round_.expected not in answer:
-            round_.fail(f"another answer than expected: {answer[:2000]!r}")
+            round_.fail(f"Unexpected answer: {answer[:2000]!r}")
             return
         round_.answered(time.perf_counter() - self._sent_at)
         self._send(round_)
@@ -127,9 +127,9 @@ class Connections:
         self._connections = connections
 
     async def run(self, request: bytes, count: int, *, expected: bytes, status: int = 200) -> list[float]:
-        """Sends `count` requests over all connections and returns their latencies in seconds.
+        """Send `count` requests over all connections and return their latencies in seconds.
 
-        Raises: RuntimeError when any answer has another status, or does not hold `expected`.
+        Raises: RuntimeError if an answer has another status or does not contain `expected`.
         """
         round_ = RequestRound(request, expected, count, status)
         for connection in self._connections:
@@ -138,14 +138,14 @@ class Connections:
             async with asyncio.timeout(ROUND_SECONDS):
                 await round_.done
         except TimeoutError:
-            got = len(round_.latencies)
-            raise RuntimeError(f"{got} of {count} answers came within {ROUND_SECONDS} seconds") from None
+            answered = len(round_.latencies)
+            raise RuntimeError(f"Only {answered} of {count} answers arrived within {ROUND_SECONDS} seconds.") from None
         return round_.latencies
 
 
 @asynccontextmanager
 async def open_connections(port: int, count: int) -> AsyncIterator[Connections]:
-    """That many keep-alive connections to a loopback port."""
+    """Open keep-alive connections to a loopback port and close them at the end."""
     loop = asyncio.get_running_loop()
     opened = [(await loop.create_connection(_Connection, "127.0.0.1", port))[1] for _ in range(count)]
     try:
@@ -156,9 +156,9 @@ async def open_connections(port: int, count: int) -> AsyncIterator[Connections]:
 
 
 class StreamClient(asyncio.Protocol):
-    """One stream of events, read for the times that the upstream wrote into its pieces.
+    """A client that reads one stream of events and the times that the upstream wrote into its chunks.
 
-    `delays` are seconds from the upstream's writing to our reading, in order.
+    `delays` are the seconds between the upstream's write and this client's read, in order.
     """
 
     def __init__(self, request: bytes) -> None:
@@ -179,10 +179,10 @@ class StreamClient(asyncio.Protocol):
             return
         live, terminal, _ = (self._carry + data).partition(b"event: execution.")
         last = 0
-        for piece in _PIECE.finditer(live):
-            self.delays.append((now - int(piece[1])) / 1e9)
-            last = piece.end()
-        self._carry = live[max(last, len(live) - _KEPT) :]
+        for chunk in _CHUNK.finditer(live):
+            self.delays.append((now - int(chunk[1])) / 1e9)
+            last = chunk.end()
+        self._carry = live[max(last, len(live) - _CARRIED_BYTES) :]
         if terminal:
             self._ended = True
             self._transport.close()
@@ -192,20 +192,22 @@ class StreamClient(asyncio.Protocol):
         self._finish()
 
     def abort(self) -> None:
-        """Closes the connection without a word."""
+        """Close the connection abruptly."""
         self._ended = True
         self._transport.abort()
 
     def _finish(self) -> None:
         if self.done.done():
             return
-        if len(self.delays) == PIECES:
+        if len(self.delays) == CHUNKS:
             self.done.set_result(None)
         else:
-            self.done.set_exception(RuntimeError(f"{len(self.delays)} of {PIECES} pieces came: {self._carry[-300:]!r}"))
+            self.done.set_exception(
+                RuntimeError(f"Only {len(self.delays)} of {CHUNKS} chunks arrived: {self._carry[-300:]!r}")
+            )
 
 
 async def open_stream_client(port: int, request: bytes) -> StreamClient:
-    """Sends one request for a stream and reads it."""
+    """Send one request for a stream and return the client that reads it."""
     _, reader = await asyncio.get_running_loop().create_connection(lambda: StreamClient(request), "127.0.0.1", port)
     return reader

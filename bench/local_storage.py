@@ -1,4 +1,4 @@
-"""What keeping executions costs: step by step against in memory, those that wait, and reading a long log."""
+"""Scenarios on SQLite: journaling relative to memory, suspended executions, reading a long event log."""
 
 import asyncio
 import statistics
@@ -29,16 +29,16 @@ from bench.processes import MeasuredProcess, open_portico
 from bench.scenarios import CONNECTIONS, WARM_UP, BenchEnvironment, Numbers, Scenario, chat_request, cpu_per_request
 from bench.upstream import ASK, TEXT
 
-WAITING = 1_000
-EVENTS, JOINS = 10_000, 7
+SUSPENDED = 1_000
+EVENTS, READS = 10_000, 7
 _LONG = ExecutionId("long")
-PAIRS, PAIRED = 16, 200
+PAIRS, REQUESTS_PER_PAIR = 16, 200
 _ORDERS = ((False, True), (True, False))
 SUSPENDING_REQUEST = request({"messages": [{"role": "user", "content": f"{ASK}: may I?"}], "tools": ["ask_person"]})
 
 
 async def journal(bench: BenchEnvironment) -> Numbers:
-    """The same chat, held in memory and journaled step by step on SQLite, and the further steps of a tool round."""
+    """Measure the same chat in memory and journaled on SQLite, and each further step of a tool round."""
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
         async with open_sqlite(Path(directory) / "portico.db") as database:
             step = await step_cost_ms(database, await record_tool_round(bench))
@@ -46,69 +46,69 @@ async def journal(bench: BenchEnvironment) -> Numbers:
 
 
 async def journal_overhead_ms(bench: BenchEnvironment, storage: str | None) -> float:
-    """What a journaled request costs beyond one in memory, in turn, at 32 connections: the median of pairs."""
+    """Return the extra cost of a journaled request over one in memory at 32 connections, as the median of pairs."""
     async with (
         open_portico(bench.cores, bench.upstream.port, storage=storage) as portico,
         open_connections(portico.port, CONNECTIONS) as connections,
     ):
         for keyed in (False, True):
             await connections.run(chat_request(keyed=keyed), WARM_UP, expected=TEXT.encode())
-        more = []
+        differences = []
         for pair in range(PAIRS):
             costs = {
-                keyed: await cpu_per_request(portico, connections, chat_request(keyed=keyed), PAIRED)
+                keyed: await cpu_per_request(portico, connections, chat_request(keyed=keyed), REQUESTS_PER_PAIR)
                 for keyed in _ORDERS[pair % 2]
             }
-            more.append(costs[True] - costs[False])
-    return statistics.median(more) * 1000
+            differences.append(costs[True] - costs[False])
+    return statistics.median(differences) * 1000
 
 
 async def suspended(bench: BenchEnvironment) -> Numbers:
-    """The memory that suspended executions take, once they have all been asked for."""
+    """Measure the memory of suspended executions."""
     async with (
         open_portico(bench.cores, bench.upstream.port) as portico,
         open_connections(portico.port, CONNECTIONS) as connections,
     ):
         await connections.run(chat_request(keyed=True), WARM_UP, expected=TEXT.encode())
         before = portico.resident_bytes()
-        await connections.run(SUSPENDING_REQUEST, WAITING, expected=b'"SUSPENDED"', status=202)
+        await connections.run(SUSPENDING_REQUEST, SUSPENDED, expected=b'"SUSPENDED"', status=202)
         await asyncio.sleep(1)
         return {"suspended_mb": (portico.resident_bytes() - before) / 1e6}
 
 
 async def event_log(bench: BenchEnvironment) -> Numbers:
-    """A reader that joins a log of 10,000 events from its start, over HTTP; the best of several."""
+    """Measure a client that reads a log of 10,000 events from its start over HTTP; return the best of several reads."""
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
         path = Path(directory) / "portico.db"
         await _write_log(path)
         async with open_portico(bench.cores, bench.upstream.port, storage=f"sqlite:///{path}") as portico:
-            seconds = [await _join(portico) for _ in range(JOINS)]
+            seconds = [await _read_log(portico) for _ in range(READS)]
     return {"log_event_us": min(seconds) / EVENTS * 1e6}
 
 
-async def _join(portico: MeasuredProcess) -> float:
+async def _read_log(portico: MeasuredProcess) -> float:
     began = time.perf_counter()
     events = await read_events(portico.port, "/v1/executions/long/events")
-    took = time.perf_counter() - began
+    seconds = time.perf_counter() - began
     if events != EVENTS:
-        raise RuntimeError(f"{events} of {EVENTS} events came")
-    return took
+        raise RuntimeError(f"Only {events} of {EVENTS} events arrived.")
+    return seconds
 
 
 async def _write_log(path: Path) -> None:
-    """An execution with a long log, in commits of a few events each, as they are in a real one."""
-    asked = bench_header(_LONG)
+    """Store an execution with a long log, in commits of a few events each, as a real one has."""
+    header = bench_header(_LONG)
     async with open_sqlite(path) as database, open_bench_journal(database) as journal:
-        await journal.open(asked)
-        told = islice(cycle(_EVENTS), EVENTS - 2)
-        for number, group in enumerate(iter(lambda: list(islice(told, 3)), [])):
-            correlation = _correlation(asked, f"{number}")
+        await journal.open(header)
+        events = islice(cycle(_EVENTS), EVENTS - 2)
+        for number, group in enumerate(iter(lambda: list(islice(events, 3)), [])):
+            correlation = _correlation(header, f"{number}")
             journal.put(_LONG, None, [(f"{number}", correlation, event) for event in group])
             if number % 100 == 0:
                 await journal.durable(_LONG)
-        over = LifecycleTransition(State.EXECUTE, State.COMPLETE, 1, "answered")
+        transition = LifecycleTransition(State.EXECUTE, State.COMPLETE, 1, "answered")
         response = SystemResponse(request_id=RequestId(_LONG), trace_id="0" * 32, mode=Mode.CHAT, state=State.COMPLETE)
-        last = [("end", _correlation(asked, ""), event) for event in (over, ExecutionCompleted(response))]
+        last = [("end", _correlation(header, ""), event) for event in (transition, ExecutionCompleted(response))]
         journal.put(_LONG, None, last)
         await journal.durable(_LONG)
 
@@ -123,8 +123,8 @@ _EVENTS: tuple[Event, ...] = (
 )
 
 
-def _correlation(asked: ExecutionHeader, key: str) -> CorrelationContext:
-    return CorrelationContext(asked.request_id, None, asked.trace_id, span_id(_LONG, key), span_id(_LONG, ""))
+def _correlation(header: ExecutionHeader, key: str) -> CorrelationContext:
+    return CorrelationContext(header.request_id, None, header.trace_id, span_id(_LONG, key), span_id(_LONG, ""))
 
 
 LOCAL_STORAGE_SCENARIOS: tuple[Scenario, ...] = (journal, suspended, event_log)

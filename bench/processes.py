@@ -1,4 +1,4 @@
-"""The processes that are measured: started on a core of their own, read from the kernel, ended by id."""
+"""Measured processes: started on a core of their own, read from the kernel, stopped by their id."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ api_key_env = "BENCH_KEY"
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Where things run: what is measured on one core, load and upstream on another; empty when there is but one."""
+    """The core of the measured process and that of load and upstream; both empty on a machine with one core."""
 
     measured: frozenset[int]
     load: frozenset[int]
@@ -40,14 +40,14 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredProcess:
-    """A running process and where it listens. `ready_seconds` is from its start to the first ready answer."""
+    """A running process and its port. `ready_seconds` is the time from its start to the first ready answer."""
 
     pid: int
     port: int
     ready_seconds: float
 
     def cpu_seconds(self) -> float:
-        """User and system time of all its threads so far, by the kernel's CPU clock of the process."""
+        """Return user and system time of all its threads so far, from the kernel's CPU clock of the process."""
         return time.clock_gettime((~self.pid << 3) | 2)
 
     def resident_bytes(self) -> int:
@@ -59,9 +59,9 @@ class MeasuredProcess:
 async def open_portico(
     cores: Cores, upstream_port: int, *, storage: str | None = None
 ) -> AsyncIterator[MeasuredProcess]:
-    """The service as a user starts it, with one engine: the upstream. Its log goes to a file, as it would.
+    """Start the service as a user does, with the upstream as its engine and its log in a file.
 
-    Executions are kept in the database at that URL, or in a SQLite file of its own.
+    Executions are stored in the database at the URL `storage`, by default in a new SQLite file.
     """
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
         port = free_port()
@@ -78,7 +78,7 @@ async def open_portico(
 
 @asynccontextmanager
 async def open_proxy(cores: Cores, upstream_port: int) -> AsyncIterator[MeasuredProcess]:
-    """The bare proxy, in front of the same upstream."""
+    """Start the bare proxy in front of the same upstream."""
     port = free_port()
     command = (sys.executable, "-m", "bench.proxy", f"http://127.0.0.1:{upstream_port}/v1", str(port))
     root = str(Path(__file__).parents[1])
@@ -93,7 +93,7 @@ def _write_configuration(directory: Path, upstream_port: int) -> str:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on."""
+    """Return a loopback port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -115,21 +115,21 @@ async def _open(
             ready = await _ready(process, port)
             if ready is None:
                 log.seek(0)
-                said = log.read().decode(errors="replace")[-2000:]
-                ended = "did not end" if process.returncode is None else f"ended with {process.returncode}"
-                raise RuntimeError(f"{' '.join(command)} was not ready, {ended}, and said: {said}")
+                output = log.read().decode(errors="replace")[-2000:]
+                status = "is still running" if process.returncode is None else f"exited with {process.returncode}"
+                raise RuntimeError(f"{' '.join(command)} did not become ready and {status}. Its output: {output}")
             yield MeasuredProcess(process.pid, port, ready - started)
         finally:
             await _end(process)
 
 
 def _clean_environment() -> dict[str, str]:
-    """Ours without what would configure the service, or keep Python from keeping its bytecode."""
+    """Return the environment without variables that configure the service or disable Python's bytecode cache."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PORTICO", "PYTHON"))}
 
 
 async def _ready(process: asyncio.subprocess.Process, port: int) -> float | None:
-    """When it first said that it is ready; None when it ended before or took too long."""
+    """Return the time of the first ready answer; None if the process exited before or took too long."""
     latest = time.monotonic() + READY_SECONDS
     while process.returncode is None and time.monotonic() < latest:
         if await _answers(port):

@@ -1,4 +1,4 @@
-"""The yardsticks: a bare FastAPI and aiohttp proxy for JSON, raw ASGI over aiohttp for streams."""
+"""Reference proxies: FastAPI with aiohttp for JSON, raw ASGI with aiohttp for streams."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 def create_proxy(upstream: str) -> FastAPI:
-    """The proxy in front of that base URL."""
+    """Return the FastAPI proxy for an upstream's base URL."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -36,20 +36,20 @@ def create_proxy(upstream: str) -> FastAPI:
     return proxy
 
 
-def create_stream_proxy(upstream: str, framed: FastAPI) -> ASGIApp:
-    """Answers whoever asks for an event stream by itself, piece by piece; everybody else gets the framed one."""
+def create_stream_proxy(upstream: str, json_proxy: FastAPI) -> ASGIApp:
+    """Return a proxy that forwards event streams chunk by chunk and passes other requests to `json_proxy`."""
 
     async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or (b"accept", b"text/event-stream") not in scope["headers"]:
-            await framed(scope, receive, send)
+            await json_proxy(scope, receive, send)
             return
-        asked = json.loads((await receive())["body"]) | {"stream": True}
-        session: aiohttp.ClientSession = framed.state.session
-        async with session.post(f"{upstream}/chat/completions", json=asked) as reply:
+        body = json.loads((await receive())["body"]) | {"stream": True}
+        session: aiohttp.ClientSession = json_proxy.state.session
+        async with session.post(f"{upstream}/chat/completions", json=body) as reply:
             headers = [(b"content-type", b"text/event-stream")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            while piece := await reply.content.readany():
-                data = b"event: inference.delta\n" + piece
+            while chunk := await reply.content.readany():
+                data = b"event: inference.delta\n" + chunk
                 await send({"type": "http.response.body", "body": data, "more_body": True})
             await send({"type": "http.response.body", "body": b"event: execution.completed\n\n"})
 

@@ -1,4 +1,4 @@
-"""The numbers as a table for people and as JSON for programs."""
+"""Reports of the measured numbers: a table for people, JSON for programs."""
 
 import platform
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def missed_bounds(numbers: Mapping[str, float]) -> list[Bound]:
-    """The bounds that the numbers exceed; a bound without a number is not judged."""
+    """Return the bounds that the numbers exceed; a bound without a number counts as kept."""
     return [bound for bound in BOUNDS if not _is_kept(bound, numbers)]
 
 
 def print_table(numbers: Mapping[str, float], console: Console) -> None:
-    """Prints one row a number, worst news in red."""
-    table = Table("What", "Measured", "Bound", "", title=f"Portico on Python {platform.python_version()}")
+    """Print one row for each number, missed bounds in red."""
+    table = Table("Metric", "Measured", "Bound", "", title=f"Portico on Python {platform.python_version()}")
     table.columns[1].justify = table.columns[2].justify = "right"
     for bound in BOUNDS:
         if bound.metric in numbers:
@@ -31,7 +31,7 @@ def print_table(numbers: Mapping[str, float], console: Console) -> None:
 
 
 def write_results(numbers: Mapping[str, float], *, pinned: bool) -> Path:
-    """Writes `results/latest.json` and says where."""
+    """Write `results/latest.json` and return its path."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / "latest.json"
     rows = [

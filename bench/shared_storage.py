@@ -1,4 +1,4 @@
-"""What sharing executions with other replicas costs: PostgreSQL under the service, and DBOS for what waits its turn."""
+"""Scenarios on PostgreSQL: journaling, and executions in the background, which DBOS queues."""
 
 import asyncio
 import re
@@ -25,23 +25,23 @@ from bench.scenarios import (
 from bench.upstream import TEXT
 
 QUEUED = 100
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 BACKGROUND_REQUEST = request({"messages": [{"role": "user", "content": "What is the answer?"}], "background": True})
 _ENDED = re.compile(rb'^portico_executions_total\{.*state="COMPLETE".*\} ([0-9.e+]+)$', re.MULTILINE)
 
 
 async def shared_journal(bench: BenchEnvironment) -> Numbers:
-    """What `keeping` measures, on PostgreSQL, whose own CPU is not counted."""
+    """Measure journaling on PostgreSQL, without the CPU of the database server."""
     clock = SystemClock()
     async with open_server() as url:
-        more = await journal_overhead_ms(bench, url)
+        overhead = await journal_overhead_ms(bench, url)
         async with open_postgres(url, clock, SystemEntropy(clock)) as database:
             step = await step_cost_ms(database, await record_tool_round(bench))
-    return {"shared_more_ms": more, "shared_step_ms": step}
+    return {"shared_more_ms": overhead, "shared_step_ms": step}
 
 
 async def background(bench: BenchEnvironment) -> Numbers:
-    """The same chat asked for directly, journaled, and in the background, where DBOS says whose turn it is."""
+    """Measure the same chat as a journaled request and in the background, where DBOS queues it."""
     async with (
         open_server() as url,
         open_portico(bench.cores, bench.upstream.port, storage=url) as portico,
@@ -51,15 +51,15 @@ async def background(bench: BenchEnvironment) -> Numbers:
         idle = portico.resident_bytes()
         await connections.run(chat_request(keyed=True), WARM_UP, expected=TEXT.encode())
         await _queued(portico, connections)
-        more = []
+        differences = []
         for _ in range(ROUNDS):
-            directly = await cpu_per_request(portico, connections, chat_request(keyed=True))
-            more.append((await _queued(portico, connections) - directly) * 1000)
-    return {"queued_more_ms": statistics.median(more), "idle_shared_mb": idle / 1e6}
+            journaled = await cpu_per_request(portico, connections, chat_request(keyed=True))
+            differences.append((await _queued(portico, connections) - journaled) * 1000)
+    return {"queued_more_ms": statistics.median(differences), "idle_shared_mb": idle / 1e6}
 
 
 async def _queued(portico: MeasuredProcess, connections: Connections) -> float:
-    """CPU seconds an execution, from the first that is asked for to the end of the last."""
+    """Return CPU seconds per execution, from the first request to the end of the last execution."""
     before, began = await _ended(portico.port), portico.cpu_seconds()
     await connections.run(BACKGROUND_REQUEST, QUEUED, expected=b'"INIT"', status=202)
     async with asyncio.timeout(ROUND_SECONDS):
@@ -71,7 +71,7 @@ async def _until_ended(port: int, count: float) -> None:
     while True:
         if await _ended(port) >= count:
             return
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _ended(port: int) -> float:

@@ -1,4 +1,4 @@
-"""A stream of each provider, as it writes one: 50 pieces of a text, with all that changes from piece to piece."""
+"""One recorded-like stream of each provider: 50 chunks of a text, with the fields that vary between chunks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from app.adapters.engines.openai.responses import ResponsesDialect
 from app.adapters.engines.wire.event_stream import EventStreamParser
 from app.adapters.engines.wire.json_lines import JsonLinesParser
 
-PIECES = 50
+CHUNKS = 50
 _CHAT = (
     b'{"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1700000000,"model":"gpt-4o-mini-2024-07-18",'
     b'"service_tier":"default","system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":%b,"logprobs":null,'
@@ -51,7 +51,7 @@ _OLLAMA = (
 
 @dataclass(frozen=True, slots=True)
 class ProviderStream:
-    """What one provider sends; `end` stands behind each of its events."""
+    """The body of a provider's stream and its parser; `end` terminates each event."""
 
     dialect: Dialect
     frames: type[EventStreamParser] | type[JsonLinesParser]
@@ -64,7 +64,7 @@ def _events(*events: bytes) -> bytes:
 
 
 def _chat() -> bytes:
-    deltas = [b'{"role":"assistant","content":""}', *(b'{"content":"word %d "}' % number for number in range(PIECES))]
+    deltas = [b'{"role":"assistant","content":""}', *(b'{"content":"word %d "}' % number for number in range(CHUNKS))]
     chunks = (_CHAT % (delta, b"null", _padding(number)) for number, delta in enumerate(deltas))
     return _events(*chunks, _CHAT % (b"{}", b'"stop"', b"x"), b"[DONE]")
 
@@ -79,7 +79,7 @@ def _responses() -> bytes:
     events = [
         _RESPONSE % (b"created", 0, b"in_progress", b"", b"null"),
         _ADDED % (_ITEM % (b"in_progress", b"")),
-        *(_DELTA % (number + 2, number, _padding(number)) for number in range(PIECES)),
+        *(_DELTA % (number + 2, number, _padding(number)) for number in range(CHUNKS)),
         _DONE % item,
         _RESPONSE % (b"completed", 53, b"completed", item, usage),
     ]
@@ -87,12 +87,12 @@ def _responses() -> bytes:
 
 
 def _messages() -> bytes:
-    said = b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"word %d "}%b}'
+    delta = b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"word %d "}%b}'
     events = [
         _MESSAGE,
         b'{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""} }',
         b'{"type":"ping"}',
-        *(said % (number, b" " * (number * 7 % 15)) for number in range(PIECES)),
+        *(delta % (number, b" " * (number * 7 % 15)) for number in range(CHUNKS)),
         b'{"type":"content_block_stop","index":0  }',
         _ENDED,
         b'{"type":"message_stop"   }',
@@ -101,18 +101,19 @@ def _messages() -> bytes:
 
 
 def _gemini() -> bytes:
-    endings = [b""] * (PIECES - 1) + [b',"finishReason": "STOP"']
-    counts = range(2, 10 * PIECES, 10)
+    endings = [b""] * (CHUNKS - 1) + [b',"finishReason": "STOP"']
+    counts = range(2, 10 * CHUNKS, 10)
     chunks = (
-        _GEMINI % (n, ending, told, told + 15) for n, ending, told in zip(range(PIECES), endings, counts, strict=True)
+        _GEMINI % (n, ending, count, count + 15)
+        for n, ending, count in zip(range(CHUNKS), endings, counts, strict=True)
     )
     return b"".join(b"data: %b\r\n\r\n" % chunk for chunk in chunks)
 
 
 def _ollama() -> bytes:
-    said = [_OLLAMA % (n // 10, n * 19_876_543 + 100_000_000, b"word %d " % n, b'"done":false') for n in range(PIECES)]
+    lines = [_OLLAMA % (n // 10, n * 19_876_543 + 100_000_000, b"word %d " % n, b'"done":false') for n in range(CHUNKS)]
     done = b'"done":true,"done_reason":"stop","total_duration":9,"prompt_eval_count":15,"eval_count":52'
-    return b"".join(line + b"\n" for line in (*said, _OLLAMA % (9, 1, b"", done)))
+    return b"".join(line + b"\n" for line in (*lines, _OLLAMA % (9, 1, b"", done)))
 
 
 STREAMS: Mapping[str, ProviderStream] = {

@@ -1,8 +1,7 @@
-"""A fast local upstream: answers chat completions as JSON or as a stream, and sees when a connection is closed.
+"""A fast local upstream that answers chat completions and notices closed connections.
 
-It reads just enough of HTTP for that. A stream's pieces carry the time they were written at, so that whoever reads
-them can say how long they took: `t<nanoseconds>.`, by the machine's monotonic clock. What a request is told apart by
-stands in its text.
+It reads as much of HTTP as it needs. Each chunk of a stream contains the time of its write, as `t<nanoseconds>.` of the
+machine's monotonic clock, so that a reader can compute the delay. Words in the text of a request select the answer.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ ROLL = "bench-roll"
 ASK = "bench-ask"
 BLOCK = "bench-hold"
 VALUE = "bench-value"
-PIECES = 50
+CHUNKS = 50
 INTERVAL = 0.02
 TEXT = "The answer is forty-two."
 
@@ -26,13 +25,13 @@ _IDENTITY: Mapping[str, object] = {"id": "chatcmpl-bench", "created": 1700000000
 _USAGE: Mapping[str, object] = {"prompt_tokens": 40, "completion_tokens": 8, "total_tokens": 48}
 
 
-def _whole(message: dict[str, object], finish_reason: str) -> bytes:
+def _json_reply(message: dict[str, object], finish_reason: str) -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish_reason}
     body = orjson.dumps({**_IDENTITY, "object": "chat.completion", "choices": [choice], "usage": _USAGE})
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-def _piece(delta: dict[str, object], finish_reason: str | None = None) -> bytes:
+def _delta(delta: dict[str, object], finish_reason: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
     data = orjson.dumps({**_IDENTITY, "object": "chat.completion.chunk", "choices": [choice]})
     return _chunk(b"data: %b\n\n" % data)
@@ -43,25 +42,25 @@ def _chunk(data: bytes) -> bytes:
 
 
 _CALL: Mapping[str, object] = {"name": "roll_dice", "arguments": '{"count":2,"sides":6}'}
-_ANSWER = _whole({"content": TEXT}, "stop")
-_VALUE = _whole({"content": orjson.dumps({"answer": TEXT}).decode()}, "stop")
+_ANSWER = _json_reply({"content": TEXT}, "stop")
+_VALUE = _json_reply({"content": orjson.dumps({"answer": TEXT}).decode()}, "stop")
 _QUESTION: Mapping[str, object] = {"name": "ask_person", "arguments": '{"question":"May I?"}'}
 
 
 def _calls(function: Mapping[str, object]) -> bytes:
     call = {"id": "call_1", "type": "function", "function": function}
-    return _whole({"content": None, "tool_calls": [call]}, "tool_calls")
+    return _json_reply({"content": None, "tool_calls": [call]}, "tool_calls")
 
 
 _ROLLS, _ASKS = _calls(_CALL), _calls(_QUESTION)
 _ZERO = "0" * 20
-_PIECE = _piece({"content": f"t{_ZERO}."}).replace(_ZERO.encode(), b"%020d")
-_END = _piece({}, "stop") + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+_DELTA = _delta({"content": f"t{_ZERO}."}).replace(_ZERO.encode(), b"%020d")
+_END = _delta({}, "stop") + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
 
 @dataclass
 class BenchUpstream:
-    """What the upstream has seen. `opened` and `closed` are when a held request came and when its connection went."""
+    """Observations of the upstream: the number of requests, and when a blocked one arrived and was disconnected."""
 
     port: int
     requests: int = 0
@@ -70,12 +69,12 @@ class BenchUpstream:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, keep-alive, one request at a time."""
+    """A keep-alive connection that serves one request at a time."""
 
     def __init__(self, upstream: BenchUpstream) -> None:
         self._upstream = upstream
         self._buffer = b""
-        self._held = False
+        self._blocked = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -93,13 +92,13 @@ class _Connection(asyncio.Protocol):
             self._answer(body)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._held:
+        if self._blocked:
             self._upstream.closed.put_nowait(time.monotonic())
 
     def _answer(self, body: bytes) -> None:
         streamed = b'"stream":true' in body or b'"stream": true' in body
         if BLOCK.encode() in body:
-            self._held = True
+            self._blocked = True
             self._upstream.opened.put_nowait(time.monotonic())
         elif streamed:
             self._transport.write(_STREAM_HEAD)
@@ -112,17 +111,17 @@ class _Connection(asyncio.Protocol):
             self._transport.write(_VALUE if VALUE.encode() in body else _ANSWER)
 
     def _stream(self, sent: int, due: float) -> None:
-        if sent == PIECES:
+        if sent == CHUNKS:
             self._transport.write(_END)
         elif not self._transport.is_closing():
-            self._transport.write(_PIECE % time.monotonic_ns())
+            self._transport.write(_DELTA % time.monotonic_ns())
             due += INTERVAL
             asyncio.get_running_loop().call_at(due, self._stream, sent + 1, due)
 
 
 @asynccontextmanager
 async def open_upstream() -> AsyncIterator[BenchUpstream]:
-    """An upstream on a free loopback port."""
+    """Serve the upstream on a free loopback port."""
     upstream = BenchUpstream(port=0)
     server = await asyncio.get_running_loop().create_server(lambda: _Connection(upstream), "127.0.0.1", 0)
     upstream.port = server.sockets[0].getsockname()[1]

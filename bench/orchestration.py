@@ -1,0 +1,115 @@
+"""The cost of the orchestration alone: from the facade to the answer, with a scripted engine and without HTTP.
+
+The scenario runs `python -m bench.orchestration`, which prints its numbers, in a process of its own on the measured
+core. The chats run one after the other, so that the number of Python calls is the same in each run.
+"""
+
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+
+import orjson
+
+from app.bootstrap.service import Service, open_service
+from app.domain.access import LOCAL
+from app.domain.contract.request import SystemRequest
+from app.orchestration.runtime.handle import ExecutionHandle
+from app.settings import load_settings
+from bench.scenarios import BenchEnvironment, Numbers
+from bench.upstream import TEXT
+
+WARM_UP, ROUNDS, CHATS, COUNTED = 300, 15, 200, 100
+CHILD_SECONDS = 120
+CHAT = SystemRequest.model_validate({"messages": [{"role": "user", "content": "What is the answer?"}]})
+
+
+async def orchestration(bench: BenchEnvironment) -> Numbers:
+    """Measure plain chat between the facade and a scripted engine."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "bench.orchestration",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        cwd=str(Path(__file__).parents[1]),
+    )
+    if bench.cores.measured:
+        os.sched_setaffinity(child.pid, bench.cores.measured)
+    try:
+        async with asyncio.timeout(CHILD_SECONDS):
+            output, _ = await child.communicate()
+    except TimeoutError:
+        child.kill()
+        await child.wait()
+        raise RuntimeError(f"the orchestration was not measured within {CHILD_SECONDS} seconds") from None
+    if child.returncode:
+        raise RuntimeError(f"the process that measures the orchestration ended with {child.returncode}")
+    numbers: dict[str, float] = orjson.loads(output)
+    return numbers
+
+
+async def measure() -> Mapping[str, float]:
+    """Return CPU time and Python calls of a plain chat in this process."""
+    with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
+        settings = load_settings({}, _write_configuration(Path(directory)), local_model=lambda: None)
+        async with open_service(settings) as service:
+            await _chat(service, WARM_UP)
+            costs = [await _cpu_seconds(service, CHATS) / CHATS for _ in range(ROUNDS)]
+            calls = await _python_calls(service, COUNTED) / COUNTED
+    return {"orchestration_cpu_us": statistics.median(costs) * 1e6, "orchestration_calls": calls}
+
+
+def _write_configuration(directory: Path) -> Path:
+    script, path = directory / "script.json", directory / "portico.toml"
+    script.write_bytes(orjson.dumps([{"text": TEXT}] * (WARM_UP + ROUNDS * CHATS + COUNTED)))
+    path.write_text(
+        f'[engines.script]\nmodel = "scripted://{script}"\n'
+        f'[storage]\nurl = "sqlite:///{directory}/portico.db"\n'
+        '[telemetry]\nlog_level = "error"\n',
+        encoding="utf-8",
+    )
+    return path
+
+
+async def _chat(service: Service, count: int) -> None:
+    """Run so many chats one after the other."""
+    for _ in range(count):
+        handle = await service.facade.execute(CHAT, LOCAL)
+        assert isinstance(handle, ExecutionHandle)
+        ended = asyncio.Event()
+        handle.add_done_callback(ended.set)
+        await ended.wait()
+        assert handle.response is not None
+        assert handle.response.content == TEXT
+
+
+async def _cpu_seconds(service: Service, count: int) -> float:
+    """Return the CPU time of the event loop's thread; the thread of SQLite is not counted."""
+    began = time.thread_time()
+    await _chat(service, count)
+    return time.thread_time() - began
+
+
+async def _python_calls(service: Service, count: int) -> int:
+    calls = 0
+
+    def profile(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        await _chat(service, count)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(orjson.dumps(asyncio.run(measure())))
