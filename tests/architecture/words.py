@@ -86,7 +86,7 @@ def escapes(source: Source) -> Iterator[Finding]:
 def _waits_for_recordings(source: Source, line: int) -> bool:
     """Return whether the lines around name the variable of a directory that is not part of the repository."""
     lines = source.text.splitlines()[max(0, line - 6) : line + 5]
-    return any(name in text for text in lines for name in ("RECORDED_TRAFFIC", "PORTICO_GOLDEN"))
+    return any(name in text for text in lines for name in ("RECORDED_TRAFFIC", "GOLDEN_DATABASES"))
 
 
 ANY = "app/domain/any.py"

@@ -1,6 +1,6 @@
 """A database that an earlier release wrote is opened, read, continued and extended by this one.
 
-The file is not part of the repository: PORTICO_GOLDEN names the directory that holds `before.db`.
+The file is not part of the repository: GOLDEN_DATABASES names the directory that holds `before.db`.
 """
 
 import os
@@ -23,8 +23,8 @@ from app.ports.storage import ExecutionFilter
 from app.settings import Settings
 from tests.support.golden_journals import NEVER_EXPIRES, answer_suspension_of, wait_for_end
 
-DIRECTORY = os.environ.get("PORTICO_GOLDEN")
-pytestmark = pytest.mark.skipif(not DIRECTORY, reason="PORTICO_GOLDEN names no directory of databases")
+DIRECTORY = os.environ.get("GOLDEN_DATABASES")
+pytestmark = pytest.mark.skipif(not DIRECTORY, reason="GOLDEN_DATABASES names no directory of databases")
 
 NAMED = {"g-chat", "g-chat-2", "g-ask", "g-plan", "g-vote"}
 """The request ids of the stored executions; the fork has a generated one."""
