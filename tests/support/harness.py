@@ -110,7 +110,7 @@ class Harness:
         """A fresh execution with an open journal."""
         opened = _header(request, self.environment, self.limits, **header)
         self.journal.attach(ExecutionHistory(opened, {}, ()))
-        return Execution(opened, world=self.environment, journal=self.journal)
+        return Execution(opened, environment=self.environment, journal=self.journal)
 
     async def run(
         self, request: SystemRequest, pattern: Any = agent_loop, planning: Any = None
@@ -125,7 +125,7 @@ class Harness:
     ) -> tuple[SystemResponse, ExecutionHistory]:
         """Goes on with a record that another process left, in this one."""
         self.journal.attach(record)
-        execution = Execution(record.header, world=self.environment, journal=self.journal, record=record)
+        execution = Execution(record.header, environment=self.environment, journal=self.journal, history=record)
         await self.drive(execution, pattern, planning)
         return response_of(execution), self.record(execution)
 
@@ -213,15 +213,16 @@ def answer_suspension(
 
 def replay_offline(record: ExecutionHistory, pattern: Any = agent_loop, planning: Any = None) -> int:
     """Replays a record offline; the number of identical steps."""
-    execution = Execution(record.header, world=None, journal=None, record=record)
+    execution = Execution(record.header, environment=None, journal=None, history=record)
     return replay(execution, make_pattern(record.header.mode, pattern, planning))
 
 
 def make_pattern(mode: Mode, run: Any, planning: Any = None) -> Pattern:
     """Return the pattern of that mode with other code to run and to plan with."""
 
-    async def plan(context: RunContext, _: object) -> None:
-        await planning(context)
+    async def plan(context: RunContext, _: object) -> RunContext:
+        planned: RunContext = await planning(context)
+        return planned
 
     return replace(PATTERNS[mode], run=run, plan=None if planning is None else plan)
 

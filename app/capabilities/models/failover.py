@@ -1,26 +1,26 @@
-"""FailoverDecide: drives the fallback machine over the attempts of one inference.
+"""Failover: which provider an inference attempts next, and what a failed attempt means.
 
 Theory of operation
 
-1. What happened to an attempt is a `Reason`; `RULES` says, reason by reason, what the machine is told, which code a
-   client sees, and what the provider's breaker learns. Nothing else in the service decides about providers.
-2. `decide` is deterministic: it sees outcomes only. Whether a retry is granted, and after how long, was settled when
-   the attempt failed, by `Attempts.grant`, and is part of its outcome.
-3. Breakers and the retry budget are shared by all executions of this process; they are asked when an attempt begins
-   and told when it ends, never from `decide`.
+1. An attempt fails for an `AttemptFailureReason`. `RULES` maps each reason to the event of the fallback machine, the
+   code that a client sees, and what the provider's breaker learns. Nothing else in the service decides about providers.
+2. `FailoverWalk` is deterministic: it sees outcomes only. Whether a retry is granted, and after how long, was decided
+   when the attempt failed, by `ProviderHealth.retry_delay`, and is part of its outcome.
+3. Breakers and the retry budget are shared by all executions of this process. They are asked when an attempt begins
+   and updated when it ends, never by the walk.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol
 
 from app.capabilities.models.breaker import CircuitBreaker, FailoverPolicy, RetryBudget
 from app.domain.failures import Code, Failure, InferenceFailure, failure
 from app.domain.fallback import Event, FallbackFsm, State
 from app.domain.journal.events import FallbackTransition
-from app.domain.journal.outcomes import AttemptFailed, AttemptSucceeded, Candidate, InferenceSetup
+from app.domain.journal.outcomes import AttemptFailed, Candidate, InferenceSetup
+from app.domain.journal.step_key import StepKey
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.ports.model import EngineError
 from app.ports.runtime import Clock
@@ -127,113 +127,114 @@ class ProviderHealth:
         return retry_after + jitter * _JITTER_ON_RETRY_AFTER_S
 
 
-class Attempts(Protocol):
-    """What `decide` needs of the door: one attempt, one wait, and to be heard."""
+class FailoverWalk:
+    """The walk of one inference through its candidates, by the fallback machine.
 
-    async def attempt(
-        self, candidate: Candidate, number: int, fsm: FallbackFsm
-    ) -> AttemptSucceeded | AttemptFailed: ...
+    Every move of the machine becomes an event, which `take_transitions` returns once. `attempt_number` counts the
+    attempts of all candidates from 0; `segment` is the key of the current one.
+    """
 
-    async def wait(self, number: int, seconds: float, fsm: FallbackFsm) -> None: ...
+    def __init__(self, key: StepKey, setup: InferenceSetup, max_retries: int) -> None:
+        self.setup = setup
+        self.attempt_number = -1
+        self._key = key
+        self._fsm = FallbackFsm(len(setup.candidates), max_retries)
+        self._candidate: Candidate | None = None
+        self._remaining = iter(setup.candidates)
+        self._failed: list[tuple[Candidate, AttemptFailed]] = []
+        """The candidates that failed, each with its last outcome."""
+        self._transitions: list[FallbackTransition] = []
 
-    def retract(self, number: int) -> None: ...
+    @property
+    def segment(self) -> StepKey:
+        """The key of the current attempt."""
+        return self._key.child(self.attempt_number)
 
-    def moved(self, transition: FallbackTransition) -> None: ...
+    @property
+    def state(self) -> State:
+        """The state of the machine: ATTEMPTING, RETRYING, or SELECTING once the candidate is left."""
+        return self._fsm.state
 
-    def segment(self, number: int) -> str: ...
+    @property
+    def retries_spent(self) -> int:
+        """Retries spent on the current candidate."""
+        return self._fsm.retries_spent
 
+    @property
+    def has_candidates_left(self) -> bool:
+        """True if another candidate follows the current one."""
+        return self._fsm.candidates_left > 0
 
-class _Walk:
-    """The machine with its narration: every state change becomes an event."""
+    def next_candidate(self) -> Candidate | None:
+        """Return the next candidate to attempt; None if there is none."""
+        if self._fsm.state is State.IDLE:
+            self._fire(Event.START, "started")
+        return self._candidate if self._fire(Event.PROVIDER_SUCCESS, "selected") is State.ATTEMPTING else None
 
-    def __init__(self, door: Attempts, candidates: Sequence[Candidate], max_retries: int) -> None:
-        self.fsm = FallbackFsm(len(candidates), max_retries)
-        self.number = -1
-        self.candidate: Candidate | None = None
-        self._door = door
-        self._left = iter(candidates)
+    def succeed(self) -> None:
+        """End the walk: the attempt was answered."""
+        self._fire(Event.PROVIDER_SUCCESS, "answered")
 
-    def fire(self, event: Event, reason: str) -> State:
-        before = self.fsm.state
-        after = self.fsm.fire(event)
+    def fail(self, outcome: AttemptFailed) -> Failure | None:
+        """Take the failure of the attempt, then wait to retry or leave the candidate.
+
+        Returns the failure of the inference if the request is at fault, so that no other attempt would help.
+        """
+        assert self._candidate is not None  # noqa: S101 - an attempt has a candidate
+        action = RULES[outcome.reason].action
+        if action is FailureAction.FATAL:
+            self._fire(Event.FATAL_ERROR, outcome.reason)
+            return _refused(self._candidate, outcome)
+        if self._fsm.retries_spent:
+            self._failed.pop()
+        self._failed.append((self._candidate, outcome))
+        is_timeout = action is FailureAction.RETRY_IMMEDIATELY
+        self._fire(Event.TIMEOUT if is_timeout else Event.RETRYABLE_ERROR, outcome.reason)
+        if outcome.wait is None and (action is FailureAction.NEXT_PROVIDER or self._fsm.retry_left):
+            self._fire(Event.TIMEOUT, "left")
+        return None
+
+    def retry(self) -> None:
+        """Begin the next attempt at the candidate, or leave it if its retries are spent."""
+        self._fire(Event.RETRYABLE_ERROR, "retry" if self._fsm.retry_left else "retries_spent")
+
+    def abort(self, *, is_waiting: bool = False) -> FallbackTransition:
+        """End the walk because it was cancelled, during an attempt or the delay after it, and return the event."""
+        before = self._fsm.state
+        self._fsm.fire(Event.USER_ABORT)
+        candidate = None if is_waiting else self._candidate
+        return self._transition(before, Event.USER_ABORT, "stopped", candidate)
+
+    def failure(self) -> InferenceFailure:
+        """Return the failure of the inference when no candidate is left."""
+        return all_providers_failed(self._failed, self.setup)
+
+    def take_transitions(self) -> Sequence[FallbackTransition]:
+        """Return the moves since the last call."""
+        taken, self._transitions = self._transitions, []
+        return taken
+
+    def _fire(self, event: Event, reason: str) -> State:
+        before, after = self._fsm.state, self._fsm.fire(event)
         if after is State.ATTEMPTING:
-            self.number += 1
+            self.attempt_number += 1
             if before is State.SELECTING:
-                self.candidate = next(self._left)
-        self._door.moved(self.transition(before, event, reason))
+                self._candidate = next(self._remaining)
+        candidate = None if after is State.EXHAUSTED else self._candidate
+        self._transitions.append(self._transition(before, event, reason, candidate))
         return after
 
-    def transition(self, before: State, event: Event, reason: str) -> FallbackTransition:
-        return transition_event(
-            self.fsm, before, event, reason,
-            candidate=None if self.fsm.state is State.EXHAUSTED else self.candidate,
-            segment=None if self.number < 0 else self._door.segment(self.number),
-        )  # fmt: skip
-
-
-def transition_event(
-    fsm: FallbackFsm, before: State, event: Event, reason: str, *, candidate: Candidate | None, segment: str | None
-) -> FallbackTransition:
-    """The machine's last move as an event."""
-    return FallbackTransition(
-        from_state=before,
-        to_state=fsm.state,
-        fsm_event=event,
-        provider=candidate.provider if candidate else None,
-        model=candidate.model if candidate else None,
-        retry_count=fsm.retries_spent,
-        reason=reason,
-        segment=segment,
-    )
-
-
-async def decide(door: Attempts, offered: InferenceSetup, max_retries: int) -> tuple[Candidate, AttemptSucceeded]:
-    """Who answered, and what.
-
-    Raises: InferenceFailure when the request is at fault, or when every candidate failed; OrchestrationFailure
-    (ORCHESTRATION_BUDGET_EXCEEDED) when an attempt was refused by the budget.
-    """
-    walk = _Walk(door, offered.candidates, max_retries)
-    walk.fire(Event.START, "started")
-    failed: list[tuple[Candidate, AttemptFailed]] = []
-    while walk.fire(Event.PROVIDER_SUCCESS, "selected") is State.ATTEMPTING:
-        assert walk.candidate is not None  # noqa: S101 - ATTEMPTING is entered with a candidate only
-        outcome = await _try(walk, door)
-        if isinstance(outcome, AttemptSucceeded):
-            return walk.candidate, outcome
-        failed.append((walk.candidate, outcome))
-    raise all_providers_failed(failed, offered)
-
-
-async def _try(walk: _Walk, door: Attempts) -> AttemptSucceeded | AttemptFailed:
-    """All attempts on the candidate that was selected; the last one's outcome, with the machine back in SELECTING."""
-    candidate = walk.candidate
-    assert candidate is not None  # noqa: S101 - see decide
-    while True:
-        outcome = await door.attempt(candidate, walk.number, walk.fsm)
-        if isinstance(outcome, AttemptSucceeded):
-            walk.fire(Event.PROVIDER_SUCCESS, "answered")
-            return outcome
-        rule = RULES[outcome.reason]
-        if rule.action is FailureAction.FATAL:
-            walk.fire(Event.FATAL_ERROR, outcome.reason)
-            raise _refused(candidate, outcome)
-        if await _move_on(walk, door, outcome, rule.action) is State.SELECTING:
-            if outcome.streamed and walk.fsm.candidates_left:
-                door.retract(walk.number)
-            return outcome
-        if outcome.streamed:
-            door.retract(walk.number - 1)
-
-
-async def _move_on(walk: _Walk, door: Attempts, outcome: AttemptFailed, handling: FailureAction) -> State:
-    timed_out = handling is FailureAction.RETRY_IMMEDIATELY
-    walk.fire(Event.TIMEOUT if timed_out else Event.RETRYABLE_ERROR, outcome.reason)
-    if outcome.wait is None and (handling is FailureAction.NEXT_PROVIDER or walk.fsm.retry_left):
-        return walk.fire(Event.TIMEOUT, "left")
-    if outcome.wait:
-        await door.wait(walk.number, outcome.wait, walk.fsm)
-    return walk.fire(Event.RETRYABLE_ERROR, "retry" if walk.fsm.retry_left else "retries_spent")
+    def _transition(self, before: State, event: Event, reason: str, candidate: Candidate | None) -> FallbackTransition:
+        return FallbackTransition(
+            from_state=before,
+            to_state=self._fsm.state,
+            fsm_event=event,
+            provider=candidate.provider if candidate else None,
+            model=candidate.model if candidate else None,
+            retry_count=self._fsm.retries_spent,
+            reason=reason,
+            segment=None if self.attempt_number < 0 else self.segment,
+        )
 
 
 def _refused(candidate: Candidate, outcome: AttemptFailed) -> Failure:

@@ -1,11 +1,13 @@
-"""One attempt on one provider: what it is asked, what arrives of the answer, and what it comes to."""
+"""Provider attempt: one call of an engine, what it streams, and its outcome."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from types import MappingProxyType
 
 from app.capabilities.models.context_window import count_tokens
+from app.capabilities.models.failover import FailoverWalk
 from app.capabilities.models.format_enforcement import prepare_call, submitted_reply
 from app.capabilities.models.replies import normalise_reply
 from app.capabilities.output.partial import PartialAnswer
@@ -14,31 +16,49 @@ from app.domain.contract.request import ExecutionHints
 from app.domain.contract.response import NO_USAGE, TokenUsage
 from app.domain.failures import OrchestrationFailure
 from app.domain.fingerprints import span_id
-from app.domain.frozen import dataclass
 from app.domain.ids import ExecutionId
-from app.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta
-from app.domain.journal.outcomes import AttemptCancelled, AttemptFailed, AttemptSucceeded, Candidate
+from app.domain.journal.events import (
+    CorrelationContext,
+    Event,
+    FinishReason,
+    InferenceDelta,
+    InferenceEnd,
+    InferenceStart,
+    LiveDelta,
+)
+from app.domain.journal.outcomes import (
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptSucceeded,
+    Candidate,
+    Outcome,
+    RecordedStep,
+    usage_of,
+)
+from app.domain.journal.step_key import StepKey
 from app.domain.model_call import NO_RESPONSE_FORMAT, AttemptFailureReason, EngineCall, Reply, ResponseFormat
 from app.domain.tools import ToolDefinition
+from app.orchestration.execution.effect import Effect
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
 from app.ports.model import EngineError, EngineProfile
 
+_FINISH_REASONS: Mapping[str, FinishReason] = MappingProxyType({"stop": "stop", "tool": "tool", "length": "length"})
+
 
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
-    """What one inference is about.
+    """What one inference asks.
 
-    `conversation` is the branch's own and is cut in place; `turn_starts` is the index at which what tool rounds added
-    begins. `fingerprint` covers what was added since the branch's last inference, the hints, and the `form` that the
-    answer must have. `tools` are the names of those that may be offered, `model` is the route or engine that is asked,
-    and `replica` the number of who asks where several do. An answer that is asked for `aside` is no part of the
-    response, so nobody watches it. After an answer that was `rejected` its provider need not be the first to be asked.
-    `context` is what is told with it.
+    `conversation` is the branch's own and is cut in place; `turn_start` is the index of the first message that tool
+    rounds added. `fingerprint` covers what was added since the last inference of the branch, the hints, and the
+    response format. `tools` names those that may be offered, `model` the route or engine, `replica` the number of the
+    branch where several answer one question. A side question is no part of the response, so it is not streamed. If the
+    `previous_rejected` answer came from one provider of a rerouting route, the next provider is asked first.
     """
 
     conversation: list[Message]
-    turn_starts: int
+    turn_start: int
     hints: ExecutionHints
     last_provider: str
     fingerprint: str
@@ -51,169 +71,242 @@ class InferenceRequest:
     previous_rejected: bool = False
 
     def engine_call(self, tools: Sequence[ToolDefinition]) -> EngineCall:
-        """What is asked, with these tools."""
-        form = self.response_format or NO_RESPONSE_FORMAT
-        return EngineCall(self.conversation, tools, self.hints, form.schema, form.grammar)
+        """Return the call with these tools."""
+        response_format = self.response_format or NO_RESPONSE_FORMAT
+        return EngineCall(self.conversation, tools, self.hints, response_format.schema, response_format.grammar)
 
 
-class ProviderAttempt:
-    """One attempt as it is acted; also its `Progress`, which publishes what arrives to whoever is watching."""
+class AttemptStream:
+    """What has arrived of one attempt.
+
+    Implements `ports.model.Progress`. Deltas are published once `publish` is set; with `has_schema` the value that the
+    text makes so far is published, too.
+    """
+
+    def __init__(self, key: StepKey, *, has_schema: bool) -> None:
+        self.publish: Callable[[InferenceDelta], None] | None = None
+        self.usage_so_far: TokenUsage | None = None
+        self._key = key
+        self._value = PartialAnswer() if has_schema else None
+        self._pieces: list[str] = []
+        self._text_size = 0
+        self._reasoning_size = 0
+
+    @property
+    def partial_text(self) -> str:
+        """The text so far."""
+        return "".join(self._pieces)
+
+    @property
+    def has_published(self) -> bool:
+        """True once a delta was published."""
+        return self.publish is not None and bool(self._text_size or self._reasoning_size)
+
+    def text(self, piece: str) -> None:
+        """Take a piece of the answer."""
+        if self.publish is not None:
+            self.publish(InferenceDelta(self._key, self._text_size, text=piece))
+        self._pieces.append(piece)
+        self._text_size += len(piece)
+        if self._value is not None and self.publish is not None:
+            value = self._value.add(piece)
+            if value is not None:
+                self.publish(InferenceDelta(self._key, self._text_size, value=value))
+
+    def reasoning(self, piece: str) -> None:
+        """Take a piece of the reasoning."""
+        if self.publish is not None:
+            self.publish(InferenceDelta(self._key, self._reasoning_size, reasoning=piece))
+        self._reasoning_size += len(piece)
+
+    def usage(self, usage: TokenUsage) -> None:
+        """Take the usage that the provider reports so far."""
+        self.usage_so_far = usage
+
+
+class ProviderAttempt(Effect):
+    """One attempt of an inference on one candidate.
+
+    `tools` returns the definitions of the tools of the inference; it is asked when the attempt runs.
+    """
 
     def __init__(
         self,
         execution: Execution,
+        request: InferenceRequest,
         candidate: Candidate,
-        asked: InferenceRequest,
+        walk: FailoverWalk,
+        *,
         tools: Callable[[], Sequence[ToolDefinition]],
-        key: str,
     ) -> None:
-        self.correlation = asked.correlation.child(span_id(execution.header.execution_id, key))
+        key = walk.segment
+        correlation = request.correlation.child(span_id(execution.header.execution_id, key))
+        super().__init__(key, candidate.fingerprint, correlation)
         self._execution = execution
+        self._request = request
         self._candidate = candidate
-        self._asked = asked
+        self._walk = walk
         self._tools = tools
-        self._key = key
-        self._sent = asked.engine_call(())
-        self._tell: Callable[[InferenceDelta], None] | None = None
-        self._value = (
-            PartialAnswer() if asked.response_format is not None and asked.response_format.schema is not None else None
+        self._call = request.engine_call(())
+        self._started_at = 0.0
+        self._stream = AttemptStream(key, has_schema=self._call.schema is not None)
+        self.start_event = InferenceStart(
+            segment=key,
+            message_count=len(request.conversation),
+            tool_defs_count=len(walk.setup.tools),
+            schema_present=self._call.schema is not None,
+            grammar_present=self._call.grammar is not None,
+            temperature=request.hints.temperature,
+            provider=candidate.provider,
+            model=candidate.model,
+            replica=request.replica,
         )
-        self._text: list[str] = []
-        self._text_size = 0
-        self._reasoning_size = 0
-        self._used: TokenUsage | None = None
-        self._began_at = 0.0
 
-    def text(self, piece: str) -> None:
-        """A piece of the answer arrived."""
-        if self._tell is not None:
-            self._tell(InferenceDelta(self._key, self._text_size, text=piece))
-        self._text.append(piece)
-        self._text_size += len(piece)
-        if self._value is not None and self._tell is not None:
-            value = self._value.add(piece)
-            if value is not None:
-                self._tell(InferenceDelta(self._key, self._text_size, value=value))
-
-    def reasoning(self, piece: str) -> None:
-        """A piece of the reasoning arrived."""
-        if self._tell is not None:
-            self._tell(InferenceDelta(self._key, self._reasoning_size, reasoning=piece))
-        self._reasoning_size += len(piece)
-
-    def streamed_so_far(self) -> list[LiveDelta]:
-        """All that was published of it, for a reader who joins in its midst."""
-        if self._tell is None or not self._text:
-            return []
-        said = InferenceDelta(self._key, 0, text="".join(self._text))
-        return [LiveDelta(self._execution.environment.clock.now(), self.correlation, said)]
-
-    def usage(self, usage: TokenUsage) -> None:
-        """The provider said what it has used so far."""
-        self._used = usage
-
-    def cancelled_outcome(self) -> AttemptCancelled:
-        """What had been used and streamed when the attempt was cancelled; estimated unless the provider said it."""
-        return AttemptCancelled(self._ran_ms(), self._used_so_far(), "".join(self._text))
-
-    async def run(self, retries_spent: int) -> AttemptSucceeded | AttemptFailed:
-        """Asks the engine once; a fault is an outcome, with the wait it was granted."""
-        world = self._execution.environment
-        self._began_at = world.clock.monotonic()
+    async def run(self) -> AttemptSucceeded | AttemptFailed:
+        """Ask the engine once. An engine's error is an outcome, with the delay that was granted before a retry."""
+        environment = self._execution.environment
+        self._started_at = environment.clock.monotonic()
         try:
-            self._sent = self._granted(world)
-        except OrchestrationFailure as refused:
-            return _over_budget(refused)
-        if not world.health.begin_attempt(self._candidate.provider):
-            return self._failed(
-                EngineError(AttemptFailureReason.BREAKER_OPEN, "the provider's breaker is open"), retries_spent
-            )
+            self._call = self._granted_call(environment)
+        except OrchestrationFailure as refusal:
+            return _over_budget(refusal)
+        provider = self._candidate.provider
+        if not environment.health.begin_attempt(provider):
+            return self._failed(EngineError(AttemptFailureReason.BREAKER_OPEN, "the provider's breaker is open"))
         answer: Reply | EngineError | None = None
-        self._execution.live_attempts[self._key] = self.streamed_so_far
         try:
-            answer = await self._ask(world)
+            answer = await self._ask(environment)
         finally:
-            del self._execution.live_attempts[self._key]
-            world.health.end_attempt(self._candidate.provider, answer)
-        return (
-            self._failed(answer, retries_spent)
-            if isinstance(answer, EngineError)
-            else AttemptSucceeded(answer, self._ran_ms())
+            environment.health.end_attempt(provider, answer)
+        if isinstance(answer, EngineError):
+            return self._failed(answer)
+        return AttemptSucceeded(answer, self._elapsed_ms())
+
+    def cancelled(self, ran_ms: float) -> AttemptCancelled:
+        """Return what had been used and streamed; the usage is estimated unless the provider reported it."""
+        return AttemptCancelled(self._elapsed_ms(), self._usage_so_far(), self._stream.partial_text)
+
+    def end_events(self, outcome: Outcome) -> tuple[Event, ...]:
+        """Return the end of the inference and, after a cancellation, the abort of its fallback machine."""
+        assert isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled)  # noqa: S101 - of an attempt
+        usage = usage_of(outcome)
+        end = InferenceEnd(
+            segment=self.key,
+            duration_ms=outcome.duration_ms,
+            tokens_in=usage.input_tokens,
+            tokens_out=usage.output_tokens,
+            finish_reason=_finish_reason(outcome),
+            tool_call_count=len(outcome.reply.tool_calls) if isinstance(outcome, AttemptSucceeded) else 0,
+        )
+        return (end, self._walk.abort()) if isinstance(outcome, AttemptCancelled) else (end,)
+
+    def account(self, step: RecordedStep) -> None:
+        """Add the attempt to the ledger."""
+        self._execution.ledger.record_attempt(
+            step,
+            self._candidate,
+            is_fallback=self._walk.attempt_number > 0,
+            step_name=self._request.correlation.step_name,
         )
 
-    def _granted(self, world: Environment) -> EngineCall:
-        """What the engine is asked. Raises: OrchestrationFailure when that is more than the budget leaves."""
-        profile, budget = self._profile, self._execution.ledger.budget
-        call = prepare_call(self._asked.engine_call(self._tools()), profile, self._candidate.way)
-        return call if budget is None else budget.grant(self._key, call, profile, world.token_counter)
+    def streamed_deltas(self) -> list[LiveDelta]:
+        """Return one delta with all the text that was published."""
+        text = self._stream.partial_text
+        if self._stream.publish is None or not text:
+            return []
+        delta = InferenceDelta(self.key, 0, text=text)
+        return [LiveDelta(self._execution.environment.clock.now(), self.correlation, delta)]
 
-    async def _ask(self, world: Environment) -> Reply | EngineError:
-        execution_id = self._execution.header.execution_id
-        watched = not self._asked.is_side_question and world.event_feed.has_subscribers(execution_id)
-        self._tell = partial(world.journal.publish_delta, execution_id, self.correlation) if watched else None
+    def _granted_call(self, environment: Environment) -> EngineCall:
+        """Return the call for this engine. Raises: OrchestrationFailure if the budget does not allow it."""
+        profile, budget = self._profile(environment), self._execution.ledger.budget
+        call = prepare_call(self._request.engine_call(self._tools()), profile, self._candidate.way)
+        return call if budget is None else budget.grant(self.key, call, profile, environment.token_counter)
+
+    async def _ask(self, environment: Environment) -> Reply | EngineError:
+        execution_id, provider = self._execution.header.execution_id, self._candidate.provider
+        is_streamed = not self._request.is_side_question and environment.event_feed.has_subscribers(execution_id)
+        if is_streamed:
+            self._stream.publish = partial(environment.journal.publish_delta, execution_id, self.correlation)
         try:
-            reply = await world.catalogue.engines[self._candidate.provider].attempt(self._sent, self, stream=watched)
-            reply = normalise_reply(submitted_reply(reply, self._candidate.way), self._asked.conversation, self._key)
-        except EngineError as fault:
-            return fault
-        uncounted = not reply.usage.total_tokens and reply.usage == NO_USAGE
-        return replace(reply, usage=self._estimate(self._written(reply))) if uncounted else reply
+            engine = environment.catalogue.engines[provider]
+            reply = await engine.attempt(self._call, self._stream, stream=is_streamed)
+            reply = submitted_reply(reply, self._candidate.way)
+            reply = normalise_reply(reply, self._request.conversation, self.key)
+        except EngineError as error:
+            return error
+        if reply.usage.total_tokens or reply.usage != NO_USAGE:
+            return reply
+        counter = environment.token_counter
+        written = counter.messages([reply.message(provider)]) + counter.text(reply.reasoning)
+        return replace(reply, usage=self._estimated_usage(written))
 
-    def _written(self, reply: Reply) -> int:
-        counter = self._execution.environment.token_counter
-        return counter.messages([reply.message(self._candidate.provider)]) + counter.text(reply.reasoning)
-
-    def _failed(self, fault: EngineError, retries_spent: int) -> AttemptFailed:
-        wait = self._execution.environment.health.retry_delay(
+    def _failed(self, error: EngineError) -> AttemptFailed:
+        execution, stream = self._execution, self._stream
+        delay = execution.environment.health.retry_delay(
             self._candidate.provider,
-            fault,
-            spent=retries_spent,
-            seconds_left=self._execution.seconds_left,
-            jitter=jitter(self._execution.header.execution_id, self._key),
+            error,
+            spent=self._walk.retries_spent,
+            seconds_left=execution.seconds_left,
+            jitter=jitter(execution.header.execution_id, self.key),
         )
+        text = stream.partial_text
         return AttemptFailed(
-            reason=fault.reason,
-            message=fault.message,
-            wait=wait,
-            retry_after=fault.retry_after,
-            streamed=self._tell is not None and bool(self._text_size or self._reasoning_size),
-            partial="".join(self._text),
-            usage=self._used_so_far() if self._text or self._used else NO_USAGE,
-            duration_ms=self._ran_ms(),
+            reason=error.reason,
+            message=error.message,
+            wait=delay,
+            retry_after=error.retry_after,
+            streamed=stream.has_published,
+            partial=text,
+            usage=self._usage_so_far() if text or stream.usage_so_far else NO_USAGE,
+            duration_ms=self._elapsed_ms(),
         )
 
-    def _ran_ms(self) -> float:
-        return (self._execution.environment.clock.monotonic() - self._began_at) * 1000
+    def _elapsed_ms(self) -> float:
+        return (self._execution.environment.clock.monotonic() - self._started_at) * 1000
 
-    def _used_so_far(self) -> TokenUsage:
-        return self._used or self._estimate(self._execution.environment.token_counter.text("".join(self._text)))
+    def _usage_so_far(self) -> TokenUsage:
+        written = self._execution.environment.token_counter.text(self._stream.partial_text)
+        return self._stream.usage_so_far or self._estimated_usage(written)
 
-    def _estimate(self, written: int) -> TokenUsage:
-        """What was used, with so many tokens written; no more than the context window holds."""
-        window = self._profile.context_window
-        read = min(window, count_tokens(self._sent, self._execution.environment.token_counter))
+    def _estimated_usage(self, written: int) -> TokenUsage:
+        """Estimate the usage with so many tokens written; no more than the context window holds."""
+        environment = self._execution.environment
+        window = self._profile(environment).context_window
+        read = min(window, count_tokens(self._call, environment.token_counter))
         written = min(written, window - read)
         return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written, estimated=True)
 
-    @property
-    def _profile(self) -> EngineProfile:
-        return self._execution.environment.catalogue.engines[self._candidate.provider].profile
+    def _profile(self, environment: Environment) -> EngineProfile:
+        return environment.catalogue.engines[self._candidate.provider].profile
 
 
 def jitter(execution_id: ExecutionId, key: str) -> float:
-    """A number in [0, 1) that belongs to that step and no other."""
+    """Return a number in [0, 1) that is derived from the step."""
     return int.from_bytes(blake2b(f"{execution_id}:{key}".encode(), digest_size=7).digest()) / 2**56
 
 
-def _over_budget(refused: OrchestrationFailure) -> AttemptFailed:
+def _over_budget(refusal: OrchestrationFailure) -> AttemptFailed:
     return AttemptFailed(
         reason=AttemptFailureReason.OVER_BUDGET,
-        message=refused.message,
+        message=refusal.message,
         wait=None,
         retry_after=None,
         streamed=False,
         partial="",
         usage=NO_USAGE,
         duration_ms=0.0,
-        details=refused.details,
+        details=refusal.details,
     )
+
+
+def _finish_reason(outcome: AttemptSucceeded | AttemptFailed | AttemptCancelled) -> FinishReason:
+    match outcome:
+        case AttemptSucceeded(reply):
+            return _FINISH_REASONS.get(reply.finish_reason, "stop")
+        case AttemptFailed(reason=AttemptFailureReason.CONTENT_FILTERED):
+            return "content_filter"
+        case AttemptFailed():
+            return "error"
+        case AttemptCancelled():
+            return "cancelled"

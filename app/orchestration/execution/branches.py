@@ -1,147 +1,318 @@
-"""How a branch ends, and what the branches of a gather come to together."""
+"""Branches: concurrent parts of one execution, how they end, and how they are stopped early.
+
+A branch is never cancelled as a whole, because it may be replaying. What is recorded first is which branches count or
+that the time of one has passed; then the effects that run in the others are cancelled, and nothing begins there. A
+replay ends them at the same steps.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Generic, TypeAlias, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType, TracebackType
+from typing import Generic, NoReturn, TypeAlias, TypeVar
 
-from app.domain.failures import Code, Failure
+import anyio
+
+from app.domain.failures import Cancellation, Code, Failure
 from app.domain.fingerprints import digest
-from app.domain.frozen import dataclass
 from app.domain.journal.outcomes import RaceDecided, RecordedStep
+from app.domain.journal.step_key import StepKey
+from app.orchestration.execution.effect import (
+    BranchStopped,
+    BranchSuspended,
+    NonIdempotentEffect,
+    SuspensionRequest,
+)
+from app.orchestration.execution.ledger import Ledger
+from app.orchestration.execution.recorder import Recorder
 from app.ports.runtime import Clock
 
 T = TypeVar("T")
-
-
-class BranchStopped(BaseException):
-    """The branch ends here: it, or the whole execution, was stopped before or while this was done."""
-
-
-class BranchSuspended(BaseException):
-    """The branch waits for an answer that does not exist yet."""
-
-
 BranchEnd: TypeAlias = T | Failure | BranchStopped | BranchSuspended
-"""A branch's end as a value."""
-
-
-async def capture(
-    branch: Callable[[], Awaitable[T]], held: BranchStopped | BranchSuspended | None = None
-) -> BranchEnd[T]:
-    """The branch's result, or why it has none, which is known already where it is `held`."""
-    if held is not None:
-        return held
-    try:
-        return await branch()
-    except (Failure, BranchStopped, BranchSuspended) as interrupted:
-        return interrupted
-
-
-def finished_results(settled: Mapping[int, BranchEnd[T]]) -> dict[int, T | Failure]:
-    """What came to a result, in order."""
-    in_order = sorted(settled.items(), key=lambda each: each[0])
-    return {index: each for index, each in in_order if not isinstance(each, BranchStopped | BranchSuspended)}
-
-
-def blocked_by(settled: Mapping[int, BranchEnd[T]], earlier: Sequence[int]) -> BranchStopped | BranchSuspended | None:
-    """What keeps a branch from beginning that comes after these: the first of them that came to no result."""
-    ends = (settled[index] for index in earlier)
-    return next((end for end in ends if isinstance(end, BranchStopped | BranchSuspended)), None)
-
-
-def has_diverged(value: object) -> bool:
-    """Whether it is the failure of a replay, which is nobody's result."""
-    return isinstance(value, Failure) and value.code is Code.ORCHESTRATION_REPLAY_DIVERGED
-
-
-def collect(settled: Mapping[int, BranchEnd[T]], counted: Sequence[int]) -> dict[int, T | Failure]:
-    """What counts, in order. Raises what is no result: a divergence anywhere first, then Dropped, then Suspended."""
-    for each in settled.values():
-        if isinstance(each, Failure) and has_diverged(each):
-            raise each
-    for interruption in (BranchStopped, BranchSuspended):
-        if any(isinstance(settled[index], interruption) for index in counted):
-            raise interruption
-    in_order = ((index, settled[index]) for index in counted)
-    return {index: each for index, each in in_order if not isinstance(each, BranchStopped | BranchSuspended)}
-
-
-class Deadline:
-    """So many seconds from when it is entered, or begun again. Left before they have passed, nothing is called."""
-
-    def __init__(self, clock: Clock, seconds: float, passed: Callable[[], None]) -> None:
-        self._clock = clock
-        self._seconds = seconds
-        self._passed = passed
-
-    @property
-    def seconds_left(self) -> float:
-        return max(0.0, self._at - self._clock.monotonic())
-
-    def restart(self) -> None:
-        """What has passed until now does not count."""
-        self._call_off()
-        self._begin()
-
-    def __enter__(self) -> None:
-        self._begin()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._call_off()
-        # What is called is the execution's own: the circle would keep both until garbage is collected.
-        del self._passed, self._call_off
-
-    def _begin(self) -> None:
-        self._at = self._clock.monotonic() + self._seconds
-        self._call_off = self._clock.call_later(self._seconds, self._passed)
+"""The end of a branch as a value."""
 
 
 @dataclass(slots=True)
 class EarlyStop(Generic[T]):
-    """Branches that need not all be waited for. `until` sees the finished ones by number and says when it is enough.
+    """A rule by which not all branches need to finish.
 
-    It is pure, and true of more whenever it was true of fewer. The decision stands under `key`, `at` is its time.
+    `is_enough` sees the results by branch. It is pure, and true of more results if it was true of fewer. The decision
+    is recorded as step `key`, at `decided_at`.
     """
 
-    key: str
+    key: StepKey
     branch_count: int
-    until: Callable[[Mapping[int, T | Failure]], bool]
+    is_enough: Callable[[Mapping[int, T | Failure]], bool]
     winners: tuple[int, ...] | None = None
     decided_at: float = 0.0
 
     @property
     def fingerprint(self) -> str:
-        """What a journal knows the decision again by."""
+        """Fingerprint of the recorded decision."""
         return digest("gather", self.key, self.branch_count)
 
     @property
-    def cancelled_prefixes(self) -> tuple[str, ...]:
-        """What the keys of those branches begin with that did not count."""
-        counted = range(self.branch_count) if self.winners is None else self.winners
-        return tuple(f"{self.key}/{index}/" for index in range(self.branch_count) if index not in counted)
+    def cancelled_branches(self) -> tuple[StepKey, ...]:
+        """The branches that do not count."""
+        winners = range(self.branch_count) if self.winners is None else self.winners
+        return tuple(self.key.child(index) for index in range(self.branch_count) if index not in winners)
 
-    def apply(self, row: RecordedStep) -> None:
-        """Takes the recorded decision."""
-        assert isinstance(row.outcome, RaceDecided)  # noqa: S101 - what a race can come to
-        self.winners, self.decided_at = row.outcome.winners, row.at
+    def apply(self, step: RecordedStep) -> None:
+        """Take over the recorded decision."""
+        assert isinstance(step.outcome, RaceDecided)  # noqa: S101 - the only outcome of a decision
+        self.winners, self.decided_at = step.outcome.winners, step.at
 
 
 @dataclass(slots=True)
 class TimeLimit:
-    """How many seconds of running time a branch may take. That they have passed stands under `key`."""
+    """Time limit of a branch, in seconds of running time; its expiry is recorded as step `key`."""
 
-    key: str
+    key: StepKey
     seconds: float
     expired_at: float | None = None
 
     @property
     def fingerprint(self) -> str:
-        """What a journal knows the decision again by."""
+        """Fingerprint of the recorded expiry."""
         return digest("within", self.key, self.seconds)
 
     @property
-    def prefix(self) -> str:
-        """What the keys of the branch begin with."""
-        return f"{self.key}/0/"
+    def branch(self) -> StepKey:
+        """The branch that is limited."""
+        return self.key.child(0)
+
+
+class Branches:
+    """The branches of one execution: those that run, those that wait for an answer, those that were cancelled.
+
+    Without a clock, in an offline replay, and after a recorded stop, branches are awaited in turn.
+    """
+
+    def __init__(self, recorder: Recorder, ledger: Ledger, clock: Clock | None) -> None:
+        self._recorder = recorder
+        self._ledger = ledger
+        self._clock = clock
+        self._is_concurrent = clock is not None and recorder.stop_decision is None
+        self._cancellable_depth = 0
+        self._scopes: dict[StepKey, anyio.CancelScope] = {}
+        self._suspended: list[tuple[SuspensionRequest, NonIdempotentEffect | None]] = []
+
+    @property
+    def open_questions(self) -> list[SuspensionRequest]:
+        """The questions that branches wait for, by key."""
+        return sorted((question for question, _ in self._suspended), key=lambda question: question.key)
+
+    @property
+    def are_cancellable(self) -> bool:
+        """True while any branch may be stopped early."""
+        return self._cancellable_depth > 0
+
+    async def run_effect(self, key: StepKey, run: Callable[[], Awaitable[T]]) -> T:
+        """Run an effect until it ends or its branch is cancelled. Raises: BranchStopped in that case."""
+        with anyio.CancelScope() as self._scopes[key]:
+            try:
+                return await run()
+            finally:
+                del self._scopes[key]
+        raise BranchStopped
+
+    def suspend(self, question: SuspensionRequest, effect: NonIdempotentEffect | None = None) -> NoReturn:
+        """End a branch that waits for this answer; the uncertain `effect` may be what is asked about."""
+        self._suspended.append((question, effect))
+        raise BranchSuspended
+
+    async def gather(
+        self,
+        branches: Sequence[Callable[[], Awaitable[T]]],
+        early_stop: EarlyStop[T] | None = None,
+        after: Mapping[int, Sequence[int]] = MappingProxyType({}),
+    ) -> dict[int, T | Failure]:
+        """Run the branches concurrently and return their results in order, a failed one as its failure.
+
+        Never fails fast. A branch begins when the earlier ones that it comes `after` have ended, and shares the end of
+        one that was stopped or is suspended. One branch alone, and all of an offline replay, are awaited in turn. After
+        an early stop, only the winners are returned. Raises: BranchStopped or BranchSuspended if any branch that counts
+        did, once all have ended; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) if any did.
+        """
+        ends: dict[int, BranchEnd[T]] = {}
+
+        async def run(index: int) -> None:
+            ends[index] = await capture(branches[index], blocked_by(ends, after.get(index, ())))
+            if early_stop is not None:
+                self._decide(early_stop, ends)
+
+        self._cancellable_depth += early_stop is not None
+        if early_stop is not None:
+            self._replay_decision(early_stop)
+        if len(branches) > 1 and self._is_concurrent:
+            await self._run_concurrently(run, len(branches), after)
+        else:
+            for index in range(len(branches)):
+                await run(index)
+        self._cancellable_depth -= early_stop is not None
+        winners = None if early_stop is None else early_stop.winners
+        return collect(ends, range(len(branches)) if winners is None else winners)
+
+    async def with_timeout(self, limit: TimeLimit, branch: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of the branch. Raises: Cancellation (CANCELLED_TIMEOUT) if its time has passed."""
+        step = self._recorder.step(limit.key, limit.fingerprint)
+        if step is not None:
+            self._expire(limit, step)
+        cancel_timer = None
+        if self._clock is not None and step is None:
+            cancel_timer = self._clock.call_later(limit.seconds, partial(self._expire, limit))
+        self._cancellable_depth += 1
+        try:
+            result = await branch()
+        except BranchStopped:
+            if limit.expired_at is None:
+                raise
+        finally:
+            self._cancellable_depth -= 1
+            if cancel_timer is not None:
+                cancel_timer()
+        if limit.expired_at is not None:
+            raise Cancellation(Code.CANCELLED_TIMEOUT, f"it took longer than {limit.seconds:g} s")
+        return result
+
+    async def _run_concurrently(
+        self, run: Callable[[int], Awaitable[None]], count: int, after: Mapping[int, Sequence[int]]
+    ) -> None:
+        ended = [anyio.Event() for _ in range(count)]
+
+        async def run_after(earlier: Sequence[anyio.Event], index: int) -> None:
+            for each in earlier:
+                await each.wait()
+            await run(index)
+            self._recorder.commit()
+            ended[index].set()
+
+        async with anyio.create_task_group() as group:
+            for index in range(count):
+                group.start_soon(run_after, [ended[each] for each in after.get(index, ())], index)
+
+    def _replay_decision(self, early_stop: EarlyStop[T]) -> None:
+        step = self._recorder.step(early_stop.key, early_stop.fingerprint)
+        if step is not None:
+            early_stop.apply(step)
+            self._cancel(early_stop.cancelled_branches)
+
+    def _decide(self, early_stop: EarlyStop[T], ends: dict[int, BranchEnd[T]]) -> None:
+        """Record the decision once the results are enough, then cancel the other branches."""
+        results = finished_results(ends)
+        if (
+            early_stop.winners is not None
+            or self._recorder.is_closed(early_stop.key)
+            or any(map(has_diverged, results.values()))
+        ):
+            return
+        if early_stop.is_enough(results):
+            decision = RaceDecided(tuple(results))
+            early_stop.apply(self._recorder.record_step(early_stop.key, early_stop.fingerprint, decision))
+            self._cancel(early_stop.cancelled_branches)
+
+    def _expire(self, limit: TimeLimit, step: RecordedStep | None = None) -> None:
+        """Stop the branch, whose time has passed; `step` is the recorded expiry."""
+        if step is None and self._recorder.is_closed(limit.key):
+            return
+        step = step or self._recorder.record_step(limit.key, limit.fingerprint, RaceDecided(()))
+        limit.expired_at = step.at
+        self._cancel((limit.branch,))
+
+    def _cancel(self, branches: tuple[StepKey, ...]) -> None:
+        """Let nothing begin in these branches, and cancel the effects that run there."""
+        self._recorder.close(branches)
+        self._ledger.exclude(branches)
+        cancelled = [each for each in self._suspended if each[0].key.is_within(*branches)]
+        self._suspended = [each for each in self._suspended if each not in cancelled]
+        for _, effect in cancelled:
+            if effect is not None:
+                self._recorder.complete(effect, effect.unknown_outcome)
+        for key, scope in self._scopes.items():
+            if key.is_within(*branches):
+                scope.cancel()
+
+
+async def capture(
+    branch: Callable[[], Awaitable[T]], blocked: BranchStopped | BranchSuspended | None = None
+) -> BranchEnd[T]:
+    """Return the end of the branch; one that is `blocked` does not begin."""
+    if blocked is not None:
+        return blocked
+    try:
+        return await branch()
+    except (Failure, BranchStopped, BranchSuspended) as end:
+        return end
+
+
+def finished_results(ends: Mapping[int, BranchEnd[T]]) -> dict[int, T | Failure]:
+    """Return the results of the branches that have one, in order."""
+    in_order = sorted(ends.items(), key=lambda each: each[0])
+    return {index: each for index, each in in_order if not isinstance(each, BranchStopped | BranchSuspended)}
+
+
+def blocked_by(ends: Mapping[int, BranchEnd[T]], earlier: Sequence[int]) -> BranchStopped | BranchSuspended | None:
+    """Return the first end among the earlier branches that is no result."""
+    found = (ends[index] for index in earlier)
+    return next((end for end in found if isinstance(end, BranchStopped | BranchSuspended)), None)
+
+
+def has_diverged(value: object) -> bool:
+    """Return True for the failure of a replay that diverged."""
+    return isinstance(value, Failure) and value.code is Code.ORCHESTRATION_REPLAY_DIVERGED
+
+
+def collect(ends: Mapping[int, BranchEnd[T]], winners: Sequence[int]) -> dict[int, T | Failure]:
+    """Return the results of the winners, in order.
+
+    Raises: the divergence of any branch, else BranchStopped, else BranchSuspended of a winner.
+    """
+    for end in ends.values():
+        if isinstance(end, Failure) and has_diverged(end):
+            raise end
+    for interruption in (BranchStopped, BranchSuspended):
+        if any(isinstance(ends[index], interruption) for index in winners):
+            raise interruption
+    in_order = ((index, ends[index]) for index in winners)
+    return {index: each for index, each in in_order if not isinstance(each, BranchStopped | BranchSuspended)}
+
+
+class Deadline:
+    """A timer that starts when it is entered and calls back once unless it is left before."""
+
+    def __init__(self, clock: Clock, seconds: float, on_expiry: Callable[[], None]) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._on_expiry: Callable[[], None] | None = on_expiry
+        self._cancel_timer: Callable[[], None] | None = None
+        self._expires_at = 0.0
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until it expires."""
+        return max(0.0, self._expires_at - self._clock.monotonic())
+
+    def restart(self) -> None:
+        """Start again: the time until now does not count."""
+        self._stop()
+        self._start()
+
+    def __enter__(self) -> None:
+        self._start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+        # The callback belongs to the execution that holds this: without it there is no reference cycle to collect.
+        self._on_expiry = None
+
+    def _start(self) -> None:
+        assert self._on_expiry is not None  # noqa: S101 - it is not entered twice
+        self._expires_at = self._clock.monotonic() + self._seconds
+        self._cancel_timer = self._clock.call_later(self._seconds, self._on_expiry)
+
+    def _stop(self) -> None:
+        if self._cancel_timer is not None:
+            self._cancel_timer()
+            self._cancel_timer = None

@@ -1,7 +1,12 @@
-"""The door a pattern is given: everything it may await, and the rules of using it."""
+"""The run context: what a pattern is given, everything that it may await, and the rules of using it.
+
+A context is a position in one branch together with immutable settings. A pattern that needs other settings derives a
+context with them, at the same position. A branch starts at a position of its own, with the settings of its parent;
+everything else is new there, so nothing leaks between branches.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from copy import copy
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, overload
 
@@ -9,259 +14,343 @@ from pydantic import JsonValue
 
 from app.capabilities.prompting.prompt_call import Output, PromptCall
 from app.domain.contract.messages import Message, ToolCall, ToolResult
-from app.domain.contract.request import ExecutionHints, RedundancyOptions, SystemRequest
+from app.domain.contract.request import ExecutionHints, OutputContract, RedundancyOptions, SystemRequest
 from app.domain.contract.response import StepStatus, SuspensionKind
 from app.domain.failures import Code, Failure
 from app.domain.fingerprints import digest
-from app.domain.journal.events import Event, StepStart
+from app.domain.journal.events import INIT_ANCHOR, CorrelationContext, Event, StepStart
+from app.domain.journal.fork import Fork
 from app.domain.journal.header import EffectiveLimits
-from app.domain.journal.outcomes import InferenceSetup, Outcome, Plan, Prepared, SuspensionAnswer
-from app.domain.journal.step_key import PREPARE_KEY
+from app.domain.journal.outcomes import InferenceSetup, Outcome, Plan, Prepared, RecordedStep, SuspensionAnswer
+from app.domain.journal.step_key import PREPARE_KEY, ROOT, StepKey
 from app.domain.lifecycle import State
 from app.domain.model_call import Reply, ResponseFormat
 from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.attempt import InferenceRequest
 from app.orchestration.execution.branches import EarlyStop, TimeLimit
-from app.orchestration.execution.effect import Effect, StepProgress, SuspensionRequest
+from app.orchestration.execution.effect import Effect, SuspensionRequest
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.inference import Inference
 from app.orchestration.execution.ledger import ToolCallState
+from app.orchestration.execution.progress import Conversation, RunProgress, StepProgress
 from app.orchestration.execution.tool_round import ToolRound
 
 T = TypeVar("T")
 _GREEDY = ExecutionHints(temperature=0)
-_USUAL_REDUNDANCY = RedundancyOptions()
+_DEFAULT_REDUNDANCY = RedundancyOptions()
 
 
 class PatternMisuse(RuntimeError):  # noqa: N818 - names whose fault it is
-    """A pattern broke a rule of the door; the message is the rule."""
+    """A pattern broke a rule of the context; the message is the rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchSettings:
+    """What a branch works with.
+
+    `messages` begin its conversation. `tools` may be offered; `allowed_tools` are those that the request allows, all if
+    it is None. `model` is the route or engine that is asked. `replica` is the number of the branch where several answer
+    the same question. `plan` was made at `planned_at`, in Unix seconds. A side question is no part of the response.
+    """
+
+    output: OutputContract
+    hints: ExecutionHints
+    correlation: CorrelationContext
+    messages: Sequence[Message] = ()
+    tools: Sequence[str] = ()
+    allowed_tools: Sequence[str] | None = None
+    redundancy: RedundancyOptions = _DEFAULT_REDUNDANCY
+    model: str | None = None
+    replica: int | None = None
+    plan: Plan | None = None
+    planned_at: float = 0.0
+    is_side_question: bool = False
+
+    @property
+    def last_user_text(self) -> str:
+        """The text of the last user message; empty if there is none."""
+        return next((message.text for message in reversed(self.messages) if message.role == "user"), "")
+
+    def allows_tool(self, name: str) -> bool:
+        """Return True if the request lets a tool of that name be called."""
+        return self.allowed_tools is None or name in self.allowed_tools
+
+    def with_fork(self, fork: Fork) -> "BranchSettings":
+        """Return the settings with what the fork overrides."""
+        return replace(
+            self,
+            model=fork.model or self.model,
+            hints=merge_hints(self.hints, fork.hints),
+            tools=self.tools if fork.tools is None else fork.tools,
+            allowed_tools=self.allowed_tools if fork.tools is None else fork.tools,
+        )
+
+
+class Position:
+    """Where a branch stands: steps are numbered below `branch`, events hang behind step `anchor`.
+
+    `now` is the time of the last recorded step, in Unix seconds. `overrides` are the forks whose steps were reached.
+    """
+
+    def __init__(
+        self, execution: Execution, progress: RunProgress, *, branch: StepKey, anchor: str, now: float
+    ) -> None:
+        self.execution = execution
+        self.progress = progress
+        self.branch = branch
+        self.anchor = anchor
+        self.now = now
+        self.is_closed = False
+        self.conversation = progress.conversation
+        self.step: StepProgress | None = None
+        self.overrides: tuple[Fork, ...] = ()
+        self._ordinal = 0
+
+    @property
+    def is_root(self) -> bool:
+        """True for the outermost pattern, which moves the lifecycle."""
+        return self.branch == ROOT
+
+    def next_key(self) -> StepKey:
+        """Return the key of the next step. Raises: PatternMisuse while the branches of this one run."""
+        if self.is_closed:
+            raise PatternMisuse("use the context you were given; the parent's is closed meanwhile")
+        self.apply_forks()
+        key = self.branch.child(self._ordinal)
+        self._ordinal += 1
+        return key
+
+    def move_to(self, anchor: str, at: float) -> None:
+        """Let events hang behind that step, which was recorded at that time."""
+        self.anchor, self.now = anchor, max(self.now, at)
+
+    def child(self, branch: StepKey, conversation: Conversation | None = None) -> "Position":
+        """Return the position at the start of a branch."""
+        child = Position(self.execution, self.progress, branch=branch, anchor=branch, now=self.now)
+        child.conversation = self.conversation.copy() if conversation is None else conversation
+        child.step = self.step
+        return child
+
+    def apply_forks(self) -> None:
+        """Apply the overrides of every fork whose first own step is reached; its messages are asked next."""
+        fork = self.execution.header.fork
+        if fork is None or not self.is_root:
+            return
+        for each in fork.chain[len(self.overrides) :]:
+            if self._ordinal < each.from_step:
+                return
+            self.overrides += (each,)
+            self.conversation.pending = (*self.conversation.pending, *each.messages)
 
 
 class RunContext:
-    """One branch's door. Its steps are `prefix` plus an ordinal from 0, in the order in which they are asked for.
+    """One branch as its pattern sees it. Its steps are numbered from 0, in the order in which they are asked for.
 
     The branch owns its conversation: `infer` takes only what is new, and adds the answer itself.
     """
 
-    def __init__(self, execution: Execution, *, now: float, anchor: str, prefix: str = "") -> None:
-        request = execution.header.request
-        self.now = now
-        self.messages: Sequence[Message] = ()
-        """What the branch's conversation begins with. A pattern may change this, and what follows, for its branches."""
-        self.tools: Sequence[str] = ()
-        """The names of the tools that may be offered."""
-        self.allowed_tools: Sequence[str] | None = request.tools
-        """The names of the tools that the request allows, all when it is None."""
-        self.output = request.output
-        """The form and the rules of the branch's answer."""
-        self.redundancy = request.redundancy or _USUAL_REDUNDANCY
-        self.hints = request.hints
-        self.model = request.model
-        """The route or engine that is asked."""
-        self.replica: int | None = None
-        """The branch's number where several answer the same question; it stands on their inferences."""
-        self.plan: Plan | None = None
-        """What was planned, in the mode that plans."""
-        self.planned_at = 0.0
-        """When it was, in Unix seconds."""
-        self.correlation = execution.correlation
-        """What is told with everything that happens here."""
-        self._forks = () if execution.header.fork is None else execution.header.fork.chain
-        self._unsaid: Sequence[Message] = ()
-        self._aside = False
-        self._step: StepProgress | None = None
-        self._execution = execution
-        self._prefix = prefix
-        self._ordinal = 0
-        self._shut = False
-        self._conversation: list[Message] = []
-        self._turn_starts = 0
-        self._last_reply: Reply | None = None
-        self._last_provider = ""
-        self._rejected = False
-        self._slots: Sequence[ToolCallState] = ()
-        self._anchor = anchor
-        self._offered = InferenceSetup((), ())
+    __slots__ = ("_position", "_settings")
 
-    def apply_prepared(self, prepared: Prepared, *, now: float) -> None:
-        """What PREPARE found is there from now on."""
-        self.messages = prepared.messages
-        self.tools = prepared.tools if self.allowed_tools is self.request.tools else self.allowed_tools or ()
-        self.now, self._anchor = now, PREPARE_KEY
-        self._leave_the_record()
+    def __init__(self, position: Position, settings: BranchSettings) -> None:
+        self._position = position
+        self._settings = settings
 
-    async def infer(self, added: Sequence[Message], form: ResponseFormat | None = None, *, tools: bool = True) -> Reply:
-        """Asks a model about the branch's conversation with these messages added; without `tools` it is offered none.
+    @property
+    def settings(self) -> BranchSettings:
+        """The settings in force."""
+        settings = self._settings
+        for fork in self._position.overrides:
+            settings = settings.with_fork(fork)
+        return settings
 
-        Its text has the form that is asked for as far as its provider sees to that. Raises: InferenceFailure.
+    @property
+    def request(self) -> SystemRequest:
+        """The request of the execution."""
+        return self._position.execution.header.request
+
+    @property
+    def limits(self) -> EffectiveLimits:
+        """The limits in force."""
+        return self._position.execution.header.bounds
+
+    def with_settings(self, settings: BranchSettings) -> "RunContext":
+        """Return a context at the same position with other settings."""
+        return RunContext(self._position, settings)
+
+    def with_prepared(self, prepared: Prepared, at: float) -> "RunContext":
+        """Return the context behind PREPARE, with the conversation and the tools that it found."""
+        self._position.anchor, self._position.now = PREPARE_KEY, at
+        self._position.apply_forks()
+        return RunContext(self._position, replace(self._settings, messages=prepared.messages, tools=prepared.tools))
+
+    async def infer(
+        self, messages: Sequence[Message], response_format: ResponseFormat | None = None, *, tools: bool = True
+    ) -> Reply:
+        """Ask a model about the conversation with these messages added; without `tools` it is offered none.
+
+        The text has the response format as far as the provider enforces it. Raises: InferenceFailure.
         """
-        key = self._take()
-        first = not self._conversation
-        answer = [] if self._last_reply is None else [self._last_reply.message(self._last_provider)]
-        new = [*answer, *added, *self._unsaid]
-        self._unsaid = ()
-        self._conversation += new
-        if first:
-            self._turn_starts = len(self._conversation)
-        hints = self._hints(first=first)
-        asked_form = () if form is None else (form.schema, form.grammar)
-        asked_model = () if self.model == self.request.model else (self.model,)
-        fingerprint = digest("inference", key, new, hints, *asked_form, *asked_model)
-        asked = InferenceRequest(
-            conversation=self._conversation,
-            turn_starts=self._turn_starts,
+        position = self._position
+        key, settings, conversation = position.next_key(), self.settings, position.conversation
+        is_first = not conversation.messages
+        added = conversation.extend(messages)
+        hints = _hints(settings.hints, is_first=is_first)
+        asked_format = () if response_format is None else (response_format.schema, response_format.grammar)
+        asked_model = () if settings.model == self.request.model else (settings.model,)
+        request = InferenceRequest(
+            conversation=conversation.messages,
+            turn_start=conversation.turn_start,
             hints=hints,
-            last_provider=self._last_provider,
-            fingerprint=fingerprint,
-            correlation=self.correlation,
-            tools=self.tools if tools else (),
-            response_format=form,
-            model=self.model,
-            replica=self.replica,
-            is_side_question=self._aside,
-            previous_rejected=self._rejected,
+            last_provider=conversation.last_provider,
+            fingerprint=digest("inference", key, added, hints, *asked_format, *asked_model),
+            correlation=settings.correlation,
+            tools=settings.tools if tools else (),
+            response_format=response_format,
+            model=settings.model,
+            replica=settings.replica,
+            is_side_question=settings.is_side_question,
+            previous_rejected=conversation.was_rejected,
         )
-        self._rejected = False
-        inference = Inference(self._execution, key, asked)
+        conversation.was_rejected = False
+        inference = Inference(position.execution, key, request)
         try:
-            inferred = await inference.run()
+            result = await inference.run()
         finally:
-            self.now = max(self.now, inference.ended_at)
-        self._last_reply = inferred.reply
-        self._anchor = inferred.attempt_key
-        self._last_provider = inferred.candidate.provider
-        self._slots = self._execution.ledger.tool_calls_of(inferred.attempt_key)
-        self._offered = inferred.setup
-        return inferred.reply
+            position.now = max(position.now, inference.ended_at)
+        position.anchor = result.attempt_key
+        calls = position.execution.ledger.tool_calls.of(result.attempt_key)
+        conversation.answer(result.reply, result.candidate.provider, result.setup, calls)
+        return result.reply
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Runs all calls of the last reply and returns their results in call order. A failed call is a result too."""
-        if [slot.call for slot in self._slots] != list(calls):
-            raise PatternMisuse("what one reply asks for goes into one call_tools")
-        key = self._take()
-        slots, self._slots = self._slots, ()
-        return await self._call(key, slots, self._offered)
+        """Run all calls of the last reply and return their results in call order. A failed call is a result, too."""
+        conversation = self._position.conversation
+        if [state.call for state in conversation.open_calls] != list(calls):
+            raise PatternMisuse("all calls of one reply belong in one call_tools")
+        key = self._position.next_key()
+        return await self._run_calls(key, conversation.take_open_calls(), conversation.setup)
 
     async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
-        """Calls a tool that no model asked for. A failed call is a result too, and so is one that is refused."""
-        key = self._take()
-        offer = Effect(key, digest("offer", key, name), self.correlation, partial(self._offer, name), instant=True)
-        row = await self._execution.perform(offer)
-        assert isinstance(row.outcome, InferenceSetup)  # noqa: S101 - what an offer of tools can come to
-        self._anchor, self.now = key, max(self.now, row.at)
-        slot = ToolCallState(
-            ToolCall(id=f"call_{key}", name=name, arguments=dict(arguments)), self.correlation.step_name
-        )
-        self._execution.ledger.add_tool_call(key, slot)
-        [result] = await self._call(key, [slot], row.outcome)
+        """Call a tool that no model asked for. A failed or refused call is a result, too."""
+        key = self._position.next_key()
+        is_allowed = self.settings.allows_tool(name)
+
+        async def offer(environment: Environment) -> Outcome:
+            return InferenceSetup(environment.tool_registry.offer_of(name) if is_allowed else (), ())
+
+        step = await self._record(key, digest("offer", key, name), offer, is_instant=True)
+        assert isinstance(step.outcome, InferenceSetup)  # noqa: S101 - the only outcome of an offer
+        call = ToolCall(id=f"call_{key}", name=name, arguments=dict(arguments))
+        state = ToolCallState(call, self.settings.correlation.step_name)
+        self._position.execution.ledger.tool_calls.add(key, [state])
+        [result] = await self._run_calls(key, [state], step.outcome)
         return result
 
     async def ask(self, question: PromptCall[Output]) -> Output:
-        """What a model answers to that, apart from the branch's conversation and from the response.
+        """Return what a model answers, apart from the conversation of the branch and from the response.
 
-        An answer that will not do is told what is wrong with it, and the model tries again within `attempts`. Raises:
-        InferenceFailure; ConstraintFailure, or what the question checks, of the last attempt.
+        The model learns what is wrong with an answer and tries again, within `attempts`. Raises: InferenceFailure;
+        ConstraintFailure, or the failure of the question's check, of the last attempt.
         """
-        door = RunContext(self._execution, now=self.now, anchor=self._anchor, prefix=f"{self._take()}/0/")
-        self._execution.ledger.excluded_prefixes += (door._prefix,)
-        door.correlation, door.replica = self.correlation, self.replica
-        door.model, door.hints, door._aside = self.model, _GREEDY, True
-        added, left = question.messages, self.limits.attempts
+        position, settings = self._position, self.settings
+        branch = position.next_key().child(0)
+        position.execution.ledger.exclude((branch,))
+        aside = position.child(branch, Conversation())
+        aside.anchor = position.anchor
+        context = RunContext(aside, replace(settings, hints=_GREEDY, tools=(), is_side_question=True))
+        messages, attempts_left = question.messages, self.limits.attempts
         while True:
-            reply = await door.infer(added, question.response_format)
-            self._anchor, self.now, left = door._anchor, door.now, left - 1
+            reply = await context.infer(messages, question.response_format)
+            position.move_to(aside.anchor, aside.now)
+            attempts_left -= 1
             try:
                 return question.parse_reply(reply.text)
-            except Failure as unfit:
-                if not left:
+            except Failure as failure:
+                if not attempts_left:
                     raise
-                door.reject_answer()
-                added = question.correction_messages(unfit)
+                aside.conversation.was_rejected = True
+                messages = question.correction_messages(failure)
 
     async def record_value(
         self,
         find: Callable[[Environment], Awaitable[Outcome]],
         *known: object,
-        key: str | None = None,
+        key: StepKey | None = None,
         is_instant: bool = True,
-    ) -> Outcome:
-        """What is found, recorded as a step of its own or under that key, so that a replay does not look again.
+    ) -> tuple[Outcome, float]:
+        """Return what `find` returns, recorded as a step, so that a replay does not look again, and the time.
 
-        The journal knows it again by what is `known` of it beforehand. One that is `instant` never waits.
+        The time is in Unix seconds and not before that of an earlier step. What is `known` beforehand is part of the
+        fingerprint. A function that `is_instant` never waits.
         """
-        key = key or self._take()
-        leaf = Effect(
-            key,
-            digest("found", key, *known),
-            self.correlation,
-            lambda: find(self._execution.environment),
-            instant=is_instant,
-        )
-        row = await self._execution.perform(leaf)
-        self._anchor, self.now = key, max(self.now, row.at)
-        return row.outcome
-
-    def reject_answer(self) -> None:
-        """The last answer will not do, so the next is asked of another provider where the route says so."""
-        self._rejected = True
+        key = self._position.next_key() if key is None else key
+        step = await self._record(key, digest("found", key, *known), find, is_instant=is_instant)
+        return step.outcome, self._position.now
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """Do long work that has no effects on a thread, and return what it returns. It is not recorded as a step."""
-        return await self._execution.compute(work)
+        """Do long work without effects on a thread and return what it returns. It is no step."""
+        return await self._position.execution.compute(work)
 
     def transition_to(self, state: State, reason: str) -> None:
-        """Moves the lifecycle, where this is the outermost pattern; one that another called does not."""
-        if not self._prefix:
-            self._execution.transition_to(self._anchor, state, reason)
+        """Move the lifecycle if this is the outermost pattern; a pattern that another one called does not."""
+        if self._position.is_root:
+            self._position.execution.transition_to(self._position.anchor, state, reason)
 
     def announce_retry(self, why: Failure) -> None:
-        """Says that another attempt follows: as a move of the lifecycle, or of the step of a plan that this is in."""
+        """Record that another attempt follows, in the lifecycle and in the plan step; the last answer was rejected."""
+        position = self._position
         self.transition_to(State.EXECUTE, why.code.lower())
-        if self._step is not None:
-            self.emit(self._step.end_event(StepStatus.FAILED, at=self.now, code=why.code))
-            self._attempt(self._step)
+        if position.step is not None:
+            self.emit(position.step.end_event(StepStatus.FAILED, at=position.now, code=why.code))
+            self._start_attempt(position.step)
+        position.conversation.was_rejected = True
 
     def start_step(self, step_type: str) -> None:
-        """Says that a step of a plan begins here. That it ends is said in any case, by the execution's end at last."""
-        self._step = StepProgress(step_type, self.correlation)
-        self._attempt(self._step)
-        self._execution.steps_in_progress.append(self._step)
+        """Record that a plan step starts. Its end is recorded in any case, at last by the end of the execution."""
+        step = StepProgress(step_type, self.settings.correlation)
+        self._position.step = step
+        self._start_attempt(step)
+        self._position.progress.steps.append(step)
 
     def end_step(self, status: StepStatus, code: Code | None = None) -> None:
-        """Says how the step ended that began here."""
-        assert self._step is not None  # noqa: S101 - a step that ends has begun
-        self.emit(self._step.end_event(status, at=self.now, code=code))
-        self._execution.steps_in_progress.remove(self._step)
+        """Record the end of the plan step that started here."""
+        position = self._position
+        assert position.step is not None  # noqa: S101 - a step that ends has started
+        self.emit(position.step.end_event(status, at=position.now, code=code))
+        position.progress.steps.remove(position.step)
 
     def emit(self, *events: Event) -> None:
-        """Says what happened since the branch's last inference."""
-        self._execution.emit(self._anchor, self.correlation, *events)
+        """Record events behind the last step of the branch."""
+        position = self._position
+        position.execution.recorder.emit(position.anchor, self.settings.correlation, *events)
 
-    def set_partial_result(self, produced: PatternResult) -> None:
-        """What the response shows if nothing better comes of this."""
-        if not self._prefix:
-            self._execution.partial_result = produced
+    def set_partial_result(self, result: PatternResult) -> None:
+        """Set what the response shows if nothing better follows; only the outermost pattern does."""
+        if self._position.is_root:
+            self._position.progress.partial_result = result
 
     async def suspend(self, value: JsonValue, tool_id: str) -> JsonValue:
-        """Asks somebody outside and returns the answer; until there is one the branch ends here."""
-        key = self._take()
-        question = SuspensionRequest(key, SuspensionKind.QUESTION, tool_id, value)
-        row = self._execution.answer_to(question)
-        assert isinstance(row.outcome, SuspensionAnswer)  # noqa: S101 - what a question can come to
-        self.now = max(self.now, row.at)
-        return row.outcome.payload
+        """Ask somebody outside and return the answer; without one the branch ends here."""
+        position = self._position
+        question = SuspensionRequest(position.next_key(), SuspensionKind.QUESTION, tool_id, value)
+        step = position.execution.answer_to(question)
+        assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
+        position.now = max(position.now, step.at)
+        return step.outcome.payload
 
     async def with_timeout(self, seconds: float, branch: Callable[["RunContext"], Awaitable[T]]) -> T:
-        """Runs the branch with a door of its own. Raises: Cancellation (CANCELLED_TIMEOUT) after that running time."""
-        key = self._take()
-        door, limit = self._branch(f"{key}/0/"), TimeLimit(key, seconds)
-        self._shut = True
+        """Run a branch. Raises: Cancellation (CANCELLED_TIMEOUT) after so many seconds of running time."""
+        position = self._position
+        limit = TimeLimit(position.next_key(), seconds)
+        child = position.child(limit.branch)
+        context = RunContext(child, self.settings)
+        position.is_closed = True
         try:
-            return await self._execution.with_timeout(limit, partial(branch, door))
+            return await position.execution.branches.with_timeout(limit, partial(branch, context))
         finally:
-            self._shut, self._anchor = False, key
-            self.now = max(self.now, limit.expired_at or door.now)
+            position.is_closed = False
+            position.move_to(limit.key, limit.expired_at or child.now)
 
     @overload
     async def gather(
@@ -286,96 +375,105 @@ class RunContext:
         until: Callable[[Mapping[int, T | Failure]], bool] | None = None,
         after: Mapping[int, Sequence[int]] | None = None,
     ) -> list[T | Failure] | dict[int, T | Failure]:
-        """Runs the branches at once, each with a door of its own, and returns their results in order.
+        """Run the branches concurrently and return their results in order, a failed one as its failure.
 
-        A failed branch is its failure as a value. Nothing is shared but what was before. A branch begins when those,
-        all earlier, that it comes `after` have ended. `until` sees what has finished, by branch; once that is enough,
-        which it says of more when it said so of fewer, the other branches are called off. Then only what counted is
-        returned, by branch.
+        A branch starts when those, all earlier, that it comes `after` have ended. `until` sees the results by branch;
+        once it says that they are enough, which it must also say of more, the other branches are stopped. Then only the
+        results that counted are returned, by branch.
         """
-        key = self._take()
-        doors = [self._branch(f"{key}/{index}/") for index in range(len(branches))]
-        race = None if until is None else EarlyStop(key, len(branches), until)
-        self._shut = True
-        begun = [
-            partial(_begin, branch, doors[index], [doors[earlier] for earlier in (after or {}).get(index, ())])
-            for index, branch in enumerate(branches)
+        position, key, settings = self._position, self._position.next_key(), self.settings
+        children = [position.child(key.child(index)) for index in range(len(branches))]
+        early_stop = None if until is None else EarlyStop(key, len(branches), until)
+        after = after or {}
+        runs = [
+            partial(_start, branch, RunContext(child, settings), [children[each] for each in after.get(index, ())])
+            for index, (branch, child) in enumerate(zip(branches, children, strict=True))
         ]
-        results = await self._execution.gather(begun, race, after or {})
-        self._shut = False
-        self._anchor = key
-        self.now = max([self.now, *(doors[index].now for index in results), race.decided_at if race else 0.0])
-        return list(results.values()) if race is None else results
+        position.is_closed = True
+        results = await position.execution.branches.gather(runs, early_stop, after)
+        position.is_closed = False
+        position.anchor = key
+        times = [children[index].now for index in results]
+        position.now = max([position.now, *times, early_stop.decided_at if early_stop else 0.0])
+        return list(results.values()) if early_stop is None else results
 
-    def _attempt(self, step: StepProgress) -> None:
-        self.emit(StepStart(step.step_type, step.attempt + 1))
-        step.attempt, step.anchor, step.started_at = step.attempt + 1, self._anchor, self.now
+    async def _record(
+        self, key: StepKey, fingerprint: str, find: Callable[[Environment], Awaitable[Outcome]], *, is_instant: bool
+    ) -> RecordedStep:
+        position = self._position
+        value = RecordedValue(
+            position.execution, key, fingerprint, self.settings.correlation, find=find, is_instant=is_instant
+        )
+        step = await position.execution.perform(value)
+        position.move_to(key, step.at)
+        return step
 
-    def _branch(self, prefix: str) -> "RunContext":
-        door = copy(self)
-        door._prefix, door._anchor, door._ordinal = prefix, prefix.removesuffix("/"), 0
-        door._conversation, door._slots, door._offered = list(self._conversation), (), InferenceSetup((), ())
-        return door
-
-    def _take(self) -> str:
-        if self._shut:
-            raise PatternMisuse("use the run you were given; the parent's is shut meanwhile")
-        self._leave_the_record()
-        key = f"{self._prefix}{self._ordinal}"
-        self._ordinal += 1
-        return key
-
-    def _leave_the_record(self) -> None:
-        """Puts in force what holds from here on, where an execution that this one was forked from ends."""
-        while self._forks and not self._prefix and self._ordinal >= self._forks[0].from_step:
-            fork, self._forks = self._forks[0], self._forks[1:]
-            self.model, self.hints = fork.model or self.model, merge_hints(self.hints, fork.hints)
-            if fork.tools is not None:
-                self.tools = self.allowed_tools = fork.tools
-            self._unsaid = (*self._unsaid, *fork.messages)
-
-    @property
-    def new_messages(self) -> list[Message]:
-        """What came of what this conversation began with: the rounds of tools, and the last answer."""
-        rounds = [each for each in self._conversation[self._turn_starts :] if each.role == "tool" or each.tool_calls]
-        return rounds if self._last_reply is None else [*rounds, self._last_reply.message(self._last_provider)]
-
-    @property
-    def request(self) -> SystemRequest:
-        """What was asked for."""
-        return self._execution.header.request
-
-    def may_call_tool(self, name: str) -> bool:
-        """Whether the request lets a tool of that name be called, wherever that is."""
-        return self.allowed_tools is None or name in self.allowed_tools
-
-    @property
-    def limits(self) -> EffectiveLimits:
-        """The limits in force."""
-        return self._execution.header.bounds
-
-    async def _call(self, key: str, slots: Sequence[ToolCallState], offered: InferenceSetup) -> list[ToolResult]:
-        calling = ToolRound(self._execution, key, slots, offered=offered.tools, correlation=self.correlation)
-        results = await calling.run(self.limits.calls_per_reply)
-        self.now = max(self.now, calling.ended_at)
+    async def _run_calls(
+        self, key: StepKey, states: Sequence[ToolCallState], setup: InferenceSetup
+    ) -> list[ToolResult]:
+        position = self._position
+        tool_round = ToolRound(
+            position.execution, key, states, offered=setup.tools, correlation=self.settings.correlation
+        )
+        results = await tool_round.run(self.limits.calls_per_reply)
+        position.now = max(position.now, tool_round.ended_at)
         return results
 
-    async def _offer(self, name: str) -> Outcome:
-        return InferenceSetup(
-            self._execution.environment.tool_registry.offer_of(name) if self.may_call_tool(name) else (), ()
-        )
+    def _start_attempt(self, step: StepProgress) -> None:
+        self.emit(StepStart(step.step_type, step.attempt + 1))
+        step.attempt, step.anchor, step.started_at = step.attempt + 1, self._position.anchor, self._position.now
 
-    def _hints(self, *, first: bool) -> ExecutionHints:
-        """The request's hints; a call that was demanded is demanded of the first answer only, or no text would come."""
-        hints = self.hints
-        return hints.model_copy(update={"tool_choice": None}) if hints.demands_call and not first else hints
+
+def start_context(execution: Execution, progress: RunProgress, messages: Sequence[Message]) -> RunContext:
+    """Return the context of the outermost pattern before its first step; `messages` are those before PREPARE."""
+    request = execution.header.request
+    settings = BranchSettings(
+        output=request.output,
+        hints=request.hints,
+        correlation=execution.correlation,
+        messages=messages,
+        allowed_tools=request.tools,
+        redundancy=request.redundancy or _DEFAULT_REDUNDANCY,
+        model=request.model,
+    )
+    position = Position(execution, progress, branch=ROOT, anchor=INIT_ANCHOR, now=execution.header.created_at)
+    return RunContext(position, settings)
+
+
+class RecordedValue(Effect):
+    """The effect of looking something up in the environment."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        key: StepKey,
+        fingerprint: str,
+        correlation: CorrelationContext,
+        *,
+        find: Callable[[Environment], Awaitable[Outcome]],
+        is_instant: bool,
+    ) -> None:
+        super().__init__(key, fingerprint, correlation)
+        self.is_instant = is_instant
+        self._execution = execution
+        self._find = find
+
+    async def run(self) -> Outcome:
+        """Look it up."""
+        return await self._find(self._execution.environment)
 
 
 def merge_hints(hints: ExecutionHints, others: ExecutionHints | None) -> ExecutionHints:
-    """The hints with those of the others that are not absent."""
+    """Return the hints with those of the others that are not absent."""
     return hints.model_copy(update={name: value for name, value in others or () if value is not None and value != {}})
 
 
-async def _begin(branch: Callable[[RunContext], Awaitable[T]], door: RunContext, earlier: Sequence[RunContext]) -> T:
-    door.now = max([door.now, *(each.now for each in earlier)])
-    return await branch(door)
+def _hints(hints: ExecutionHints, *, is_first: bool) -> ExecutionHints:
+    """Return the request's hints; a tool call is demanded of the first answer only, or no text would follow."""
+    return hints if is_first or not hints.demands_call else hints.model_copy(update={"tool_choice": None})
+
+
+async def _start(branch: Callable[[RunContext], Awaitable[T]], context: RunContext, earlier: Sequence[Position]) -> T:
+    position = context._position
+    position.now = max([position.now, *(each.now for each in earlier)])
+    return await branch(context)

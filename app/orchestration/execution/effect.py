@@ -1,61 +1,90 @@
-"""What an execution is asked to do: leaves, the questions they may come to, races between branches, steps of a plan."""
+"""Effects: everything that an execution does to the world, and the questions that an effect may raise.
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+A non-idempotent effect that has started and has no outcome is uncertain. Question n of it is asked when its run n,
+counted from 0, is uncertain. An answer may allow one more run; the start of that run is recorded below the question
+before it acts, so that an answer is used once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
 
 from pydantic import JsonValue
 
-from app.domain.contract.response import StepStatus, SuspensionKind
-from app.domain.failures import Code
+from app.domain.contract.response import SuspensionKind
 from app.domain.fingerprints import question_digest
-from app.domain.frozen import dataclass
-from app.domain.journal.events import CorrelationContext, Event, StepEnd
-from app.domain.journal.outcomes import AttemptCancelled, Outcome, RecordedStep
-
-T = TypeVar("T")
+from app.domain.journal.events import CorrelationContext, Event, LiveDelta
+from app.domain.journal.outcomes import AttemptCancelled, Outcome, RecordedStep, SuspensionAnswer
+from app.domain.journal.step_key import StepKey
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One thing to do, and how it is told.
+class BranchStopped(BaseException):
+    """End of a branch: it was stopped, its execution was, or an offline replay reached what was not recorded."""
 
-    `act` does it; `cut_off` says what it had used when it is cancelled. `end` gives the events that belong to an
-    outcome and is asked once; `count` is told the step, acted or remembered. An `instant` act never waits, so what is
-    held need not be put before it.
+
+class BranchSuspended(BaseException):
+    """End of a branch that waits for an answer."""
+
+
+class Effect(ABC):
+    """One thing to do, and how it is recorded.
+
+    `fingerprint` identifies the effect when it is replayed. The start event is recorded before the effect runs. An
+    effect that `is_instant` never waits, so buffered events need not be committed before it.
     """
 
-    key: str
-    fingerprint: str
-    correlation: CorrelationContext
-    run: Callable[[], Awaitable[Outcome]]
     start_event: Event | None = None
-    end_events: Callable[[Outcome], Sequence[Event]] = lambda outcome: ()
-    count: Callable[[RecordedStep], None] = lambda row: None
-    cancelled_outcome: Callable[[], AttemptCancelled] | None = None
-    instant: bool = False
-    non_idempotent: "NonIdempotent | None" = None
+    is_instant = False
+
+    def __init__(self, key: StepKey, fingerprint: str, correlation: CorrelationContext) -> None:
+        self.key = key
+        self.fingerprint = fingerprint
+        self.correlation = correlation
+
+    @abstractmethod
+    async def run(self) -> Outcome:
+        """Run once and return the outcome."""
+
+    def cancelled(self, ran_ms: float) -> AttemptCancelled:
+        """Return the outcome of a run that was cancelled after this time."""
+        return AttemptCancelled(duration_ms=ran_ms)
+
+    def end_events(self, outcome: Outcome) -> Sequence[Event]:
+        """Return the events of an outcome. Called once an outcome, recorded now or replayed."""
+        return ()
+
+    def account(self, step: RecordedStep) -> None:  # noqa: B027 - most effects use and cost nothing
+        """Add the step, recorded now or replayed, to the ledger."""
+
+    def streamed_deltas(self) -> Sequence[LiveDelta]:
+        """Return what was published so far, for a subscriber that joins while the effect runs."""
+        return ()
 
 
-@dataclass(frozen=True, slots=True)
-class NonIdempotent:
-    """A call that must not act twice.
+class NonIdempotentEffect(Effect):
+    """An effect that must not happen twice. `unknown_outcome` is its outcome when no answer can be awaited."""
 
-    `doubtful` says that an outcome leaves open whether it has happened. Then `question` is asked, the first of which is
-    that of number 0, and `told` is the outcome that an answer gives, None where it is to be run. `unknown` is its
-    outcome when nobody can be asked any more.
-    """
-
-    question: Callable[[int], "SuspensionRequest"]
-    is_uncertain: Callable[[Outcome], bool]
-    outcome_from_answer: Callable[[JsonValue], Outcome | None]
     unknown_outcome: Outcome
+
+    @abstractmethod
+    def is_uncertain(self, outcome: Outcome) -> bool:
+        """Return True for an outcome that leaves open whether the effect has happened."""
+
+    @abstractmethod
+    def question(self, number: int) -> "SuspensionRequest":
+        """Return the question about the run of that number."""
+
+    @abstractmethod
+    def outcome_from_answer(self, payload: JsonValue) -> Outcome | None:
+        """Return the outcome that the answer gives; None where it allows one more run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuspensionRequest:
-    """An open question: what a suspension will show."""
+    """A question that suspends its branch until it is answered."""
 
-    key: str
+    key: StepKey
     kind: SuspensionKind
     tool_id: str
     value: JsonValue
@@ -64,23 +93,38 @@ class SuspensionRequest:
 
     @property
     def fingerprint(self) -> str:
-        """What a journal knows it again by."""
+        """Fingerprint of the question, by which its recorded answer is matched."""
         return question_digest(self.key, self.kind, self.tool_id, self.value)
 
 
-@dataclass(slots=True)
-class StepProgress:
-    """A step of a plan that has begun. `anchor` is what the start of its latest attempt hangs behind.
+@dataclass(frozen=True, slots=True)
+class UnknownOutcome:
+    """The question that decides about an uncertain effect.
 
-    `began_at` is in Unix seconds, by what was recorded last.
+    `outcome` is what its answer gives; without one the effect is run once more if it `may_rerun`, else it waits.
     """
 
-    step_type: str
-    context: CorrelationContext
-    attempt: int = 0
-    anchor: str = ""
-    started_at: float = 0.0
+    number: int
+    question: SuspensionRequest
+    may_rerun: bool = False
+    outcome: Outcome | None = None
 
-    def end_event(self, status: StepStatus, *, at: float, code: Code | None) -> StepEnd:
-        """How the latest attempt ended."""
-        return StepEnd(self.step_type, self.attempt, status, max(0.0, at - self.started_at) * 1000, code)
+    @property
+    def rerun_key(self) -> StepKey:
+        """Key of the step that records the start of the approved re-run."""
+        return self.question.key.child(0)
+
+
+def resolve(effect: NonIdempotentEffect, step: Callable[[StepKey], RecordedStep | None]) -> UnknownOutcome:
+    """Return what the recorded answers decide; `step` looks up a recorded step."""
+    for number in count():
+        question = effect.question(number)
+        answer = step(question.key)
+        if answer is None:
+            return UnknownOutcome(number, question)
+        assert isinstance(answer.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
+        outcome = effect.outcome_from_answer(answer.outcome.payload)
+        unknown = UnknownOutcome(number, question, outcome is None, outcome)
+        if outcome is not None or step(unknown.rerun_key) is None:
+            return unknown
+    raise AssertionError

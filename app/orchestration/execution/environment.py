@@ -1,4 +1,4 @@
-"""What an execution acts through."""
+"""The environment of executions: every port that effects use."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from app.ports.storage import SessionStore
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Everything that is outside an execution and that it may use."""
+    """Ports and capabilities that an execution may use."""
 
     journal: Journal
     clock: Clock

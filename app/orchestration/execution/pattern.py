@@ -156,7 +156,7 @@ class BoundInputs:
 
 
 RunPattern: TypeAlias = Callable[[RunContext], Awaitable[PatternResult | str]]
-MakePlan: TypeAlias = Callable[[RunContext, Sequence[PlanStep] | None], Awaitable[None]]
+MakePlan: TypeAlias = Callable[[RunContext, Sequence[PlanStep] | None], Awaitable[RunContext]]
 Admit: TypeAlias = Callable[[SystemRequest, EffectiveLimits, EngineCatalogue], Iterator[FieldError]]
 
 

@@ -1,10 +1,12 @@
-"""What is told of an execution: matched against its record first, and put into its journal in order."""
+"""The recorder: matches what an execution does against its history and writes what is new to its journal."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 
 from app.domain.contract.messages import Message
-from app.domain.failures import Code, OrchestrationFailure
+from app.domain.failures import Code, Failure, OrchestrationFailure
+from app.domain.fingerprints import digest
+from app.domain.ids import ExecutionId
 from app.domain.journal.events import (
     CorrelationContext,
     Event,
@@ -17,170 +19,226 @@ from app.domain.journal.events import (
     ToolStart,
     UnnumberedEvent,
 )
-from app.domain.journal.header import ExecutionHeader
-from app.domain.journal.outcomes import RecordedStep
+from app.domain.journal.outcomes import Outcome, RecordedStep, StopDecision
+from app.domain.journal.step_key import STOP_KEY, StepKey
 from app.domain.lifecycle import State
-from app.orchestration.execution.effect import Effect
+from app.orchestration.execution.effect import BranchStopped, Effect
 from app.ports.journal import ExecutionHistory, Journal
+from app.ports.runtime import Clock
+
+_START_EVENTS = (InferenceStart, ToolStart)
+_STATES_AT_REST = frozenset({State.INIT, State.SUSPENDED})
+MIN_REMAINING_SECONDS = 30.0
+"""Least running time of an execution that is continued."""
 
 
 class Recorder:
-    """The record of what was told before, and what is told now.
+    """The history of one execution and the events that are not committed yet.
 
-    Events are held until the next put, which nothing can come before. Without a journal nothing new can be told: that
-    is a divergence.
+    Events are buffered until the next commit; commits keep their order. Without a journal, in an offline replay, every
+    new event or step is a divergence. Once the execution or a branch was stopped, no effect begins there.
     """
 
-    def __init__(self, header: ExecutionHeader, journal: Journal | None, record: ExecutionHistory | None) -> None:
-        self.history = ReplayCursor(record)
-        self._execution_id = header.execution_id
+    def __init__(
+        self, execution_id: ExecutionId, journal: Journal | None, history: ExecutionHistory | None, clock: Clock | None
+    ) -> None:
+        self.cursor = ReplayCursor(history)
+        stop = self.cursor.step(STOP_KEY)
+        self.stop_decision = stop.outcome if stop and isinstance(stop.outcome, StopDecision) else None
+        self.failure: Failure | None = None
+        self._execution_id = execution_id
         self._journal = journal
-        self._held: list[UnnumberedEvent] = []
+        self._clock = clock
+        self._buffer: list[UnnumberedEvent] = []
+        self._cancelled: tuple[StepKey, ...] = ()
 
     @property
     def is_read_only(self) -> bool:
-        """Whether nothing new can be told."""
+        """True in an offline replay."""
         return self._journal is None
 
-    def recorded_step(self, key: str, fingerprint: str) -> RecordedStep | None:
-        """The recorded step under that key.
+    @property
+    def is_stopped(self) -> bool:
+        """True once the execution was stopped."""
+        return self.stop_decision is not None or self.failure is not None
 
-        Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) when it is the record of something else.
+    def is_closed(self, key: str) -> bool:
+        """Return True if no effect may begin at that step."""
+        return (
+            self.stop_decision is not None
+            or self.failure is not None
+            or (bool(self._cancelled) and StepKey(key).is_within(*self._cancelled))
+        )
+
+    def close(self, branches: tuple[StepKey, ...]) -> None:
+        """Let no effect begin in these branches any more."""
+        self._cancelled += branches
+
+    def stop(self, reason: StopDecision | Failure) -> None:
+        """Let no effect begin any more. A decision is recorded; the failure of the journal itself is not."""
+        if isinstance(reason, Failure):
+            self.failure = reason
+            return
+        self.stop_decision = reason
+        self.record_step(STOP_KEY, digest(STOP_KEY, reason.code), reason)
+
+    def step(self, key: StepKey, fingerprint: str) -> RecordedStep | None:
+        """Return the recorded step of that key.
+
+        Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) if the record has another fingerprint.
         """
-        row = self.history.step(key)
-        if row is not None and row.fingerprint != fingerprint:
-            raise diverged(key, recorded=row.fingerprint, replayed=fingerprint)
-        return row
+        step = self.cursor.step(key)
+        if step is not None and step.fingerprint != fingerprint:
+            raise diverged(key, recorded=step.fingerprint, replayed=fingerprint)
+        return step
 
-    def record(self, anchor: str, context: CorrelationContext, events: Sequence[Event]) -> None:
-        """Holds those of the events that the record does not have yet."""
-        self.buffer(anchor, context, self.history.match(anchor, events))
+    def emit(self, anchor: str, correlation: CorrelationContext, *events: Event) -> None:
+        """Record events behind that step. Raises: BranchStopped if any is new and no effect may begin there."""
+        new = self.cursor.match(anchor, events)
+        if new and self.is_closed(anchor):
+            raise BranchStopped
+        self._append(anchor, correlation, new)
 
-    def buffer(self, anchor: str, context: CorrelationContext, events: Sequence[Event]) -> None:
-        """Holds new events. Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) when nothing new can be."""
+    def record(self, anchor: str, correlation: CorrelationContext, *events: Event) -> None:
+        """Record events behind that step, stopped or not."""
+        self._append(anchor, correlation, self.cursor.match(anchor, events))
+
+    def begin(self, effect: Effect) -> None:
+        """Record the start of the effect; after an earlier run that was interrupted, its retraction first."""
+        start = effect.start_event
+        if start is not None and not self.cursor.has_started(effect.key):
+            self._append(effect.key, effect.correlation, (start,))
+        elif start is not None:
+            self.cursor.mark_matched(effect.key)
+            if isinstance(start, InferenceStart):
+                self._append(effect.key, effect.correlation, (InferenceRetracted(start.segment), start))
+        if not effect.is_instant:
+            self.commit()
+
+    def complete(self, effect: Effect, outcome: Outcome) -> RecordedStep:
+        """Record the outcome with its events in one commit, and account for it."""
+        self._append(effect.key, effect.correlation, effect.end_events(outcome))
+        step = self.record_step(effect.key, effect.fingerprint, outcome)
+        effect.account(step)
+        return step
+
+    def replay(self, effect: Effect, step: RecordedStep) -> None:
+        """Match the events of a recorded effect, from its last start, and account for it."""
+        self.cursor.rewind_to_last_start(effect.key)
+        start = () if effect.start_event is None else (effect.start_event,)
+        self.record(effect.key, effect.correlation, *start, *effect.end_events(step.outcome))
+        effect.account(step)
+
+    def record_step(self, key: StepKey, fingerprint: str, outcome: Outcome) -> RecordedStep:
+        """Commit the step. Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) in an offline replay."""
+        if self._clock is None or self._journal is None:
+            raise diverged(key, recorded=None, replayed=fingerprint)
+        step = RecordedStep(key, fingerprint, outcome, self._clock.now())
+        self.commit(step)
+        return step
+
+    def commit(self, step: RecordedStep | None = None, new_messages: Sequence[Message] = ()) -> None:
+        """Write the buffered events and the step in one commit, with the last events the session's new messages."""
+        if self._journal is not None and (self._buffer or step is not None):
+            events, self._buffer = self._buffer, []
+            self._journal.put(self._execution_id, step, events, new_messages)
+
+    def _append(self, anchor: str, correlation: CorrelationContext, events: Sequence[Event]) -> None:
         if events and self._journal is None:
             raise diverged(anchor, recorded=None, replayed=events[0])
-        self._held += [(anchor, context, event) for event in events]
-
-    def replay(self, leaf: Effect, row: RecordedStep) -> None:
-        """Tells again what was told of that step, from its last start on."""
-        self.history.rewind_to_last_start(leaf.key)
-        events = [leaf.start_event] if leaf.start_event else []
-        self.record(leaf.key, leaf.correlation, [*events, *leaf.end_events(row.outcome)])
-
-    def start(self, leaf: Effect, *, began: bool) -> None:
-        """Tells that it begins; that it begins once more where it `began` in a life that was cut short."""
-        if leaf.start_event is None:
-            return
-        if not began:
-            self.buffer(leaf.key, leaf.correlation, (leaf.start_event,))
-            return
-        self.history.mark_matched(leaf.key)
-        if isinstance(leaf.start_event, InferenceStart):
-            self.buffer(leaf.key, leaf.correlation, (InferenceRetracted(leaf.start_event.segment), leaf.start_event))
-
-    def commit(self, row: RecordedStep | None = None, new_messages: Sequence[Message] = ()) -> None:
-        """One commit: the step, all events held so far, and with the last ones the turn."""
-        if self._journal is not None and (self._held or row is not None):
-            held, self._held = self._held, []
-            self._journal.put(self._execution_id, row, held, new_messages)
-
-
-_STARTS = (InferenceStart, ToolStart)
-_AT_REST = frozenset({State.INIT, State.SUSPENDED})
-MIN_REMAINING_SECONDS = 30.0
-"""Of running time, for an execution that goes on."""
+        for event in events:
+            self._buffer.append((anchor, correlation, event))
 
 
 class ReplayCursor:
-    """The rows and events of a record, each handed out once.
+    """The steps and events of a history, each matched once.
 
-    Suspended and resumed belong to the record, not to the pattern, so they are left out. A step that was begun again
-    after a crash is compared from its last start.
+    Suspension and resume events belong to the history, not to the pattern, so they are not matched. A step that was
+    restarted after a crash is compared from its last start.
     """
 
-    def __init__(self, record: ExecutionHistory | None) -> None:
-        self._rows: dict[str, RecordedStep] = dict(record.steps) if record else {}
+    def __init__(self, history: ExecutionHistory | None) -> None:
+        self._steps: dict[str, RecordedStep] = dict(history.steps) if history else {}
         self._events: dict[str, list[Event]] = defaultdict(list)
         self._next: dict[str, int] = {}
-        self._asked: set[str] = set()
-        events = record.events if record else ()
-        self._ran_for = _ran_for(events)
-        self._waits = False
-        self.was_suspended = any(isinstance(item.event, ExecutionSuspended) for item in events)
-        for item in events:
-            match item.event:
-                case LifecycleTransition(to_state=State.SUSPENDED) | LifecycleTransition(from_state=State.SUSPENDED):
-                    self._waits = item.event.to_state is not State.EXECUTE
-            if not _belongs_to_waiting(item.event):
-                self._events[item.anchor].append(item.event)
-
-    @property
-    def ends_suspended(self) -> bool:
-        """Whether the record ends in SUSPENDED, or went from there to its end."""
-        return self._waits
+        self._read: set[str] = set()
+        self._ran_for = 0.0
+        self.ends_suspended = False
+        self.was_suspended = False
+        if history and history.events:
+            self._index(history.events)
 
     def mark_resumed(self) -> None:
-        """It does not wait any more: the last answer is there."""
-        self._waits = False
+        """Treat the history as continued: the last answer was recorded."""
+        self.ends_suspended = False
 
     def remaining_seconds(self, seconds: float) -> float:
-        """Of the running time that an execution has: at least 30 s of it when some of it ran already."""
+        """Return what is left of that running time: at least 30 s once the execution has run."""
         return max(MIN_REMAINING_SECONDS, seconds - self._ran_for) if self._ran_for else seconds
 
     def step(self, key: str) -> RecordedStep | None:
-        """The recorded step under that key."""
-        if self._rows:
-            self._asked.add(key)
-        return self._rows.get(key)
+        """Return the recorded step of that key."""
+        if self._steps:
+            self._read.add(key)
+        return self._steps.get(key)
 
     def has_started(self, key: str) -> bool:
-        """Whether the step's start is recorded, with or without an outcome."""
-        return any(isinstance(event, _STARTS) for event in self._events.get(key, ()))
+        """Return True if the start of that step is recorded, with or without an outcome."""
+        return key in self._events and any(isinstance(event, _START_EVENTS) for event in self._events[key])
 
     def rewind_to_last_start(self, key: str) -> None:
-        """Compares the step's events from its last start on."""
-        starts = [index for index, event in enumerate(self._events.get(key, ())) if isinstance(event, _STARTS)]
+        """Compare the events of that step from its last start."""
+        starts = [index for index, event in enumerate(self._events.get(key, ())) if isinstance(event, _START_EVENTS)]
         if starts:
             self._next[key] = starts[-1]
 
     def mark_matched(self, key: str) -> None:
-        """Counts all recorded events of the step as matched: the run that died emitted them."""
+        """Count all recorded events of that step as matched: an interrupted run recorded them."""
         self._next[key] = len(self._events.get(key, ()))
 
     def match(self, anchor: str, events: Sequence[Event]) -> Sequence[Event]:
-        """Those of the events that the record does not hold yet.
+        """Return the events that are not recorded yet.
 
-        Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) when the record holds another one in its place.
+        Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) if another event is recorded in the same place.
         """
         recorded = self._events.get(anchor)
         if not recorded:
             return events
         position = self._next.get(anchor, 0)
-        again = min(len(events), len(recorded) - position)
-        for offset in range(again):
+        replayed = min(len(events), len(recorded) - position)
+        for offset in range(replayed):
             if recorded[position + offset] != events[offset]:
                 raise diverged(anchor, recorded=recorded[position + offset], replayed=events[offset])
-        self._next[anchor] = position + again
-        return events[again:]
+        self._next[anchor] = position + replayed
+        return events[replayed:]
 
     def verify_complete(self) -> int:
-        """The number of recorded steps, once all of them and all of their events were asked for.
+        """Return the number of recorded steps, all of which were matched with all of their events.
 
         Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) naming the first that was not.
         """
-        for key, row in self._rows.items():
-            if key not in self._asked:
-                raise diverged(key, recorded=row.outcome, replayed=None)
+        for key, step in self._steps.items():
+            if key not in self._read:
+                raise diverged(key, recorded=step.outcome, replayed=None)
         for anchor, events in self._events.items():
             position = self._next.get(anchor, 0)
             if position < len(events):
                 raise diverged(anchor, recorded=events[position], replayed=None)
-        return len(self._rows)
+        return len(self._steps)
+
+    def _index(self, events: Sequence[StoredEvent]) -> None:
+        self._ran_for = _running_seconds(events)
+        self.was_suspended = any(isinstance(item.event, ExecutionSuspended) for item in events)
+        for item in events:
+            match item.event:
+                case LifecycleTransition(to_state=State.SUSPENDED) | LifecycleTransition(from_state=State.SUSPENDED):
+                    self.ends_suspended = item.event.to_state is not State.EXECUTE
+            if not _is_suspension_event(item.event):
+                self._events[item.anchor].append(item.event)
 
 
 def diverged(step: str, *, recorded: object, replayed: object) -> OrchestrationFailure:
-    """The failure that names the step and shows both sides by their kind."""
+    """Return the failure that names the step and the kinds of both sides."""
     return OrchestrationFailure(
         Code.ORCHESTRATION_REPLAY_DIVERGED,
         "the replay asked for something else than the record",
@@ -189,12 +247,10 @@ def diverged(step: str, *, recorded: object, replayed: object) -> OrchestrationF
 
 
 def _kind(value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return type(value).__name__
+    return value if value is None or isinstance(value, str) else type(value).__name__
 
 
-def _belongs_to_waiting(event: Event) -> bool:
+def _is_suspension_event(event: Event) -> bool:
     match event:
         case ExecutionSuspended() | ExecutionResumed():
             return True
@@ -204,16 +260,17 @@ def _belongs_to_waiting(event: Event) -> bool:
             return False
 
 
-def _ran_for(events: Sequence[StoredEvent]) -> float:
-    """Seconds of running time: from each beginning to the suspension, or the last event, that follows.
-
-    In INIT it waits for its turn.
-    """
-    total, began, last = 0.0, None, 0.0
+def _running_seconds(events: Sequence[StoredEvent]) -> float:
+    """Add up the time from each start to the suspension, or the last event, that follows; INIT is no running time."""
+    total, started_at, last_at = 0.0, None, 0.0
     for item in events:
-        if began is None and isinstance(item.event, LifecycleTransition) and item.event.to_state not in _AT_REST:
-            began = item.at
-        if began is not None and isinstance(item.event, ExecutionSuspended):
-            total, began = total + item.at - began, None
-        last = item.at
-    return total if began is None else total + last - began
+        if (
+            started_at is None
+            and isinstance(item.event, LifecycleTransition)
+            and item.event.to_state not in _STATES_AT_REST
+        ):
+            started_at = item.at
+        if started_at is not None and isinstance(item.event, ExecutionSuspended):
+            total, started_at = total + item.at - started_at, None
+        last_at = item.at
+    return total if started_at is None else total + last_at - started_at

@@ -1,6 +1,7 @@
-"""The response of an execution, put together from its tally and how it ended."""
+"""The response of an execution, built from its ledger, its progress and how it ended."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from app.domain.contract.messages import Message
@@ -16,7 +17,6 @@ from app.domain.contract.response import (
     SystemResponse,
 )
 from app.domain.failures import Cancellation, Failure
-from app.domain.frozen import dataclass
 from app.domain.journal.events import (
     ExecutionCancelled,
     ExecutionCompleted,
@@ -30,52 +30,65 @@ from app.domain.lifecycle import State
 from app.domain.model_call import Reply
 from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.execution import Execution
+from app.orchestration.execution.progress import RunProgress
 
 SUSPENSION_EXPIRES_AFTER = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How a story ended: with what it produced, with a failure, or (neither) suspended.
+    """The end of a run: a result, a failure, or, with neither, a suspension.
 
-    `said` is the talk that led to the answer, where it was one and belongs to a session.
+    `new_messages` are the tool rounds and the answer of a conversation that belongs to a session.
     """
 
     result: PatternResult | None = None
     failure: Failure | None = None
     new_messages: Sequence[Message] = ()
 
+    @property
+    def state(self) -> State:
+        """The state that the run ends in."""
+        if isinstance(self.failure, Cancellation):
+            return State.CANCELLED
+        if self.failure is not None:
+            return State.ERROR
+        return State.SUSPENDED if self.result is None else State.COMPLETE
+
 
 def build_response(
-    execution: Execution, state: State, ending: Termination, suspensions: list[Suspension]
+    execution: Execution,
+    progress: RunProgress,
+    termination: Termination,
+    suspensions: Sequence[Suspension] = (),
 ) -> SystemResponse:
-    """The response in that state. It holds what was done so far, however the execution ended."""
-    header, tally = execution.header, execution.ledger
-    produced = ending.result or execution.partial_result
+    """Return the response. It shows what was done, however the run ended."""
+    header, ledger, state = execution.header, execution.ledger, termination.state
+    result = termination.result or progress.partial_result
     return SystemResponse(
         request_id=header.request_id,
         session_id=header.request.session_id,
         trace_id=header.trace_id,
         mode=header.mode,
         state=state,
-        content=tally.partial_text if produced is None else produced.content,
-        structured_output=None if produced is None else produced.structured_output,
-        tool_calls_made=tally.tool_calls_made(),
-        confidence=None if produced is None else produced.confidence,
-        confidence_source=None if produced is None else produced.confidence_source,
-        validation_result=None if produced is None else produced.validation,
-        token_usage=tally.usage,
-        cost=Cost(amount=tally.cost, currency=header.currency) if tally.priced else None,
-        plan=None if produced is None or produced.plan is None else _standing(produced.plan, state),
-        vote=None if produced is None else produced.vote,
-        suspensions=suspensions,
-        metadata=_metadata(execution, state),
-        error=None if ending.failure is None else SystemError.of(ending.failure),
+        content=ledger.partial_text if result is None else result.content,
+        structured_output=None if result is None else result.structured_output,
+        tool_calls_made=ledger.tool_calls.made(),
+        confidence=None if result is None else result.confidence,
+        confidence_source=None if result is None else result.confidence_source,
+        validation_result=None if result is None else result.validation,
+        token_usage=ledger.usage,
+        cost=Cost(amount=ledger.cost, currency=header.currency) if ledger.is_priced else None,
+        plan=None if result is None or result.plan is None else _final_plan(result.plan, state),
+        vote=None if result is None else result.vote,
+        suspensions=list(suspensions),
+        metadata=_metadata(execution, progress, state),
+        error=None if termination.failure is None else SystemError.of(termination.failure),
     )
 
 
 def minimal_failure(header: ExecutionHeader, failure: Failure) -> ExecutionFailed:
-    """The event of an execution that failed, with nothing of what was done until then."""
+    """Return the event of a failed execution that shows nothing of what was done."""
     response = SystemResponse(
         request_id=header.request_id,
         session_id=header.request.session_id,
@@ -87,10 +100,13 @@ def minimal_failure(header: ExecutionHeader, failure: Failure) -> ExecutionFaile
     return ExecutionFailed(response)
 
 
-def terminal_event(execution: Execution, state: State, ending: Termination) -> TerminalEvent | ExecutionSuspended:
-    """The event that carries the response of an execution that ends, or waits, in that state."""
+def terminal_event(
+    execution: Execution, progress: RunProgress, termination: Termination
+) -> TerminalEvent | ExecutionSuspended:
+    """Return the event that carries the response of the run."""
+    state = termination.state
     suspensions = _suspensions(execution) if state is State.SUSPENDED else []
-    response = build_response(execution, state, ending, suspensions)
+    response = build_response(execution, progress, termination, suspensions)
     match state:
         case State.COMPLETE:
             return ExecutionCompleted(response)
@@ -102,63 +118,58 @@ def terminal_event(execution: Execution, state: State, ending: Termination) -> T
             return ExecutionFailed(response)
 
 
-def final_state(ending: Termination) -> State:
-    """The state an ending leads to."""
-    if isinstance(ending.failure, Cancellation):
-        return State.CANCELLED
-    if ending.failure is not None:
-        return State.ERROR
-    return State.SUSPENDED if ending.result is None else State.COMPLETE
-
-
-def _standing(plan: PlanReport, state: State) -> PlanReport:
-    """The plan as it stands then: a step that has not ended will not any more once the execution has."""
+def _final_plan(plan: PlanReport, state: State) -> PlanReport:
+    """Return the plan with its pending steps cancelled, unless the execution is suspended."""
     if state is State.SUSPENDED or all(step.status is not StepStatus.PENDING for step in plan.steps):
         return plan
-    ended = [
+    steps = [
         step.model_copy(update={"status": StepStatus.CANCELLED}) if step.status is StepStatus.PENDING else step
         for step in plan.steps
     ]
-    return plan.model_copy(update={"steps": ended})
+    return plan.model_copy(update={"steps": steps})
 
 
-def _metadata(execution: Execution, state: State) -> ResponseMetadata:
-    header, tally, prepared = execution.header, execution.ledger, execution.prepared
-    provider, model = tally.last_speaker or (None, None)
-    answered = tally.last_reply
+def _metadata(execution: Execution, progress: RunProgress, state: State) -> ResponseMetadata:
+    header, ledger, prepared = execution.header, execution.ledger, progress.prepared
+    provider, model = ledger.last_speaker or (None, None)
+    last_reply = ledger.last_reply
     return ResponseMetadata(
         provider=provider,
         model=model,
-        finish_reason="cancelled" if state is State.CANCELLED else _ending(answered),
-        tool_rounds=tally.tool_rounds,
-        fallback_attempts=tally.fallback_attempts,
+        finish_reason="cancelled" if state is State.CANCELLED else _finish_reason(last_reply),
+        tool_rounds=ledger.tool_calls.round_count,
+        fallback_attempts=ledger.fallback_attempts,
         truncated_history=prepared is not None and prepared.truncated_history,
-        left_out=[] if answered is None else _left_out(header.request, *answered),
-        kept_by=None if answered is None else answered[1].way,
+        left_out=[] if last_reply is None else _left_out(header.request, *last_reply),
+        kept_by=None if last_reply is None else last_reply[1].way,
         durability=_durability(execution, state),
         client=header.request.metadata,
     )
 
 
-def _ending(answered: tuple[Reply, Candidate] | None) -> str | None:
-    """Why the answer ended, in our word unless the provider has one that is none of ours."""
-    return None if answered is None else answered[0].raw_finish or answered[0].finish_reason
+def _finish_reason(last_reply: tuple[Reply, Candidate] | None) -> str | None:
+    """Return why the answer ended; a reason of the provider that is none of ours is kept as it is."""
+    return None if last_reply is None else last_reply[0].raw_finish or last_reply[0].finish_reason
 
 
 def _left_out(request: SystemRequest, reply: Reply, candidate: Candidate) -> list[str]:
-    return sorted(name for name in (*candidate.withheld, *reply.withheld) if _is_asked(request, name))
+    return sorted(name for name in (*candidate.withheld, *reply.withheld) if _is_of_request(request, name))
 
 
-def _is_asked(request: SystemRequest, name: str) -> bool:
-    """Whether the request holds what a provider was not given: a hint may be the pattern's own."""
+def _is_of_request(request: SystemRequest, name: str) -> bool:
+    """Return True if the request holds what was left out: a hint may be the pattern's own."""
     kind, _, rest = name.partition(".")
     return kind != "hints" or getattr(request.hints, rest.partition(".")[0]) is not None
 
 
 def _durability(execution: Execution, state: State) -> Durability:
-    """What begins in memory is journaled from before its first call that must not act twice, and when it suspends."""
-    kept = execution.ledger.ran_unsafe_call or state is State.SUSPENDED or execution.history.was_suspended
-    return "journaled" if kept else execution.header.durability
+    """Return the durability; one in memory is journaled from its first non-idempotent call or its first suspension."""
+    is_journaled = (
+        execution.ledger.tool_calls.has_run_unsafe
+        or state is State.SUSPENDED
+        or execution.recorder.cursor.was_suspended
+    )
+    return "journaled" if is_journaled else execution.header.durability
 
 
 def _suspensions(execution: Execution) -> list[Suspension]:
@@ -173,5 +184,5 @@ def _suspensions(execution: Execution) -> list[Suspension]:
             arguments_digest=question.arguments_digest,
             expires_at=expires_at,
         )
-        for question in sorted(execution.open_questions, key=lambda question: question.key)
+        for question in execution.branches.open_questions
     ]

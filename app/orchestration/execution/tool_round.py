@@ -1,4 +1,4 @@
-"""The tool calls of one reply: what may run at once, one retry at most, and what must not act twice."""
+"""Tool round: the tool calls of one reply, their approvals, attempts and results."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,6 +19,7 @@ from app.domain.journal.outcomes import (
     ToolCallSuspended,
     ToolEnded,
 )
+from app.domain.journal.step_key import StepKey
 from app.domain.suspensions import (
     APPROVAL_DECISIONS,
     UNKNOWN_OUTCOME_DECISIONS,
@@ -29,146 +30,194 @@ from app.domain.suspensions import (
     RunAgain,
 )
 from app.domain.tools import OfferedTool, concurrent_groups
-from app.orchestration.execution.effect import Effect, NonIdempotent, SuspensionRequest
+from app.orchestration.execution.effect import Effect, NonIdempotentEffect, SuspensionRequest
 from app.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
 from app.orchestration.execution.ledger import ToolCallState
 
 _UNKNOWN_OUTCOME = "it is not known whether this call has happened"
-_SPENT = "not run: the budget of the execution is spent"
+_BUDGET_SPENT = "not run: the budget of the execution is spent"
 
 
 class ToolRound:
     """All calls of one reply under one step.
 
-    Call i is `key/i/0`, under which stands whether it is approved. Its attempts are `key/i/0/0` and `key/i/0/1`; what
-    attempt a asks is `a/1`, what is asked about it when it is in doubt is `a/0/0`, `a/0/1`, …
+    The approval of call i is `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`. The question of attempt a is
+    `a/1`; the questions about an uncertain attempt a are `a/0/0`, `a/0/1`, …
     """
 
     def __init__(
         self,
         execution: Execution,
-        key: str,
-        slots: Sequence[ToolCallState],
+        key: StepKey,
+        states: Sequence[ToolCallState],
         *,
         offered: Sequence[OfferedTool],
         correlation: CorrelationContext,
     ) -> None:
-        self._execution = execution
-        self._context = correlation
-        self._key = key
-        self._slots = slots
-        self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
         self.ended_at = 0.0
+        """When its last call ended, in Unix seconds."""
+        self._execution = execution
+        self._correlation = correlation
+        self._key = key
+        self._states = states
+        self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
 
-    async def run(self, most: int) -> list[ToolResult]:
-        """The results in call order; calls beyond the first `most` are answered with an error and do not run."""
-        running = [slot.call for slot in self._slots[:most]]
+    async def run(self, limit: int) -> list[ToolResult]:
+        """Return the results in call order; calls beyond the first `limit` do not run and get an error as result."""
+        running = [state.call.name for state in self._states[:limit]]
         unsafe = frozenset(name for name, tool in self._offered.items() if tool.unsafe)
-        for group in concurrent_groups([call.name for call in running], unsafe):
-            await self._execution.gather([partial(self._call, index) for index in group])
-        for slot in self._slots[most:]:
-            slot.result = f"not run: only {most} calls of one reply run"
-        return [self._result(slot) for slot in self._slots]
+        for group in concurrent_groups(running, unsafe):
+            await self._execution.branches.gather([partial(self._call, index) for index in group])
+        for state in self._states[limit:]:
+            state.result = f"not run: only {limit} calls of one reply run"
+        return [self._result(state) for state in self._states]
 
     async def _call(self, index: int) -> None:
-        slot = self._slots[index]
-        offered = self._offered.get(slot.call.name)
-        if offered is not None and not self._approved(slot, offered, f"{self._key}/{index}/0"):
+        state, key = self._states[index], self._key.child(index, 0)
+        offered = self._offered.get(state.call.name)
+        if offered is not None and not self._is_approved(state, offered, key):
             return
-        for attempt in (0, 1):
-            leaf = self._leaf(index, attempt)
-            outcome = (await self._execution.perform(leaf)).outcome
-            if isinstance(outcome, ToolCallSuspended):
-                self._ask(slot, outcome.value, leaf.key)
-            if not isinstance(outcome, ToolEnded) or not outcome.retry:
+        for number in (0, 1):
+            attempt = self._attempt(index, key.child(number), offered)
+            step = await self._execution.perform(attempt)
+            self.ended_at = max(self.ended_at, step.at)
+            if isinstance(step.outcome, ToolCallSuspended):
+                self._ask(state, step.outcome.value, attempt.key)
+            if not isinstance(step.outcome, ToolEnded) or not step.outcome.retry:
                 return
 
-    def _approved(self, slot: ToolCallState, offered: OfferedTool, key: str) -> bool:
-        """Whether the call may run. Raises: Suspended until somebody has said so, where it waits for a person."""
-        repeated = offered.unsafe and self._execution.ledger.has_failed(slot.call, before=self._key)
+    def _attempt(self, index: int, key: StepKey, offered: OfferedTool | None) -> "ToolAttempt":
+        kind = NonIdempotentToolAttempt if offered is not None and offered.unsafe else ToolAttempt
+        return kind(
+            self._execution,
+            self._states[index],
+            key,
+            round_key=self._key,
+            offered=offered,
+            correlation=self._correlation,
+        )
+
+    def _is_approved(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> bool:
+        """Return True if the call may run. Raises: BranchSuspended while it waits for a person."""
+        repeated = offered.unsafe and self._execution.ledger.tool_calls.has_failed(state.call, before=self._key)
         if not offered.approval and not repeated:
             return True
-        slot.mark_waiting()
-        answered = self._answer(_question(SuspensionKind.APPROVAL, slot.call, key))
-        decision = APPROVAL_DECISIONS.validate_python(answered)
+        state.mark_waiting()
+        decision = APPROVAL_DECISIONS.validate_python(
+            self._answer(question_about(SuspensionKind.APPROVAL, state.call, key))
+        )
         if isinstance(decision, Deny):
-            slot.result, slot.is_error, slot.code = _denied(decision), True, Code.TOOL_EXECUTION_FAILED
+            state.result, state.is_error, state.code = _denied(decision), True, Code.TOOL_EXECUTION_FAILED
         return isinstance(decision, Approve)
 
-    def _ask(self, slot: ToolCallState, value: JsonValue, key: str) -> None:
-        """The answer is the call's result. Raises: Suspended until there is one."""
-        asked = SuspensionRequest(f"{key}/1", SuspensionKind.QUESTION, slot.call.name, value, tool_call_id=slot.call.id)
-        slot.result = _text(self._answer(asked))
+    def _ask(self, state: ToolCallState, value: JsonValue, attempt_key: StepKey) -> None:
+        """Take the answer as the result of the call. Raises: BranchSuspended until there is one."""
+        call = state.call
+        question = SuspensionRequest(
+            attempt_key.child(1), SuspensionKind.QUESTION, call.name, value, tool_call_id=call.id
+        )
+        state.result = _text(self._answer(question))
 
     def _answer(self, question: SuspensionRequest) -> JsonValue:
-        row = self._execution.answer_to(question)
-        assert isinstance(row.outcome, SuspensionAnswer)  # noqa: S101 - what a question can come to
-        self.ended_at = max(self.ended_at, row.at)
-        return row.outcome.payload
+        step = self._execution.answer_to(question)
+        assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
+        self.ended_at = max(self.ended_at, step.at)
+        return step.outcome.payload
 
-    def _leaf(self, index: int, attempt: int) -> Effect:
-        slot = self._slots[index]
-        call, key = slot.call, f"{self._key}/{index}/0/{attempt}"
-        offered = self._offered.get(call.name)
-        return Effect(
-            key=key,
-            fingerprint=digest("tool", key, call.name, call.arguments),
-            correlation=self._context.child(span_id(self._execution.header.execution_id, key), caused_by=call.id),
-            run=partial(self._act, index, attempt, offered),
-            start_event=ToolStart(call.name, call.id, args_hash(self._execution.header.args_key, call.arguments)),
-            end_events=partial(_ended, call),
-            count=partial(self._count, slot, offered),
-            non_idempotent=_unsafe(call, key) if offered and offered.unsafe else None,
+    def _result(self, state: ToolCallState) -> ToolResult:
+        offered = self._offered.get(state.call.name)
+        is_idempotent = offered is not None and offered.idempotent
+        return ToolResult(
+            state.call, state.result, state.is_error, state.code, state.attempts, state.duration_ms, is_idempotent
         )
 
-    async def _act(self, index: int, attempt: int, offered: OfferedTool | None) -> Outcome:
-        if offered is None:
+
+class ToolAttempt(Effect):
+    """One attempt at one tool call. `offered` is None for a tool that the inference did not offer."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        state: ToolCallState,
+        key: StepKey,
+        *,
+        round_key: StepKey,
+        offered: OfferedTool | None,
+        correlation: CorrelationContext,
+    ) -> None:
+        call = state.call
+        super().__init__(
+            key,
+            digest("tool", key, call.name, call.arguments),
+            correlation.child(span_id(execution.header.execution_id, key), caused_by=call.id),
+        )
+        self.start_event = ToolStart(call.name, call.id, args_hash(execution.header.args_key, call.arguments))
+        self._execution = execution
+        self._state = state
+        self._offered = offered
+        self._round_key = round_key
+
+    async def run(self) -> Outcome:
+        """Run the tool once, within the time that is left; refuse it if it was not offered or the budget is spent."""
+        execution, call = self._execution, self._state.call
+        if self._offered is None:
             return ToolEnded("no such tool", is_error=True, code=Code.TOOL_NOT_FOUND, duration_ms=0.0, ran=False)
-        budget = self._execution.ledger.budget
+        budget = execution.ledger.budget
         if budget is not None and budget.is_exhausted:
             code = Code.ORCHESTRATION_BUDGET_EXCEEDED
-            return ToolEnded(_SPENT, is_error=True, code=code, duration_ms=0.0, ran=False)
-        grace = NON_IDEMPOTENT_GRACE_S if offered.unsafe else 0.0
-        seconds_left = self._execution.seconds_left + grace
-        call = self._slots[index].call
-        key = idempotency_key(self._execution.header.execution_id, f"{self._key}/{index}", call.id)
-        return await self._execution.environment.tool_executor.attempt(
-            call, key=key, attempt=attempt, seconds_left=seconds_left
+            return ToolEnded(_BUDGET_SPENT, is_error=True, code=code, duration_ms=0.0, ran=False)
+        grace_s = NON_IDEMPOTENT_GRACE_S if self._offered.unsafe else 0.0
+        call_key = self.key.parent.parent
+        return await execution.environment.tool_executor.attempt(
+            call,
+            key=idempotency_key(execution.header.execution_id, call_key, call.id),
+            attempt=0 if self.key.is_first_attempt else 1,
+            seconds_left=execution.seconds_left + grace_s,
         )
 
-    def _count(self, slot: ToolCallState, offered: OfferedTool | None, row: RecordedStep) -> None:
-        self._execution.ledger.record_tool_attempt(row, slot, round_key=self._key)
-        self._execution.ledger.ran_unsafe_call |= offered is not None and offered.unsafe
-        self.ended_at = max(self.ended_at, row.at)
+    def end_events(self, outcome: Outcome) -> tuple[Event, ...]:
+        """Return the end of the attempt."""
+        assert isinstance(outcome, ToolEnded | ToolCallSuspended | AttemptCancelled)  # noqa: S101 - of an attempt
+        call = self._state.call
+        code = Code.CANCELLED_SIGNAL if isinstance(outcome, AttemptCancelled) else getattr(outcome, "code", None)
+        return (ToolEnd(call.name, call.id, outcome.duration_ms, success=code is None, error_code=code),)
 
-    def _result(self, slot: ToolCallState) -> ToolResult:
-        offered = self._offered.get(slot.call.name)
-        idempotent = offered is not None and offered.idempotent
-        return ToolResult(slot.call, slot.result, slot.is_error, slot.code, slot.attempts, slot.duration_ms, idempotent)
+    def account(self, step: RecordedStep) -> None:
+        """Add the attempt to the ledger."""
+        is_unsafe = self._offered is not None and self._offered.unsafe
+        self._execution.ledger.record_tool_attempt(step, self._state, round_key=self._round_key, is_unsafe=is_unsafe)
 
 
-def _unsafe(call: ToolCall, key: str) -> NonIdempotent:
-    unknown = ToolEnded(_UNKNOWN_OUTCOME, is_error=True, code=Code.TOOL_OUTCOME_UNKNOWN, duration_ms=0.0)
+class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
+    """An attempt at a call that must not happen twice: after a timeout, only a person knows whether it has."""
 
-    def told(payload: JsonValue) -> Outcome | None:
+    unknown_outcome = ToolEnded(_UNKNOWN_OUTCOME, is_error=True, code=Code.TOOL_OUTCOME_UNKNOWN, duration_ms=0.0)
+
+    def is_uncertain(self, outcome: Outcome) -> bool:
+        """Return True after a timeout."""
+        return isinstance(outcome, ToolEnded) and outcome.code is Code.TOOL_TIMEOUT
+
+    def question(self, number: int) -> SuspensionRequest:
+        """Return the question whether the call has happened."""
+        key = self.key.child(0, number)
+        return question_about(SuspensionKind.UNKNOWN_OUTCOME, self._state.call, key)
+
+    def outcome_from_answer(self, payload: JsonValue) -> Outcome | None:
+        """Return the outcome that the person decided; None to run the call once more."""
         match UNKNOWN_OUTCOME_DECISIONS.validate_python(payload):
             case Happened(result=result):
                 return ToolEnded(_text(result), is_error=False, code=None, duration_ms=0.0)
             case RunAgain():
                 return None
             case GiveUp():
-                return unknown
-
-    def question(number: int) -> SuspensionRequest:
-        return _question(SuspensionKind.UNKNOWN_OUTCOME, call, f"{key}/0/{number}")
-
-    return NonIdempotent(question, _timed_out, told, unknown)
+                return self.unknown_outcome
 
 
-def _question(kind: SuspensionKind, call: ToolCall, key: str) -> SuspensionRequest:
-    """A question about a call, bound to its arguments."""
+def question_about(kind: SuspensionKind, call: ToolCall, key: StepKey) -> SuspensionRequest:
+    """Return the question about a call, bound to its arguments."""
     value: JsonValue = {"tool": call.name, "arguments": call.arguments}
-    return SuspensionRequest(key, kind, call.name, value, tool_call_id=call.id, arguments_digest=digest(call.arguments))
+    arguments = digest(call.arguments)
+    return SuspensionRequest(key, kind, call.name, value, tool_call_id=call.id, arguments_digest=arguments)
 
 
 def _denied(decision: Deny) -> str:
@@ -177,13 +226,3 @@ def _denied(decision: Deny) -> str:
 
 def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def _timed_out(outcome: Outcome) -> bool:
-    return isinstance(outcome, ToolEnded) and outcome.code is Code.TOOL_TIMEOUT
-
-
-def _ended(call: ToolCall, outcome: Outcome) -> tuple[Event, ...]:
-    assert isinstance(outcome, ToolEnded | ToolCallSuspended | AttemptCancelled)  # noqa: S101 - what a tool attempt can come to
-    code = Code.CANCELLED_SIGNAL if isinstance(outcome, AttemptCancelled) else getattr(outcome, "code", None)
-    return (ToolEnd(call.name, call.id, outcome.duration_ms, success=code is None, error_code=code),)

@@ -1,6 +1,6 @@
-"""AgentLoop, the pattern of mode `chat`: infer, run the tools asked for, repeat until text.
+"""AgentLoop, the pattern of mode `chat`: infer, run the tools that the model asks for, repeat until it answers in text.
 
-Where the request has rules or a judge for that text, it is judged, and what is wrong with it is told to the model.
+If the request has rules or a judge, the text is validated, and the model learns what is wrong with it.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -19,43 +19,45 @@ VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
-async def agent_loop(run: RunContext, attempts: int | None = None) -> PatternResult | str:
-    """The model's text, within `attempts`, else those in force. `tool_rounds` is for all of them together.
+async def agent_loop(context: RunContext, attempts: int | None = None) -> PatternResult | str:
+    """Return the model's text, within `attempts` or the limit in force; all attempts share the limit of tool rounds.
 
-    Raises: as `Talk.answer`; ValidationFailure of the last attempt, whose answer is the draft.
+    Raises: as `ToolLoop.answer`; ValidationFailure of the last attempt, whose answer is the partial result.
     """
-    talk = ToolLoop(run)
-    if not run.output.rules and not run.output.semantic:
-        return await talk.answer(run.messages)
-    most = run.limits.attempts if attempts is None else attempts
-    contract = await compiled_contract(run)
-    return await answer_until_valid(run, contract, talk.answer, first=run.messages, most=most)
+    tool_loop, output = ToolLoop(context), context.settings.output
+    if not output.rules and not output.semantic:
+        return await tool_loop.answer(context.settings.messages)
+    limit = context.limits.attempts if attempts is None else attempts
+    contract = await compiled_contract(context)
+    return await answer_until_valid(
+        context, contract, tool_loop.answer, messages=context.settings.messages, limit=limit
+    )
 
 
 class ToolLoop:
     """A conversation in which the model may call tools."""
 
-    def __init__(self, run: RunContext) -> None:
-        self._run = run
-        self._rounds = run.limits.tool_rounds
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._rounds_left = context.limits.tool_rounds
 
-    async def answer(self, added: Sequence[Message]) -> str:
-        """The text that the model comes to when it is told these messages.
+    async def answer(self, messages: Sequence[Message]) -> str:
+        """Return the text that the model answers to these messages.
 
-        Raises: InferenceFailure; OrchestrationFailure (ORCHESTRATION_ITERATION_LIMIT) when it asks for one more round
-        than all answers together may take.
+        Raises: InferenceFailure; OrchestrationFailure (ORCHESTRATION_ITERATION_LIMIT) if the model asks for more tool
+        rounds than all answers together may take.
         """
-        reply = await self._run.infer(added)
+        reply = await self._context.infer(messages)
         while reply.tool_calls:
-            if self._rounds == 0:
+            if self._rounds_left == 0:
                 raise OrchestrationFailure(
                     Code.ORCHESTRATION_ITERATION_LIMIT,
                     "the model asked for another tool round",
-                    {"tool_rounds": self._run.limits.tool_rounds},
+                    {"tool_rounds": self._context.limits.tool_rounds},
                 )
-            self._rounds -= 1
-            results = await self._run.call_tools(reply.tool_calls)
-            reply = await self._run.infer([result.message() for result in results])
+            self._rounds_left -= 1
+            results = await self._context.call_tools(reply.tool_calls)
+            reply = await self._context.infer([result.message() for result in results])
         return reply.text
 
 

@@ -1,7 +1,7 @@
-"""PlanExecutor, the pattern of mode `plan`: runs the steps of a plan, at once where they do not wait for each other.
+"""PlanExecutor, the pattern of mode `plan`: runs the steps of a plan, concurrently if they do not depend on each other.
 
-A step that fails keeps nobody from running but those that come after it, which are skipped. The plan then ends with the
-failure of the first step, in its own order, that failed; what the others came to stands in the response all the same.
+If a step fails, only the steps that depend on it are skipped. The plan then fails with the failure of the first failed
+step, in the order of the plan; the response still shows the results of the others.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from app.domain.contract.request import OutputContract, PlanStep
 from app.domain.contract.response import PlanReport, PlanTrace, StepReport, StepStatus, SystemError
 from app.domain.failures import Cancellation, Failure
+from app.domain.journal.outcomes import Plan
 from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
 from app.domain.plan.plan import EffectivePlanPolicy, parse_options, predecessors, resolve_input, topological_order
@@ -27,55 +28,55 @@ VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
-async def plan_executor(run: RunContext) -> PatternResult:
-    """The last step's output, held to the request's contract. The draft says what the steps came to so far.
+async def plan_executor(context: RunContext) -> PatternResult:
+    """Return the output of the last step, validated by the request's contract; meanwhile show the steps so far.
 
-    Raises: Failure of the first step that failed; as `judged`.
+    Raises: Failure of the first step that failed; as `validate_answer`.
     """
-    board = _Board(run)
-    order = topological_order(board.steps)
-    place = {index: position for position, index in enumerate(order)}
-    after = {place[index]: [place[each] for each in board.before[index]] for index in order}
-    ends = await run.gather([partial(_branch, board=board, index=index) for index in order], after=after)
-    failed = {index: end for index, end in zip(order, ends, strict=True) if isinstance(end, Failure)}
-    if failed:
-        raise failed[min(failed)]
-    run.transition_to(State.VALIDATE, "output_ready")
-    return await _held(run, board)
+    progress = _PlanProgress(context)
+    order = topological_order(progress.steps)
+    branch_of = {index: branch for branch, index in enumerate(order)}
+    after = {branch_of[index]: [branch_of[each] for each in progress.predecessors[index]] for index in order}
+    ends = await context.gather([partial(_run_step, progress=progress, index=index) for index in order], after=after)
+    failures = {index: end for index, end in zip(order, ends, strict=True) if isinstance(end, Failure)}
+    if failures:
+        raise failures[min(failures)]
+    context.transition_to(State.VALIDATE, "output_ready")
+    return await _validated_result(context, progress)
 
 
-def initial_report(run: RunContext) -> PlanReport:
-    """The plan before any of its steps."""
-    assert run.plan is not None  # noqa: S101 - what plans comes before what is planned
-    steps = [StepReport(name=step.name, type=step.type, status=StepStatus.PENDING) for step in run.plan.steps]
+def initial_report(plan: Plan, planned_at: float) -> PlanReport:
+    """Return the report of a plan before its first step; `planned_at` is in Unix seconds."""
+    steps = [StepReport(name=step.name, type=step.type, status=StepStatus.PENDING) for step in plan.steps]
     trace = PlanTrace(
-        planner_id=run.plan.planner_id,
-        rationale=run.plan.rationale,
-        created_at=datetime.fromtimestamp(run.planned_at, UTC),
+        planner_id=plan.planner_id,
+        rationale=plan.rationale,
+        created_at=datetime.fromtimestamp(planned_at, UTC),
         step_count=len(steps),
     )
     return PlanReport(steps=steps, trace=trace)
 
 
-class _Board:
-    """What has come of the steps. A branch writes that of its own step, and reads that of those it comes after."""
+class _PlanProgress:
+    """The reports of the steps. A branch writes the report of its own step and reads those that it depends on."""
 
-    def __init__(self, run: RunContext) -> None:
-        assert run.plan is not None  # noqa: S101 - what plans comes before what is planned
-        self.steps = run.plan.steps
-        self.before = predecessors(self.steps)
-        self.report = initial_report(run)
-        self._run = run
+    def __init__(self, context: RunContext) -> None:
+        plan = context.settings.plan
+        assert plan is not None  # noqa: S101 - a plan is made before it runs
+        self.steps = plan.steps
+        self.predecessors = predecessors(self.steps)
+        self.report = initial_report(plan, context.settings.planned_at)
+        self._context = context
 
     @property
     def result(self) -> JsonValue:
-        """What the last step, in the order of the plan, came to."""
+        """The output of the last step, in the order of the plan."""
         last: JsonValue = self.report.steps[-1].output
         return last
 
-    def outputs_before(self, index: int) -> Mapping[str, JsonValue] | None:
-        """The outputs of the steps that one comes after, by name; None where one of them did not complete."""
-        earlier = [self.report.steps[each] for each in self.before[index]]
+    def inputs_of(self, index: int) -> Mapping[str, JsonValue] | None:
+        """Return the outputs of the steps that one depends on, by name; None unless all of them completed."""
+        earlier = [self.report.steps[each] for each in self.predecessors[index]]
         if any(report.status is not StepStatus.COMPLETED for report in earlier):
             return None
         return {report.name: report.output for report in earlier}
@@ -83,69 +84,71 @@ class _Board:
     def end(
         self, index: int, status: StepStatus, *, output: JsonValue = None, error: SystemError | None = None
     ) -> None:
-        """Writes how the step ended, which is shown from now on."""
+        """Write how the step ended into the partial result."""
         steps = list(self.report.steps)
         steps[index] = steps[index].model_copy(update={"status": status, "output": output, "error": error})
         self.report = self.report.model_copy(update={"steps": steps})
-        self._run.set_partial_result(PatternResult(None, plan=self.report))
+        self._context.set_partial_result(PatternResult(None, plan=self.report))
 
 
-async def _branch(run: RunContext, *, board: _Board, index: int) -> None:
-    """One step from its start to its end. Raises: Failure that it ended with."""
-    step, outputs = board.steps[index], board.outputs_before(index)
+async def _run_step(context: RunContext, *, progress: _PlanProgress, index: int) -> None:
+    """Run one step from its start to its end. Raises: Failure that it ended with."""
+    step, outputs = progress.steps[index], progress.inputs_of(index)
     if outputs is None:
-        board.end(index, StepStatus.SKIPPED)
+        progress.end(index, StepStatus.SKIPPED)
         return
-    run.correlation = replace(run.correlation, step_name=step.name)
-    run.start_step(step.type)
+    correlation = replace(context.settings.correlation, step_name=step.name)
+    context = context.with_settings(replace(context.settings, correlation=correlation))
+    context.start_step(step.type)
     try:
-        output = await _output(run, step, outputs)
+        output = await _output(context, step, outputs)
     except Failure as failure:
         status = StepStatus.CANCELLED if isinstance(failure, Cancellation) else StepStatus.FAILED
-        run.end_step(status, failure.code)
-        board.end(index, status, error=SystemError.of(failure))
+        context.end_step(status, failure.code)
+        progress.end(index, status, error=SystemError.of(failure))
         raise
-    run.end_step(StepStatus.COMPLETED)
-    board.end(index, StepStatus.COMPLETED, output=output)
+    context.end_step(StepStatus.COMPLETED)
+    progress.end(index, StepStatus.COMPLETED, output=output)
 
 
-async def _output(run: RunContext, step: PlanStep, outputs: Mapping[str, JsonValue]) -> JsonValue:
-    asked = next((message.text for message in reversed(run.messages) if message.role == "user"), "")
-    work = resolve_input(step, outputs, asked)
+async def _output(context: RunContext, step: PlanStep, outputs: Mapping[str, JsonValue]) -> JsonValue:
+    step_input = resolve_input(step, outputs, context.settings.last_user_text)
 
-    async def pattern(door: RunContext) -> JsonValue:
-        return await STEP_PATTERNS[step.type](door, step, work)
+    async def run(context: RunContext) -> JsonValue:
+        return await STEP_PATTERNS[step.type](context, step, step_input)
 
-    seconds = _seconds(run, step)
-    return await (pattern(run) if seconds is None else run.with_timeout(seconds, pattern))
+    seconds = _timeout(context, step)
+    return await (run(context) if seconds is None else context.with_timeout(seconds, run))
 
 
-def _seconds(run: RunContext, step: PlanStep) -> float | None:
-    """The running time that the step may take: the smaller of its own and the policy's."""
-    policy = EffectivePlanPolicy.from_request(None if run.request.plan is None else run.request.plan.policy, run.limits)
+def _timeout(context: RunContext, step: PlanStep) -> float | None:
+    """Return the running time that the step may take: the smaller of its own and the policy's."""
+    plan = context.request.plan
+    policy = EffectivePlanPolicy.from_request(None if plan is None else plan.policy, context.limits)
     return min(filter(None, (parse_options(step).timeout, policy.timeout_per_step)), default=None)
 
 
-async def _held(run: RunContext, board: _Board) -> PatternResult:
-    """The result, held to what the request asks of it. Raises: as `judged`; ConstraintFailure, ValidationFailure."""
-    result, report = board.result, board.report
+async def _validated_result(context: RunContext, progress: _PlanProgress) -> PatternResult:
+    """Return the validated result. Raises: as `validate_answer`; ConstraintFailure, ValidationFailure."""
+    result, report, output = progress.result, progress.report, context.settings.output
     answer = as_answer(result)
-    if not _asks_anything(run.output):
+    if not _has_contract(output):
         return PatternResult(answer.text, None if isinstance(result, str) else result, plan=report)
 
-    def draft(produced: PatternResult) -> None:
-        run.set_partial_result(replace(produced, plan=report))
+    def set_partial_result(result: PatternResult) -> None:
+        context.set_partial_result(replace(result, plan=report))
 
-    judged_as = result if isinstance(result, str) else answer
-    found = await validate_answer(run, await compiled_contract(run), judged_as, 1, draft=draft)
-    if found.failure is not None:
-        raise found.failure
-    return replace(found.pattern_result, plan=report)
+    contract = await compiled_contract(context)
+    content = result if isinstance(result, str) else answer
+    validated = await validate_answer(context, contract, content, 1, set_partial_result=set_partial_result)
+    if validated.failure is not None:
+        raise validated.failure
+    return replace(validated.pattern_result, plan=report)
 
 
-def _asks_anything(output: OutputContract) -> bool:
-    form = output.schema_ is not None or output.grammar is not None
-    return form or bool(output.rules) or bool(output.semantic)
+def _has_contract(output: OutputContract) -> bool:
+    has_format = output.schema_ is not None or output.grammar is not None
+    return has_format or bool(output.rules) or bool(output.semantic)
 
 
 PATTERN = Pattern(

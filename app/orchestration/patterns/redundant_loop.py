@@ -1,7 +1,7 @@
 """RedundantLoop, the pattern of mode `redundant`: several structured answers at once, and a vote between them.
 
-Each replica is a branch that runs the specialized loop with one attempt, for voting replaces retry. A replica that
-fails has no vote. When those still outstanding can no longer change the outcome, they are called off.
+Each replica is a branch that runs the specialized loop with one attempt, because voting replaces retry. A replica that
+fails has no vote. Replicas that can no longer change the outcome are stopped early.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -39,30 +39,30 @@ VERSION = 2
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
-async def redundant_loop(run: RunContext) -> PatternResult:
-    """The answer that won, with the vote; a vote without a winner is the draft.
+async def redundant_loop(context: RunContext) -> PatternResult:
+    """Return the answer that won, with the vote; a vote without a winner is the partial result.
 
-    Raises: the replicas' own failure when all of them failed; OrchestrationFailure (ORCHESTRATION_NO_CONSENSUS) when
-    too few agree; ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) when the fields that won make no valid answer; what
-    `judged` raises, ValidationFailure, when its judge finds fault with that.
+    Raises: the failure of the replicas if all failed; OrchestrationFailure (ORCHESTRATION_NO_CONSENSUS) if too few
+    agree; ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) if the fields that won make no valid answer; as
+    `validate_answer`.
     """
-    options = run.redundancy
-    contract = await compiled_contract(run)
-    answers = await run.gather(
+    options = context.settings.redundancy
+    contract = await compiled_contract(context)
+    answers = await context.gather(
         [partial(_replica, number=number, options=options) for number in range(options.n)],
-        until=lambda finished: is_settled(options, _ballots(finished)),
+        until=lambda results: is_settled(options, _ballots(results)),
     )
-    run.transition_to(State.VALIDATE, "output_ready")
+    context.transition_to(State.VALIDATE, "output_ready")
     ballots = _ballots(answers)
     count = partial(_count, options, ballots, contract)
-    elected, vote = count() if elects_quickly(options, ballots) else await run.compute(count)
-    run.emit(_told(options, ballots, elected))
+    elected, vote = count() if elects_quickly(options, ballots) else await context.compute(count)
+    context.emit(_vote_decided(options, ballots, elected))
     if isinstance(elected, Failure):
-        run.set_partial_result(PatternResult(None, vote=vote))
+        context.set_partial_result(PatternResult(None, vote=vote))
         raise elected
-    won = None if elected.replica is None else answers[elected.replica]
+    winner = None if elected.replica is None else answers[elected.replica]
     return replace(
-        won if isinstance(won, PatternResult) else await _put_together(run, elected.value, contract, vote),
+        winner if isinstance(winner, PatternResult) else await _combined(context, elected.value, contract, vote),
         structured_output=elected.value,
         confidence=elected.confidence,
         confidence_source=ConfidenceSource.VOTING,
@@ -70,18 +70,17 @@ async def redundant_loop(run: RunContext) -> PatternResult:
     )
 
 
-async def _replica(run: RunContext, *, number: int, options: RedundancyOptions) -> PatternResult:
-    run.replica = number
-    if options.models is not None:
-        run.model = options.models[number]
+async def _replica(context: RunContext, *, number: int, options: RedundancyOptions) -> PatternResult:
+    model = context.settings.model if options.models is None else options.models[number]
+    context = context.with_settings(replace(context.settings, replica=number, model=model))
     try:
-        produced = await specialized_loop(run, attempts=1)
-        check_ballot_size(options, produced.structured_output)
+        result = await specialized_loop(context, attempts=1)
+        check_ballot_size(options, result.structured_output)
     except Failure as failure:
-        run.emit(VoteCast(number, "failed", failure.code))
+        context.emit(VoteCast(number, "failed", failure.code))
         raise
-    run.emit(VoteCast(number, "voted", None))
-    return produced
+    context.emit(VoteCast(number, "voted", None))
+    return result
 
 
 def _ballots(answers: Mapping[int, PatternResult | Failure]) -> Ballots:
@@ -91,16 +90,16 @@ def _ballots(answers: Mapping[int, PatternResult | Failure]) -> Ballots:
     }
 
 
-async def _put_together(run: RunContext, value: JsonValue, contract: AnswerContract, vote: VoteReport) -> PatternResult:
-    """An answer that no replica gave, judged as one that was given."""
+async def _combined(context: RunContext, value: JsonValue, contract: AnswerContract, vote: VoteReport) -> PatternResult:
+    """Return the validated answer of a winner that no replica gave as a whole."""
 
-    def draft(produced: PatternResult) -> None:
-        run.set_partial_result(replace(produced, vote=vote))
+    def set_partial_result(result: PatternResult) -> None:
+        context.set_partial_result(replace(result, vote=vote))
 
-    found = await validate_answer(run, contract, _text(value), 1, draft=draft)
-    if found.failure is not None:
-        raise found.failure
-    return found.pattern_result
+    validated = await validate_answer(context, contract, _text(value), 1, set_partial_result=set_partial_result)
+    if validated.failure is not None:
+        raise validated.failure
+    return validated.pattern_result
 
 
 def _count(
@@ -121,17 +120,17 @@ def _text(value: JsonValue) -> str:
     return orjson.dumps(value).decode()
 
 
-def _told(options: RedundancyOptions, ballots: Ballots, elected: ElectedAnswer | Failure) -> VoteDecided:
+def _vote_decided(options: RedundancyOptions, ballots: Ballots, elected: ElectedAnswer | Failure) -> VoteDecided:
     failed = sum(isinstance(ballot, Failure) for ballot in ballots.values())
-    won = None if isinstance(elected, Failure) else elected
+    winner = None if isinstance(elected, Failure) else elected
     return VoteDecided(
         replicas=options.n,
         voted=len(ballots) - failed,
         failed=failed,
         stopped_early=len(ballots) < options.n,
-        votes=None if won is None else won.votes,
-        confidence=None if won is None else won.confidence,
-        replica=None if won is None else won.replica,
+        votes=None if winner is None else winner.votes,
+        confidence=None if winner is None else winner.confidence,
+        replica=None if winner is None else winner.replica,
         error_code=elected.code if isinstance(elected, Failure) else None,
     )
 

@@ -1,10 +1,11 @@
 """SpecializedLoop, the pattern of mode `structured`: an answer that keeps its output contract, or a failure.
 
-With `tools` it has two phases: first the model talks and gathers what it needs, then it is asked for the answer in
-its form and is offered no tools. An answer that will not do is told what is wrong with it, and the model tries again.
+With tools it has two phases: first the model talks and gathers what it needs, then it is asked for the answer in its
+response format and is offered no tools. The model learns what is wrong with an invalid answer and tries again.
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompts.output_format import StructuredAnswerInput
@@ -21,25 +22,28 @@ VERSION = 1
 TEMPERATURE = 0.3
 
 
-async def specialized_loop(run: RunContext, attempts: int | None = None) -> PatternResult:
-    """The answer that keeps the request's contract, within `attempts`, else those in force.
+async def specialized_loop(context: RunContext, attempts: int | None = None) -> PatternResult:
+    """Return the answer that keeps the output contract, within `attempts` or the limit in force.
 
-    Raises: as `Talk.answer`; ConstraintFailure or ValidationFailure of the last attempt, whose answer is the draft.
+    Raises: as `ToolLoop.answer`; ConstraintFailure or ValidationFailure of the last attempt, whose answer is the
+    partial result.
     """
-    contract = await compiled_contract(run)
-    first = run.messages
-    if run.tools:
-        await ToolLoop(run).answer(first)
-        asked = default_registry().get_prompt(PromptId.STRUCTURED_ANSWER_USER, StructuredAnswerInput())
-        first = (Message(role="user", content=asked),)
-    if run.hints.temperature is None:
-        run.hints = run.hints.model_copy(update={"temperature": TEMPERATURE})
+    contract = await compiled_contract(context)
+    messages = context.settings.messages
+    if context.settings.tools:
+        await ToolLoop(context).answer(messages)
+        prompt = default_registry().get_prompt(PromptId.STRUCTURED_ANSWER_USER, StructuredAnswerInput())
+        messages = (Message(role="user", content=prompt),)
+    settings = context.settings
+    if settings.hints.temperature is None:
+        hints = settings.hints.model_copy(update={"temperature": TEMPERATURE})
+        context = context.with_settings(replace(settings, hints=hints))
 
-    async def answer(added: Sequence[Message]) -> str:
-        return (await run.infer(added, contract.response_format, tools=False)).text
+    async def answer(messages: Sequence[Message]) -> str:
+        return (await context.infer(messages, contract.response_format, tools=False)).text
 
-    most = run.limits.attempts if attempts is None else attempts
-    return await answer_until_valid(run, contract, answer, first=first, most=most)
+    limit = context.limits.attempts if attempts is None else attempts
+    return await answer_until_valid(context, contract, answer, messages=messages, limit=limit)
 
 
 def answers_bound(

@@ -1,10 +1,11 @@
-"""What the steps of a plan do, a row for each type; any pattern can be one.
+"""Step patterns: the code that runs each type of plan step; any pattern can be one.
 
-A step works on a door of its own. What stands on that door is what it works with: its conversation, its tools, the
-contract that its answer has to keep. So a pattern that runs as a step does what it always does.
+A step runs in a branch of its own, with settings for its conversation, its tools and its output contract. So a pattern
+that runs as a step does what it always does.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from itertools import takewhile
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -19,73 +20,77 @@ from app.domain.contract.messages import Message
 from app.domain.contract.request import NamedTool, OutputContract, PlanStep, RedundancyOptions
 from app.domain.plan.plan import StepType, output_contract_of, parse_options, step_mismatch
 from app.domain.plan.steps import InferInput, RedundantInput, RerankInput, StepInput, ToolInput
-from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.context import BranchSettings, RunContext
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.orchestration.patterns.redundant_loop import redundant_loop
 from app.orchestration.patterns.specialized_loop import specialized_loop
 from app.orchestration.patterns.validated_answer import compiled_contract, validate_answer
 
 StepPattern: TypeAlias = Callable[[RunContext, PlanStep, StepInput], Awaitable[JsonValue]]
-"""What a type of step does: given the step and what it works on, it comes to an output, or raises a Failure."""
+"""Runs a step on its input and returns its output. Raises: Failure."""
 _VOTE: Final = frozenset({"n", "voting", "quorum", "min_confidence"})
 
 
-async def infer(run: RunContext, step: PlanStep, work: StepInput) -> JsonValue:
-    """A model's text; its value where a schema is asked for."""
-    _ask(run, step, work)
+async def infer(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+    """Return a model's text, or its value if the step has a schema."""
+    context = context.with_settings(_inference_settings(context.settings, step, step_input))
     attempts = parse_options(step).attempts
-    if run.output.schema_ is not None:
-        return (await specialized_loop(run, attempts)).structured_output
-    answer = await agent_loop(run, attempts)
+    if context.settings.output.schema_ is not None:
+        return (await specialized_loop(context, attempts)).structured_output
+    answer = await agent_loop(context, attempts)
     return answer if isinstance(answer, str) else answer.content
 
 
-async def redundant(run: RunContext, step: PlanStep, work: StepInput) -> JsonValue:
-    """The value that won the vote."""
-    _ask(run, step, work)
-    said = parse_options(step).model_dump(include=set(_VOTE), exclude_none=True)
-    if isinstance(work, RedundantInput):
-        said |= work.model_dump(include=set(_VOTE), exclude_none=True)
-    run.redundancy = RedundancyOptions.model_validate(said)
-    if run.output.schema_ is None:
+async def redundant(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+    """Return the value that won the vote."""
+    options = parse_options(step).model_dump(include=set(_VOTE), exclude_none=True)
+    if isinstance(step_input, RedundantInput):
+        options |= step_input.model_dump(include=set(_VOTE), exclude_none=True)
+    redundancy = RedundancyOptions.model_validate(options)
+    settings = replace(_inference_settings(context.settings, step, step_input), redundancy=redundancy)
+    if settings.output.schema_ is None:
         raise step_mismatch(step, [{"path": "$", "message": "needs a schema"}])
-    if run.redundancy.n > run.limits.replicas:
-        raise step_mismatch(step, [{"path": "$.n", "message": f"must be at most {run.limits.replicas}"}])
-    if (run.redundancy.quorum or 0) > run.redundancy.n:
-        raise step_mismatch(step, [{"path": "$.quorum", "message": f"must be at most the {run.redundancy.n} replicas"}])
-    return (await redundant_loop(run)).structured_output
+    if redundancy.n > context.limits.replicas:
+        raise step_mismatch(step, [{"path": "$.n", "message": f"must be at most {context.limits.replicas}"}])
+    if (redundancy.quorum or 0) > redundancy.n:
+        raise step_mismatch(step, [{"path": "$.quorum", "message": f"must be at most the {redundancy.n} replicas"}])
+    return (await redundant_loop(context.with_settings(settings))).structured_output
 
 
-async def tool(run: RunContext, step: PlanStep, work: StepInput) -> JsonValue:
-    """The text that the tool returns. Raises: ToolFailure where it returns an error."""
-    assert isinstance(work, ToolInput)  # noqa: S101 - what a tool step works on
-    result = await run.call_tool(work.name, work.arguments)
+async def tool(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+    """Return the text that the tool returns. Raises: ToolFailure if it returns an error."""
+    assert isinstance(step_input, ToolInput)  # noqa: S101 - the input of a tool step
+    result = await context.call_tool(step_input.name, step_input.arguments)
     failure = result.failure()
     if failure is not None:
         raise failure
     return result.content
 
 
-async def rank(_run: RunContext, step: PlanStep, work: StepInput) -> JsonValue:
-    """The candidates, best first."""
-    assert isinstance(work, RerankInput)  # noqa: S101 - what a rerank step works on
-    said, texts = parse_options(step), [each if isinstance(each, str) else each.content for each in work.candidates]
-    if len(work.query) + sum(map(len, texts)) > MAX_CHARACTERS:
+async def rank(_context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+    """Return the candidates, best first."""
+    assert isinstance(step_input, RerankInput)  # noqa: S101 - the input of a rerank step
+    options = parse_options(step)
+    texts = [each if isinstance(each, str) else each.content for each in step_input.candidates]
+    if len(step_input.query) + sum(map(len, texts)) > MAX_CHARACTERS:
         raise step_mismatch(step, [{"path": "$", "message": f"must be at most {MAX_CHARACTERS} characters"}])
-    top_k = said.top_k if work.top_k is None else work.top_k
-    min_score = said.min_score if work.min_score is None else work.min_score
-    best = [work.candidates[index] for index in rerank(work.query, texts, top_k=top_k, min_score=min_score)]
+    top_k = options.top_k if step_input.top_k is None else step_input.top_k
+    min_score = options.min_score if step_input.min_score is None else step_input.min_score
+    order = rerank(step_input.query, texts, top_k=top_k, min_score=min_score)
+    best = [step_input.candidates[index] for index in order]
     return [each if isinstance(each, str) else each.model_dump() for each in best]
 
 
-async def validate(run: RunContext, step: PlanStep, work: StepInput) -> JsonValue:
-    """The value itself. Raises: ConstraintFailure, ValidationFailure where it does not keep its form or its rules."""
-    assert not isinstance(work, BaseModel)  # noqa: S101 - what a validate step works on
-    run.output = output_contract_of(step, work) or OutputContract()
-    found = await validate_answer(run, await compiled_contract(run), as_answer(work), 1)
-    if found.failure is not None:
-        raise found.failure
-    return work
+async def validate(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+    """Return the value itself. Raises: ConstraintFailure, ValidationFailure if it breaks its format or its rules."""
+    assert not isinstance(step_input, BaseModel)  # noqa: S101 - the input of a validate step
+    output = output_contract_of(step, step_input) or OutputContract()
+    context = context.with_settings(replace(context.settings, output=output))
+    contract = await compiled_contract(context)
+    validated = await validate_answer(context, contract, as_answer(step_input), 1)
+    if validated.failure is not None:
+        raise validated.failure
+    return step_input
 
 
 STEP_PATTERNS: Mapping[str, StepPattern] = MappingProxyType(
@@ -97,31 +102,35 @@ STEP_PATTERNS: Mapping[str, StepPattern] = MappingProxyType(
         StepType.REDUNDANT: redundant,
     }
 )
-"""What runs a step of each type."""
+"""The code that runs a step of each type."""
 
 
 def as_answer(value: JsonValue) -> AnswerContent:
-    """The value as rules and schemas judge it: what it says as a text is itself, or its JSON."""
+    """Return the value as rules and schemas see it; its text is the value itself or its JSON."""
     return AnswerContent(value if isinstance(value, str) else orjson.dumps(value).decode(), value)
 
 
-def _ask(run: RunContext, step: PlanStep, work: StepInput) -> None:
-    """Puts on the door what the step asks, behind what the system says, and the tools and the contract it has."""
-    asked = work if isinstance(work, InferInput) else InferInput(messages=[_said(run, str(work))])
+def _inference_settings(settings: BranchSettings, step: PlanStep, step_input: StepInput) -> BranchSettings:
+    """Return the settings with the step's messages behind the system messages, its tools and its output contract."""
+    if isinstance(step_input, InferInput):
+        asked = step_input
+    else:
+        asked = InferInput(messages=[_user_message(settings, str(step_input))])
     if step.input is None and is_large_contract(OutputContract.model_validate({"schema": asked.schema_})):
-        raise step_mismatch(
-            step, [{"path": "$.schema", "message": f"must be at most {LARGE_CONTRACT_CHARACTERS} characters"}]
-        )
-    system = takewhile(lambda message: message.role == "system", run.messages)
-    run.messages, run.output = (*system, *asked.messages), output_contract_of(step, work) or OutputContract()
+        message = f"must be at most {LARGE_CONTRACT_CHARACTERS} characters"
+        raise step_mismatch(step, [{"path": "$.schema", "message": message}])
+    system = takewhile(lambda message: message.role == "system", settings.messages)
     named = parse_options(step).tools if asked.tools is None else asked.tools
-    run.tools = [name for name in (run.allowed_tools if named is None else named) or () if run.may_call_tool(name)]
-    choice = run.hints.tool_choice
-    if not run.tools or (isinstance(choice, NamedTool) and choice.name not in run.tools):
-        run.hints = run.hints.model_copy(update={"tool_choice": None})
+    wanted = (settings.allowed_tools if named is None else named) or ()
+    tools = [name for name in wanted if settings.allows_tool(name)]
+    hints, choice = settings.hints, settings.hints.tool_choice
+    if not tools or (isinstance(choice, NamedTool) and choice.name not in tools):
+        hints = hints.model_copy(update={"tool_choice": None})
+    output = output_contract_of(step, step_input) or OutputContract()
+    return replace(settings, messages=(*system, *asked.messages), tools=tools, hints=hints, output=output)
 
 
-def _said(run: RunContext, text: str) -> Message:
-    """The text as a user says it: with its images where it is the request's own last message."""
-    last = next((message for message in reversed(run.messages) if message.role == "user"), None)
+def _user_message(settings: BranchSettings, text: str) -> Message:
+    """Return the text as a user message: the last message of the request, with its images, if that is its text."""
+    last = next((message for message in reversed(settings.messages) if message.role == "user"), None)
     return last if last is not None and last.text == text else Message(role="user", content=text)

@@ -1,7 +1,8 @@
-"""Judges answers by form, rules and a judge that is a model, and asks again while an answer will not do.
+"""Validated answers: checks an answer against its contract and asks again while it is invalid.
 
-The judge is asked aside, of what keeps its form and its rules only. It may be wrong in two ways: a refusal is told to
-the model that answered, as a broken rule is; a judgement that cannot be read is not, for that model is not at fault.
+An answer that keeps its format and its rules may be judged by a model, in a side question. If the judge rejects it, the
+model that answered learns why, as it does of a broken rule. If the judgement cannot be read, that is not the fault of
+the model that answered, and the attempt is over.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,92 +20,92 @@ from app.domain.failures import ConstraintFailure
 from app.domain.journal.events import ConstraintRepaired, ValidationEnd
 from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
-from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.context import BranchSettings, RunContext
 
 AnswerSource = Callable[[Sequence[Message]], Awaitable[str]]
-"""Tells a model these messages and returns its answer."""
+"""Asks a model with these messages and returns its answer."""
 
 
 async def answer_until_valid(
-    run: RunContext, contract: AnswerContract, answer: AnswerSource, *, first: Sequence[Message], most: int
+    context: RunContext, contract: AnswerContract, answer: AnswerSource, *, messages: Sequence[Message], limit: int
 ) -> PatternResult:
-    """The answer that keeps the contract, within so many attempts; the first is told `first`, others what was wrong.
+    """Return the first valid answer among `limit` attempts; from the second on, the model learns what was wrong.
 
-    Raises: what answering raises; Failure as `judged`; ConstraintFailure or ValidationFailure of the last attempt,
-    whose answer is the draft.
+    Raises: what `answer` raises; as `validate_answer`; ConstraintFailure or ValidationFailure of the last attempt,
+    whose answer is the partial result.
     """
-    added, attempt = first, 1
+    attempt = 1
     while True:
-        text = await answer(added)
-        run.transition_to(State.VALIDATE, "output_ready")
-        found = await validate_answer(run, contract, text, attempt)
-        if found.failure is None:
-            return found.pattern_result
-        if attempt == most:
-            raise found.failure
-        run.announce_retry(found.failure)
-        run.reject_answer()
-        told = StructuredViolationsInput.from_pairs(found.violations)
-        text = default_registry().get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, told)
-        added, attempt = (Message(role="user", content=text),), attempt + 1
+        text = await answer(messages)
+        context.transition_to(State.VALIDATE, "output_ready")
+        validated = await validate_answer(context, contract, text, attempt)
+        if validated.failure is None:
+            return validated.pattern_result
+        if attempt == limit:
+            raise validated.failure
+        context.announce_retry(validated.failure)
+        violations = StructuredViolationsInput.from_pairs(validated.violations)
+        prompt = default_registry().get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, violations)
+        messages, attempt = (Message(role="user", content=prompt),), attempt + 1
 
 
-async def compiled_contract(run: RunContext) -> AnswerContract:
+async def compiled_contract(context: RunContext) -> AnswerContract:
     """Return the compiled contract of the output in force. Raises: ConfigurationFailure, RequestFailure."""
-    compile_output = partial(AnswerContract.compile, run.output)
-    return compile_output() if compiles_quickly(run.output) else await run.compute(compile_output)
+    output = context.settings.output
+    compile_output = partial(AnswerContract.compile, output)
+    return compile_output() if compiles_quickly(output) else await context.compute(compile_output)
 
 
 async def validate_answer(
-    run: RunContext,
+    context: RunContext,
     contract: AnswerContract,
     answer: str | AnswerContent,
     attempt: int,
     *,
-    draft: Callable[[PatternResult], None] | None = None,
+    set_partial_result: Callable[[PatternResult], None] | None = None,
 ) -> ValidatedAnswer:
-    """The answer as it was found. One that will not do, or that its judge has yet to speak of, is made the draft.
+    """Return the validated answer. An invalid one, or one that is being judged, is made the partial result.
 
-    Raises: ValidationFailure (VALIDATION_SEMANTIC_FAILED) where no judgement could be read; InferenceFailure where
-    no judge could be asked.
+    Raises: ValidationFailure (VALIDATION_SEMANTIC_FAILED) if no judgement could be read; InferenceFailure if no judge
+    could be asked.
     """
-    draft = draft or run.set_partial_result
-    found = contract.validate_quickly(answer, attempt)
-    if found is None:
-        found = await run.compute(partial(contract.validate, answer, attempt))
-    if found.validation.repairs:
-        run.emit(ConstraintRepaired(attempt, tuple(found.validation.repairs), run.replica))
-    if found.failure is None and run.output.semantic:
-        draft(found.without_judgement().pattern_result)
-        found = await _assessed(run, found)
-    if found.failure is not None:
-        draft(found.pattern_result)
-    _tell(run, found)
-    return found
+    set_partial_result = set_partial_result or context.set_partial_result
+    validated = contract.validate_quickly(answer, attempt)
+    if validated is None:
+        validated = await context.compute(partial(contract.validate, answer, attempt))
+    if validated.validation.repairs:
+        repairs = tuple(validated.validation.repairs)
+        context.emit(ConstraintRepaired(attempt, repairs, context.settings.replica))
+    if validated.failure is None and context.settings.output.semantic:
+        set_partial_result(validated.without_judgement().pattern_result)
+        validated = await _judge(context, validated)
+    if validated.failure is not None:
+        set_partial_result(validated.pattern_result)
+    _emit_validation(context, validated)
+    return validated
 
 
-async def _assessed(run: RunContext, found: ValidatedAnswer) -> ValidatedAnswer:
+async def _judge(context: RunContext, validated: ValidatedAnswer) -> ValidatedAnswer:
     try:
-        judgement = await run.ask(_question(run, found.pattern_result))
+        judgement = await context.ask(_judge_question(context.settings, validated.pattern_result))
     except ConstraintFailure as unreadable:
-        unjudged = found.without_judgement()
-        _tell(run, unjudged)
-        assert unjudged.failure is not None  # noqa: S101 - what is not judged has failed
+        unjudged = validated.without_judgement()
+        _emit_validation(context, unjudged)
+        assert unjudged.failure is not None  # noqa: S101 - an answer without a judgement has failed
         raise unjudged.failure from unreadable
-    return found.with_judgement(judgement, strict=run.output.strict_validation)
+    return validated.with_judgement(judgement, strict=context.settings.output.strict_validation)
 
 
-def _question(run: RunContext, produced: PatternResult) -> PromptCall[SemanticValidationOutput]:
-    asked = next((message.text for message in reversed(run.messages) if message.role == "user"), "")
-    answer = produced.content if produced.structured_output is None else produced.structured_output
-    told = {"request": asked, "answer": answer}
-    if isinstance(run.output.semantic, str):
-        told["intent"] = run.output.semantic
+def _judge_question(settings: BranchSettings, result: PatternResult) -> PromptCall[SemanticValidationOutput]:
+    answer = result.content if result.structured_output is None else result.structured_output
+    fields = {"request": settings.last_user_text, "answer": answer}
+    if isinstance(settings.output.semantic, str):
+        fields["intent"] = settings.output.semantic
     return PromptCall(
-        PromptId.VALIDATION_SEMANTIC_USER, SemanticValidationInput.model_validate(told), SemanticValidationOutput
+        PromptId.VALIDATION_SEMANTIC_USER, SemanticValidationInput.model_validate(fields), SemanticValidationOutput
     )
 
 
-def _tell(run: RunContext, found: ValidatedAnswer) -> None:
-    result = found.validation
-    run.emit(ValidationEnd(result.attempts, result.valid, tuple(result.errors), tuple(result.warnings), run.replica))
+def _emit_validation(context: RunContext, validated: ValidatedAnswer) -> None:
+    result, replica = validated.validation, context.settings.replica
+    context.emit(ValidationEnd(result.attempts, result.valid, tuple(result.errors), tuple(result.warnings), replica))

@@ -22,11 +22,11 @@ class Preparer:
         self._execution = execution
         self._pattern = pattern
         self._timer = timer
-        self._turn = SessionTurn(execution)
+        self.turn = SessionTurn(execution)
 
     async def acquire_turn(self) -> Sequence[Message]:
         """Wait for the session's turn and return the conversation that a planner reads, which runs before PREPARE."""
-        session = await self._turn.acquire()
+        session = await self.turn.acquire()
         if session.message_count == 0 or self._pattern.plan is None:
             return ()
         return build_conversation(self._preparation()).messages
@@ -49,7 +49,7 @@ class Preparer:
 
     def release_turn(self) -> None:
         """Let the next execution of the session begin its turn."""
-        self._turn.release()
+        self.turn.release()
 
     def _preparation(self) -> Preparation:
         header = self._execution.header
@@ -58,5 +58,5 @@ class Preparer:
             limits=header.bounds,
             pattern=self._pattern,
             environment=self._execution.environment,
-            session=self._turn.history,
+            session=self.turn.history,
         )

@@ -1,12 +1,13 @@
-"""The state PLAN: where the plan comes from, and whether it may run.
+"""Planner: makes the plan in the state PLAN and decides whether it may run.
 
-The request's own plan is taken before the configured one, and where there is neither a model makes one. Whatever it
-comes from, it is held to the policy of the request within the bounds in force, and to what its steps can work on. A
-model is told why its plan was refused and tries again; so all that is held against that plan must be found the same
-when it is told again: the tools it may call are recorded first, the rest stands in the execution's header.
+The plan of the request comes first, then the configured one, then that of a model. Every plan must satisfy the policy
+of the request, within the limits in force, and the input types of its steps. A model learns why its plan was refused
+and tries again, so a replay has to refuse it for the same reasons: the tools that it may call are recorded first, all
+else is in the header of the execution.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -37,61 +38,54 @@ from app.orchestration.execution.environment import Environment
 from app.orchestration.patterns.plan_executor import initial_report
 
 MAX_SCHEMA_BYTES: Final = 131_072
-"""Of the schemas and rules of all steps; so those that are large stay in the cache of schemas while the plan runs."""
+"""Limit of the schemas and rules of all steps, so that the large ones stay in the schema cache while the plan runs."""
 _LARGE_BYTES: Final = 65_536
 _REFUSALS = frozenset({Code.ORCHESTRATION_PLAN_REFUSED, Code.ORCHESTRATION_STEP_MISMATCH})
 
 
-async def make_plan(run: RunContext, static: Sequence[PlanStep] | None = None) -> None:
-    """Gives the run its plan: the request's, else the `static` one, else a model's.
+async def make_plan(context: RunContext, static_plan: Sequence[PlanStep] | None = None) -> RunContext:
+    """Return the context with its plan: the request's, else the static one, else a model's.
 
-    Raises: OrchestrationFailure (ORCHESTRATION_PLAN_REFUSED, ORCHESTRATION_STEP_MISMATCH) with
-    `details.violations`; InferenceFailure; ConstraintFailure for an answer of the model that is no plan.
+    Raises: OrchestrationFailure (ORCHESTRATION_PLAN_REFUSED, ORCHESTRATION_STEP_MISMATCH) with `details.violations`;
+    InferenceFailure; ConstraintFailure if the model's answer is no plan.
     """
-    authored = None if run.request.plan is None else run.request.plan.steps
-    made = await _made(run, static) if authored is None else Plan(tuple(authored), "authored", "")
-    known = made.steps if isinstance(made, Plan) else (made.code,)
-    settled = await run.record_value(partial(_settled, run, made), *known, key=PLAN_KEY, is_instant=False)
-    if isinstance(settled, Refused):
-        raise settled.failure()
-    assert isinstance(settled, Plan)  # noqa: S101 - what a plan can come to
-    run.plan, run.planned_at = settled, run.now
-    run.set_partial_result(PatternResult(None, plan=initial_report(run)))
-    run.emit(_told(settled.steps, settled.planner_id))
+    authored = None if context.request.plan is None else context.request.plan.steps
+    plan = await _obtain(context, static_plan) if authored is None else Plan(tuple(authored), "authored", "")
+    known = plan.steps if isinstance(plan, Plan) else (plan.code,)
+    check = partial(_checked, context, plan)
+    checked, planned_at = await context.record_value(check, *known, key=PLAN_KEY, is_instant=False)
+    if isinstance(checked, Refused):
+        raise checked.failure()
+    assert isinstance(checked, Plan)  # noqa: S101 - the other outcome of the check
+    context.set_partial_result(PatternResult(None, plan=initial_report(checked, planned_at)))
+    context.emit(_plan_created(checked))
+    return context.with_settings(replace(context.settings, plan=checked, planned_at=planned_at))
 
 
 def refusal_of(steps: Sequence[PlanStep], policy: EffectivePlanPolicy) -> OrchestrationFailure | None:
-    """Why such a plan cannot run, with `details.violations`; None for one that can. It may take a while."""
-    return validate_plan(steps, policy) or _unkeepable(steps)
+    """Return why the plan cannot run, with `details.violations`; None if it can. It may take a while."""
+    return validate_plan(steps, policy) or _contract_errors(steps)
 
 
-async def _made(run: RunContext, static: Sequence[PlanStep] | None) -> Plan | Refused:
-    """The configured plan, or a model's; what was held against the last that a model made where none would do."""
-    found = await run.record_value(partial(_found, run.request, static, run.messages))
-    if isinstance(found, Plan):
-        return found
-    assert isinstance(found, PlanningInputs)  # noqa: S101 - what there is to plan with
-    policy = _policy(run, [tool["name"] for tool in found.tools])
+async def _obtain(context: RunContext, static_plan: Sequence[PlanStep] | None) -> Plan | Refused:
+    """Return the static plan or a model's; the last refusal if no plan of the model may run."""
+    find = partial(_planning_inputs, context.request, static_plan, context.settings.messages)
+    inputs, _ = await context.record_value(find)
+    if isinstance(inputs, Plan):
+        return inputs
+    assert isinstance(inputs, PlanningInputs)  # noqa: S101 - the other outcome of the search
+    policy = _policy(context, [tool["name"] for tool in inputs.tools])
     types = {
         name: STEP_TYPE_DESCRIPTIONS[name]
         for name in STEP_SPECS
-        if name in policy.allowed_step_types and (name != StepType.TOOL or found.tools)
+        if name in policy.allowed_step_types and (name != StepType.TOOL or inputs.tools)
     }
     if not types:
         return Refused.by(plan_refused([("policy.allowed_step_types", "leave nothing that could be planned")]))
-    conversation = found.history or run.request.messages
-    asking = _asking(conversation)
-    told = PlanGenerationInput(
-        request=asking.text,
-        history=_beside(asking, conversation),
-        tools=tuple(PlannableTool.model_validate(tool) for tool in found.tools),
-        step_types=types,
-        max_steps=policy.max_steps,
-        require_linear=policy.require_linear,
-    )
+    prompt = _prompt(inputs.history or context.request.messages, inputs, types, policy)
     try:
-        made = await run.ask(
-            PromptCall(PromptId.PLAN_GENERATION_USER, told, PlanGenerationOutput, partial(_check, policy))
+        made = await context.ask(
+            PromptCall(PromptId.PLAN_GENERATION_USER, prompt, PlanGenerationOutput, partial(_check, policy))
         )
     except OrchestrationFailure as refusal:
         if refusal.code not in _REFUSALS:
@@ -100,89 +94,99 @@ async def _made(run: RunContext, static: Sequence[PlanStep] | None) -> Plan | Re
     return Plan(made.steps, "model", made.rationale)
 
 
-async def _found(
-    request: SystemRequest, static: Sequence[PlanStep] | None, told: Sequence[Message], world: Environment
+async def _planning_inputs(
+    request: SystemRequest,
+    static_plan: Sequence[PlanStep] | None,
+    messages: Sequence[Message],
+    environment: Environment,
 ) -> Outcome:
-    if static is not None:
-        return Plan(tuple(static), "static", "")
-    tools = world.tool_registry.definitions(_offered(request, world))
+    if static_plan is not None:
+        return Plan(tuple(static_plan), "static", "")
+    tools = environment.tool_registry.definitions(_allowed_tools(request, environment))
     described = (
         {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)} for tool in tools
     )
-    return PlanningInputs(tuple(described), tuple(told))
+    return PlanningInputs(tuple(described), tuple(messages))
 
 
-async def _settled(run: RunContext, made: Plan | Refused, world: Environment) -> Outcome:
-    if isinstance(made, Refused):
-        return made
-    look = partial(refusal_of, made.steps, _policy(run, _offered(run.request, world)))
-    against = await world.thread_pool.run(look) if _is_large(made.steps) else look()
-    return made if against is None else Refused.by(against)
+def _prompt(
+    conversation: Sequence[Message], inputs: PlanningInputs, types: Mapping[str, str], policy: EffectivePlanPolicy
+) -> PlanGenerationInput:
+    """Return the question for a plan that answers the last user message, or the last message if there is none."""
+    asked = next((message for message in reversed(conversation) if message.role == "user"), conversation[-1])
+    others = (message for message in conversation if message is not asked and message.text)
+    return PlanGenerationInput(
+        request=asked.text,
+        history=tuple(HistoryMessage(role=other.role, text=other.text) for other in others),
+        tools=tuple(PlannableTool.model_validate(tool) for tool in inputs.tools),
+        step_types=types,
+        max_steps=policy.max_steps,
+        require_linear=policy.require_linear,
+    )
+
+
+async def _checked(context: RunContext, plan: Plan | Refused, environment: Environment) -> Outcome:
+    if isinstance(plan, Refused):
+        return plan
+    policy = _policy(context, _allowed_tools(context.request, environment))
+    check = partial(refusal_of, plan.steps, policy)
+    refusal = await environment.thread_pool.run(check) if _is_large(plan.steps) else check()
+    return plan if refusal is None else Refused.by(refusal)
 
 
 def _check(policy: EffectivePlanPolicy, made: PlanGenerationOutput) -> None:
-    """Raises: OrchestrationFailure. Schemas and rules that are large are looked at where nobody waits for it."""
-    against = validate_plan(made.steps, policy)
-    if against is None and _demands(made.steps) <= LARGE_CONTRACT_CHARACTERS:
-        against = _unkeepable(made.steps)
-    if against is not None:
-        raise against
+    """Raise OrchestrationFailure for a plan that cannot run. Large schemas and rules are checked later, on a thread."""
+    refusal = validate_plan(made.steps, policy)
+    if refusal is None and _contract_bytes(made.steps) <= LARGE_CONTRACT_CHARACTERS:
+        refusal = _contract_errors(made.steps)
+    if refusal is not None:
+        raise refusal
 
 
-def _policy(run: RunContext, tools: Iterable[str]) -> EffectivePlanPolicy:
-    asked = None if run.request.plan is None else run.request.plan.policy
-    return EffectivePlanPolicy.from_request(asked, run.limits, frozenset(tools))
+def _policy(context: RunContext, tools: Iterable[str]) -> EffectivePlanPolicy:
+    policy = None if context.request.plan is None else context.request.plan.policy
+    return EffectivePlanPolicy.from_request(policy, context.limits, frozenset(tools))
 
 
-def _offered(request: SystemRequest, world: Environment) -> list[str]:
-    return [name for name in world.tool_registry.names() if request.tools is None or name in request.tools]
-
-
-def _asking(messages: Sequence[Message]) -> Message:
-    """The last message of a user; where there is none, the last."""
-    return next((message for message in reversed(messages) if message.role == "user"), messages[-1])
-
-
-def _beside(asking: Message, messages: Sequence[Message]) -> tuple[HistoryMessage, ...]:
-    others = (message for message in messages if message is not asking)
-    return tuple(HistoryMessage(role=other.role, text=other.text) for other in others if other.text)
+def _allowed_tools(request: SystemRequest, environment: Environment) -> list[str]:
+    return [name for name in environment.tool_registry.names() if request.tools is None or name in request.tools]
 
 
 def _is_large(steps: Sequence[PlanStep]) -> bool:
-    """Whether to look at it on a thread."""
-    whole = len(orjson.dumps([(step.input, step.depends_on, step.model_extra) for step in steps]))
-    return whole > _LARGE_BYTES or _demands(steps) > LARGE_CONTRACT_CHARACTERS
+    """Return True if the plan is checked on a thread."""
+    size = len(orjson.dumps([(step.input, step.depends_on, step.model_extra) for step in steps]))
+    return size > _LARGE_BYTES or _contract_bytes(steps) > LARGE_CONTRACT_CHARACTERS
 
 
-def _demands(steps: Sequence[PlanStep]) -> int:
-    """Bytes of all schemas and rules, in whatever form they are."""
+def _contract_bytes(steps: Sequence[PlanStep]) -> int:
+    """Return the size of all schemas and rules, valid or not."""
     inner = [step.input.get("schema") for step in steps if isinstance(step.input, dict)]
     own = [(step_options(step).get("schema"), step_options(step).get("rules")) for step in steps]
     return len(orjson.dumps([each for each in (*inner, *chain.from_iterable(own)) if each is not None]))
 
 
-def _unkeepable(steps: Sequence[PlanStep]) -> OrchestrationFailure | None:
-    """What is held against the schemas and rules of steps without objections."""
-    if _demands(steps) > MAX_SCHEMA_BYTES:
+def _contract_errors(steps: Sequence[PlanStep]) -> OrchestrationFailure | None:
+    """Return the refusal of schemas and rules that cannot be compiled, of steps that are valid otherwise."""
+    if _contract_bytes(steps) > MAX_SCHEMA_BYTES:
         return plan_refused([("steps", f"must have schemas and rules of at most {MAX_SCHEMA_BYTES} bytes together")])
-    found = []
+    errors = []
     for index, step in enumerate(steps):
-        kept = output_contract_of(step)
+        output = output_contract_of(step) or OutputContract()
         try:
-            AnswerContract.compile(kept or OutputContract())
+            AnswerContract.compile(output)
         except ConfigurationFailure as failure:
-            found.append((f"steps.{index}.schema", failure.message))
+            errors.append((f"steps.{index}.schema", failure.message))
         except RequestFailure as failure:
-            found.append((f"steps.{index}.rules", failure.message.removeprefix("output.")))
-    return plan_refused(found) if found else None
+            errors.append((f"steps.{index}.rules", failure.message.removeprefix("output.")))
+    return plan_refused(errors) if errors else None
 
 
-def _told(steps: Sequence[PlanStep], planner_id: str) -> PlanCreated:
-    before = predecessors(steps)
+def _plan_created(plan: Plan) -> PlanCreated:
+    steps, earlier = plan.steps, predecessors(plan.steps)
     return PlanCreated(
-        planner_id,
+        plan.planner_id,
         tuple(
-            {"name": step.name, "type": step.type, "depends_on": [steps[each].name for each in before[index]]}
+            {"name": step.name, "type": step.type, "depends_on": [steps[each].name for each in earlier[index]]}
             for index, step in enumerate(steps)
         ),
     )

@@ -11,6 +11,7 @@ from app.domain.lifecycle import Mode
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
+from app.orchestration.execution.progress import RunProgress
 from app.orchestration.execution.response import Termination
 from app.orchestration.pipeline.prepare import Preparer
 from app.orchestration.pipeline.stages import UNTIMED_AUTH_RESOLVE, StageTimer
@@ -64,7 +65,7 @@ class Launcher:
             if subscription is not None:
                 subscription.close()
             if local.is_journaled and not claimed:
-                finish(execution, Termination(failure=refusal))
+                finish(execution, RunProgress(), Termination(failure=refusal))
             self._environment.journal.close(execution_id)
             raise
         self.local.add(local)
@@ -96,7 +97,7 @@ class Launcher:
 
     def _execution(self, history: ExecutionHistory) -> Execution:
         environment = self._environment
-        return Execution(history.header, world=environment, journal=environment.journal, record=history)
+        return Execution(history.header, environment=environment, journal=environment.journal, history=history)
 
     def _attach(self, history: ExecutionHistory, stop: StopDecision | None) -> Execution:
         """Return the execution of a claimed history, with its journal open from now on."""

@@ -37,7 +37,7 @@ class LocalExecution:
 
     def streamed_deltas(self) -> list[LiveDelta]:
         """Return all deltas of the attempts that are still streaming."""
-        return [delta for streamed in self.execution.live_attempts.values() for delta in streamed()]
+        return self.execution.streamed_deltas
 
     def stop(self, message: str) -> None:
         """Record the decision to cancel, then stop what runs. A second cancel changes nothing."""

@@ -41,7 +41,7 @@ class OfflineReplayer:
         """
         require_current_version(history.header, self._patterns)
         history = as_suspended(history)
-        execution = Execution(history.header, world=None, journal=None, record=history)
+        execution = Execution(history.header, environment=None, journal=None, history=history)
         try:
             steps = replay(execution, pattern_for(history.header, self._patterns))
         except Failure as difference:

@@ -68,9 +68,9 @@ def resume_if_answered(execution: Execution, history: ExecutionHistory) -> None:
         return
     resumed = Lifecycle(history.header.mode, status.state, status.attempt).transition_to(State.EXECUTE)
     transition = LifecycleTransition(status.state, resumed.state, resumed.attempt, "resumed")
-    execution.record(RESUME_ANCHOR, execution.correlation, transition)
-    execution.commit()
-    execution.history.mark_resumed()
+    execution.recorder.record(RESUME_ANCHOR, execution.correlation, transition)
+    execution.recorder.commit()
+    execution.recorder.cursor.mark_resumed()
 
 
 def as_suspended(history: ExecutionHistory) -> ExecutionHistory:

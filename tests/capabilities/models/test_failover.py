@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import pytest
 
 from app.capabilities.models.breaker import BreakerState, FailoverPolicy, RetryBudget
-from app.capabilities.models.failover import RULES, FailureAction, ProviderHealth, decide
+from app.capabilities.models.failover import RULES, FailoverWalk, FailureAction, ProviderHealth
 from app.domain.contract.response import TokenUsage
 from app.domain.failures import Code, Failure, InferenceFailure
-from app.domain.fallback import FallbackFsm, State, max_transitions
+from app.domain.fallback import State, max_transitions
 from app.domain.journal.events import FallbackTransition
 from app.domain.journal.outcomes import AttemptFailed, AttemptSucceeded, Candidate, InferenceSetup
+from app.domain.journal.step_key import StepKey
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.ports.model import EngineError
 from tests.support.harness import POLICY
@@ -26,43 +27,49 @@ def failed(
     return AttemptFailed(reason, "failed", wait, retry_after, streamed, "", TokenUsage(), 1.0)
 
 
-class Door:
-    """Plays outcomes in order and writes down what it is told."""
+class Walked:
+    """An inference whose attempts end as listed, and what its walk came to."""
 
     def __init__(self, *outcomes: AttemptFailed | AttemptSucceeded) -> None:
         self.outcomes = list(outcomes)
         self.moves: list[FallbackTransition] = []
         self.waits: list[float] = []
         self.tried: list[str] = []
-        self.retracted: list[int] = []
-
-    async def attempt(self, candidate: Candidate, number: int, fsm: FallbackFsm) -> AttemptFailed | AttemptSucceeded:
-        assert number == len(self.tried)
-        self.tried.append(candidate.provider)
-        return self.outcomes.pop(0)
-
-    async def wait(self, number: int, seconds: float, fsm: FallbackFsm) -> None:
-        self.waits.append(seconds)
-
-    def retract(self, number: int) -> None:
-        self.retracted.append(number)
-
-    def moved(self, transition: FallbackTransition) -> None:
-        self.moves.append(transition)
-
-    def segment(self, number: int) -> str:
-        return f"0/{number}"
 
     @property
     def path(self) -> list[str]:
         return [f"{move.fsm_event}>{move.to_state}" for move in self.moves]
 
+    def run(
+        self, candidates: Sequence[Candidate] = (A, B), left_out: Sequence[Candidate] = (), retries: int = 1
+    ) -> Candidate:
+        """Return the candidate that answered. Raises: Failure, as an inference does."""
+        setup = InferenceSetup((), tuple(candidates), tuple(left_out), closed_for=4.0)
+        walk = FailoverWalk(StepKey("0"), setup, retries)
+        try:
+            while (candidate := walk.next_candidate()) is not None:
+                if self._attempt(walk, candidate):
+                    return candidate
+            raise walk.failure()
+        finally:
+            self.moves += walk.take_transitions()
 
-async def play(
-    door: Door, candidates: Sequence[Candidate] = (A, B), left_out: Sequence[Candidate] = (), retries: int = 1
-) -> Candidate:
-    who, _ = await decide(door, InferenceSetup((), tuple(candidates), tuple(left_out), closed_for=4.0), retries)
-    return who
+    def _attempt(self, walk: FailoverWalk, candidate: Candidate) -> bool:
+        """Attempt the candidate until it answers or is left."""
+        while walk.state is State.ATTEMPTING:
+            assert walk.segment == f"0/{len(self.tried)}"
+            self.tried.append(candidate.provider)
+            outcome = self.outcomes.pop(0)
+            if isinstance(outcome, AttemptSucceeded):
+                walk.succeed()
+                return True
+            refusal = walk.fail(outcome)
+            if refusal is not None:
+                raise refusal
+            if walk.state is State.RETRYING:
+                self.waits += [outcome.wait] if outcome.wait else []
+                walk.retry()
+        return False
 
 
 def test_every_reason_has_a_rule() -> None:
@@ -75,17 +82,17 @@ def test_every_reason_has_a_rule() -> None:
 async def test_a_retryable_reason_waits_as_granted_and_tries_the_same_provider_again(
     reason: AttemptFailureReason,
 ) -> None:
-    door = Door(failed(reason, wait=2.0), AttemptSucceeded(REPLY, 1.0))
-    assert await play(door) is A
-    assert (door.tried, door.waits) == (["a", "a"], [2.0])
-    assert door.path[2:] == ["RETRYABLE_ERROR>RETRYING", "RETRYABLE_ERROR>ATTEMPTING", "PROVIDER_SUCCESS>SUCCEEDED"]
+    walked = Walked(failed(reason, wait=2.0), AttemptSucceeded(REPLY, 1.0))
+    assert walked.run() is A
+    assert (walked.tried, walked.waits) == (["a", "a"], [2.0])
+    assert walked.path[2:] == ["RETRYABLE_ERROR>RETRYING", "RETRYABLE_ERROR>ATTEMPTING", "PROVIDER_SUCCESS>SUCCEEDED"]
 
 
 async def test_b1_11_a_timed_out_attempt_is_retried_without_waiting(clock: VirtualClock) -> None:
-    door = Door(failed(AttemptFailureReason.TIMED_OUT, wait=0.0), AttemptSucceeded(REPLY, 1.0))
-    await play(door)
-    assert door.waits == []
-    assert door.path[2:4] == ["TIMEOUT>RETRYING", "RETRYABLE_ERROR>ATTEMPTING"]
+    walked = Walked(failed(AttemptFailureReason.TIMED_OUT, wait=0.0), AttemptSucceeded(REPLY, 1.0))
+    walked.run()
+    assert walked.waits == []
+    assert walked.path[2:4] == ["TIMEOUT>RETRYING", "RETRYABLE_ERROR>ATTEMPTING"]
 
 
 @pytest.mark.parametrize(
@@ -94,47 +101,47 @@ async def test_b1_11_a_timed_out_attempt_is_retried_without_waiting(clock: Virtu
 async def test_b1_9_where_retrying_is_pointless_the_next_provider_is_tried_at_once(
     reason: AttemptFailureReason,
 ) -> None:
-    door = Door(failed(reason), AttemptSucceeded(REPLY, 1.0))
-    assert await play(door) is B
-    assert (door.tried, door.waits) == (["a", "b"], [])
-    assert door.path[2:5] == ["RETRYABLE_ERROR>RETRYING", "TIMEOUT>SELECTING", "PROVIDER_SUCCESS>ATTEMPTING"]
+    walked = Walked(failed(reason), AttemptSucceeded(REPLY, 1.0))
+    assert walked.run() is B
+    assert (walked.tried, walked.waits) == (["a", "b"], [])
+    assert walked.path[2:5] == ["RETRYABLE_ERROR>RETRYING", "TIMEOUT>SELECTING", "PROVIDER_SUCCESS>ATTEMPTING"]
 
 
 @pytest.mark.parametrize(
     "reason", [reason for reason in AttemptFailureReason if RULES[reason].action is FailureAction.FATAL]
 )
 async def test_b1_8_a_request_at_fault_is_neither_retried_nor_failed_over(reason: AttemptFailureReason) -> None:
-    door = Door(failed(reason))
+    walked = Walked(failed(reason))
     with pytest.raises(Failure) as caught:
-        await play(door)
+        walked.run()
     assert caught.value.code is RULES[reason].code
-    assert door.path[-1] == "FATAL_ERROR>ABORTED"
+    assert walked.path[-1] == "FATAL_ERROR>ABORTED"
 
 
 async def test_a_retry_the_budget_refused_leaves_the_provider_at_once() -> None:
-    door = Door(failed(AttemptFailureReason.SERVER_ERROR, wait=None), AttemptSucceeded(REPLY, 1.0))
-    assert await play(door) is B
-    assert door.path[2:4] == ["RETRYABLE_ERROR>RETRYING", "TIMEOUT>SELECTING"]
+    walked = Walked(failed(AttemptFailureReason.SERVER_ERROR, wait=None), AttemptSucceeded(REPLY, 1.0))
+    assert walked.run() is B
+    assert walked.path[2:4] == ["RETRYABLE_ERROR>RETRYING", "TIMEOUT>SELECTING"]
 
 
 async def test_the_second_provider_gets_its_own_retries() -> None:
     error = failed(AttemptFailureReason.SERVER_ERROR, wait=1.0)
-    door = Door(error, failed(AttemptFailureReason.SERVER_ERROR), error, AttemptSucceeded(REPLY, 1.0))
-    assert await play(door) is B
-    assert door.tried == ["a", "a", "b", "b"]
+    walked = Walked(error, failed(AttemptFailureReason.SERVER_ERROR), error, AttemptSucceeded(REPLY, 1.0))
+    assert walked.run() is B
+    assert walked.tried == ["a", "a", "b", "b"]
 
 
 @pytest.mark.parametrize("candidates", [0, 1, 2, 3])
 @pytest.mark.parametrize("retries", [0, 1, 2, 3])
 async def test_b1_32_all_providers_down_ends_within_the_proven_bound(candidates: int, retries: int) -> None:
     names = [Candidate(f"p{index}", "m") for index in range(candidates)]
-    door = Door(*[failed(AttemptFailureReason.OVERLOADED, wait=1.0)] * 20)
+    walked = Walked(*[failed(AttemptFailureReason.OVERLOADED, wait=1.0)] * 20)
     with pytest.raises(InferenceFailure) as caught:
-        await play(door, names, left_out=[] if names else [A], retries=retries)
+        walked.run(names, left_out=[] if names else [A], retries=retries)
     assert caught.value.code is Code.INFERENCE_MODEL_UNAVAILABLE
-    assert len(door.tried) == candidates * (retries + 1)
-    assert len(door.moves) <= max_transitions(candidates, retries)
-    assert door.moves[-1].to_state is State.EXHAUSTED
+    assert len(walked.tried) == candidates * (retries + 1)
+    assert len(walked.moves) <= max_transitions(candidates, retries)
+    assert walked.moves[-1].to_state is State.EXHAUSTED
 
 
 @pytest.mark.parametrize(
@@ -153,34 +160,18 @@ async def test_at_exhausted_the_code_is_the_one_all_last_failures_share(
     reasons: list[AttemptFailureReason], code: Code, status: int
 ) -> None:
     with pytest.raises(InferenceFailure) as caught:
-        await play(Door(*map(failed, reasons)), retries=0)
+        Walked(*map(failed, reasons)).run(retries=0)
     assert (caught.value.code, caught.value.status) == (code, status)
 
 
 async def test_b1_1_retry_after_of_the_failure_is_the_least_of_all_providers() -> None:
-    door = Door(
+    walked = Walked(
         failed(AttemptFailureReason.RATE_LIMITED, retry_after=7.0),
         failed(AttemptFailureReason.RATE_LIMITED, retry_after=3.0),
     )
     with pytest.raises(InferenceFailure) as caught:
-        await play(door, retries=0)
+        walked.run(retries=0)
     assert caught.value.retry_after == 3.0
-
-
-async def test_b1_13_a_streamed_segment_is_retracted_only_when_another_attempt_follows() -> None:
-    cut = failed(AttemptFailureReason.BROKEN, wait=1.0, streamed=True)
-    door = Door(
-        cut, failed(AttemptFailureReason.BROKEN, streamed=True), failed(AttemptFailureReason.UNREACHABLE, streamed=True)
-    )
-    with pytest.raises(InferenceFailure):
-        await play(door)
-    assert door.retracted == [0, 1]
-
-
-async def test_b1_12_an_attempt_that_streamed_nothing_is_never_retracted() -> None:
-    door = Door(failed(AttemptFailureReason.BROKEN, wait=0.1), AttemptSucceeded(REPLY, 1.0))
-    await play(door)
-    assert door.retracted == []
 
 
 def health(clock: VirtualClock, **changes: float) -> ProviderHealth:
@@ -300,7 +291,7 @@ async def test_no_retry_is_granted_where_the_failure_itself_has_opened_the_break
 
 async def test_what_open_breakers_leave_out_says_when_it_may_be_tried_again() -> None:
     with pytest.raises(InferenceFailure) as caught:
-        await play(Door(failed(AttemptFailureReason.RATE_LIMITED, retry_after=9.0)), [A], left_out=[B], retries=0)
+        Walked(failed(AttemptFailureReason.RATE_LIMITED, retry_after=9.0)).run([A], left_out=[B], retries=0)
     assert caught.value.retry_after == 4.0
 
 

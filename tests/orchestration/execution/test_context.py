@@ -12,7 +12,7 @@ from tests.support.virtual_time import VirtualClock
 
 
 async def infer(run: RunContext) -> str:
-    return (await run.infer(run.messages)).text
+    return (await run.infer(run.settings.messages)).text
 
 
 async def both(run: RunContext) -> str:
@@ -55,14 +55,14 @@ async def test_the_parents_run_is_shut_while_its_branches_run(clock: VirtualCloc
         return "ok"
 
     await make_harness(clock, scripted_engine(clock, "a")).run(chat_request(), greedy)
-    assert raised == ["use the run you were given; the parent's is shut meanwhile"]
+    assert raised == ["use the context you were given; the parent's is closed meanwhile"]
 
 
 async def test_what_one_reply_asks_for_goes_into_one_call_tools(clock: VirtualClock) -> None:
     raised: list[str] = []
 
     async def partial(run: RunContext) -> str:
-        reply = await run.infer(run.messages)
+        reply = await run.infer(run.settings.messages)
         try:
             await run.call_tools(reply.tool_calls[:1])
         except PatternMisuse as misuse:
@@ -72,12 +72,12 @@ async def test_what_one_reply_asks_for_goes_into_one_call_tools(clock: VirtualCl
     await make_harness(clock, scripted_engine(clock, "a", {"tool_calls": [{"name": "x"}, {"name": "y"}]})).run(
         chat_request(), partial
     )
-    assert raised == ["what one reply asks for goes into one call_tools"]
+    assert raised == ["all calls of one reply belong in one call_tools"]
 
 
 async def question(run: RunContext) -> str:
     answer = await run.suspend({"prompt": "go on?"}, "gate")
-    return f"{answer} {(await run.infer(run.messages)).text}"
+    return f"{answer} {(await run.infer(run.settings.messages)).text}"
 
 
 async def test_a_question_suspends_and_its_recorded_answer_continues_from_there(clock: VirtualClock) -> None:
@@ -166,7 +166,7 @@ async def test_b3_78_an_unsafe_call_that_timed_out_by_itself_waits_for_a_person(
 
 async def test_a_bug_in_a_pattern_still_ends_the_execution_exactly_once(clock: VirtualClock) -> None:
     async def broken(run: RunContext) -> str:
-        await run.infer(run.messages)
+        await run.infer(run.settings.messages)
         raise KeyError("our mistake")
 
     here = make_harness(clock, scripted_engine(clock, "a", {"text": "hi"}))

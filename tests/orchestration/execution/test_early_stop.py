@@ -39,7 +39,7 @@ def told(each: object) -> str:
 
 
 async def infer(run: RunContext) -> str:
-    return (await run.infer(run.messages)).text
+    return (await run.infer(run.settings.messages)).text
 
 
 async def first(run: RunContext) -> str:

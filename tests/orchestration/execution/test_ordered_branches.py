@@ -11,7 +11,7 @@ from tests.support.virtual_time import VirtualClock
 
 
 async def infer(run: RunContext) -> str:
-    return (await run.infer(run.messages)).text
+    return (await run.infer(run.settings.messages)).text
 
 
 def told(each: object) -> str:
@@ -41,28 +41,22 @@ async def test_a_failed_branch_has_ended_too(clock: VirtualClock) -> None:
     assert replay_offline(record, diamond) == len(record.steps)
 
 
-async def test_the_time_of_a_branch_begins_where_those_it_comes_after_ended(clock: VirtualClock) -> None:
-    times: dict[str, float] = {}
-
-    async def first(run: RunContext) -> str:
-        return await infer(run)
-
-    async def second(run: RunContext) -> str:
-        times[run.request.messages[0].text] = run.now
-        return "at once"
+async def test_the_time_of_a_branch_begins_at_the_end_of_those_it_comes_after(clock: VirtualClock) -> None:
+    async def timed(run: RunContext) -> str:
+        run.start_step("infer")
+        text = await infer(run)
+        run.end_step(StepStatus.COMPLETED)
+        return text
 
     async def pair(run: RunContext) -> str:
-        ends = await run.gather([first, second], after={1: [0]})
+        ends = await run.gather([infer, timed], after={1: [0]})
         return " ".join(map(told, ends))
 
-    began = clock.now()
-    _, record = await make_harness(clock, scripted_engine(clock, "a", {"fault": "refused", "delay": 7})).run(
-        chat_request("one"), pair
-    )
-    assert times["one"] - began == pytest.approx(7)
-    live_time = times.pop("one")
-    replay_offline(record, pair)
-    assert times["one"] == live_time
+    replies = [{"fault": "refused", "delay": 7}, {"text": "b", "delay": 3}]
+    _, record = await make_harness(clock, scripted_engine(clock, "a", *replies)).run(chat_request("one"), pair)
+    [end] = [item.event for item in record.events if item.event.type == "step.end"]
+    assert end.duration_ms == pytest.approx(3_000)
+    assert replay_offline(record, pair) == len(record.steps)
 
 
 async def test_who_comes_after_a_branch_that_waits_for_somebody_does_not_begin(clock: VirtualClock) -> None:

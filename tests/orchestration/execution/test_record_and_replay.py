@@ -139,14 +139,14 @@ async def test_a_missing_and_a_surplus_step_diverge(clock: VirtualClock) -> None
 
 async def test_a_pattern_that_awaits_anything_foreign_is_found_out(clock: VirtualClock) -> None:
     async def foreign(run) -> str:
-        reply = await run.infer(run.messages)
+        reply = await run.infer(run.settings.messages)
         await anyio.sleep(1)
         return reply.text
 
     _, record = await make_harness(clock, scripted_engine(clock, "primary", {"text": "ok"})).run(
         chat_request(), foreign
     )
-    with pytest.raises(RuntimeError, match="awaits only its run"):
+    with pytest.raises(RuntimeError, match="may await only its context"):
         replay_offline(record, foreign)
 
 

@@ -69,7 +69,7 @@ async def turn(
     request = request.model_copy(update={"session_id": "s"})
     header = replace(on(here, world).execution(request).header, durability="journaled")
     await here.journal.open(header)
-    execution = Execution(header, world=world.environment, journal=here.journal)
+    execution = Execution(header, environment=world.environment, journal=here.journal)
     await world.drive(execution, pattern)
     here.journal.close(header.execution_id)
     record = await here.store.load("local", header.execution_id)
@@ -129,7 +129,7 @@ async def test_a_turn_in_a_session_that_was_deleted_fails(here: StoreReplica, cl
     header = replace(on(here, world).execution(chat_request(session_id="s")).header, durability="journaled")
     await here.journal.open(header)
     await here.conversations.delete("local", "s")
-    execution = Execution(header, world=world.environment, journal=here.journal)
+    execution = Execution(header, environment=world.environment, journal=here.journal)
     await world.drive(execution)
     assert response_of(execution).error is not None
     assert response_of(execution).state is State.ERROR
@@ -142,7 +142,7 @@ async def test_who_was_stopped_while_it_waited_does_not_wait_any_more(here: Stor
     headers = [replace(world.execution(request).header, durability="journaled") for _ in range(2)]
     for header in headers:
         await here.journal.open(header)
-    execution = Execution(headers[1], world=world.environment, journal=here.journal)
+    execution = Execution(headers[1], environment=world.environment, journal=here.journal)
     execution.stop(Code.CANCELLED_SIGNAL, "a client cancelled it")
     began = clock.monotonic()
     await world.drive(execution)
@@ -189,7 +189,10 @@ class Life:
                 async with anyio.create_task_group() as both:
                     for header in headers:
                         both.start_soon(
-                            self._live, first, world, Execution(header, world=world.environment, journal=first.journal)
+                            self._live,
+                            first,
+                            world,
+                            Execution(header, environment=world.environment, journal=first.journal),
                         )
                 group.cancel_scope.cancel()
 
@@ -212,7 +215,9 @@ class Life:
                     assert record is not None
                     names.append(record.header.request_id)
                     second.journal.attach(record)
-                    execution = Execution(record.header, world=world.environment, journal=second.journal, record=record)
+                    execution = Execution(
+                        record.header, environment=world.environment, journal=second.journal, history=record
+                    )
                     group.start_soon(self._live, second, world, execution)
                 with anyio.move_on_after(1_000):
                     while await self._runs(second, names):  # noqa: ASYNC110 - there is no event for it

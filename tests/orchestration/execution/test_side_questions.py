@@ -1,6 +1,7 @@
 """A model asked aside: what it says is read, asked for again, paid for, and no part of the answer."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def question(check: Any = lambda _: None) -> PromptCall[SemanticValidationOutput
 
 async def aside(run: RunContext) -> str:
     """Asks aside between two inferences of its own."""
-    first = await run.infer(run.messages)
+    first = await run.infer(run.settings.messages)
     try:
         score = str((await run.ask(question())).score)
     except Failure as failure:
@@ -104,9 +105,9 @@ async def test_nothing_of_it_is_told_of_the_answer_but_what_it_cost(clock: Virtu
     engine = scripted_engine(clock, "a", {**ANSWER, "finish_reason": "length"}, price=(1.0, 1.0))
 
     async def asking_elsewhere(run: RunContext) -> str:
-        await run.infer(run.messages)
-        run.model = "b"
-        return str(await run.ask(question()))
+        await run.infer(run.settings.messages)
+        elsewhere = run.with_settings(replace(run.settings, model="b"))
+        return str(await elsewhere.ask(question()))
 
     here = make_harness(clock, engine, elsewhere, timeout=5)
     response, record = await here.run(chat_request(model="a"), asking_elsewhere)

@@ -92,7 +92,7 @@ async def until_death(database: Dying, clock: VirtualClock, name: str, acts: Too
 
         async def whole() -> None:
             await first.journal.open(header)
-            await run(here, Execution(header, world=here.environment, journal=first.journal))
+            await run(here, Execution(header, environment=here.environment, journal=first.journal))
             group.cancel_scope.cancel()
 
         async with anyio.create_task_group() as group:
@@ -115,7 +115,7 @@ async def check_recovery(database: Database, clock: VirtualClock, name: str, act
             assert record is not None
             second.journal.attach(record)
             here = on(second, clock, seed_of(name) + 1_000, acts)
-            execution = Execution(record.header, world=here.environment, journal=second.journal, record=record)
+            execution = Execution(record.header, environment=here.environment, journal=second.journal, history=record)
             await run(here, execution)
             assert response_of(execution).state in {*TERMINAL, State.SUSPENDED}
         after = await second.store.load("local", found.execution_id)
@@ -155,7 +155,7 @@ async def test_an_unsafe_call_waits_for_its_intent_to_be_durable(database: Datab
             here = on(first, clock, seed, acts)
             header = replace(header_of(here, f"{seed}.0"), durability="memory")
             await first.journal.open(header)
-            execution = Execution(header, world=here.environment, journal=first.journal)
+            execution = Execution(header, environment=here.environment, journal=first.journal)
             await run(here, execution)
             stored = await first.store.load("local", header.execution_id)
             wrote = any(act == "write" for act, _ in acts.performed)

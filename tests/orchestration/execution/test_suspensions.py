@@ -180,7 +180,7 @@ async def test_a_suspended_execution_can_be_cancelled(clock: VirtualClock) -> No
     _, record = await make_harness(clock, scripted_engine(clock, "a", ASKED), tools=[ask_person]).run(chat_request())
     here = make_harness(clock, scripted_engine(clock, "a"), tools=[ask_person])
     here.journal.attach(record)
-    execution = Execution(record.header, world=here.environment, journal=here.journal, record=record)
+    execution = Execution(record.header, environment=here.environment, journal=here.journal, history=record)
     execution.stop(Code.CANCELLED_TIMEOUT, "nobody answered in time")
     await here.drive(execution)
     assert (response_of(execution).state, response_of(execution).suspensions) == (State.CANCELLED, [])

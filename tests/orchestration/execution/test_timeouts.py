@@ -28,7 +28,7 @@ from tests.support.virtual_time import VirtualClock
 
 
 async def infer(run: RunContext) -> str:
-    return (await run.infer(run.messages)).text
+    return (await run.infer(run.settings.messages)).text
 
 
 async def hurried(run: RunContext) -> str:
@@ -97,7 +97,7 @@ async def test_the_parents_run_is_shut_while_its_time_runs(clock: VirtualClock) 
             return str(misuse)
 
     response, _ = await make_harness(clock, scripted_engine(clock, "a")).run(chat_request(), greedy)
-    assert response.content == "use the run you were given; the parent's is shut meanwhile"
+    assert response.content == "use the context you were given; the parent's is closed meanwhile"
 
 
 async def test_a_crash_between_the_decision_and_the_cut_is_finished_in_the_same_way(clock: VirtualClock) -> None:

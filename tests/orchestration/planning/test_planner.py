@@ -39,9 +39,10 @@ SECRET = "sk-canary-7d1f"
 
 async def carried_out(run: RunContext) -> str:
     """A pattern that only says which plan it was given, and when that was made."""
-    assert run.plan is not None
+    plan = run.settings.plan
+    assert plan is not None
     run.transition_to(State.VALIDATE, "output_ready")
-    return f"{run.plan.planner_id} {run.planned_at:g}: {' '.join(step.name for step in run.plan.steps)}"
+    return f"{plan.planner_id} {run.settings.planned_at:g}: {' '.join(step.name for step in plan.steps)}"
 
 
 def planning(
@@ -66,9 +67,9 @@ async def run(
     world: Harness, request: SystemRequest, static: Sequence[PlanStep] | None = None
 ) -> tuple[SystemResponse, ExecutionHistory]:
     """The response and the record, which says the same when it is told again by whoever has another configuration."""
-    response, record = await world.run(request, carried_out, partial(make_plan, static=static))
+    response, record = await world.run(request, carried_out, partial(make_plan, static_plan=static))
     for other in (None, (PlanStep(name="other", type="infer"),)):
-        assert replay_offline(record, carried_out, partial(make_plan, static=other)) == len(record.steps)
+        assert replay_offline(record, carried_out, partial(make_plan, static_plan=other)) == len(record.steps)
     return response, record
 
 
@@ -420,6 +421,6 @@ async def test_whoever_goes_on_after_any_step_of_planning_comes_to_the_same(cloc
         heard_before = sum(isinstance(row.outcome, AttemptSucceeded) for row in kept.values())
         world = here(clock, *replies[heard_before:])
         again, _ = await world.recover(
-            replace(record, steps=kept, events=events_kept), carried_out, partial(make_plan, static=static)
+            replace(record, steps=kept, events=events_kept), carried_out, partial(make_plan, static_plan=static)
         )
         assert (again.state, (again.content or "").split(":")[1]) == (response.state, " ask")

@@ -29,7 +29,7 @@ async def fork(
     header, rows = fork_execution(fresh, origin, asked, tools=asked.overrides.tools)
     await here.journal.open(header, rows=rows)
     record = ExecutionHistory(header, {row.key: row for row in rows}, ())
-    execution = Execution(header, world=here.environment, journal=here.journal, record=record)
+    execution = Execution(header, environment=here.environment, journal=here.journal, history=record)
     await here.drive(execution)
     return execution, here.record(execution)
 

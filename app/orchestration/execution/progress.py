@@ -1,0 +1,100 @@
+"""Progress: what a run of an execution has come to so far, beside what its ledger counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.domain.contract.messages import Message
+from app.domain.contract.response import StepStatus
+from app.domain.failures import Code
+from app.domain.journal.events import CorrelationContext, StepEnd
+from app.domain.journal.outcomes import InferenceSetup, Prepared
+from app.domain.model_call import Reply
+from app.domain.pattern_result import PatternResult
+from app.orchestration.execution.ledger import ToolCallState
+
+NO_SETUP = InferenceSetup((), ())
+
+
+class Conversation:
+    """The conversation of one branch with a model.
+
+    `turn_start` is the index of the first message behind what the branch began with. The next inference is asked the
+    `pending` messages, too, and if the last answer `was_rejected` it may ask another provider.
+    """
+
+    def __init__(self, messages: Sequence[Message] = ()) -> None:
+        self.messages = list(messages)
+        self.turn_start = 0
+        self.last_provider = ""
+        self.was_rejected = False
+        self.pending: Sequence[Message] = ()
+        self.open_calls: Sequence[ToolCallState] = ()
+        self.setup = NO_SETUP
+        self._last_reply: Reply | None = None
+
+    @property
+    def new_messages(self) -> list[Message]:
+        """The tool rounds and the last answer that followed what the conversation began with."""
+        rounds = [each for each in self.messages[self.turn_start :] if each.role == "tool" or each.tool_calls]
+        return [*rounds, *self._last_answer()]
+
+    def extend(self, messages: Sequence[Message]) -> list[Message]:
+        """Add the last answer, these messages and those that are pending; return what was added."""
+        is_first = not self.messages
+        added = [*self._last_answer(), *messages, *self.pending]
+        self.pending = ()
+        self.messages += added
+        if is_first:
+            self.turn_start = len(self.messages)
+        return added
+
+    def answer(self, reply: Reply, provider: str, setup: InferenceSetup, calls: Sequence[ToolCallState]) -> None:
+        """Take a reply with the calls that it asks for and the tools that it was offered."""
+        self._last_reply, self.last_provider = reply, provider
+        self.setup, self.open_calls = setup, calls
+
+    def take_open_calls(self) -> Sequence[ToolCallState]:
+        """Return the calls of the last reply, which are no longer open."""
+        calls, self.open_calls = self.open_calls, ()
+        return calls
+
+    def copy(self) -> "Conversation":
+        """Return the conversation as another branch continues it; open calls stay behind."""
+        copied = Conversation(self.messages)
+        copied.turn_start, copied.last_provider = self.turn_start, self.last_provider
+        copied.was_rejected, copied.pending = self.was_rejected, self.pending
+        copied._last_reply = self._last_reply
+        return copied
+
+    def _last_answer(self) -> list[Message]:
+        return [] if self._last_reply is None else [self._last_reply.message(self.last_provider)]
+
+
+@dataclass(slots=True)
+class StepProgress:
+    """A plan step in progress. Its latest attempt started behind step `anchor`, at `started_at` in Unix seconds."""
+
+    step_type: str
+    correlation: CorrelationContext
+    attempt: int = 0
+    anchor: str = ""
+    started_at: float = 0.0
+
+    def end_event(self, status: StepStatus, *, at: float, code: Code | None) -> StepEnd:
+        """Return the end of the latest attempt."""
+        return StepEnd(self.step_type, self.attempt, status, max(0.0, at - self.started_at) * 1000, code)
+
+
+class RunProgress:
+    """What one run has come to so far. The pattern and the driver write it, the response is built from it.
+
+    `partial_result` is shown if nothing better follows.
+    """
+
+    def __init__(self) -> None:
+        self.conversation = Conversation()
+        self.prepared: Prepared | None = None
+        self.prepared_at = 0.0
+        self.partial_result: PatternResult | None = None
+        self.steps: list[StepProgress] = []
+        """Plan steps that have started and not ended."""
