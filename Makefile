@@ -1,7 +1,7 @@
 # The same commands for people, CI and README. `make` alone prints them.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-fast test-llamacpp torture check format bench openapi readme lock image clean
+.PHONY: help setup run test test-fast test-llamacpp torture check format bench walk openapi readme lock image clean
 
 BIN := .venv/bin
 LLAMACPP := .venv-llamacpp
@@ -63,6 +63,9 @@ format: setup ## Format the code and fix what ruff can fix
 
 bench: setup ## Measure against the bounds; a table, and bench/results/latest.json
 	$(BIN)/python -m bench
+
+walk: setup ## Print the way of one chat through the code, and how often it changes file
+	$(BIN)/python -m bench.walk
 
 openapi: setup ## Write openapi/openapi.json from the code
 	$(BIN)/portico openapi > openapi/openapi.json

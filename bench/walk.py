@@ -1,0 +1,147 @@
+"""The way of one chat through the service: every function of `app` that runs, in order, without the adapters.
+
+`python -m bench.walk` sends one chat to the ASGI application, with a scripted engine behind it, and records its calls
+with `sys.setprofile`. A coroutine that continues after an await is not a new call, and neither are comprehensions and
+lambdas. The number of changes of file says how often a reader has to turn to another file.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+import orjson
+from fastapi import FastAPI
+from starlette.types import Message
+
+from app.bootstrap.service import open_service
+from app.entrypoints.http.app import create_app
+from app.settings import Settings, load_settings
+
+TEXT = "The answer is forty-two."
+BODY = orjson.dumps({"messages": [{"role": "user", "content": "What is the answer?"}]})
+WARM_UP = 3
+_APP = f"{Path(__file__).parents[1] / 'app'}/"
+
+
+class Call(NamedTuple):
+    """A call of a function of `app`; `depth` is the number of its callers in `app`."""
+
+    file: str
+    function: str
+    depth: int
+
+
+class CallRecorder:
+    """Records the first event of every frame of `app`; frames are kept, so that none is taken for a later one."""
+
+    def __init__(self) -> None:
+        self._frames: dict[FrameType, int] = {}
+
+    def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame not in self._frames and frame.f_code.co_filename.startswith(_APP):
+            self._frames[frame] = self._depth(frame)
+
+    def calls(self) -> list[Call]:
+        """Return the calls in order, without those of the adapters."""
+        calls = (_call(frame, depth) for frame, depth in self._frames.items())
+        return [call for call in calls if not call.file.startswith("adapters/") and not call.function.startswith("<")]
+
+    def _depth(self, frame: FrameType) -> int:
+        caller = frame.f_back
+        while caller is not None and caller not in self._frames:
+            caller = caller.f_back
+        return 0 if caller is None else self._frames[caller] + 1
+
+
+def changes_of_file(calls: Sequence[Call]) -> int:
+    """Return how often a call is in another file than the call before it."""
+    return sum(before.file != after.file for before, after in pairwise(calls))
+
+
+def lines(calls: Sequence[Call]) -> Iterator[str]:
+    """Yield the way, a function per line under the file that it is in, and its figures."""
+    file = ""
+    for call in calls:
+        if call.file != file:
+            yield call.file
+        file = call.file
+        yield f"    {'. ' * call.depth}{call.function}"
+    files = len({call.file for call in calls})
+    yield f"{len(calls)} calls in {files} files, {changes_of_file(calls)} changes of file"
+
+
+async def walk() -> list[Call]:
+    """Return the calls of one chat, after some others have warmed up the service."""
+    with tempfile.TemporaryDirectory(prefix="portico-walk-") as directory:
+        app = create_app(_settings(Path(directory)), open_service)
+        async with app.router.lifespan_context(app):
+            for _ in range(WARM_UP):
+                await _chat(app)
+            recorder = CallRecorder()
+            sys.setprofile(recorder)
+            try:
+                await _chat(app)
+            finally:
+                sys.setprofile(None)
+    return recorder.calls()
+
+
+def _settings(directory: Path) -> Settings:
+    script, path = directory / "script.json", directory / "portico.toml"
+    script.write_bytes(orjson.dumps([{"text": TEXT}] * (WARM_UP + 1)))
+    path.write_text(
+        f'[engines.script]\nmodel = "scripted://{script}"\n'
+        f'[storage]\nurl = "sqlite:///{directory}/portico.db"\n'
+        '[telemetry]\nlog_level = "error"\n',
+        encoding="utf-8",
+    )
+    return load_settings({}, path, local_model=lambda: None)
+
+
+async def _chat(app: FastAPI) -> None:
+    """Send one chat and check its answer."""
+    sent: list[Message] = []
+    request = iter([{"type": "http.request", "body": BODY, "more_body": False}])
+
+    async def receive() -> Message:
+        message = next(request, None)
+        if message is None:
+            await asyncio.Event().wait()
+        return message or {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/v1/execute",
+        "raw_path": b"/v1/execute",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [*headers, (b"content-length", str(len(BODY)).encode())],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8080),
+    }
+    await app(scope, receive, send)
+    assert sent[0]["status"] == 200, sent
+
+
+def _call(frame: FrameType, depth: int) -> Call:
+    code = frame.f_code
+    qualified = getattr(code, "co_qualname", code.co_name)
+    name = code.co_name if code.co_name.startswith("<") else qualified.replace(".<locals>", "")
+    return Call(code.co_filename.removeprefix(_APP), name, depth)
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(lines(asyncio.run(walk()))) + "\n")
