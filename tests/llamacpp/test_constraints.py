@@ -15,9 +15,9 @@ import pytest_asyncio
 
 from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
 from app.adapters.engines.timeouts import Timeouts
-from app.adapters.engines.wire.strict_json import loads
 from app.capabilities.output.grammar.compiled import Grammar
 from app.domain.model_call import AttemptFailureReason
+from app.domain.strict_json import MAX_WRITABLE_DEPTH, loads
 from app.ports.model import EngineError
 from tests.adapters.engines.engine_calls import RecordedProgress
 from tests.llamacpp.engine_calls import MISSING, ask, call, loaded, local
@@ -73,7 +73,7 @@ async def test_a_form_is_kept_at_every_temperature_and_told_as_it_is_written(
     what = call(temperature=temperature, schema=SCHEMAS[-1], max_tokens=400)
     reply = await engine.attempt(what, heard, stream=True)
     assert "".join(heard.texts) == reply.text
-    assert jsonschema_rs.is_valid(SCHEMAS[-1], loads(reply.text.encode()))
+    assert jsonschema_rs.is_valid(SCHEMAS[-1], loads(reply.text.encode(), max_depth=MAX_WRITABLE_DEPTH))
 
 
 async def test_answers_that_were_cut_are_the_beginning_of_what_is_allowed(engine: LlamaCppEngine):

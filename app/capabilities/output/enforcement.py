@@ -21,8 +21,8 @@ from app.capabilities.output.repair import Repair, RepairedValue, repair
 from app.capabilities.output.schema.compiled import CompiledSchema
 from app.capabilities.output.schema.enum_spelling import normalise_enums
 from app.capabilities.output.schema.violations import SchemaViolation
-from app.capabilities.output.strict_json import UnacceptableError
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure
+from app.domain.strict_json import StrictJsonError
 
 
 class EnforcementStage(StrEnum):
@@ -146,7 +146,7 @@ def _repaired(text: str, failure: JSONExtractionError) -> RepairedValue:
         raise failure
     try:
         return repair(broken)
-    except UnacceptableError as fault:
+    except StrictJsonError as fault:
         message = f"{failure.reason}; it cannot be repaired: {fault}"
         beyond = JSONExtractionError(message)
         beyond.details["stage"] = EnforcementStage.REPAIR.value

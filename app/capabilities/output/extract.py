@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from app.capabilities.output.strict_json import UnacceptableError, read
 from app.domain.failures import Code, ConstraintFailure
+from app.domain.strict_json import StrictJsonError, raw_decode
 
 MAX_REGIONS: Final = 256
 """Parts of a text that are taken for what may be a value."""
@@ -85,7 +85,7 @@ def _extract(text: str) -> ExtractedValue:
     while regions.start is not None:
         try:
             return ExtractedValue(regions.read(), ExtractionMethod.EMBEDDED)
-        except UnacceptableError as refused:
+        except StrictJsonError as refused:
             fault = fault or str(refused)
         regions.advance()
     if regions.too_many:
@@ -120,8 +120,8 @@ def _fenced(text: str) -> ExtractedValue | None:
     last_fence = text.rfind("```", begin)
     for block in (text[:last_fence], text) if last_fence > begin else (text,):
         try:
-            value, end = read(block, begin)
-        except UnacceptableError:
+            value, end = raw_decode(block, begin)
+        except StrictJsonError:
             continue
         if _FENCE_END.match(text, end):
             return ExtractedValue(value, ExtractionMethod.FENCED)
@@ -131,8 +131,8 @@ def _fenced(text: str) -> ExtractedValue | None:
 def read_whole(text: str) -> ExtractedValue | None:
     """The value that all of the text is, blanks around it aside; None where it is none."""
     try:
-        value, end = read(text, _skip_blank(text, 0))
-    except UnacceptableError:
+        value, end = raw_decode(text, _skip_blank(text, 0))
+    except StrictJsonError:
         return None
     return ExtractedValue(value, ExtractionMethod.DIRECT) if _skip_blank(text, end) == len(text) else None
 
@@ -162,9 +162,9 @@ class JsonRegions:
 
     def read(self) -> Any:
         """The value of the region. All but the first are read from a text of their own: a fault's line is counted
-        from its beginning, which would take the longer the later a region comes. Raises: UnacceptableError.
+        from its beginning, which would take the longer the later a region comes. Raises: StrictJsonError.
         """
-        return read(self._text[self.start :])[0] if self._passed else read(self._text, self.start or 0)[0]
+        return raw_decode(self._text[self.start :])[0] if self._passed else raw_decode(self._text, self.start or 0)[0]
 
     def advance(self) -> None:
         """Goes on to the next region, past the last where there is none, or where there were too many."""

@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from app.capabilities.output.strict_json import UnacceptableError
+from app.domain.strict_json import StrictJsonError
 
 _OPEN = "\u201c\u201d\u2018\u2019"
 """Typographic quotes."""
@@ -66,7 +66,7 @@ class LenientString:
 def read_string(text: str, at: int, within: StringPosition) -> LenientString:
     """The string whose opening quote stands at that index.
 
-    Raises: UnacceptableError for lone surrogates, and for a key within a list.
+    Raises: StrictJsonError for lone surrogates, and for a key within a list.
     """
     up_to = _UP_TO[text[at]]
     parts: list[str] = []
@@ -132,7 +132,7 @@ def _joined(parts: list[str], *, cut: bool = False) -> str:
     try:
         return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
-        raise UnacceptableError("a string is not Unicode text") from None
+        raise StrictJsonError("a string is not Unicode text") from None
 
 
 def _mark(parts: list[str], at: int, *, mended: bool) -> _Mark | None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from app.capabilities.output.extract import JsonRegions, fenced_block_start
-from app.capabilities.output.strict_json import as_json
+from app.domain.strict_json import dumps
 
 MAX_CHARACTERS: Final = 65_536
 MAX_NODES: Final = 8_192
@@ -26,7 +26,7 @@ def partial_value(text: str) -> Any | None:
     while regions.start is not None:
         try:
             value = from_json(text[regions.start :], allow_partial="trailing-strings", allow_inf_nan=False)
-            as_json(value, text)
+            dumps(value, text)
         except (ValueError, TypeError):
             regions.advance()
         else:

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from app.capabilities.output.lenient_string import QUOTES, LenientString, StringPosition, read_string
-from app.capabilities.output.strict_json import MOST_LEVELS, UnacceptableError, as_json, read, unique
 from app.domain.json_path import format_path
+from app.domain.strict_json import DEFAULT_MAX_DEPTH, StrictJsonError, dumps, raw_decode, unique_object
 
 MAX_CHARACTERS: Final = 131_072
 """Characters of the longest text that is repaired."""
@@ -58,10 +58,10 @@ class RepairedValue:
 def repair(text: str) -> RepairedValue:
     """The value that begins with the text's first character; what follows it is left alone.
 
-    Raises: UnacceptableError.
+    Raises: StrictJsonError.
     """
     if len(text) > MAX_CHARACTERS:
-        raise UnacceptableError(f"it is longer than the {MAX_CHARACTERS} characters that are repaired")
+        raise StrictJsonError(f"it is longer than the {MAX_CHARACTERS} characters that are repaired")
     return _Reader(text).whole()
 
 
@@ -96,17 +96,17 @@ class _Reader:
         """The value that the text begins with."""
         value = self._value()
         if value is _NOTHING:
-            raise UnacceptableError("there is nothing to repair")
+            raise StrictJsonError("there is nothing to repair")
         if RepairAction.BRACKETS_CLOSED in self._done and _GOES_ON.match(self._text, self._at):
-            raise UnacceptableError("its brackets do not match")
-        as_json(value, self._text)
+            raise StrictJsonError("its brackets do not match")
+        dumps(value, self._text)
         return RepairedValue(value, tuple(Repair(action, *done) for action, done in self._done.items()))
 
     def _value(self) -> Any:
         """The next value, `_NOTHING` where the text ends before there is a whole one."""
         first = self._peek()
         if first == "{":
-            return unique(self._members())
+            return unique_object(self._members())
         if first == "[":
             return self._elements()
         if first in QUOTES:
@@ -130,10 +130,10 @@ class _Reader:
             if key is None or not self._peek():
                 continue
             if self._text[self._at] != ":":
-                raise UnacceptableError("a key has no value")
+                raise StrictJsonError("a key has no value")
             self._at += 1
             if self._peek() in {",", "}", "]"}:
-                raise UnacceptableError("a key has no value")
+                raise StrictJsonError("a key has no value")
             self._path.append(key)
             value = self._value()
             self._path.pop()
@@ -146,11 +146,11 @@ class _Reader:
         if self._peek() in QUOTES:
             key = self._string(StringPosition.KEY)
             if not key.is_closed and _MEMBERS.match(key.text):
-                raise UnacceptableError("a key has no end")
+                raise StrictJsonError("a key has no end")
             return key.text if key.is_closed else None
         bare = _BARE_KEY.match(self._text, self._at)
         if bare is None:
-            raise UnacceptableError("an object holds what is no member")
+            raise StrictJsonError("an object holds what is no member")
         self._note(RepairAction.QUOTES_ADDED)
         self._at = bare.end()
         return bare[0]
@@ -159,8 +159,8 @@ class _Reader:
         """Stops wherever an element or member of the container that begins here begins; sees to commas and brackets."""
         self._at += 1
         self._closing.append(closing)
-        if len(self._closing) > MOST_LEVELS:
-            raise UnacceptableError(f"it is nested deeper than {MOST_LEVELS}")
+        if len(self._closing) > DEFAULT_MAX_DEPTH:
+            raise StrictJsonError(f"it is nested deeper than {DEFAULT_MAX_DEPTH}")
         after_comma, filled = True, False
         while (first := self._peek()) not in {"", "}", "]"}:
             if first == ",":
@@ -199,18 +199,18 @@ class _Reader:
         number = _NUMBER.match(self._text, self._at)
         if number is not None:
             self._at = number.end()
-            return read(number[0])[0]
+            return raw_decode(number[0])[0]
         literal = _LITERAL.match(self._text, self._at)
         if literal is not None:
             self._at = literal.end()
             return _LITERALS[literal[0]]
         bare = _BARE.match(self._text, self._at)
         if bare is None or bare[0].startswith(":"):
-            raise UnacceptableError("there is something that is no value")
+            raise StrictJsonError("there is something that is no value")
         self._at = bare.end()
         word = bare[0].strip()
         if word in _NO_JSON:
-            raise UnacceptableError(f"{word} is not JSON")
+            raise StrictJsonError(f"{word} is not JSON")
         if word in _RESPELLED:
             self._note(RepairAction.LITERALS_RESPELLED)
             return _RESPELLED[word]
@@ -226,7 +226,7 @@ class _Reader:
             self._note(RepairAction.QUOTES_REPLACED)
         string = read_string(self._text, self._at, within)
         if within is StringPosition.ELEMENT and _COLON.match(self._text, string.end):
-            raise UnacceptableError("a member stands in a list")
+            raise StrictJsonError("a member stands in a list")
         if string.has_fixed_escapes:
             self._note(RepairAction.ESCAPES_FIXED)
         if string.lacks_closing_quote:

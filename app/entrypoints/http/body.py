@@ -1,17 +1,14 @@
 """Reading a request's body: what is accepted as bytes, as JSON, and as one of the boundary's models.
 
-Python's and pydantic's readers both take what the contract refuses. So the text is read twice: once by the standard
-reader with hooks for what it would let pass (duplicate keys, NaN, huge numbers), then looked at for its shape, once
-by pydantic, which refuses lone surrogates and validates. Refused: validating the first reading's objects, since strict
-validation of Python objects knows no enums written as strings. A body above `OFF_LOOP_BYTES` is read on a worker
-thread; because pydantic holds the interpreter lock for microseconds a fault, `MAX_VALUES` bounds how many there can be.
+The body is read twice: by the strict JSON reader, which rejects what pydantic lets pass (duplicate keys, NaN, numbers
+beyond 64 bits), and by pydantic, which validates it. Rejected alternative: to validate the value of the first reading,
+since strict validation of Python objects knows no enums written as strings. A body above `OFF_LOOP_BYTES` is read on a
+worker thread. `MAX_VALUES` bounds the errors, since pydantic holds the interpreter lock for microseconds each.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from itertools import islice
-from math import isfinite
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
@@ -22,6 +19,7 @@ from starlette.types import Receive
 
 from app.domain.contract.constrained_types import RequestIdText
 from app.domain.failures import Code, RequestFailure
+from app.domain.strict_json import StrictJsonError, loads
 
 M = TypeVar("M", bound=BaseModel)
 OFF_LOOP_BYTES = 65_536
@@ -29,7 +27,6 @@ MAX_VALUES = 50_000
 MAX_LISTED_ERRORS = 1_000
 SHOWN_ERRORS = 20
 SHOWN_FIELD = 200
-_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 _OTHER_WORDS = MappingProxyType({"union_tag_invalid": "Input should have a {discriminator} of {expected_tags}"})
 """Pydantic's messages that would echo input, in words of ours."""
 
@@ -39,10 +36,6 @@ class _Claim(BaseModel):
 
 
 _CLAIM = TypeAdapter(_Claim)
-
-
-class _UnacceptableError(ValueError):
-    """The text is not JSON as the contract means it."""
 
 
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> bytes | None:
@@ -80,10 +73,10 @@ def parse_body_sync(body: bytes, max_depth: int, model: type[M]) -> M:
     """As `parse`, on the calling thread."""
     _refuse_many(body)
     try:
-        value = strict_json(body)
-        _refuse_shape(body, value, max_depth)
-    except (ValueError, RecursionError) as fault:
-        raise _syntax(str(fault) if isinstance(fault, _UnacceptableError) else "the body is not JSON") from None
+        value = loads(body, max_depth=max_depth)
+    except StrictJsonError as fault:
+        raise _syntax(f"the body is not acceptable JSON: {fault}") from None
+    _refuse_many_values(body, value)
     try:
         return model.model_validate_json(body, strict=True)
     except ValidationError as invalid:
@@ -91,7 +84,7 @@ def parse_body_sync(body: bytes, max_depth: int, model: type[M]) -> M:
             raise _too_wrong(invalid.error_count()) from None
         errors = invalid.errors(include_url=False, include_context=True, include_input=False)
     if errors[0]["type"] == "json_invalid":
-        raise _syntax("the body holds a string that is not Unicode text")
+        raise _syntax("the body is not acceptable JSON")
     raise invalid_fields_failure(value, errors)
 
 
@@ -106,41 +99,6 @@ def claimed_request_id(body: bytes) -> str | None:
         return _CLAIM.validate_json(body).request_id
     except ValidationError:
         return None
-
-
-def strict_json(body: bytes) -> Any:
-    """The value, read by the rules of RFC 8259 and I-JSON: UTF-8, no key twice, no NaN, numbers that fit 64 bits.
-
-    Lone surrogates still pass. Raises: ValueError, RecursionError.
-    """
-    return _READER.decode(body.decode())
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _UnacceptableError("an object of the body has the same key twice")
-    return found
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > 20 or not _SMALLEST <= int(digits) <= _LARGEST:
-        raise _UnacceptableError("the body holds an integer beyond 64 bits")
-    return int(digits)
-
-
-def _number(digits: str) -> float:
-    number = float(digits)
-    if not isfinite(number):
-        raise _UnacceptableError("the body holds a number beyond 64 bits")
-    return number
-
-
-def _constant(name: str) -> NoReturn:
-    raise _UnacceptableError(f"{name} is not JSON")
-
-
-_READER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_constant)
 
 
 _STRINGS_AND_COMMAS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|,', re.DOTALL)
@@ -160,16 +118,13 @@ def _too_many() -> RequestFailure:
     return RequestFailure(Code.REQUEST_INVALID, f"the body holds more than {MAX_VALUES} values")
 
 
-def _refuse_shape(body: bytes, value: Any, max_depth: int) -> None:
-    """Walks the value level by level, unless the text alone tells that it is flat and small enough."""
-    if body.count(b"{") + body.count(b"[") <= max_depth and body.count(b",") < MAX_VALUES:
+def _refuse_many_values(body: bytes, value: Any) -> None:
+    """Raise a failure for more than `MAX_VALUES` values. A body with few commas and brackets needs no count."""
+    if body.count(b",") + body.count(b"{") + body.count(b"[") < MAX_VALUES:
         return
-    level, depth, values = _containers([value]), 0, 0
+    level, values = _containers([value]), 0
     while level:
-        depth += 1
         values += sum(map(len, level))
-        if depth > max_depth:
-            raise _UnacceptableError(f"the body is nested deeper than {max_depth}")
         if values > MAX_VALUES:
             raise _too_many()
         level = [child for parent in level for child in _containers(parent)]

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.capabilities.output.repair import MAX_CHARACTERS, Repair, RepairAction, repair
-from app.capabilities.output.strict_json import MOST_LEVELS, UnacceptableError
+from app.domain.strict_json import DEFAULT_MAX_DEPTH, StrictJsonError
 
 CLOSED, BRACKETS = RepairAction.TRUNCATION_CLOSED, RepairAction.BRACKETS_CLOSED
 FEWER, MORE = RepairAction.COMMAS_REMOVED, RepairAction.COMMAS_ADDED
@@ -97,14 +97,14 @@ def test_a_defect_is_repaired_and_reported_with_its_place(text: str, value: Any,
         ('{"a": [1, 2, "b": 3}', "a member stands in a list"),
         ('[{"a": 1, {"b": 2]', "no member"),
         ("[:]", "no value"),
-        ("[" * (MOST_LEVELS + 1), "nested deeper than 64"),
+        ("[" * (DEFAULT_MAX_DEPTH + 1), "nested deeper than 64"),
         ("[" * 20_000, "nested deeper than 64"),
         ('{"a":' * 10_000, "nested deeper than 64"),
         ("[1," * 50_000, "longer than the 131072 characters"),
     ],
 )
 def test_what_has_no_plain_meaning_is_refused_and_nothing_made_up(text: str, why: str) -> None:
-    with pytest.raises(UnacceptableError, match=why):
+    with pytest.raises(StrictJsonError, match=why):
         repair(text)
 
 
@@ -178,7 +178,7 @@ def test_a_slip_of_the_pen_changes_nothing(value: Any, slip: str) -> None:
 def test_any_text_is_repaired_to_json_or_refused(text: str) -> None:
     try:
         repaired = repair(text)
-    except UnacceptableError:
+    except StrictJsonError:
         return
     assert json.loads(json.dumps(repaired.value, allow_nan=False)) == repaired.value
 
@@ -195,6 +195,6 @@ UNITS = (
 def test_hostile_texts_take_linear_time(opening: str, unit: str) -> None:
     text = (opening + unit * LENGTH)[:LENGTH]
     began = process_time()
-    with suppress(UnacceptableError):
+    with suppress(StrictJsonError):
         repair(text)
     assert process_time() - began < 0.5

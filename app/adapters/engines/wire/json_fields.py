@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.adapters.engines.wire.faults import malformed_reply
-from app.adapters.engines.wire.strict_json import loads
+from app.domain.strict_json import MAX_WRITABLE_DEPTH, loads
 
 MAX_NESTING: Final = 64
 """The deepest value that we store or send."""
@@ -13,7 +13,7 @@ MAX_NESTING: Final = 64
 def parse_json(data: bytes) -> Any:
     """Parse a reply or one event of it. Raises: EngineError."""
     try:
-        return loads(data)
+        return loads(data, max_depth=MAX_WRITABLE_DEPTH)
     except ValueError as cause:
         raise malformed_reply("the reply is not JSON") from cause
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 from app.adapters.engines.wire.deltas import Delta, ToolCallFragment
 from app.adapters.engines.wire.faults import malformed_reply
 from app.adapters.engines.wire.json_fields import MAX_NESTING
-from app.adapters.engines.wire.strict_json import loads
 from app.adapters.engines.wire.usage import UsageAccumulator
 from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
 from app.domain.contract.response import TokenUsage
 from app.domain.model_call import AttemptFailureReason, Reply
+from app.domain.strict_json import MAX_WRITABLE_DEPTH, loads
 from app.ports.model import EngineError
 
 MAX_NAME_CHARACTERS: Final = 256
@@ -189,7 +189,7 @@ def _arguments(call: _OpenCall, *, truncated: bool) -> dict[str, Any]:
 def _parsed_object(text: str) -> dict[str, Any] | None:
     """Return the JSON object that a text is; None for any other text, and for an object too deep to be sent back."""
     try:
-        value = loads(text.encode())
+        value = loads(text.encode(), max_depth=MAX_WRITABLE_DEPTH)
     except ValueError:
         return None
     is_too_deep = text.count("{") + text.count("[") > MAX_NESTING and _is_deeper(value, MAX_NESTING)
