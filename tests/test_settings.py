@@ -90,6 +90,9 @@ def test_the_defaults_are_those_of_the_contract() -> None:
                 "price": None,
                 "api": None,
                 "capabilities": {},
+                "proxy": None,
+                "ca_file": None,
+                "headers": {},
             }
         },
         "routes": {"default": {"engines": ["rehearsal"], "on_content_failure": "stay"}},

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from ssl import SSLContext
 from types import MappingProxyType
 
 from app.adapters.engines.anthropic.dialect import AnthropicDialect
@@ -21,6 +22,7 @@ from app.adapters.engines.rehearsal.engine import RehearsalEngine
 from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.engines.timeouts import Timeouts
 from app.capabilities.models.catalogue import DEFAULT_CAPABILITIES
+from app.domain.failures import Code, ConfigurationFailure
 from app.ports.model import Engine, EngineProfile
 from app.ports.runtime import Clock
 from app.settings import EngineSettings, Settings
@@ -53,10 +55,21 @@ def _http(making: EngineBuild, dialect: Dialect) -> Engine:
     address = making.engine.model.address
     base_url = making.engine.base_url or (f"http://{address}" if address else dialect.base_url)
     caps = ReplyLimits(making.settings.limits.upstream_bytes, making.settings.limits.upstream_line_bytes)
-    endpoint = Endpoint(base_url, making.engine.api_key.read, making.timeouts, caps)
-    route = Route(tls_context(), making.timeouts.connect_seconds)
+    headers = {name: value.read() or "" for name, value in making.engine.headers.items()}
+    endpoint = Endpoint(base_url, making.engine.api_key.read, making.timeouts, caps, headers)
+    proxy = making.settings.proxy_for(making.engine, base_url)
+    route = Route(_tls(making), making.timeouts.connect_seconds, proxy)
     transport = AiohttpTransport(making.session, route)
     return HttpEngine(making.profile, dialect, endpoint=endpoint, transport=transport, clock=making.clock)
+
+
+def _tls(making: EngineBuild) -> SSLContext:
+    try:
+        return tls_context(making.engine.ca_file)
+    except OSError as error:
+        raise ConfigurationFailure(
+            Code.CONFIG_INVALID, f"engines.{making.profile.name}.ca_file: must be a file of certificates in PEM format"
+        ) from error
 
 
 def _openai(making: EngineBuild) -> Engine:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from ipaddress import ip_address
 from typing import Annotated, Any, Literal, Self
 
 import orjson
@@ -13,6 +12,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     StringConstraints,
     ValidationInfo,
     field_validator,
@@ -26,6 +26,7 @@ from app.domain.failures import Code, ConfigurationFailure
 from app.domain.plan.plan import EffectivePlanPolicy, validate_plan
 from app.domain.plan.steps import STEP_SPECS
 from app.ports.model import EngineCapabilities
+from app.settings.connection import HeaderSettings, ProxyEnvironment, ProxySetting, ReadableFile, is_loopback
 from app.settings.values import (
     NOT_IN_THIS_VERSION,
     BaseUrl,
@@ -211,6 +212,9 @@ class EngineSettings(_Table):
 
     `api` chooses between OpenAI's two, which the model's name decides otherwise. `capabilities` corrects what is
     assumed of the scheme.
+
+    `proxy` replaces the one that the environment names, `ca_file` the certificates that this machine trusts. `headers`
+    are added to each request, and replace those of the same name.
     """
 
     model: ModelUrlText
@@ -223,6 +227,9 @@ class EngineSettings(_Table):
     price: Price | None = None
     api: Literal["chat_completions", "responses"] | None = None
     capabilities: Mapping[CapabilityName, bool] = Field(default_factory=dict)
+    proxy: ProxySetting | None = None
+    ca_file: ReadableFile | None = None
+    headers: HeaderSettings = Field(default_factory=dict)
 
     @property
     def api_key(self) -> Secret:
@@ -272,6 +279,7 @@ class Settings(_Table):
     planner: PlannerSettings = Field(default_factory=PlannerSettings)
     engines: Mapping[Name, EngineSettings] = Field(default_factory=_rehearsal)
     routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
+    _proxies: ProxyEnvironment = PrivateAttr(default_factory=ProxyEnvironment)
 
     @property
     def is_rehearsal(self) -> bool:
@@ -296,6 +304,23 @@ class Settings(_Table):
     def _have_a_default(cls, routes: Mapping[str, RouteSettings], info: ValidationInfo) -> Mapping[str, RouteSettings]:
         return {DEFAULT_ROUTE: RouteSettings(engines=tuple(info.data.get("engines", ()))), **routes}
 
+    def proxy_for(self, engine: EngineSettings, url: str) -> str | None:
+        """Return the proxy through which an engine is reached at an address, None for a direct connection.
+
+        Raises: ConfigurationFailure (CONFIG_INVALID) naming the variable of the environment that is not a proxy.
+        """
+        if engine.proxy is not None:
+            return engine.proxy.read()
+        try:
+            return self._proxies.proxy_for(url)
+        except ValueError as error:
+            raise ConfigurationFailure(Code.CONFIG_INVALID, str(error)) from None
+
+    @model_validator(mode="after")
+    def _read_proxies(self, info: ValidationInfo) -> Self:
+        self._proxies = ProxyEnvironment.of((info.context or {}).get("environ", {}))
+        return self
+
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         """Raises: ConfigurationFailure (CONFIG_NO_ENGINE)."""
@@ -309,12 +334,7 @@ class Settings(_Table):
         return self
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
+_CONNECTION_KEYS = ("base_url", "api_key_env", "api_key_file", "proxy", "ca_file", "headers")
 
 
 def _of_the_listener(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -334,7 +354,7 @@ def _of_engines(settings: Settings) -> Iterator[tuple[str, str]]:
         if len(set(engine.options)) < len(engine.options):
             yield f"{here}.options", "must not name an option twice"
         if engine.model.is_offline:
-            given = (key for key in ("base_url", "api_key_env", "api_key_file") if getattr(engine, key) is not None)
+            given = (key for key in _CONNECTION_KEYS if getattr(engine, key))
             yield from ((f"{here}.{key}", f"has no meaning for {engine.model.scheme}://") for key in given)
 
 

@@ -1,18 +1,23 @@
 """Every scheme of a model URL, as it is configured, speaks its protocol; what is configured of an engine holds."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from app.adapters.engines.http.aiohttp_transport import open_session
+from app.bootstrap.engines import build_engine
+from app.domain.failures import ConfigurationFailure
 from app.entrypoints.http.app import create_app
 from app.settings import Secret, Settings
 from tests.support.emulators import anthropic, gemini, ollama, openai_chat, openai_responses
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.server import KEY, EmulatedServer, Respond
 from tests.support.http_server import RunningServer, running_server
+from tests.support.virtual_time import VirtualClock
 
 SPOKEN: Mapping[str, tuple[Respond, dict[str, Any], str]] = {
     "openai": (openai_chat.respond, {"model": "openai://some-model"}, "/chat/completions"),
@@ -26,6 +31,7 @@ SPOKEN: Mapping[str, tuple[Respond, dict[str, Any], str]] = {
     ),
 }
 SCHEMA = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
+CANARY = "canary-of-a-header"
 HELD = EmulatedAnswer('{"size":3}')
 
 
@@ -90,3 +96,26 @@ async def test_what_is_corrected_of_an_engine_decides_how_it_is_kept_to_a_form(
     assert answer.json["structured_output"] == {"size": 3}
     assert answer.json["metadata"]["kept_by"] == way
     assert shown["capabilities"]["schema"] is bool(capabilities)
+
+
+async def test_configured_headers_are_sent_and_shown_nowhere() -> None:
+    headers = {"X-Team": CANARY, "authorization": f"Basic {CANARY}"}
+    async with (
+        EmulatedServer(openai_chat.respond, EmulatedAnswer("Hello.")) as upstream,
+        portico(model="openai://some-model", base_url=upstream.url, headers=headers) as served,
+    ):
+        answer = await served.post(chat())
+        engines = await served.get("/v1/engines")
+    sent = upstream.requests[0].headers
+    assert (sent["x-team"], sent["authorization"]) == (CANARY, f"Basic {CANARY}")
+    assert CANARY not in f"{answer.body!r} {engines.body!r}"
+
+
+async def test_a_certificate_file_that_holds_none_is_refused_by_name(tmp_path: Path) -> None:
+    ca_file = tmp_path / "ca.pem"
+    ca_file.write_text("not a certificate")
+    settings = Settings.model_validate({"engines": {"only": {"model": "openai://x", "ca_file": str(ca_file)}}})
+    async with open_session() as session, AsyncExitStack() as stack:
+        with pytest.raises(ConfigurationFailure) as caught:
+            build_engine("only", settings, VirtualClock(), session, stack)
+    assert caught.value.message.startswith("engines.only.ca_file: must be a file of certificates in PEM format")

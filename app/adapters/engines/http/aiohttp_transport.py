@@ -9,7 +9,7 @@ import ssl
 from asyncio import Future, get_running_loop
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from math import inf
 from typing import Final, TypeAlias
@@ -55,7 +55,7 @@ class Route:
 
     tls: ssl.SSLContext
     connect_seconds: float
-    proxy: str | None = None
+    proxy: str | None = field(default=None, repr=False)
 
 
 @asynccontextmanager

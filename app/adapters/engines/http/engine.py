@@ -58,7 +58,10 @@ class ReplyLimits:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address of an engine, its credentials and limits. `api_key` is read for every request."""
+    """The address of an engine, its credentials and limits. `api_key` is read for every request.
+
+    `headers` are added to each request, and replace those of the same name.
+    """
 
     base_url: str
     api_key: Callable[[], str | None]
@@ -112,9 +115,13 @@ class HttpEngine:
 
     def _request(self, method: str, path: str, body: bytes = b"") -> HttpRequest:
         endpoint = self._endpoint
-        headers = {**self._dialect.headers(endpoint.api_key()), **endpoint.headers}
+        headers = self._dialect.headers(endpoint.api_key())
         if body:
-            headers["Content-Type"] = "application/json"
+            headers = {**headers, "Content-Type": "application/json"}
+        if endpoint.headers:
+            replaced = {name.lower() for name in endpoint.headers}
+            headers = {name: value for name, value in headers.items() if name.lower() not in replaced}
+            headers.update(endpoint.headers)
         return HttpRequest(method, endpoint.base_url.rstrip("/") + path, headers, body)
 
     async def _raise_for_status(self, response: HttpResponse) -> None:

@@ -1,10 +1,11 @@
 """The aiohttp transport over a real socket: framing, reuse of connections, and every way in which one ends."""
 
 import ssl
-from asyncio import StreamReader, StreamWriter, start_server
+from asyncio import StreamReader, StreamWriter, open_connection, start_server
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 import pytest
@@ -20,7 +21,7 @@ from app.adapters.engines.http.aiohttp_transport import (
 from app.adapters.engines.http.tls import tls_context
 from app.adapters.engines.http.transport import HttpRequest, TransportError
 from app.domain.model_call import AttemptFailureReason
-from tests.support.upstream import Script, ScriptedUpstream, Step, UpstreamAction, UpstreamPause, chunk
+from tests.support.upstream import Script, ScriptedUpstream, Step, UpstreamAction, UpstreamPause, chunk, closed_port
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
 COMPLETE = HEAD + b"ab"
@@ -28,6 +29,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
 ENDLESS = b"x" * 2**15
 SECRET = "sk-canary-5f0c"
+SELF_SIGNED = Path(__file__).parents[3] / "support" / "self_signed.pem"
 
 
 @dataclass
@@ -39,16 +41,21 @@ class Exchanged:
     reason: AttemptFailureReason | None = None
 
 
-def transport_of(session: HttpSession) -> AiohttpTransport:
-    return AiohttpTransport(session, Route(tls_context(), connect_seconds=5))
+DIRECT = Route(tls_context(), connect_seconds=5)
 
 
-async def exchange(session: HttpSession, url: str, *, body: bytes = b"{}", until: bytes | None = None) -> Exchanged:
+def transport_of(session: HttpSession, route: Route = DIRECT) -> AiohttpTransport:
+    return AiohttpTransport(session, route)
+
+
+async def exchange(
+    session: HttpSession, url: str, *, body: bytes = b"{}", until: bytes | None = None, route: Route = DIRECT
+) -> Exchanged:
     """Send one request and read the response to its end, or until the body ends with those bytes."""
     exchanged = Exchanged()
     request = HttpRequest("POST", f"{url}/", {"Authorization": SECRET}, body)
     try:
-        async with transport_of(session).exchange(request) as response:
+        async with transport_of(session, route).exchange(request) as response:
             exchanged.status = response.status
             while data := await response.read():
                 exchanged.body += data
@@ -282,3 +289,91 @@ def test_ssl_cert_file_names_the_trusted_authorities(monkeypatch: pytest.MonkeyP
 def test_a_verified_context_is_the_only_kind():
     assert tls_context().verify_mode is ssl.CERT_REQUIRED
     assert tls_context().check_hostname
+
+
+@asynccontextmanager
+async def tunnel(answer: bytes = b"HTTP/1.1 200 OK\r\n\r\n") -> AsyncIterator[tuple[str, list[bytes]]]:
+    """Serve a proxy that answers a CONNECT and passes on everything after it; yield its address and its requests."""
+    requests: list[bytes] = []
+
+    async def serve(reader: StreamReader, writer: StreamWriter) -> None:
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
+        host, _, port = requests[-1].split(b" ")[1].decode().partition(":")
+        writer.write(answer)
+        if b" 200 " in answer:
+            upstream_reader, upstream_writer = await open_connection(host, int(port))
+            async with anyio.create_task_group() as group:
+                group.start_soon(copy, reader, upstream_writer)
+                group.start_soon(copy, upstream_reader, writer)
+        writer.close()
+
+    async with await start_server(serve, "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", requests
+
+
+async def copy(reader: StreamReader, writer: StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(2**16):
+            writer.write(data)
+    writer.close()
+
+
+def secure_server() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(SELF_SIGNED)
+    return context
+
+
+async def test_a_certificate_of_the_given_authorities_is_trusted_and_no_other():
+    route = Route(tls_context(str(SELF_SIGNED)), connect_seconds=5)
+    async with ScriptedUpstream([COMPLETE], secure=secure_server()) as upstream, open_session() as session:
+        assert await exchange(session, upstream.url, route=route) == Exchanged(200, b"ab")
+        assert (await exchange(session, upstream.url)).reason is AttemptFailureReason.TLS
+        assert (await exchange(session, upstream.url, route=route)).status == 200
+    assert len(upstream.requests) == 2
+
+
+async def test_a_plain_request_goes_through_the_proxy_with_the_proxys_credentials():
+    async with ScriptedUpstream([COMPLETE]) as proxy, open_session() as session:
+        route = Route(tls_context(), 5, proxy.url.replace("http://", "http://user:pass@"))
+        assert await exchange(session, "http://models.invalid/v1", route=route) == Exchanged(200, b"ab")
+        assert SECRET not in repr(route)
+        assert "pass" not in repr(route)
+    request = proxy.requests[0]
+    assert request.path == "http://models.invalid/v1/"
+    assert request.headers["proxy-authorization"] == "Basic dXNlcjpwYXNz"
+    assert request.headers["host"] == "models.invalid"
+
+
+async def test_a_secure_request_goes_through_a_tunnel_that_sees_nothing_of_it():
+    async with (
+        ScriptedUpstream([COMPLETE], secure=secure_server()) as upstream,
+        tunnel() as (address, requests),
+        open_session() as session,
+    ):
+        route = Route(tls_context(str(SELF_SIGNED)), 5, f"http://user:pass@{address}")
+        assert await exchange(session, upstream.url, route=route) == Exchanged(200, b"ab")
+    assert requests[0].startswith(b"CONNECT 127.0.0.1:")
+    assert b"Proxy-Authorization: Basic dXNlcjpwYXNz" in requests[0]
+    assert SECRET.encode() not in requests[0]
+    assert b"Authorization: Basic" not in upstream.requests[0].body
+    assert "proxy-authorization" not in upstream.requests[0].headers
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", b"HTTP/1.1 502 Bad Gateway\r\n\r\n", b"garbage\r\n\r\n"],
+)
+async def test_a_proxy_that_refuses_or_fails_makes_the_provider_unreachable(answer: bytes):
+    async with tunnel(answer) as (address, _), open_session() as session:
+        route = Route(tls_context(), 5, f"http://user:{SECRET}@{address}")
+        exchanged = await exchange(session, "https://models.invalid", route=route)
+    assert exchanged.reason in {AttemptFailureReason.UNREACHABLE, AttemptFailureReason.MALFORMED}
+
+
+@pytest.mark.parametrize("url", ["http://models.invalid", "https://models.invalid"])
+async def test_a_proxy_that_does_not_listen_makes_the_provider_unreachable(url: str):
+    async with closed_port() as proxy, open_session() as session:
+        assert (await exchange(session, url, route=Route(tls_context(), 5, proxy))).reason is (
+            AttemptFailureReason.UNREACHABLE
+        )
