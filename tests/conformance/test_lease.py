@@ -14,8 +14,8 @@ from app.domain.journal.events import ExecutionFailed, LifecycleTransition
 from app.domain.lifecycle import State
 from app.ports.runtime import Clock
 from app.ports.storage import ExecutionFilter, StoredExecution
-from tests.conformance.test_execution_store import begun, journaled, moved
 from tests.support.examples import COMPLETED, MOVED, STARTED, TRACE, recorded_step, unnumbered
+from tests.support.stored_executions import begun, journaled, moved
 from tests.support.stores import StoreReplica
 
 EVER = 10_000

@@ -4,8 +4,8 @@ from app.adapters.stores.replicas import DatabaseReplicas
 from app.domain.lifecycle import State
 from app.ports.runtime import Clock
 from app.ports.storage import RecoveryTicket
-from tests.conformance.test_execution_store import begun, journaled, moved, suspended
 from tests.support.examples import FAILED, unnumbered
+from tests.support.stored_executions import begun, journaled, moved, suspended
 from tests.support.stores import StoreReplica
 
 PATIENCE = 10.0

@@ -14,8 +14,8 @@ from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import State
 from app.ports.storage import SessionHistory
-from tests.conformance.test_execution_store import journaled, moved, refused
 from tests.support.examples import COMPLETED, MOVED, SUSPENDED, recorded_step, unnumbered
+from tests.support.stored_executions import journaled, moved, refused
 from tests.support.stores import StoreReplica
 
 EVER = 10_000

@@ -35,10 +35,10 @@ from app.orchestration.planning.planner import make_plan
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery
 from app.ports.journal import ExecutionHistory
-from tests.orchestration.patterns.test_random_plans import thrown
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import Harness, chat_request, fail_on_fault
 from tests.support.postgres import open_real_time_postgres
+from tests.support.random_plans import random_plan_request
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
 Instant: TypeAlias = Literal["before", "during", "after"]
@@ -297,5 +297,5 @@ REQUESTS: Mapping[Mode, Callable[[Random], SystemRequest]] = {
     Mode.CHAT: lambda _: chat_request(),
     Mode.STRUCTURED: lambda _: chat_request(mode=Mode.STRUCTURED, output={"schema": SIZE}),
     Mode.REDUNDANT: lambda _: chat_request(mode=Mode.REDUNDANT, output={"schema": SIZE}, redundancy={"n": 3}),
-    Mode.PLAN: thrown,
+    Mode.PLAN: random_plan_request,
 }

@@ -17,8 +17,8 @@ from app.domain.contract.response import Durability
 from app.domain.lifecycle import TERMINAL, Mode, State
 from app.ports.journal import ExecutionHistory
 from app.ports.storage import StoredExecution
-from tests.orchestration.execution.test_record_and_replay import is_a_whole_log, open_starts
 from tests.support.harness import EventLog, replay_offline
+from tests.support.recovery import is_complete_log, open_starts
 from tests.support.virtual_time import VirtualClock
 from tests.torture.replica_run import (
     ALL_PATTERNS,
@@ -41,7 +41,7 @@ LOT: tuple[tuple[Mode, Durability, int], ...] = (
     (Mode.REDUNDANT, "journaled", 3),
     (Mode.PLAN, "journaled", 5),
 )
-"""What is run, how it is kept, and what its dice are thrown with."""
+"""What is run, how it is kept, and what its dice are random_plan_request with."""
 ALL_LOTS = tuple((mode, durability, seed) for seed in range(20, 26) for mode, durability, _ in LOT)
 
 
@@ -112,7 +112,7 @@ def check(life: ReplicaRun, found: StoredResult | None) -> None:
     pattern = ALL_PATTERNS[life.mode]
     assert replay_offline(record, pattern.run, pattern.plan) > 0
     if state is not State.SUSPENDED:
-        assert is_a_whole_log(record)
+        assert is_complete_log(record)
         assert open_starts(record.events) == []
 
 

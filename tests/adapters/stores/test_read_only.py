@@ -17,10 +17,10 @@ from app.domain.failures import Code, ConfigurationFailure, StorageFailure
 from app.domain.journal.events import ExecutionSuspended
 from app.domain.lifecycle import State
 from app.ports.storage import ExecutionFilter
-from tests.conformance.test_execution_store import answered, begun, journaled, moved
 from tests.support.entropy import SeededEntropy
 from tests.support.examples import COMPLETED, SUSPENSION, recorded_step, response
 from tests.support.postgres import RealTimeDatabase, open_empty_postgres
+from tests.support.stored_executions import answered, begun, journaled, moved
 from tests.support.stores import RecordingSink, in_own_task, open_replica
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 

@@ -25,9 +25,9 @@ from app.orchestration.planning.planner import make_plan
 from app.ports.journal import ExecutionHistory
 from app.ports.model import EngineCapabilities, EngineProfile, Progress
 from app.ports.runtime import Clock
-from tests.orchestration.execution.test_record_and_replay import TERMINAL_TYPES, Committing, is_a_whole_log
 from tests.support.chaos import ToolActions
 from tests.support.harness import Harness, chat_request, make_harness, profile, replay_offline, scripted_engine
+from tests.support.recovery import TERMINAL_TYPES, CommittingJournal, is_complete_log
 from tests.support.seeds import seeds
 from tests.support.spending import (
     SCHEMA,
@@ -311,7 +311,7 @@ async def test_a_limit_is_told_to_the_engine_and_no_limit_leaves_the_hints_as_th
     assert limited.asked == [100 - count_tokens(EngineCall(chat_request().messages, (), ExecutionHints()), COUNTER)]
 
 
-def committing(clock: VirtualClock, seed: int) -> tuple[Harness, Any]:
+def committing_harness(clock: VirtualClock, seed: int) -> tuple[Harness, Any]:
     """A stage whose every commit is remembered, and a request that its limits will probably end."""
     dice = Random(seed)
     engines = random_engines(clock, dice, priced=True)
@@ -319,7 +319,7 @@ def committing(clock: VirtualClock, seed: int) -> tuple[Harness, Any]:
     cost = None if tokens else dice.random() * 0.05
     here = spending_harness(clock, engines, dice, **random_limits(dice), tokens=tokens, cost=cost)
     request = random_request(dice, engines)
-    here.journal = Committing(clock, here.bus, keep_ended=100)
+    here.journal = CommittingJournal(clock, here.bus, keep_ended=100)
     here.environment = replace(here.environment, journal=here.journal)
     here.journal.watch_commits(ToolActions())
     return here, request
@@ -329,10 +329,10 @@ def committing(clock: VirtualClock, seed: int) -> tuple[Harness, Any]:
 async def test_after_a_crash_at_any_commit_the_budget_still_holds(clock: VirtualClock, block: int) -> None:
     ended = 0
     for seed in range(block * 20, block * 20 + 20):
-        here, request = committing(clock, seed)
+        here, request = committing_harness(clock, seed)
         response, _ = await here.run(request, PATTERNS[request.mode].run, planning_of(request))
         ended += ended_by_budget(response)
-        assert isinstance(here.journal, Committing)
+        assert isinstance(here.journal, CommittingJournal)
         for record, _ in list(here.journal.commits):
             if record.events and record.events[-1].event.type not in TERMINAL_TYPES | {"execution.suspended"}:
                 await check_recovery(clock, seed, record, request)
@@ -340,13 +340,13 @@ async def test_after_a_crash_at_any_commit_the_budget_still_holds(clock: Virtual
 
 
 async def check_recovery(clock: VirtualClock, seed: int, record: ExecutionHistory, request: Any) -> None:
-    there, _ = committing(clock, seed)
+    there, _ = committing_harness(clock, seed)
     pattern, planning = PATTERNS[request.mode].run, planning_of(request)
     response, after = await there.recover(record, pattern, planning)
     assert replay_offline(after, pattern, planning) == len(after.steps)
     assert all(after.steps[key] == row for key, row in record.steps.items())
     if response.state in TERMINAL:
-        assert is_a_whole_log(after)
+        assert is_complete_log(after)
     most = quote_of(there, request)
     assert response.token_usage.total_tokens <= most.tokens
     assert most.cost is None or (response.cost is None or response.cost.amount <= most.cost.amount * (1 + 1e-9))
@@ -368,11 +368,11 @@ async def test_what_a_sibling_had_used_before_a_crash_counts_before_it_is_told_a
         return " ".join(each.code if isinstance(each, Failure) else each for each in results)
 
     here = make_harness(clock, engine, tools=BUILTIN_TOOLS, tokens=30_000)
-    here.journal = Committing(clock, here.bus, keep_ended=100)
+    here.journal = CommittingJournal(clock, here.bus, keep_ended=100)
     here.environment = replace(here.environment, journal=here.journal)
     here.journal.watch_commits(ToolActions())
     await here.run(chat_request(), two)
-    assert isinstance(here.journal, Committing)
+    assert isinstance(here.journal, CommittingJournal)
     crashed = next(record for record, _ in here.journal.commits if taken(record) == 1_000)
     tight = replace(crashed, header=replace(crashed.header, bounds=replace(crashed.header.bounds, tokens=1_200)))
     there = make_harness(clock, scripted_engine(clock, "a", {"text": "one"}, {"text": "two"}), tools=BUILTIN_TOOLS)

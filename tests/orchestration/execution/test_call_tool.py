@@ -11,8 +11,8 @@ from app.domain.tools import SideEffects
 from app.orchestration.execution.context import RunContext
 from app.ports.journal import ExecutionHistory
 from app.ports.tool import Tool, ToolContext, ToolError
-from tests.orchestration.execution.test_record_and_replay import open_starts
 from tests.support.harness import chat_request, make_harness, replay_offline, scripted_engine
+from tests.support.recovery import open_starts
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
 

@@ -13,16 +13,16 @@ from app.domain.lifecycle import TERMINAL, State
 from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.ports.journal import ExecutionHistory
-from tests.orchestration.execution.test_record_and_replay import (
+from tests.support.chaos import ToolActions, chaos_harness
+from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.recovery import (
     TERMINAL_TYPES,
     cancel_after,
     check_recovery,
-    committing,
-    is_a_whole_log,
+    committing_harness,
+    is_complete_log,
     open_starts,
 )
-from tests.support.chaos import ToolActions, chaos_harness
-from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
 from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
 
@@ -98,7 +98,7 @@ async def test_a_crash_between_the_decision_and_the_cuts_is_finished_in_the_same
     response, after = await make_harness(clock, scripted_engine(clock, "a")).recover(crashed, first)
     assert response.content == "1:y"
     assert {type(after.steps[key].outcome) for key in ("0/0/0/0", "0/2/0/0")} == {AttemptCancelled}
-    assert is_a_whole_log(after)
+    assert is_complete_log(after)
     assert open_starts(after.events) == []
     assert replay_offline(after, first) == len(after.steps)
 
@@ -145,7 +145,7 @@ async def test_a_divergence_within_a_branch_that_did_not_count_is_found(clock: V
 async def test_random_races_replay_offline_identically(clock: VirtualClock, seed: int) -> None:
     response, record = await chaos_harness(clock, seed, ToolActions(), tool_rounds=3).run(chat_request(), racing)
     assert response.state in TERMINAL | {State.SUSPENDED}
-    assert is_a_whole_log(record)
+    assert is_complete_log(record)
     assert open_starts(record.events) == []
     assert replay_offline(record, racing) == len(record.steps)
 
@@ -155,7 +155,7 @@ async def test_a_crash_after_any_commit_of_a_race_never_acts_twice_and_loses_no_
     clock: VirtualClock, seed: int
 ) -> None:
     acts = ToolActions()
-    here = committing(clock, seed, acts)
+    here = committing_harness(clock, seed, acts)
     await here.run(chat_request(), racing)
     commits = here.journal.commits
     for number, (record, _) in enumerate(commits):
@@ -173,7 +173,7 @@ async def test_random_cancels_of_races_leave_every_start_with_its_end(clock: Vir
             group.start_soon(cancel_after, clock, Random(seed).random() * 12, execution)
             await here.drive(execution, racing)
         record = here.record(execution)
-        assert is_a_whole_log(record)
+        assert is_complete_log(record)
         assert open_starts(record.events) == []
         assert response_of(execution).state in TERMINAL
         assert replay_offline(record, racing) == len(record.steps)

@@ -22,10 +22,8 @@ from app.orchestration.patterns.agent_loop import agent_loop
 from app.orchestration.patterns.specialized_loop import specialized_loop
 from app.ports.model import EngineProfile, Progress
 from app.ports.storage import StoredExecution
-from tests.orchestration.execution.test_stored_recovery import Dying
-from tests.orchestration.patterns.test_specialized_loop import GOOD, NATIVE, ROLL, SCHEMA, asking
-from tests.orchestration.patterns.test_specialized_loop import said as says
 from tests.support.chaos import ToolActions, chaos_harness
+from tests.support.dying_database import DyingDatabase
 from tests.support.harness import (
     Harness,
     chat_request,
@@ -37,6 +35,8 @@ from tests.support.harness import (
 )
 from tests.support.seeds import seeds
 from tests.support.stores import StoreReplica, database_opener, in_own_task, open_only_replica, open_replica
+from tests.support.structured_mode import GOOD, NATIVE, ROLL, SCHEMA, asking
+from tests.support.structured_mode import said as says
 from tests.support.virtual_time import VirtualClock
 
 EVER = 10_000
@@ -175,7 +175,7 @@ class Life:
             for name in names
         ]
 
-    async def until_death(self, dying: Dying) -> bool:
+    async def until_death(self, dying: DyingDatabase) -> bool:
         """Lives until the database is gone, or to the end; whether it was gone."""
         died = False
         bounds = WriterLimits(group_items=1)
@@ -248,7 +248,7 @@ async def test_b5_94_whatever_commit_a_process_dies_at_every_turn_is_said_once_a
     died, commit, whole = True, 0, 0
     while died:
         life = Life(database, clock, seed * 100 + commit)
-        died = await life.until_death(Dying(database, commit + (not committed), committed=committed))
+        died = await life.until_death(DyingDatabase(database, commit + (not committed), committed=committed))
         stand = await life.after_it()
         whole += await check(database, clock, stand, life) == 2
         commit += 1

@@ -1,21 +1,21 @@
 """The law of the journal where it is stored: whatever instant a process dies at, another goes on from the database."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 
-from app.adapters.stores.database import Database, Transaction
+from app.adapters.stores.database import Database
 from app.adapters.stores.journal.writer import WriterLimits
 from app.domain.journal.header import ExecutionHeader
 from app.domain.lifecycle import TERMINAL, State
 from app.orchestration.execution.execution import Execution
-from tests.orchestration.execution.test_record_and_replay import is_a_whole_log, open_starts
 from tests.support.chaos import ToolActions, chaos_harness
+from tests.support.dying_database import DyingDatabase
 from tests.support.harness import Harness, chat_request, replay_offline, response_of
+from tests.support.recovery import is_complete_log, open_starts
 from tests.support.seeds import seeds
 from tests.support.stores import StoreReplica, database_opener, in_own_task, open_replica
 from tests.support.virtual_time import VirtualClock
@@ -23,36 +23,6 @@ from tests.support.virtual_time import VirtualClock
 
 class Crash(BaseException):
     """The process is gone."""
-
-
-class Dying:
-    """A database that is gone after some commits of the ordered writer, the last of them committed or not."""
-
-    def __init__(self, database: Database, commits: int, *, committed: bool) -> None:
-        self._database = database
-        self._left = commits
-        self._committed = committed
-        self.dead = anyio.Event()
-
-    async def append(self, work: Callable[[], Transaction[Any]]) -> Any:
-        """Commits, until it is gone; then nothing is answered any more."""
-        if self._left == 0 and not self._committed:
-            await self._die()
-        result = await self._database.append(work)
-        if self._left == 0:
-            await self._die()
-        self._left -= 1
-        return result
-
-    async def write(self, work: Callable[[], Transaction[Any]], *, idempotent: bool = False) -> Any:
-        return await self._database.write(work, idempotent=idempotent)
-
-    async def read(self, work: Callable[[], Transaction[Any]]) -> Any:
-        return await self._database.read(work)
-
-    async def _die(self) -> None:
-        self.dead.set()
-        await anyio.sleep_forever()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -83,7 +53,7 @@ def header_of(here: Harness, name: str) -> ExecutionHeader:
     return replace(drawn, execution_id=f"e-{name}", request_id=name, durability="journaled")
 
 
-async def until_death(database: Dying, clock: VirtualClock, name: str, acts: ToolActions) -> bool:
+async def until_death(database: DyingDatabase, clock: VirtualClock, name: str, acts: ToolActions) -> bool:
     """Runs until the database is gone, or to the end; whether it was gone. Every commit is a group of its own."""
     died = False
     async with open_replica(database, clock, "first", limits=WriterLimits(group_items=1), closing_seconds=0.0) as first:
@@ -126,7 +96,7 @@ async def check_recovery(database: Database, clock: VirtualClock, name: str, act
     assert acts.repeated_writes == []
     replay_offline(after)
     if stands.status.state is not State.SUSPENDED:
-        assert is_a_whole_log(after)
+        assert is_complete_log(after)
         assert open_starts(after.events) == []
     return stands.status.state
 
@@ -140,7 +110,9 @@ async def test_a_crash_around_any_commit_loses_nothing_and_repeats_nothing_unsaf
     while died:
         acts, name = ToolActions(), f"{seed}.{commit}"
         # The opening is the first commit: without it there is no execution.
-        died = await until_death(Dying(database, commit + (not committed), committed=committed), clock, name, acts)
+        died = await until_death(
+            DyingDatabase(database, commit + (not committed), committed=committed), clock, name, acts
+        )
         await check_recovery(database, clock, name, acts)
         commit += 1
     assert commit > 4

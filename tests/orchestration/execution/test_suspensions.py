@@ -23,24 +23,10 @@ from tests.support.harness import (
     response_of,
     scripted_engine,
 )
+from tests.support.send_tool import SEND, sending
 from tests.support.virtual_time import VirtualClock
 
 ASKED = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "really?"}}]}
-SEND = {"tool_calls": [{"name": "send", "arguments": {"to": "bob"}}]}
-
-
-def sending(acts: list[str], *, fails: bool = False, seconds: float = 0, clock: VirtualClock | None = None) -> Any:
-    @tool(side_effects=SideEffects.EXTERNAL, idempotent=False, timeout=5)
-    async def send(to: str) -> str:
-        """Sends a message."""
-        acts.append(to)
-        if clock is not None:
-            await clock.sleep(seconds)
-        if fails:
-            raise ToolError("no line")
-        return f"sent to {to}"
-
-    return send
 
 
 def starts(record: ExecutionHistory) -> int:

@@ -13,16 +13,16 @@ from app.domain.tools import SideEffects
 from app.orchestration.execution.context import PatternMisuse, RunContext
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.ports.journal import ExecutionHistory
-from tests.orchestration.execution.test_record_and_replay import (
+from tests.support.chaos import ToolActions, chaos_harness
+from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.recovery import (
     TERMINAL_TYPES,
     cancel_after,
     check_recovery,
-    committing,
-    is_a_whole_log,
+    committing_harness,
+    is_complete_log,
     open_starts,
 )
-from tests.support.chaos import ToolActions, chaos_harness
-from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
 from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
 
@@ -270,7 +270,7 @@ async def hurrying(run: RunContext) -> str:
 async def test_random_times_replay_offline_identically(clock: VirtualClock, seed: int) -> None:
     response, record = await chaos_harness(clock, seed, ToolActions(), tool_rounds=3).run(chat_request(), hurrying)
     assert response.state in TERMINAL | {State.SUSPENDED}
-    assert is_a_whole_log(record)
+    assert is_complete_log(record)
     assert len(open_starts(record.events)) == len(response.suspensions)
     assert replay_offline(record, hurrying) == len(record.steps)
 
@@ -278,7 +278,7 @@ async def test_random_times_replay_offline_identically(clock: VirtualClock, seed
 @pytest.mark.parametrize("seed", seeds(8))
 async def test_a_crash_after_any_commit_never_acts_twice_and_loses_no_event(clock: VirtualClock, seed: int) -> None:
     acts = ToolActions()
-    here = committing(clock, seed, acts)
+    here = committing_harness(clock, seed, acts)
     await here.run(chat_request(), hurrying)
     commits = here.journal.commits
     for number, (record, _) in enumerate(commits):
@@ -296,7 +296,7 @@ async def test_random_cancels_leave_every_start_with_its_end(clock: VirtualClock
             group.start_soon(cancel_after, clock, Random(seed).random() * 6, execution)
             await here.drive(execution, hurrying)
         record = here.record(execution)
-        assert is_a_whole_log(record)
+        assert is_complete_log(record)
         assert open_starts(record.events) == []
         assert response_of(execution).state in TERMINAL
         assert replay_offline(record, hurrying) == len(record.steps)

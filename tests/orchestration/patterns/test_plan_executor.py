@@ -15,9 +15,9 @@ from app.orchestration.patterns.plan_executor import plan_executor
 from app.orchestration.planning.planner import make_plan
 from app.ports.journal import ExecutionHistory
 from app.ports.tool import ToolContext
-from tests.orchestration.execution.test_record_and_replay import cancel_after, open_starts, open_steps
 from tests.support.harness import make_harness, replay_offline, response_of
 from tests.support.plans import SCHEMA, KeywordEngine, plan_request, run_plan
+from tests.support.recovery import cancel_after, open_starts, open_steps
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import EPOCH, VirtualClock
 

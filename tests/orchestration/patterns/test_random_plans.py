@@ -15,62 +15,20 @@ from app.domain.plan.plan import predecessors
 from app.orchestration.patterns.plan_executor import plan_executor
 from app.orchestration.planning.planner import make_plan
 from app.ports.journal import ExecutionHistory
-from tests.orchestration.execution.test_record_and_replay import (
+from tests.support.chaos import ToolActions, chaos_harness
+from tests.support.harness import replay_offline, response_of
+from tests.support.random_plans import random_plan_request
+from tests.support.recovery import (
     TERMINAL_TYPES,
     cancel_after,
     check_recovery,
-    committing,
-    is_a_whole_log,
+    committing_harness,
+    is_complete_log,
     open_starts,
     open_steps,
 )
-from tests.support.chaos import TOOLS, ToolActions, chaos_harness
-from tests.support.harness import replay_offline, response_of
-from tests.support.plans import SCHEMA, plan_request
 from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
-
-RANKING = {"query": "a b", "candidates": ["b", "a", "a b"]}
-
-
-def thrown(dice: Random) -> SystemRequest:
-    """A request with a plan of up to seven steps, most of which can work on what they are given."""
-    steps = [_step(dice, number) for number in range(dice.randrange(1, 8))]
-    seconds = dice.choice([None, None, 2.5])
-    return plan_request(*steps, policy={"timeout_per_step": seconds}, tools=dice.choice([None, TOOLS]))
-
-
-def _step(dice: Random, number: int) -> dict[str, Any]:
-    step = dice.choice([_infer, _infer, _tool, _rerank, _validate, _redundant])(dice)
-    if dice.random() < 0.3:
-        step["timeout"] = dice.choice([0.4, 1.5, 4.0])
-    if dice.random() < 0.7:
-        earlier = [f"s{each}" for each in range(number)]
-        step["depends_on"] = dice.sample(earlier, min(number, dice.randrange(3)))
-    return step
-
-
-def _infer(dice: Random) -> dict[str, Any]:
-    step: dict[str, Any] = {"type": "infer", "attempts": dice.randrange(1, 3)}
-    step |= dice.choice([{}, {"schema": SCHEMA}, {"rules": ["not_empty"]}, {"tools": TOOLS}])
-    return step | dice.choice([{}, {"input": "a question"}])
-
-
-def _tool(dice: Random) -> dict[str, Any]:
-    mark = f"{dice.getrandbits(60):x}"
-    return {"type": "tool", "input": {"name": dice.choice(TOOLS), "arguments": {"mark": mark}}}
-
-
-def _rerank(dice: Random) -> dict[str, Any]:
-    return {"type": "rerank", "input": RANKING, "top_k": dice.randrange(1, 4)}
-
-
-def _validate(dice: Random) -> dict[str, Any]:
-    return {"type": "validate", "schema": dice.choice([{}, SCHEMA, {"type": "string"}])}
-
-
-def _redundant(dice: Random) -> dict[str, Any]:
-    return {"type": "redundant", "schema": SCHEMA, "input": "a question", "n": dice.randrange(2, 4)}
 
 
 def holds(request: SystemRequest, response: SystemResponse, record: ExecutionHistory) -> None:
@@ -104,7 +62,7 @@ def _is_of(item: Any, name: str, kind: type[Any]) -> bool:
 async def test_random_plans_end_and_replay_offline_identically(clock: VirtualClock, block: int) -> None:
     ends: set[tuple[State, Code | None]] = set()
     for seed in range(block * 50, block * 50 + 50):
-        request = thrown(Random(seed))
+        request = random_plan_request(Random(seed))
         response, record = await chaos_harness(clock, seed, ToolActions(), tool_rounds=3, attempts=2).run(
             request, plan_executor, make_plan
         )
@@ -113,7 +71,7 @@ async def test_random_plans_end_and_replay_offline_identically(clock: VirtualClo
         if "prepare" in record.steps:
             holds(request, response, record)
         if response.state in TERMINAL:
-            assert is_a_whole_log(record)
+            assert is_complete_log(record)
             assert open_starts(record.events) == open_steps(record.events) == []
         assert replay_offline(record, plan_executor, make_plan) == len(record.steps)
     assert len(ends) >= 5
@@ -124,8 +82,8 @@ async def test_a_crash_after_any_commit_of_a_plan_never_acts_twice_and_loses_no_
     clock: VirtualClock, seed: int
 ) -> None:
     acts = ToolActions()
-    here = committing(clock, seed, acts)
-    await here.run(thrown(Random(seed)), plan_executor, make_plan)
+    here = committing_harness(clock, seed, acts)
+    await here.run(random_plan_request(Random(seed)), plan_executor, make_plan)
     commits = here.journal.commits
     for number, (record, _) in enumerate(commits):
         if record.events and record.events[-1].event.type in TERMINAL_TYPES | {"execution.suspended"}:
@@ -136,7 +94,7 @@ async def test_a_crash_after_any_commit_of_a_plan_never_acts_twice_and_loses_no_
 @pytest.mark.parametrize("block", seeds(4))
 async def test_random_cancels_of_plans_leave_every_start_with_its_end(clock: VirtualClock, block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
-        request = thrown(Random(seed))
+        request = random_plan_request(Random(seed))
         here = chaos_harness(clock, seed, ToolActions(), tool_rounds=3, attempts=2)
         execution = here.execution(request)
         async with anyio.create_task_group() as group:
@@ -144,7 +102,7 @@ async def test_random_cancels_of_plans_leave_every_start_with_its_end(clock: Vir
             await here.drive(execution, plan_executor, make_plan)
         response, record = response_of(execution), here.record(execution)
         assert response.state in TERMINAL
-        assert is_a_whole_log(record)
+        assert is_complete_log(record)
         assert open_starts(record.events) == open_steps(record.events) == []
         if "prepare" in record.steps:
             holds(request, response, record)

@@ -12,30 +12,15 @@ from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code
 from app.domain.journal.events import ConstraintRepaired, Event, InferenceStart, LifecycleTransition, ValidationEnd
 from app.domain.journal.outcomes import AttemptSucceeded
-from app.domain.lifecycle import Mode, State
+from app.domain.lifecycle import State
 from app.orchestration.patterns.specialized_loop import specialized_loop
 from app.ports.journal import ExecutionHistory
 from app.ports.model import EngineCapabilities
-from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine
+from tests.support.harness import Harness, make_harness, replay_offline, scripted_engine
+from tests.support.structured_mode import GOOD, NATIVE, ROLL, SCHEMA, asking, said
 from tests.support.virtual_time import VirtualClock
 
-SCHEMA = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}, "size": {"enum": ["small", "large"]}},
-    "required": ["city", "size"],
-}
-GOOD = {"city": "Köln", "size": "large"}
 YES_OR_NO = 'root ::= "yes" | "no"'
-NATIVE = EngineCapabilities(schema=True, schema_with_tools=True, grammar=True)
-ROLL = {"tool_calls": [{"name": "roll_dice", "arguments": {"count": 1, "sides": 6}}]}
-
-
-def said(value: Any) -> dict[str, Any]:
-    return {"text": value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}
-
-
-def asking(output: dict[str, Any], **fields: Any) -> SystemRequest:
-    return chat_request("Which city?", mode=Mode.STRUCTURED, output=output, **fields)
 
 
 def here(clock: VirtualClock, *replies: Any, able: EngineCapabilities = NATIVE, attempts: int = 3) -> Harness:

@@ -13,54 +13,18 @@ from app.domain.failures import Code
 from app.domain.journal.events import Event, InferenceStart, LifecycleTransition, ValidationEnd, VoteCast
 from app.domain.journal.outcomes import InferenceSetup
 from app.domain.lifecycle import Mode, State
-from app.orchestration.patterns.agent_loop import agent_loop
-from app.orchestration.patterns.redundant_loop import redundant_loop
-from app.orchestration.patterns.specialized_loop import specialized_loop
 from app.ports.journal import ExecutionHistory
-from app.ports.model import EngineCapabilities
-from tests.orchestration.execution.test_record_and_replay import is_a_whole_log, open_starts
-from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine
+from tests.support.harness import Harness, chat_request, make_harness, scripted_engine
 from tests.support.judges import SteadyEngine, is_judge_question, judgement
+from tests.support.validated_modes import CITY, NATIVE, NO, ROLL, SHORT, YES, chat, city, run, structured
 from tests.support.virtual_time import VirtualClock
 
-NATIVE = EngineCapabilities(schema=True, schema_with_tools=True, grammar=True)
-PATTERNS: Mapping[Mode, Any] = {
-    Mode.CHAT: agent_loop,
-    Mode.STRUCTURED: specialized_loop,
-    Mode.REDUNDANT: redundant_loop,
-}
-SHORT = {"type": "length", "max": 5}
-ROLL = {"tool_calls": [{"name": "roll_dice", "arguments": {"count": 1, "sides": 6}}]}
 LONG, GOOD = {"text": "far too long"}, {"text": "good"}
-CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-YES, NO = judgement(score=0.9), judgement("It is no city.", "It is rude.", valid=False, score=0.25)
 
 
 def here(clock: VirtualClock, *replies: Mapping[str, Any], attempts: int = 3, **bounds: Any) -> Harness:
     engine = scripted_engine(clock, "primary", *replies, capabilities=NATIVE)
     return make_harness(clock, engine, tools=BUILTIN_TOOLS, attempts=attempts, **bounds)
-
-
-async def run(world: Harness, request: SystemRequest) -> tuple[SystemResponse, ExecutionHistory]:
-    """The response and the record, which says the same when it is told again."""
-    pattern = PATTERNS[request.mode]
-    response, record = await world.run(request, pattern)
-    assert replay_offline(record, pattern) == len(record.steps)
-    assert is_a_whole_log(record)
-    assert open_starts(record.events) == []
-    return response, record
-
-
-def chat(output: dict[str, Any], **fields: Any) -> SystemRequest:
-    return chat_request("Which city?", output=output, **fields)
-
-
-def structured(output: dict[str, Any], **fields: Any) -> SystemRequest:
-    return chat_request("Which city?", mode=Mode.STRUCTURED, output={"schema": CITY} | output, **fields)
-
-
-def city(name: str) -> dict[str, Any]:
-    return {"text": json.dumps({"city": name})}
 
 
 def events(record: ExecutionHistory, kind: type[Event]) -> list[Any]:

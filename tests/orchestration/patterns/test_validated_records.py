@@ -9,29 +9,11 @@ import pytest
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.domain.contract.request import SystemRequest
 from app.domain.lifecycle import Mode, State
-from tests.orchestration.execution.test_record_and_replay import (
-    TERMINAL_TYPES,
-    Committing,
-    cancel_after,
-    is_a_whole_log,
-    open_starts,
-)
-from tests.orchestration.patterns.test_validated_answer import (
-    CITY,
-    NATIVE,
-    NO,
-    PATTERNS,
-    ROLL,
-    SHORT,
-    YES,
-    chat,
-    city,
-    run,
-    structured,
-)
 from tests.support.chaos import ToolActions
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline
 from tests.support.judges import SteadyEngine
+from tests.support.recovery import TERMINAL_TYPES, CommittingJournal, cancel_after, is_complete_log, open_starts
+from tests.support.validated_modes import CITY, NATIVE, NO, PATTERNS, ROLL, SHORT, YES, chat, city, run, structured
 from tests.support.virtual_time import VirtualClock
 
 
@@ -55,7 +37,7 @@ def steady(clock: VirtualClock, mode: Mode) -> Harness:
         said = {"a": lambda _: city("good #2"), "b": lambda _: city("bad #1")}
     engines = [SteadyEngine(clock, name, answer=said[name], judge=verdicts, capabilities=NATIVE) for name in "ab"]
     world = make_harness(clock, *engines, tools=BUILTIN_TOOLS, attempts=4, moving=True)
-    world.journal = Committing(clock, world.bus, keep_ended=100)
+    world.journal = CommittingJournal(clock, world.bus, keep_ended=100)
     world.environment = replace(world.environment, journal=world.journal)
     world.journal.watch_commits(ToolActions())
     return world
@@ -87,7 +69,7 @@ async def test_a_crash_after_any_commit_is_recovered_to_the_same_answer(
         assert (recovered.content, recovered.confidence) == (response.content, response.confidence)
         assert recovered.validation_result == response.validation_result
         assert tuple(after.events[: len(record.events)]) == tuple(record.events)
-        assert is_a_whole_log(after)
+        assert is_complete_log(after)
         assert open_starts(after.events) == []
         assert replay_offline(after, PATTERNS[request_.mode]) == len(after.steps)
 
@@ -103,6 +85,6 @@ async def test_a_cancel_at_any_time_leaves_every_start_with_its_end(
             group.start_soon(cancel_after, clock, seconds - 0.5, execution)
             await world.drive(execution, PATTERNS[request_.mode])
         record = world.record(execution)
-        assert is_a_whole_log(record)
+        assert is_complete_log(record)
         assert open_starts(record.events) == []
         assert replay_offline(record, PATTERNS[request_.mode]) == len(record.steps)

@@ -12,8 +12,8 @@ from app.domain.tools import SideEffects
 from app.orchestration.execution.execution import Execution
 from app.orchestration.runtime.fork import ForkRequest, fork_execution, inherited_steps
 from app.ports.journal import ExecutionHistory
-from tests.orchestration.execution.test_suspensions import SEND, sending
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.send_tool import SEND, sending
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
 

@@ -1,0 +1,116 @@
+"""Checks of journals: whole logs, starts without an end, and recovery after a crash at any commit."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from app.adapters.stores.memory_journal import MemoryJournal
+from app.domain.contract.messages import Message
+from app.domain.failures import Code
+from app.domain.journal.events import StepEnd, StepStart, StoredEvent, UnnumberedEvent
+from app.domain.journal.outcomes import RecordedStep
+from app.domain.lifecycle import State
+from app.orchestration.patterns.agent_loop import agent_loop
+from app.ports.journal import ExecutionHistory
+from tests.support.chaos import ToolActions, chaos_harness
+from tests.support.harness import Harness, replay_offline
+from tests.support.virtual_time import VirtualClock
+
+TERMINAL_TYPES = {"execution.completed", "execution.failed", "execution.cancelled"}
+
+
+class CommittingJournal(MemoryJournal):
+    """Remembers what was committed after every put, and how much had been done in the world by then."""
+
+    def watch_commits(self, acts: ToolActions) -> list[tuple[ExecutionHistory, int]]:
+        self.acts = acts
+        self.commits: list[tuple[ExecutionHistory, int]] = []
+        return self.commits
+
+    def put(
+        self,
+        execution_id: str,
+        row: RecordedStep | None,
+        events: Sequence[UnnumberedEvent],
+        new_messages: Sequence[Message] = (),
+    ) -> None:
+        super().put(execution_id, row, events, new_messages)
+        record = self.record(execution_id)
+        assert record is not None
+        self.commits.append((record, len(self.acts.performed)))
+
+
+def open_starts(events: Sequence[StoredEvent]) -> list[object]:
+    """Starts without an end, by segment or call."""
+    begun: list[object] = []
+    for item in events:
+        event = item.event
+        match event.type:
+            case "inference.start":
+                begun.append(event.segment)
+            case "inference.end" | "inference.retracted" if event.segment in begun:
+                begun.remove(event.segment)
+            case "tool.start":
+                begun.append((item.anchor, event.tool_call_id))
+            case "tool.end":
+                begun.remove((item.anchor, event.tool_call_id))
+    return begun
+
+
+def open_steps(events: Sequence[StoredEvent]) -> list[tuple[str | None, int]]:
+    """Steps of a plan without an end, by name and attempt."""
+    begun: list[tuple[str | None, int]] = []
+    for item in events:
+        match item.event:
+            case StepStart(attempt=attempt):
+                begun.append((item.correlation.step_name, attempt))
+            case StepEnd(attempt=attempt):
+                begun.remove((item.correlation.step_name, attempt))
+    return begun
+
+
+def is_complete_log(record: ExecutionHistory) -> bool:
+    numbers = [item.sequence_number for item in record.events]
+    terminal = [item.event.type for item in record.events if item.event.type in TERMINAL_TYPES]
+    return (
+        numbers == list(range(1, len(numbers) + 1))
+        and len(terminal) == 1
+        and terminal[0] == record.events[-1].event.type
+    )
+
+
+def committing_harness(clock: VirtualClock, seed: int, acts: ToolActions) -> Harness:
+    here = chaos_harness(clock, seed, acts, tool_rounds=3)
+    here.journal = CommittingJournal(clock, here.bus, keep_ended=100)
+    here.environment = replace(here.environment, journal=here.journal)
+    here.journal.watch_commits(acts)
+    return here
+
+
+async def check_recovery(
+    clock: VirtualClock,
+    seed: int,
+    record: ExecutionHistory,
+    done: Sequence[tuple[str, str]],
+    pattern: Any = agent_loop,
+    planning: Any = None,
+) -> ExecutionHistory:
+    acts = ToolActions()
+    acts.performed += done
+    response, after = await chaos_harness(clock, seed + 1_000, acts, tool_rounds=3).recover(record, pattern, planning)
+    assert acts.repeated_writes == []
+    assert tuple(after.events[: len(record.events)]) == tuple(record.events)
+    assert all(after.steps[key] == row for key, row in record.steps.items())
+    if response.state is State.SUSPENDED:
+        assert {each.kind for each in response.suspensions} == {"unknown_outcome"}
+        assert len(open_starts(after.events)) == len(response.suspensions)
+    else:
+        assert is_complete_log(after)
+        assert open_starts(after.events) == open_steps(after.events) == []
+    replay_offline(after, pattern, planning)
+    return after
+
+
+async def cancel_after(clock: VirtualClock, seconds: float, execution) -> None:
+    await clock.sleep(seconds)
+    execution.stop(Code.CANCELLED_SIGNAL, "the client cancelled it")
