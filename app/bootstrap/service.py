@@ -51,9 +51,9 @@ from app.orchestration.execution.pattern import Pattern
 from app.orchestration.facade import Facade, FacadeConfig
 from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
 from app.orchestration.planning.planner import make_plan, refusal_of
+from app.orchestration.runtime.handle import LocalExecutions
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery
-from app.orchestration.runtime.registry import LocalExecutions
 from app.orchestration.runtime.replay import HistoryReader
 from app.ports.events import EventSink
 from app.ports.journal import Journal

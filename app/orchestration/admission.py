@@ -64,13 +64,15 @@ class Admission:
     def admit(self, request: SystemRequest) -> EffectiveLimits:
         """Return the limits that apply to the execution.
 
-        Raises: RequestFailure (REQUEST_INVALID) naming every field at fault; ToolFailure (TOOL_NOT_FOUND).
+        Raises: RequestFailure (REQUEST_INVALID) naming every field at fault; ToolFailure (TOOL_NOT_FOUND);
+        ConfigurationFailure (CONFIG_SCHEMA_REQUIRED).
         """
         limits = self._effective_limits(request)
         errors = list(self._errors(request, limits))
         if errors:
             raise _invalid(errors)
         self._check_tools(request)
+        _check_output(request, self._patterns[request.mode])
         return limits
 
     def _effective_limits(self, request: SystemRequest) -> EffectiveLimits:
@@ -157,7 +159,7 @@ class Admission:
             raise _invalid([FieldError("hints.tool_choice", "must name one of the request's tools")])
 
 
-def require_output(request: SystemRequest, pattern: Pattern) -> None:
+def _check_output(request: SystemRequest, pattern: Pattern) -> None:
     """Raise ConfigurationFailure (CONFIG_SCHEMA_REQUIRED) if the mode needs an output format and none is given."""
     required, output = pattern.required_output, request.output
     formats = {"schema": output.schema_, "grammar": output.grammar}
@@ -165,11 +167,6 @@ def require_output(request: SystemRequest, pattern: Pattern) -> None:
         field = "output" if len(required) > 1 else f"output.{required[0]}"
         message = f"{field}: {request.mode} needs {' or '.join(f'a {name}' for name in required)}"
         raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, message, {"field": field})
-
-
-def needs_contract(output: OutputContract) -> bool:
-    """Return whether there is anything in the output contract to compile."""
-    return output.schema_ is not None or output.grammar is not None or bool(output.rules)
 
 
 def check_budget(

@@ -17,13 +17,13 @@ from app.domain.journal.status import ExecutionStatus
 from app.domain.lifecycle import Mode, State
 from app.orchestration.execution.environment import Environment
 from app.orchestration.runtime.agent_trace import AgentTrace, agent_trace
+from app.orchestration.runtime.driver import require_current_version
 from app.orchestration.runtime.handle import ExecutionHandle
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery
 from app.orchestration.runtime.replay import OfflineReplayer, ReplayReport, require_at_rest
 from app.orchestration.runtime.resume import RESUME_ANCHOR, answer_step, select_suspension, status_of
 from app.orchestration.runtime.subscription import CatchUpSubscription
-from app.orchestration.runtime.versions import require_current_version
 from app.ports.events import EventTailer, Subscription
 from app.ports.journal import ExecutionHistory
 from app.ports.storage import AnswerReceipt, ExecutionFilter, ExecutionStore, StoredExecution

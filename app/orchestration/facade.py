@@ -7,7 +7,7 @@ from functools import partial
 from app.capabilities.answer_contract import AnswerContract, compiles_quickly
 from app.domain.access import Principal
 from app.domain.contract.quote import Quote
-from app.domain.contract.request import SystemRequest
+from app.domain.contract.request import OutputContract, SystemRequest
 from app.domain.contract.response import Durability
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.fingerprints import digest
@@ -15,7 +15,7 @@ from app.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, Tenan
 from app.domain.journal.header import EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import StageTrace
 from app.domain.lifecycle import TERMINAL
-from app.orchestration.admission import Admission, ConfiguredLimits, check_budget, needs_contract, require_output
+from app.orchestration.admission import Admission, ConfiguredLimits, check_budget
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.session_turn import history_window
 from app.orchestration.executions import (
@@ -197,8 +197,7 @@ class Facade:
         limits = self._admission.admit(request)
         request = _with_grammar(request, self._config.grammars)
         pattern = self._launcher.patterns[request.mode]
-        require_output(request, pattern)
-        if needs_contract(request.output):
+        if _needs_contract(request.output):
             compile_output = partial(AnswerContract.compile, request.output)
             if compiles_quickly(request.output):
                 compile_output()
@@ -294,3 +293,8 @@ def _with_grammar(request: SystemRequest, grammars: Mapping[str, str]) -> System
     if text is None:
         return request
     return request.model_copy(update={"output": request.output.model_copy(update={"grammar": text})})
+
+
+def _needs_contract(output: OutputContract) -> bool:
+    """Return whether there is anything in the output contract to compile."""
+    return output.schema_ is not None or output.grammar is not None or bool(output.rules)

@@ -13,7 +13,7 @@ from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure
 from app.domain.ids import SessionId, TenantId
 from app.orchestration.execution.environment import Environment
-from app.orchestration.runtime.registry import LocalExecutions
+from app.orchestration.runtime.handle import LocalExecutions
 from app.ports.storage import StoredSession
 
 MAX_DETAIL_BYTES = 65_536

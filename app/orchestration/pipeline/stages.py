@@ -61,7 +61,8 @@ class StageTimer:
 
     def in_seed_order(self) -> tuple[StageTrace, ...]:
         """Return the traces in the order of the pipeline seed."""
-        return tuple(sorted(self.traces, key=lambda trace: _SEED_ORDER.index(trace.stage)))
+        by_name = {trace.stage: trace for trace in self.traces}
+        return tuple(by_name[name] for name in _SEED_ORDER if name in by_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,8 @@ def allowed_tools(request: SystemRequest, pattern: Pattern, registry: ToolRegist
 
 def build_conversation(preparation: Preparation) -> SanitizedHistory:
     """Return the conversation that the first inference reads: the latest turns that fit, then the request."""
+    if preparation.session.message_count == 0:
+        return SanitizedHistory(tuple(preparation.request.messages), truncated=False)
     limits, counter = preparation.limits, preparation.environment.token_counter
     tokens = _largest_capacity(preparation) - counter.tools(preparation.offered)
     history_limits = HistoryLimits(limits.history_messages, limits.history_tokens, tokens)

@@ -1,25 +1,28 @@
 """Driver: runs one execution from INIT to its terminal event, the same code for a live run, a recovery and a replay.
 
-An offline replay has no `Preparer`: nothing outside the record is asked, and PREPARE is recorded there.
+An offline replay has no `Preparer`: nothing outside the record is asked, and PREPARE is recorded there. A record names
+the version of its pattern; one that today's pattern does not have can neither be continued nor replayed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import anyio
 
 from app.domain.contract.response import StepStatus
-from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure
+from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure, StorageFailure
 from app.domain.journal.events import INIT_ANCHOR, CorrelationContext, LifecycleTransition, StageEnd
+from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import Outcome, Prepared, Refused, StageTrace
 from app.domain.journal.step_key import PREPARE_KEY
-from app.domain.lifecycle import State
+from app.domain.lifecycle import Mode, State
 from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.branches import has_diverged
 from app.orchestration.execution.context import RunContext, start_context
 from app.orchestration.execution.effect import BranchStopped, BranchSuspended, Effect
 from app.orchestration.execution.execution import Execution
-from app.orchestration.execution.pattern import Pattern
+from app.orchestration.execution.pattern import BoundInputs, Pattern, UpperBound
 from app.orchestration.execution.progress import RunProgress
 from app.orchestration.execution.response import Termination, build_response, minimal_failure, terminal_event
 from app.orchestration.execution.session_turn import SessionTurn
@@ -218,3 +221,40 @@ def _reason(termination: Termination) -> str:
     if termination.failure is not None:
         return termination.failure.code.lower()
     return "suspended" if termination.result is None else "answered"
+
+
+def pattern_for(header: ExecutionHeader, patterns: Mapping[Mode, Pattern]) -> Pattern:
+    """Return the pattern that runs the execution; if its version differs from the header's, it fails when it runs."""
+    pattern = patterns.get(header.mode, _UNKNOWN)
+    return pattern if pattern.version == header.pattern_version else replace(pattern, run=_refuse)
+
+
+def is_newer_version(header: ExecutionHeader, patterns: Mapping[Mode, Pattern]) -> bool:
+    """Return whether only a replica with a newer version of the pattern can continue the execution."""
+    pattern = patterns.get(header.mode)
+    return pattern is None or header.pattern_version > pattern.version
+
+
+def require_current_version(header: ExecutionHeader, patterns: Mapping[Mode, Pattern]) -> None:
+    """Raise StorageFailure (STORAGE_SNAPSHOT_INVALID) if today's pattern cannot continue the execution."""
+    pattern = patterns.get(header.mode)
+    if pattern is None or header.pattern_version != pattern.version:
+        raise version_mismatch()
+
+
+def version_mismatch() -> StorageFailure:
+    """Return the failure of a journal that today's pattern cannot continue."""
+    return StorageFailure(
+        Code.STORAGE_SNAPSHOT_INVALID, "the journal was written by another version of its mode's pattern"
+    )
+
+
+async def _refuse(_: RunContext) -> str:
+    raise version_mismatch()
+
+
+def _no_bound(_inputs: BoundInputs) -> UpperBound:
+    return UpperBound()
+
+
+_UNKNOWN = Pattern(run=_refuse, version=0, upper_bound=_no_bound)

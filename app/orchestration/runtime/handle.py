@@ -1,40 +1,20 @@
-"""Execution handle: one execution that runs here, as entry points see it."""
+"""Executions that run in this process: the handle that entry points hold, and the registry of the service."""
 
 from collections.abc import Callable
 
 from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
+from app.domain.failures import Code, Failure
+from app.domain.ids import ExecutionId, RequestId, SessionId, TenantId
+from app.domain.journal.events import LiveDelta
 from app.domain.lifecycle import State
 from app.orchestration.execution.execution import Execution
-from app.ports.events import Subscription
-
-
-class Completion:
-    """Callbacks that run once when an execution has ended or was suspended."""
-
-    def __init__(self) -> None:
-        self._is_complete = False
-        self._callbacks: list[Callable[[], None]] = []
-
-    def add_callback(self, callback: Callable[[], None]) -> None:
-        """Call back once; at once if it is complete already."""
-        if self._is_complete:
-            callback()
-        else:
-            self._callbacks.append(callback)
-
-    def complete(self) -> None:
-        """Run the callbacks and drop them."""
-        self._is_complete = True
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
+from app.ports.events import EventFeed, Subscription
 
 
 class ExecutionHandle:
     """An execution that was started here: its ids, its response once it has one, and cancellation."""
 
-    def __init__(self, execution: Execution, subscription: Subscription | None, completion: Completion) -> None:
+    def __init__(self, execution: Execution, subscription: Subscription | None) -> None:
         self.execution_id = execution.header.execution_id
         self.request_id = execution.header.request_id
         self.trace_id = execution.header.trace_id
@@ -42,7 +22,8 @@ class ExecutionHandle:
         self.subscription = subscription
         """The events from the start on; None unless they were asked for."""
         self._execution = execution
-        self._completion = completion
+        self._is_done = False
+        self._callbacks: list[Callable[[], None]] = []
 
     @property
     def response(self) -> SystemResponse | None:
@@ -68,8 +49,118 @@ class ExecutionHandle:
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Call back once when the execution has ended or was suspended; at once if it already has."""
-        self._completion.add_callback(callback)
+        if self._is_done:
+            callback()
+        else:
+            self._callbacks.append(callback)
 
     def cancel(self) -> None:
         """Record the decision to cancel, then stop what runs. A second cancel changes nothing."""
         self._execution.stop(Code.CANCELLED_SIGNAL, "the client cancelled it")
+
+    def _complete(self) -> None:
+        """Run the callbacks of those who wait for the end or the suspension, and drop them."""
+        self._is_done = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+class LocalExecution:
+    """An execution that runs here, with the controls that its handle does not give to entry points."""
+
+    def __init__(self, execution: Execution, subscription: Subscription | None = None) -> None:
+        self.execution = execution
+        self.handle = ExecutionHandle(execution, subscription)
+
+    @property
+    def execution_id(self) -> ExecutionId:
+        return self.execution.header.execution_id
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Return the tenant and the request id."""
+        return self.execution.header.tenant, self.execution.header.request_id
+
+    @property
+    def session(self) -> tuple[str, str | None]:
+        """Return the tenant and the session id."""
+        return self.execution.header.tenant, self.execution.header.request.session_id
+
+    @property
+    def is_journaled(self) -> bool:
+        """Return whether another owner could continue it."""
+        return self.execution.header.durability == "journaled"
+
+    def streamed_deltas(self) -> list[LiveDelta]:
+        """Return all deltas of the attempts that are still streaming."""
+        return self.execution.streamed_deltas
+
+    def stop(self, message: str) -> None:
+        """Record the decision to cancel, then stop what runs. A second cancel changes nothing."""
+        self.execution.stop(Code.CANCELLED_SIGNAL, message)
+
+    def shut_down(self) -> None:
+        """Leave a journaled execution to its next owner, and cancel any other."""
+        if self.is_journaled:
+            self.execution.abandon()
+        else:
+            self.stop("the service is stopping")
+
+    def fail_unsaved(self, failure: Failure) -> None:
+        """End at once with that failure: the journal does not store what it does any more."""
+        self.execution.abandon(failure)
+
+
+class LocalExecutions:
+    """Registry of the executions that run here, by id and by name."""
+
+    def __init__(self, event_feed: EventFeed) -> None:
+        self._event_feed = event_feed
+        self._by_id: dict[ExecutionId, LocalExecution] = {}
+        self._by_name: dict[tuple[str, str], LocalExecution] = {}
+
+    def add(self, local: LocalExecution) -> None:
+        """Register an execution that is starting."""
+        self._by_id[local.execution_id] = self._by_name[local.name] = local
+
+    def remove(self, local: LocalExecution) -> None:
+        """Unregister an execution that has ended or was suspended."""
+        del self._by_id[local.execution_id], self._by_name[local.name]
+
+    def complete(self, local: LocalExecution) -> None:
+        """Run the callbacks of those who wait for the execution's end or suspension."""
+        local.handle._complete()
+
+    def find(self, tenant: TenantId, request_id: RequestId) -> LocalExecution | None:
+        """Return the execution of that name if it runs here."""
+        return self._by_name.get((tenant, request_id))
+
+    def in_session(self, tenant: TenantId, session_id: SessionId) -> list[LocalExecution]:
+        """Return the executions of that session that run here or wait here for their turn."""
+        return [local for local in self._by_id.values() if local.session == (tenant, session_id)]
+
+    def is_running(self, execution_id: ExecutionId) -> bool:
+        """Return whether the execution runs here."""
+        return execution_id in self._by_id
+
+    def cancel_if_local(self, execution_id: ExecutionId) -> bool:
+        """Cancel the execution if it runs here, and return whether it does."""
+        local = self._by_id.get(execution_id)
+        if local is not None:
+            local.stop("the client cancelled it")
+        return local is not None
+
+    def fail_unsaved(self, execution_id: ExecutionId, failure: Failure) -> None:
+        """End the execution, if it runs here, with the failure of its journal."""
+        if execution_id in self._by_id:
+            self._by_id[execution_id].fail_unsaved(failure)
+
+    def disconnect_idle(self) -> None:
+        """Disconnect the subscribers of executions that do not run here; these may be resumed elsewhere."""
+        self._event_feed.disconnect_all_except(self._by_id.keys())
+
+    def shut_down(self) -> None:
+        """Stop everything: leave journaled executions to their next owner and cancel all others."""
+        for local in list(self._by_id.values()):
+            local.shut_down()

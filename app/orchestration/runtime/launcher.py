@@ -15,11 +15,9 @@ from app.orchestration.execution.progress import RunProgress
 from app.orchestration.execution.response import Termination
 from app.orchestration.pipeline.prepare import Preparer
 from app.orchestration.pipeline.stages import UNTIMED_AUTH_RESOLVE, StageTimer
-from app.orchestration.runtime.driver import drive, finish
-from app.orchestration.runtime.handle import ExecutionHandle
-from app.orchestration.runtime.registry import LocalExecution, LocalExecutions
+from app.orchestration.runtime.driver import drive, finish, pattern_for
+from app.orchestration.runtime.handle import ExecutionHandle, LocalExecution, LocalExecutions
 from app.orchestration.runtime.resume import resume_if_answered
-from app.orchestration.runtime.versions import pattern_for
 from app.ports.journal import ExecutionHistory
 from app.ports.runtime import QueueTicket, Runner
 
@@ -123,4 +121,4 @@ class Launcher:
             try:
                 self._environment.journal.close(local.execution_id)
             finally:
-                local.complete()
+                self.local.complete(local)

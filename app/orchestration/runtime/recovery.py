@@ -19,8 +19,8 @@ from contextlib import suppress
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import ExecutionId, ReplicaId
 from app.domain.journal.outcomes import StopDecision
+from app.orchestration.runtime.driver import is_newer_version
 from app.orchestration.runtime.launcher import Launcher
-from app.orchestration.runtime.versions import is_newer_version
 from app.ports.journal import ExecutionHistory
 from app.ports.runtime import QueueTicket
 from app.ports.storage import ExecutionStore, RecoveryTicket, StoredExecution

@@ -9,9 +9,8 @@ from app.domain.ids import RequestId, TenantId
 from app.domain.lifecycle import Mode, State
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
-from app.orchestration.runtime.driver import replay
+from app.orchestration.runtime.driver import pattern_for, replay, require_current_version
 from app.orchestration.runtime.resume import as_suspended
-from app.orchestration.runtime.versions import pattern_for, require_current_version
 from app.ports.journal import ExecutionHistory
 from app.ports.storage import ExecutionFilter, ExecutionStore, StoredExecution
 
