@@ -12,11 +12,11 @@ Only the outermost pattern moves the lifecycle. The deadline runs while the exec
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from app.domain.failures import Code, OrchestrationFailure
-from app.domain.frozen import dataclass
 
 
 class Mode(StrEnum):

@@ -1,13 +1,13 @@
 """Call of a model and its reply, in no dialect of a provider."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from app.domain.contract.messages import Message, ModelMessage, ToolCall
 from app.domain.contract.request import ExecutionHints
 from app.domain.contract.response import TokenUsage
-from app.domain.frozen import dataclass
 from app.domain.tools import ToolDefinition
 
 

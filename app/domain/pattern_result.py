@@ -1,10 +1,11 @@
 """What a pattern produces: the answer's text, and what its mode adds to it."""
 
+from dataclasses import dataclass
+
 from pydantic import JsonValue
 
 from app.domain.contract.constrained_types import ConfidenceSource
 from app.domain.contract.response import PlanReport, ValidationResult, VoteReport
-from app.domain.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

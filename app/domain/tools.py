@@ -1,10 +1,9 @@
 """What a tool says of itself: its definition for the model and its safety for us."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
-
-from app.domain.frozen import dataclass
 
 
 class SideEffects(StrEnum):

@@ -6,11 +6,10 @@ Exactly the limit fits. PREPARE checks it for what the request brings, the execu
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, InferenceFailure
-from app.domain.frozen import dataclass
 from app.domain.model_call import EngineCall
 from app.ports.model import Engine, TokenCounter
 

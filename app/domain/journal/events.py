@@ -6,7 +6,7 @@ named tuples, since one or two are made for every event and a frozen dataclass t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -16,7 +16,6 @@ from app.domain.contract.response import StepStatus, Suspension, SuspensionKind,
 from app.domain.failures import Code
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
-from app.domain.frozen import dataclass
 from app.domain.ids import RequestId, SessionId, SpanId, SuspensionId, ToolCallId, TraceId
 from app.domain.journal.fork import Fork
 from app.domain.lifecycle import State

@@ -1,8 +1,9 @@
 """Forks: executions that continue from a step of another one, with other settings."""
 
+from dataclasses import dataclass
+
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
-from app.domain.frozen import dataclass
 from app.domain.ids import RequestId
 from app.domain.journal.step_key import StepKey
 

@@ -1,8 +1,9 @@
 """Header of an execution and the limits in force for it."""
 
+from dataclasses import dataclass
+
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Durability
-from app.domain.frozen import dataclass
 from app.domain.ids import ExecutionId, RequestId, SpanId, TenantId, TraceId
 from app.domain.journal.fork import Fork
 from app.domain.lifecycle import Mode

@@ -8,7 +8,7 @@ has passed, under the key of what they belong to.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pydantic import JsonValue
@@ -18,7 +18,6 @@ from app.domain.contract.messages import Message, ModelMessage
 from app.domain.contract.request import PlanStep
 from app.domain.contract.response import NO_USAGE, TokenUsage
 from app.domain.failures import Code, Failure, failure
-from app.domain.frozen import dataclass
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.domain.tools import OfferedTool
 

@@ -1,10 +1,10 @@
 """Where an execution stands, as its record tells it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code
-from app.domain.frozen import dataclass
 from app.domain.journal.events import (
     ExecutionCancelled,
     ExecutionCompleted,

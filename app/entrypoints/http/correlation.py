@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from app.domain.frozen import dataclass
 from app.domain.ids import SpanId, TraceId
 
 Header = tuple[bytes, bytes]

@@ -1,7 +1,7 @@
 """Failures as HTTP: the status of a code, its headers, and RFC 9457 problem documents for refused requests."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import ceil, isfinite
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +12,6 @@ from starlette.types import Receive, Scope, Send
 
 from app.domain.contract import response
 from app.domain.failures import TAXONOMY, Code, Failure
-from app.domain.frozen import dataclass
 from app.entrypoints.http.correlation import Correlation, Header
 
 JSON: Header = (b"content-type", b"application/json")

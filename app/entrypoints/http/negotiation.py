@@ -7,6 +7,7 @@ unheeded [RFC 7240]. The execution is one in the background all the same, so tha
 import re
 from asyncio import get_running_loop
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum, auto
 
 import anyio
@@ -17,7 +18,6 @@ from app.bootstrap.service import Service
 from app.domain.access import LOCAL
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, RequestFailure
-from app.domain.frozen import dataclass
 from app.domain.lifecycle import State
 from app.entrypoints.http.body_handler import location_header, refusal
 from app.entrypoints.http.correlation import Correlation, Header, correlate

@@ -15,7 +15,7 @@ Theory of operation
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from sqlalchemy import bindparam, select, update
@@ -32,7 +32,6 @@ from app.adapters.stores.database import (
 from app.adapters.stores.journal import insert_execution as opening
 from app.adapters.stores.journal.insert_execution import InsertRefusal, NewExecution
 from app.adapters.stores.schema import commits, executions, messages, sessions, suspensions
-from app.domain.frozen import dataclass
 from app.domain.ids import ExecutionId, SessionId, TenantId
 
 Values: TypeAlias = dict[str, Any]

@@ -6,7 +6,7 @@ of the ids, which is that of time; the turn is handed on to the first of them in
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from sqlalchemy import and_, bindparam, delete, func, or_, select, text, update
@@ -14,7 +14,6 @@ from sqlalchemy import and_, bindparam, delete, func, or_, select, text, update
 from app.adapters.stores.database import ResultRows, Statement, StatementCall, execute, execute_each
 from app.adapters.stores.schema import IS_LIVE, executions, idempotency_keys, sessions
 from app.domain.failures import Code, Failure, RequestFailure
-from app.domain.frozen import dataclass
 from app.domain.ids import ExecutionId
 from app.domain.lifecycle import State
 from app.ports.journal import IdempotencyHit

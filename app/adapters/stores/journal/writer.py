@@ -17,6 +17,7 @@ Theory of operation
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import anyio
@@ -25,7 +26,6 @@ from app.adapters.stores.database import Database
 from app.adapters.stores.journal.group_commit import BatchResult, CommitBatch, ExecutionAdvance, apply_batch
 from app.adapters.stores.journal.insert_execution import InsertRefusal, NewExecution
 from app.domain.failures import Code, Failure, StorageFailure
-from app.domain.frozen import dataclass
 from app.domain.ids import ExecutionId
 from app.domain.journal.events import LiveDelta, StoredEvent
 from app.ports.events import EventSink
