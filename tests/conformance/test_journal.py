@@ -1,14 +1,13 @@
-"""What every journal promises, whatever it is stored in."""
+"""Conformance of the journal on every database."""
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from pydantic import TypeAdapter
 
-from app.adapters.stores.memory_journal import MemoryJournal
 from app.domain.failures import Code, RequestFailure
 from app.domain.journal.events import Event, LiveDelta, StoredEvent
 from app.domain.journal.header import ExecutionHeader
@@ -27,60 +26,45 @@ from tests.support.examples import (
     recorded_step,
     unnumbered,
 )
-from tests.support.stores import RecordingSink, database_opener, in_own_task, open_only_replica
-
-KEEP_ENDED = 3
-
+from tests.support.stores import RecordingSink, StoreReplica, database_opener, in_own_task, open_only_replica
 
 Level = Callable[..., ExecutionHeader]
 
 
 def in_memory(execution_id: str, request_id: str = "r-1", tenant: str = "local") -> ExecutionHeader:
-    """A header of an execution that is held in memory."""
+    """Return the header of an execution that stays in memory until it ends."""
     return header(execution_id, request_id, tenant)
 
 
 def journaled(execution_id: str, request_id: str = "r-1", tenant: str = "local") -> ExecutionHeader:
-    """A header of an execution that is committed step by step."""
+    """Return the header of an execution that is committed step by step."""
     return replace(header(execution_id, request_id, tenant), durability="journaled")
 
 
 @pytest.fixture(params=[in_memory, journaled])
 def level(request: pytest.FixtureRequest) -> Level:
-    made: Level = request.param
-    return made
+    level: Level = request.param
+    return level
 
 
-@dataclass
-class Kept:
-    """A journal and what it published."""
-
-    journal: Journal
-    listener: RecordingSink
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def kept(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> AsyncIterator[Kept]:
-    if request.param == "memory":
-        listener = RecordingSink()
-        yield Kept(MemoryJournal(clock, listener, keep_ended=KEEP_ENDED), listener)
-        return
+@pytest.fixture(params=["sqlite", "postgres"])
+async def replica(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> AsyncIterator[StoreReplica]:
     async with in_own_task(open_only_replica(database_opener(request, tmp_path), clock)) as alone:
-        yield Kept(alone.journal, alone.sink)
+        yield alone
 
 
 @pytest.fixture
-def journal(kept: Kept) -> Journal:
-    return kept.journal
+def journal(replica: StoreReplica) -> Journal:
+    return replica.journal
 
 
 @pytest.fixture
-def listener(kept: Kept) -> RecordingSink:
-    return kept.listener
+def sink(replica: StoreReplica) -> RecordingSink:
+    return replica.sink
 
 
-async def test_events_are_numbered_from_one_without_gaps_over_all_commits(
-    journal: Journal, level: Level, listener: RecordingSink
+async def test_events_are_numbered_from_one_without_gaps_across_commits(
+    journal: Journal, level: Level, sink: RecordingSink
 ) -> None:
     await journal.open(level("a"))
     journal.put("a", None, unnumbered(MOVED))
@@ -88,10 +72,12 @@ async def test_events_are_numbered_from_one_without_gaps_over_all_commits(
     journal.put("a", recorded_step("1"), unnumbered(STARTED, MOVED))
     journal.put("a", None, unnumbered(COMPLETED))
     await journal.durable("a")
-    assert listener.sequence_numbers("a") == [1, 2, 3, 4]
+    assert sink.sequence_numbers("a") == [1, 2, 3, 4]
 
 
-async def test_every_execution_has_its_own_numbers(journal: Journal, level: Level, listener: RecordingSink) -> None:
+async def test_every_execution_has_its_own_sequence_numbers(
+    journal: Journal, level: Level, sink: RecordingSink
+) -> None:
     await journal.open(level("a", "r-a"))
     await journal.open(level("b", "r-b"))
     for _ in range(3):
@@ -99,11 +85,11 @@ async def test_every_execution_has_its_own_numbers(journal: Journal, level: Leve
         journal.put("b", None, unnumbered(MOVED, STARTED))
     await journal.durable("a")
     await journal.durable("b")
-    assert listener.sequence_numbers("a") == [1, 2, 3]
-    assert listener.sequence_numbers("b") == [1, 2, 3, 4, 5, 6]
+    assert sink.sequence_numbers("a") == [1, 2, 3]
+    assert sink.sequence_numbers("b") == [1, 2, 3, 4, 5, 6]
 
 
-async def test_what_is_durable_is_loaded_as_it_was_put(journal: Journal, level: Level, clock: Clock) -> None:
+async def test_a_durable_history_is_loaded_as_it_was_put(journal: Journal, level: Level, clock: Clock) -> None:
     opened = level("a")
     await journal.open(opened)
     journal.put("a", recorded_step("prepare"), unnumbered(MOVED))
@@ -120,7 +106,7 @@ async def test_what_is_durable_is_loaded_as_it_was_put(journal: Journal, level: 
     assert [each.at for each in record.events] == pytest.approx(put_at, abs=0.05, rel=0)
 
 
-async def test_what_was_loaded_does_not_change_afterwards(journal: Journal, level: Level) -> None:
+async def test_a_loaded_history_does_not_change_afterwards(journal: Journal, level: Level) -> None:
     await journal.open(level("a"))
     journal.put("a", recorded_step("0"), unnumbered(MOVED))
     await journal.durable("a")
@@ -133,31 +119,31 @@ async def test_what_was_loaded_does_not_change_afterwards(journal: Journal, leve
     assert not hasattr(record.steps, "__setitem__")
 
 
-async def test_a_key_is_recorded_once(journal: Journal, level: Level, listener: RecordingSink) -> None:
+async def test_a_step_key_is_recorded_only_once(journal: Journal, level: Level, sink: RecordingSink) -> None:
     await journal.open(level("a"))
     journal.put("a", recorded_step("0"), unnumbered(MOVED))
     with pytest.raises(RuntimeError, match="recorded already"):
         journal.put("a", recorded_step("0"), unnumbered(MOVED))
     await journal.durable("a")
-    assert listener.sequence_numbers("a") == [1]
+    assert sink.sequence_numbers("a") == [1]
 
 
-async def test_a_delta_stands_behind_what_was_put_before_it_and_is_not_kept(
-    journal: Journal, level: Level, listener: RecordingSink
+async def test_a_delta_is_published_in_order_and_not_stored(
+    journal: Journal, level: Level, sink: RecordingSink
 ) -> None:
     await journal.open(level("a"))
     journal.put("a", None, unnumbered(STARTED))
     journal.publish_delta("a", correlation(), DELTA)
     journal.put("a", None, unnumbered(MOVED))
     await journal.durable("a")
-    assert [type(item) for _, item in listener.published] == [StoredEvent, LiveDelta, StoredEvent]
-    assert listener.sequence_numbers("a") == [1, 2]
+    assert [type(item) for _, item in sink.published] == [StoredEvent, LiveDelta, StoredEvent]
+    assert sink.sequence_numbers("a") == [1, 2]
     record = await journal.load("a")
     assert record is not None
     assert [each.event for each in record.events] == [STARTED, MOVED]
 
 
-async def test_b2_46_a_request_id_that_runs_is_refused(journal: Journal, level: Level) -> None:
+async def test_b2_46_the_request_id_of_a_running_execution_is_refused(journal: Journal, level: Level) -> None:
     await journal.open(level("a", "same"))
     with pytest.raises(RequestFailure) as refused:
         await journal.open(level("b", "same"))
@@ -167,7 +153,7 @@ async def test_b2_46_a_request_id_that_runs_is_refused(journal: Journal, level: 
     journal.put("a", recorded_step("0"), unnumbered(MOVED))
 
 
-async def test_b2_46_a_request_id_that_just_ended_is_refused(journal: Journal, level: Level) -> None:
+async def test_b2_46_the_request_id_of_a_recently_ended_execution_is_refused(journal: Journal, level: Level) -> None:
     await journal.open(level("a", "same"))
     journal.close("a")
     with pytest.raises(RequestFailure):
@@ -179,7 +165,7 @@ async def test_another_tenant_may_use_the_same_request_id(journal: Journal, leve
     await journal.open(level("b", "same", tenant="two"))
 
 
-async def test_nothing_is_put_after_the_end(journal: Journal, level: Level) -> None:
+async def test_putting_after_close_is_refused(journal: Journal, level: Level) -> None:
     await journal.open(level("a"))
     journal.close("a")
     with pytest.raises(RuntimeError, match="not open"):
@@ -214,7 +200,7 @@ def test_every_event_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("value", [*OUTCOMES, *EVENTS], ids=lambda value: type(value).__name__)
-def test_what_is_recorded_survives_json(value: object) -> None:
+def test_every_outcome_and_event_survives_json(value: object) -> None:
     adapter = TypeAdapter(type(value))
     assert adapter.validate_json(adapter.dump_json(value, by_alias=True)) == value
 
@@ -224,12 +210,14 @@ def test_a_header_survives_json() -> None:
     assert adapter.validate_json(adapter.dump_json(header("a"), by_alias=True)) == header("a")
 
 
-async def test_what_begins_with_steps_has_them_beside_its_header(journal: Journal, listener: RecordingSink) -> None:
+async def test_an_execution_that_begins_with_steps_stores_them_with_its_header(
+    journal: Journal, sink: RecordingSink
+) -> None:
     await journal.open(journaled("a"), rows=[recorded_step("prepare"), recorded_step("0")])
     record = await journal.load("a")
     assert record is not None
     assert (list(record.steps), record.events, record.commit_count) == (["prepare", "0"], (), 0)
-    assert listener.sequence_numbers("a") == []
+    assert sink.sequence_numbers("a") == []
     with pytest.raises(RuntimeError, match="recorded already"):
         journal.put("a", recorded_step("0"), [])
     journal.put("a", recorded_step("1"), unnumbered(STARTED))
@@ -237,4 +225,4 @@ async def test_what_begins_with_steps_has_them_beside_its_header(journal: Journa
     after = await journal.load("a")
     assert after is not None
     assert (list(after.steps), after.commit_count) == (["prepare", "0", "1"], 1)
-    assert listener.sequence_numbers("a") == [1]
+    assert sink.sequence_numbers("a") == [1]

@@ -1,4 +1,4 @@
-"""A world for executions without HTTP: scripted engines, real tools, a memory journal that is kept after the end."""
+"""An environment for executions without HTTP: scripted engines, real tools, the stored journal on SQLite in memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,6 @@ from pydantic import JsonValue
 
 from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.event_bus import EventBus
-from app.adapters.stores.memory_journal import MemoryJournal
 from app.bootstrap.service import PATTERNS
 from app.capabilities.models.breaker import FailoverPolicy
 from app.capabilities.models.catalogue import EngineCatalogue
@@ -44,6 +43,7 @@ from app.ports.tool import Tool
 from tests.support.conversations import FixedConversations
 from tests.support.entropy import SeededEntropy
 from tests.support.inline_threads import InlineThreadPool
+from tests.support.stored_journal import CommittingJournal, InMemoryJournal, with_commit
 
 POLICY = FailoverPolicy(
     max_retries=1,
@@ -97,7 +97,7 @@ class Harness:
     environment: Environment
     bus: EventBus
     log: EventLog
-    journal: MemoryJournal
+    journal: InMemoryJournal
     limits: EffectiveLimits
 
     async def drive(self, execution: Execution, pattern: Any = agent_loop, planning: Any = None) -> None:
@@ -109,7 +109,7 @@ class Harness:
     def execution(self, request: SystemRequest, **header: Any) -> Execution:
         """A fresh execution with an open journal."""
         opened = _header(request, self.environment, self.limits, **header)
-        self.journal.attach(ExecutionHistory(opened, {}, ()))
+        self.journal.begin(opened)
         return Execution(opened, environment=self.environment, journal=self.journal)
 
     async def run(
@@ -158,7 +158,7 @@ def make_harness(
     """A stage with these engines as the default route, in that order, which moves on after what was refused."""
     log = EventLog()
     bus = EventBus([log], capacity=10_000, on_fault=fail_on_fault, on_drop=lambda: None)
-    journal = MemoryJournal(clock, bus, keep_ended=100)
+    journal = InMemoryJournal(clock, bus)
     entropy = SeededEntropy(0)
     registry = ToolRegistry(*tools)
     names = [engine.profile.name for engine in engines]
@@ -179,6 +179,13 @@ def make_harness(
     )
     values = vars(LIMITS) | {"max_retries": policy.max_retries} | bounds
     return Harness(world, bus, log, journal, EffectiveLimits(**values))
+
+
+def watch_commits(harness: Harness, performed: Sequence[Any] = ()) -> Harness:
+    """Give the harness a journal that remembers the history after every commit."""
+    harness.journal = CommittingJournal(harness.environment.clock, harness.bus, performed)
+    harness.environment = replace(harness.environment, journal=harness.journal)
+    return harness
 
 
 def chat_request(text: str = "hello", **fields: Any) -> SystemRequest:
@@ -202,13 +209,8 @@ def answer_suspension(
     events: list[Event] = [ExecutionResumed(row.key, suspension.kind, suspension.tool_id, "local")]
     if len(asked) == 1:
         events.append(LifecycleTransition(State.SUSPENDED, State.EXECUTE, 1, "resumed"))
-    journal = make_harness(clock).journal
-    journal.attach(record)
     root = record.events[0].correlation
-    journal.put(record.header.execution_id, row, [(RESUME_ANCHOR, root, event) for event in events])
-    found = journal.record(record.header.execution_id)
-    assert found is not None
-    return found
+    return with_commit(record, row, [(RESUME_ANCHOR, root, event) for event in events], clock.now())
 
 
 def replay_offline(record: ExecutionHistory, pattern: Any = agent_loop, planning: Any = None) -> int:

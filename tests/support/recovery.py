@@ -1,43 +1,18 @@
 """Checks of journals: whole logs, starts without an end, and recovery after a crash at any commit."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from app.adapters.stores.memory_journal import MemoryJournal
-from app.domain.contract.messages import Message
 from app.domain.failures import Code
-from app.domain.journal.events import StepEnd, StepStart, StoredEvent, UnnumberedEvent
-from app.domain.journal.outcomes import RecordedStep
+from app.domain.journal.events import StepEnd, StepStart, StoredEvent
 from app.domain.lifecycle import State
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions, chaos_harness
-from tests.support.harness import Harness, replay_offline
+from tests.support.harness import Harness, replay_offline, watch_commits
 from tests.support.virtual_time import VirtualClock
 
 TERMINAL_TYPES = {"execution.completed", "execution.failed", "execution.cancelled"}
-
-
-class CommittingJournal(MemoryJournal):
-    """Remembers what was committed after every put, and how much had been done in the world by then."""
-
-    def watch_commits(self, acts: ToolActions) -> list[tuple[ExecutionHistory, int]]:
-        self.acts = acts
-        self.commits: list[tuple[ExecutionHistory, int]] = []
-        return self.commits
-
-    def put(
-        self,
-        execution_id: str,
-        row: RecordedStep | None,
-        events: Sequence[UnnumberedEvent],
-        new_messages: Sequence[Message] = (),
-    ) -> None:
-        super().put(execution_id, row, events, new_messages)
-        record = self.record(execution_id)
-        assert record is not None
-        self.commits.append((record, len(self.acts.performed)))
 
 
 def open_starts(events: Sequence[StoredEvent]) -> list[object]:
@@ -81,10 +56,7 @@ def is_complete_log(record: ExecutionHistory) -> bool:
 
 def committing_harness(clock: VirtualClock, seed: int, acts: ToolActions) -> Harness:
     here = chaos_harness(clock, seed, acts, tool_rounds=3)
-    here.journal = CommittingJournal(clock, here.bus, keep_ended=100)
-    here.environment = replace(here.environment, journal=here.journal)
-    here.journal.watch_commits(acts)
-    return here
+    return watch_commits(here, acts.performed)
 
 
 async def check_recovery(

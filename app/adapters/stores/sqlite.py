@@ -89,7 +89,7 @@ class _Thread:
         return job.result()
 
     async def run(self, work: Callable[[], Transaction[T]], begin: str) -> T:
-        return await self.run_alone(lambda connection: _transact(connection, work(), begin))
+        return await self.run_alone(lambda connection: run_transaction(connection, work(), begin))
 
     def connect(self, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:
         self._connection = connect(path)
@@ -164,7 +164,7 @@ def _only_read(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA query_only = ON")
 
 
-def _transact(connection: sqlite3.Connection, work: Transaction[T], begin: str) -> T:
+def run_transaction(connection: sqlite3.Connection, work: Transaction[T], begin: str) -> T:
     connection.execute(begin)
     try:
         result = _drive(connection, work)

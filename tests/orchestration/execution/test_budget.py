@@ -25,9 +25,16 @@ from app.orchestration.planning.planner import make_plan
 from app.ports.journal import ExecutionHistory
 from app.ports.model import EngineCapabilities, EngineProfile, Progress
 from app.ports.runtime import Clock
-from tests.support.chaos import ToolActions
-from tests.support.harness import Harness, chat_request, make_harness, profile, replay_offline, scripted_engine
-from tests.support.recovery import TERMINAL_TYPES, CommittingJournal, is_complete_log
+from tests.support.harness import (
+    Harness,
+    chat_request,
+    make_harness,
+    profile,
+    replay_offline,
+    scripted_engine,
+    watch_commits,
+)
+from tests.support.recovery import TERMINAL_TYPES, is_complete_log
 from tests.support.seeds import seeds
 from tests.support.spending import (
     SCHEMA,
@@ -39,6 +46,7 @@ from tests.support.spending import (
     random_request,
     spending_harness,
 )
+from tests.support.stored_journal import CommittingJournal
 from tests.support.virtual_time import VirtualClock
 
 COUNTER = EstimatingTokenCounter()
@@ -319,10 +327,7 @@ def committing_harness(clock: VirtualClock, seed: int) -> tuple[Harness, Any]:
     cost = None if tokens else dice.random() * 0.05
     here = spending_harness(clock, engines, dice, **random_limits(dice), tokens=tokens, cost=cost)
     request = random_request(dice, engines)
-    here.journal = CommittingJournal(clock, here.bus, keep_ended=100)
-    here.environment = replace(here.environment, journal=here.journal)
-    here.journal.watch_commits(ToolActions())
-    return here, request
+    return watch_commits(here), request
 
 
 @pytest.mark.parametrize("block", seeds(4))
@@ -368,9 +373,7 @@ async def test_what_a_sibling_had_used_before_a_crash_counts_before_it_is_told_a
         return " ".join(each.code if isinstance(each, Failure) else each for each in results)
 
     here = make_harness(clock, engine, tools=BUILTIN_TOOLS, tokens=30_000)
-    here.journal = CommittingJournal(clock, here.bus, keep_ended=100)
-    here.environment = replace(here.environment, journal=here.journal)
-    here.journal.watch_commits(ToolActions())
+    watch_commits(here)
     await here.run(chat_request(), two)
     assert isinstance(here.journal, CommittingJournal)
     crashed = next(record for record, _ in here.journal.commits if taken(record) == 1_000)

@@ -1,6 +1,5 @@
 """Executions whose answers are judged, crashed after every commit, cancelled at any time, and told again."""
 
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -9,10 +8,9 @@ import pytest
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.domain.contract.request import SystemRequest
 from app.domain.lifecycle import Mode, State
-from tests.support.chaos import ToolActions
-from tests.support.harness import Harness, chat_request, make_harness, replay_offline
+from tests.support.harness import Harness, chat_request, make_harness, replay_offline, watch_commits
 from tests.support.judges import SteadyEngine
-from tests.support.recovery import TERMINAL_TYPES, CommittingJournal, cancel_after, is_complete_log, open_starts
+from tests.support.recovery import TERMINAL_TYPES, cancel_after, is_complete_log, open_starts
 from tests.support.validated_modes import CITY, NATIVE, NO, PATTERNS, ROLL, SHORT, YES, chat, city, run, structured
 from tests.support.virtual_time import VirtualClock
 
@@ -37,10 +35,7 @@ def steady(clock: VirtualClock, mode: Mode) -> Harness:
         said = {"a": lambda _: city("good #2"), "b": lambda _: city("bad #1")}
     engines = [SteadyEngine(clock, name, answer=said[name], judge=verdicts, capabilities=NATIVE) for name in "ab"]
     world = make_harness(clock, *engines, tools=BUILTIN_TOOLS, attempts=4, moving=True)
-    world.journal = CommittingJournal(clock, world.bus, keep_ended=100)
-    world.environment = replace(world.environment, journal=world.journal)
-    world.journal.watch_commits(ToolActions())
-    return world
+    return watch_commits(world)
 
 
 VOTE = {"n": 3, "models": ["a", "b", "a"]}

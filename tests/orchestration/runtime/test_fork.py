@@ -25,7 +25,8 @@ async def fork(
 ) -> tuple[Execution, ExecutionHistory]:
     """The execution that goes on from that step, at its end, and its record."""
     asked = ForkRequest.model_validate({"from_step": from_step, "overrides": overrides})
-    fresh = replace(here.execution(origin.header.request).header, execution_id="fork", request_id="fork")
+    header = here.execution(origin.header.request).header
+    fresh = replace(header, execution_id="fork", request_id="fork", durability="journaled")
     header, rows = fork_execution(fresh, origin, asked, tools=asked.overrides.tools)
     await here.journal.open(header, rows=rows)
     record = ExecutionHistory(header, {row.key: row for row in rows}, ())
