@@ -5,13 +5,14 @@ from typing import Any
 import jsonschema_rs
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.capabilities.output.canonical_json import canonical_json
 from tests.support.equal_json import SPELLED_TWICE, equal_json
+from tests.support.seeds import randomised
 
-BOUNDED = settings(derandomize=True, deadline=None, max_examples=300)
+BOUNDED = randomised(300)
 SCALARS = (
     st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from([-0.0, 0.5, 1.0, 2.0, "", "1", "é", "e\u0301"])
 )

@@ -1,11 +1,10 @@
 """The stages run in their order, each reports, and the first that fails says why."""
 
 import json
-from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.capabilities.output.enforcement import (
@@ -20,6 +19,7 @@ from app.capabilities.output.grammar.compiled import Grammar
 from app.capabilities.output.repair import Repair, RepairAction
 from app.capabilities.output.schema.compiled import CompiledSchema, compile_schema
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure
+from tests.support.seeds import randomised
 
 TICKET = {
     "type": "object",
@@ -242,8 +242,8 @@ def test_an_answer_cut_at_every_byte_is_a_beginning_of_itself_or_fails(around: s
     assert enforced(text.decode(), TICKET).value == WHOLE
 
 
+@randomised(500)
 @given(st.text(alphabet='{}[]",: \n\\`abTtitlesun019.-e', max_size=80))
-@settings(deadline=None, max_examples=500, derandomize=True)
 def test_whatever_a_model_says_it_fits_or_fails_as_a_constraint(text: str) -> None:
     schema = {"type": ["object", "array", "integer"], "maxProperties": 2, "maxItems": 2}
     answer = attempted(text, schema)
@@ -251,31 +251,6 @@ def test_whatever_a_model_says_it_fits_or_fails_as_a_constraint(text: str) -> No
         assert answer.details["stage"] in {"extract", "repair", "schema"}
     else:
         assert compile_schema(schema).fits(answer.value)
-
-
-def test_an_ordinary_answer_takes_little_time() -> None:
-    rows = [
-        {"id": number, "price": number * 1.5, "label": f"item {number}", "tags": ["a", "b"]} for number in range(25)
-    ]
-    schema = compile_schema(
-        {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"id": {"type": "integer"}, "label": {"type": "string", "maxLength": 99}},
-                "required": ["id", "price"],
-            },
-        }
-    )
-    text = json.dumps(rows)
-    assert 1_500 < len(text) < 2_500
-    fastest = 1.0
-    for _ in range(200):
-        began = process_time()
-        for _ in range(10):
-            enforce(text, schema=schema, grammar=None, repair_allowed=True)
-        fastest = min(fastest, (process_time() - began) / 10)
-    assert fastest < 0.0003
 
 
 class TestKept:

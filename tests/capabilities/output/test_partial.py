@@ -3,15 +3,15 @@
 import itertools
 import json
 from functools import reduce
-from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.capabilities.output.extract import extract
 from app.capabilities.output.partial import MAX_CHARACTERS, MAX_NODES, PartialAnswer, partial_value
+from tests.support.seeds import randomised
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_the_value_so_far_is_what_is_whole_of_it(text: str, value: Any) -> None:
 values = st.dictionaries(st.text(max_size=5), st.integers(0, 999) | st.text() | st.lists(st.booleans()), min_size=1)
 
 
+@randomised(200)
 @given(values, st.integers(1, 40))
-@settings(deadline=None, max_examples=200, derandomize=True)
 def test_what_is_shown_becomes_what_is_extracted(value: dict[str, Any], length: int) -> None:
     text = f"Here:\n```json\n{json.dumps(value)}\n```"
     answer = PartialAnswer()
@@ -58,10 +58,8 @@ def test_what_is_shown_becomes_what_is_extracted(value: dict[str, Any], length: 
 def test_an_answer_is_read_a_bounded_number_of_times_however_small_its_pieces_are() -> None:
     text = json.dumps([{"number": number, "text": "words " * 5} for number in range(4_000)])
     answer = PartialAnswer()
-    began = process_time()
     shown = sum(answer.add(character) is not None for character in text)
     assert 40 < shown < 120
-    assert process_time() - began < 3
 
 
 def test_pieces_that_change_nothing_show_nothing() -> None:
@@ -81,6 +79,4 @@ def test_a_long_answer_and_one_of_many_values_are_not_shown_any_more() -> None:
 
 def test_what_cannot_be_read_is_tried_less_and_less_often() -> None:
     answer, text = PartialAnswer(), "[[" * 30_000
-    began = process_time()
     assert sum(answer.add(character) is not None for character in text) < 8
-    assert process_time() - began < 0.5

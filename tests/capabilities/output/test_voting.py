@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import jsonschema_rs
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -27,6 +27,7 @@ from app.capabilities.output.voting import (
 from app.domain.contract.request import RedundancyOptions
 from app.domain.failures import Code, ConstraintFailure, Failure, InferenceFailure
 from tests.support.equal_json import SPELLED_TWICE
+from tests.support.seeds import randomised
 
 Voting: TypeAlias = Literal["majority", "unanimity", "field_majority"]
 Outcome: TypeAlias = Code | bytes
@@ -34,7 +35,7 @@ State: TypeAlias = tuple[int, ...]
 Ballot: TypeAlias = JsonValue | Failure
 Violations: TypeAlias = Callable[[JsonValue], Sequence[JsonValue]]
 
-BOUNDED = settings(derandomize=True, deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+BOUNDED = randomised(300, suppress_health_check=[HealthCheck.too_slow])
 VOTINGS: tuple[Voting, ...] = ("majority", "unanimity", "field_majority")
 FAILED = InferenceFailure(Code.INFERENCE_ENGINE_ERROR, "the provider failed")
 
@@ -394,7 +395,7 @@ def test_one_mind_of_few_can_still_outrun_many_of_different_minds(quorum: int) -
     assert prove(options("field_majority", 5, quorum=quorum), [{"a": 1}, {"a": 2}, "x"])
 
 
-@settings(BOUNDED, max_examples=1000)
+@randomised(1000, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(VOTINGS),
     BALLOTS,

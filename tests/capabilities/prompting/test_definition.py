@@ -4,7 +4,7 @@ import re
 from dataclasses import FrozenInstanceError
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
@@ -15,6 +15,7 @@ from app.capabilities.prompting.definition import (
     escape_control_characters,
     unused_mark,
 )
+from tests.support.seeds import randomised
 
 OPENING = re.compile(r"^<(\w+)-([0-9a-f]+)>$", re.MULTILINE)
 HOSTILE = st.lists(
@@ -90,7 +91,7 @@ def test_braces_that_hold_no_name_are_plain_text() -> None:
     )
 
 
-@settings(deadline=None, max_examples=500, derandomize=True)
+@randomised(500)
 @given(HOSTILE, HOSTILE)
 def test_whatever_is_quoted_stays_as_it_is_and_ends_where_it_ends(text: str, other: str) -> None:
     rendered = prompt("{data_rule}\n{text}\n{other}\nEnd.").render(Quoting(text=text, other=other))
@@ -103,7 +104,7 @@ def test_whatever_is_quoted_stays_as_it_is_and_ends_where_it_ends(text: str, oth
     assert rest.count(mark) == 4
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@randomised(200)
 @given(HOSTILE)
 def test_a_text_that_quotes_its_own_rendering_does_not_end_its_quotation(text: str) -> None:
     definition = prompt("{data_rule}\n{text}")
@@ -113,7 +114,7 @@ def test_a_text_that_quotes_its_own_rendering_does_not_end_its_quotation(text: s
     assert quotations(rendered)["text"] == escape_control_characters(text)
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@randomised(200)
 @given(HOSTILE)
 def test_the_same_input_gives_the_same_prompt(text: str) -> None:
     definition = prompt("{data_rule}\n{text}")
@@ -149,7 +150,7 @@ def test_what_controls_or_hides_text_is_written_out_and_all_else_is_left_alone(t
     assert escape_control_characters(text) == written
 
 
-@settings(deadline=None, max_examples=300, derandomize=True)
+@randomised(300)
 @given(HOSTILE | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zp"])))
 def test_what_is_harmless_is_one_text_in_utf_8_and_stays_what_it_is(text: str) -> None:
     written = escape_control_characters(text)

@@ -4,7 +4,7 @@ import re
 from itertools import product
 from random import Random
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.capabilities.output.grammar.compiled import Grammar, GrammarError
@@ -20,13 +20,14 @@ from tests.support.grammars import (
     RuleReference,
     Tree,
 )
+from tests.support.seeds import randomised
 
 LONGEST = 4
 TEXTS = ["".join(text) for length in range(LONGEST + 1) for text in product(ALPHABET, repeat=length)]
 randomness = st.randoms(use_true_random=False)
 
 
-@settings(deadline=None, max_examples=400, derandomize=True)
+@randomised(400)
 @given(randomness)
 def test_every_short_text_is_accepted_or_refused_where_enumeration_says_so(random: Random) -> None:
     trees = grammars.random_grammar(random)
@@ -49,7 +50,7 @@ def refusal(grammar: str) -> str:
     return "it is not refused"
 
 
-@settings(deadline=None, max_examples=300, derandomize=True)
+@randomised(300)
 @given(randomness)
 def test_the_shortest_text_follows_the_grammar_and_none_is_shorter(random: Random) -> None:
     trees = grammars.random_grammar(random)
@@ -62,7 +63,7 @@ def test_the_shortest_text_follows_the_grammar_and_none_is_shorter(random: Rando
     assert language.texts or len(shortest) > LONGEST
 
 
-@settings(deadline=None, max_examples=250, derandomize=True)
+@randomised(250)
 @given(randomness, st.lists(st.text(ALPHABET, max_size=9), max_size=12))
 def test_grammars_without_recursion_mean_what_regular_expressions_say(random: Random, texts: list[str]) -> None:
     trees = grammars.random_grammar(random)
@@ -95,7 +96,7 @@ def expression(tree: Tree, rules: grammars.GrammarTrees) -> str:  # noqa: PLR091
             return "."
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@randomised(200)
 @given(randomness, st.integers(0, 10_000))
 def test_the_way_it_is_written_makes_no_difference(random: Random, seed: int) -> None:
     trees = grammars.random_grammar(random)

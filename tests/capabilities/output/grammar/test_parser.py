@@ -1,7 +1,7 @@
 """Grammars as they are written: what llama.cpp reads, every error with its place, every limit."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.capabilities.output.grammar.compiled import (
@@ -15,6 +15,7 @@ from app.capabilities.output.grammar.compiled import (
     Grammar,
     GrammarError,
 )
+from tests.support.seeds import randomised
 
 
 def accepts(grammar: str, *texts: str) -> bool:
@@ -125,7 +126,7 @@ code_points = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300, derandomize=True)
+@randomised(300)
 @given(st.lists(st.tuples(code_points, code_points), min_size=1, max_size=5), st.booleans())
 def test_classes_of_any_ranges_hold_these_and_negated_all_others(ranges: list[tuple[int, int]], negated: bool) -> None:
     inside = "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges)

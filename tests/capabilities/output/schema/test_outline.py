@@ -4,11 +4,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.capabilities.output.schema.outline import SchemaOutlineError, outline_schema
 from app.capabilities.output.schema.pattern_cost import pattern_cost
+from tests.support.seeds import randomised
 
 NAMES = ("a", "b")
 LEVELS = 3
@@ -56,8 +57,8 @@ def looked_at(document: dict[str, Any], subschema: Any, place: tuple[str, ...] =
     return found
 
 
+@randomised(60)
 @given(documents())
-@settings(deadline=None, max_examples=60, derandomize=True)
 def test_evaluations_are_counted_as_they_happen_or_higher(document: dict[str, Any]) -> None:
     assert outline_schema(document).evaluations() >= max(looked_at(document, document).values())
 

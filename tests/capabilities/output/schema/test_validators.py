@@ -1,7 +1,5 @@
 """Patterns take linear time and bounded memory, or are refused."""
 
-from time import process_time
-
 import pytest
 
 from app.capabilities.output.schema.validators import MAX_PATTERN_BYTES, LinearPattern, compile_validator, pattern_bytes
@@ -21,9 +19,7 @@ from app.capabilities.output.schema.validators import MAX_PATTERN_BYTES, LinearP
     ],
 )
 def test_a_pattern_is_searched_for_as_json_schema_does(pattern: str, text: str, *, occurs: bool) -> None:
-    began = process_time()
     assert LinearPattern(pattern).occurs_in(text) is occurs
-    assert process_time() - began < 0.5
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "[", "a{2,1}", "(?:a{1000}){1000}", r"\p{L}{500}"])
