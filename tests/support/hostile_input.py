@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from tests.entrypoints.http.test_whole_service import chat
 from tests.support.hostile_grammars import HOSTILE as GRAMMARS
 from tests.support.hostile_schemas import HOSTILE as SCHEMAS
+from tests.support.portico import chat
 
 MODEL = "$model"
 _MIB = 1024 * 1024

@@ -1,25 +1,30 @@
-"""Reading a request's body: what is accepted as bytes, as JSON, and as one of the boundary's models.
+"""Request bodies: strict JSON, and its validation as a model of the contract.
 
-The body is read twice: by the strict JSON reader, which rejects what pydantic lets pass (duplicate keys, NaN, numbers
-beyond 64 bits), and by pydantic, which validates it. Rejected alternative: to validate the value of the first reading,
-since strict validation of Python objects knows no enums written as strings. A body above `OFF_LOOP_BYTES` is read on a
-worker thread. `MAX_VALUES` bounds the errors, since pydantic holds the interpreter lock for microseconds each.
+A body is read twice: by the strict JSON reader, which refuses what pydantic accepts (duplicate keys, NaN, numbers
+beyond 64 bits), and by pydantic, which validates it. Rejected: to validate the value of the first reading, because
+pydantic's strict validation of Python objects accepts no enum members given as strings. A body of more than
+`OFF_LOOP_BYTES` is read on a worker thread. `MAX_VALUES` bounds the number of validation errors, for each of which
+pydantic holds the interpreter lock for microseconds.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 from anyio import to_thread
+from fastapi import Depends
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from app.domain.contract.constrained_types import RequestIdText
 from app.domain.failures import Code, RequestFailure
+from app.domain.ids import RequestId
 from app.domain.strict_json import StrictJsonError, loads
+from app.entrypoints.http.context import Context, RequestContext, request_context
 
 M = TypeVar("M", bound=BaseModel)
 OFF_LOOP_BYTES = 65_536
@@ -27,8 +32,8 @@ MAX_VALUES = 50_000
 MAX_LISTED_ERRORS = 1_000
 SHOWN_ERRORS = 20
 SHOWN_FIELD = 200
-_OTHER_WORDS = MappingProxyType({"union_tag_invalid": "Input should have a {discriminator} of {expected_tags}"})
-"""Pydantic's messages that would echo input, in words of ours."""
+_OWN_MESSAGES = MappingProxyType({"union_tag_invalid": "Input should have a {discriminator} of {expected_tags}"})
+"""Replacements for messages of pydantic that echo input."""
 
 
 class _Claim(BaseModel):
@@ -38,10 +43,39 @@ class _Claim(BaseModel):
 _CLAIM = TypeAdapter(_Claim)
 
 
-async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> bytes | None:
-    """The whole body; None when the client left before it was whole. Stops reading at the limit.
+def json_body(model: type[M], *, after: Callable[..., Any] = request_context) -> Any:
+    """Return the dependency that reads the body as this model.
 
-    Raises: RequestFailure (REQUEST_UNSUPPORTED_MEDIA, REQUEST_TOO_LARGE).
+    The body is read after the dependency `after`, so that the refusal of an unknown resource takes precedence.
+    """
+
+    async def read_json_body(context: Context, _: Annotated[Any, Depends(after)]) -> M:
+        return await _read_model(context, model)
+
+    return Depends(read_json_body)
+
+
+async def _read_model(context: RequestContext, model: type[M]) -> M:
+    """Return the body of the request.
+
+    Raises: ClientDisconnect; RequestFailure (REQUEST_INVALID, REQUEST_UNSUPPORTED_MEDIA, REQUEST_TOO_LARGE).
+    """
+    limits = context.service.settings.limits
+    body = await read_body(dict(context.scope["headers"]), context.receive, limits.body_bytes)
+    context.body_was_read = True
+    try:
+        parsed = await parse_body(body, limits.json_depth, model)
+    except RequestFailure:
+        context.request_id = claimed_request_id(body)
+        raise
+    context.request_id = getattr(parsed, "request_id", None)
+    return parsed
+
+
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> bytes:
+    """Return the whole body; stop reading at the limit.
+
+    Raises: ClientDisconnect; RequestFailure (REQUEST_UNSUPPORTED_MEDIA, REQUEST_TOO_LARGE).
     """
     _refuse_other_media(headers)
     declared = headers.get(b"content-length", b"")
@@ -51,7 +85,7 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return None
+            raise ClientDisconnect
         body += message.get("body", b"")
         if len(body) > max_bytes:
             _refuse_size(max_bytes)
@@ -60,9 +94,9 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes:
 
 
 async def parse_body(body: bytes, max_depth: int, model: type[M]) -> M:
-    """What the body holds, as that model.
+    """Return the body as the model; a large one is read on a worker thread.
 
-    Raises: RequestFailure (REQUEST_INVALID), as 400 when it is no acceptable JSON and 422 when it is no such model.
+    Raises: RequestFailure (REQUEST_INVALID): 400 for unacceptable JSON, 422 for JSON that does not fit the model.
     """
     if len(body) > OFF_LOOP_BYTES:
         return await to_thread.run_sync(parse_body_sync, body, max_depth, model)
@@ -70,28 +104,28 @@ async def parse_body(body: bytes, max_depth: int, model: type[M]) -> M:
 
 
 def parse_body_sync(body: bytes, max_depth: int, model: type[M]) -> M:
-    """As `parse`, on the calling thread."""
-    _refuse_many(body)
+    """Return the body as the model, read on the calling thread. Raises: as `parse_body`."""
+    _refuse_many_commas(body)
     try:
         value = loads(body, max_depth=max_depth)
-    except StrictJsonError as fault:
-        raise _syntax(f"the body is not acceptable JSON: {fault}") from None
+    except StrictJsonError as error:
+        raise _syntax(f"the body is not acceptable JSON: {error}") from None
     _refuse_many_values(body, value)
     try:
         return model.model_validate_json(body, strict=True)
     except ValidationError as invalid:
         if invalid.error_count() > MAX_LISTED_ERRORS:
-            raise _too_wrong(invalid.error_count()) from None
+            raise _too_many_errors(invalid.error_count()) from None
         errors = invalid.errors(include_url=False, include_context=True, include_input=False)
     if errors[0]["type"] == "json_invalid":
         raise _syntax("the body is not acceptable JSON")
-    raise invalid_fields_failure(value, errors)
+    raise invalid_fields_failure(errors, value)
 
 
-def claimed_request_id(body: bytes) -> str | None:
-    """The request_id of a body that is no request, if it is acceptable JSON and the id could be one.
+def claimed_request_id(body: bytes) -> RequestId | None:
+    """Return the valid request_id of a body that is not a valid request.
 
-    None as well where there may be too many values to look for it.
+    None if there is none, if the JSON is unacceptable, or if it may have too many values to look.
     """
     if body.count(b",") >= MAX_VALUES:
         return None
@@ -104,29 +138,26 @@ def claimed_request_id(body: bytes) -> str | None:
 _STRINGS_AND_COMMAS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|,', re.DOTALL)
 
 
-def _refuse_many(body: bytes) -> None:
-    """Counts the commas that are not in strings, where there are many: the reader would hold the interpreter's lock
-    from the first value to the last.
+def _refuse_many_commas(body: bytes) -> None:
+    """Refuse too many values before the reader holds the interpreter lock over all of them.
+
+    Only commas outside of strings count, and only where there are many commas at all.
     """
     if body.count(b",") >= MAX_VALUES:
         commas = (found for found in _STRINGS_AND_COMMAS.finditer(body) if found[0] == b",")
         if next(islice(commas, MAX_VALUES - 1, None), None) is not None:
-            raise _too_many()
-
-
-def _too_many() -> RequestFailure:
-    return RequestFailure(Code.REQUEST_INVALID, f"the body holds more than {MAX_VALUES} values")
+            raise _too_many_values()
 
 
 def _refuse_many_values(body: bytes, value: Any) -> None:
-    """Raise a failure for more than `MAX_VALUES` values. A body with few commas and brackets needs no count."""
+    """Refuse more than `MAX_VALUES` values; the text alone proves that a body with few commas and brackets has fewer."""
     if body.count(b",") + body.count(b"{") + body.count(b"[") < MAX_VALUES:
         return
     level, values = _containers([value]), 0
     while level:
         values += sum(map(len, level))
         if values > MAX_VALUES:
-            raise _too_many()
+            raise _too_many_values()
         level = [child for parent in level for child in _containers(parent)]
 
 
@@ -151,36 +182,44 @@ def _is_json(media: bytes) -> bool:
 
 
 def _refuse_size(max_bytes: int) -> NoReturn:
-    raise RequestFailure(
-        Code.REQUEST_TOO_LARGE, f"the body is larger than {max_bytes} bytes", {"limit_bytes": max_bytes}
-    )
+    message = f"the body is larger than {max_bytes} bytes"
+    raise RequestFailure(Code.REQUEST_TOO_LARGE, message, {"limit_bytes": max_bytes})
+
+
+def _too_many_values() -> RequestFailure:
+    return RequestFailure(Code.REQUEST_INVALID, f"the body has more than {MAX_VALUES} values")
 
 
 def _syntax(message: str) -> RequestFailure:
     return RequestFailure(Code.REQUEST_INVALID, message, condition="syntax")
 
 
-def _too_wrong(count: int) -> RequestFailure:
+def _too_many_errors(count: int) -> RequestFailure:
     return RequestFailure(Code.REQUEST_INVALID, f"{count} values of the request are not valid", {"left_out": count})
 
 
-def invalid_fields_failure(value: Any, errors: list[ErrorDetails]) -> RequestFailure:
-    """The refusal of that value; the first fault is told in words, as many as are shown in details."""
-    shown = {(_field(value, error), _message(error)): None for error in errors[:SHOWN_ERRORS]}
+def invalid_fields_failure(errors: Sequence[ErrorDetails], body: Any = None) -> RequestFailure:
+    """Return the refusal of invalid fields of the body, or of invalid parameters.
+
+    The message describes the first error; the details list up to `SHOWN_ERRORS`.
+    """
+    shown = {(_field(error, body), _message(error)): None for error in errors[:SHOWN_ERRORS]}
     details = {
-        "errors": [{"field": where, "message": what} for where, what in shown],
+        "errors": [{"field": field, "message": message} for field, message in shown],
         "left_out": max(len(errors) - SHOWN_ERRORS, 0),
     }
-    first, what = next(iter(shown))
-    return RequestFailure(Code.REQUEST_INVALID, f"{first}: {what}" if first else what, details)
+    field, message = next(iter(shown))
+    return RequestFailure(Code.REQUEST_INVALID, f"{field}: {message}" if field else message, details)
 
 
-def _field(value: Any, error: ErrorDetails) -> str:
-    """The path as the client wrote it: pydantic's own names for branches of a union are no part of it."""
+def _field(error: ErrorDetails, body: Any) -> str:
+    """Return the path as the client wrote it, without pydantic's own names for the branches of a union."""
+    if body is None:
+        return ".".join(map(str, error["loc"]))[:SHOWN_FIELD]
     path: list[str] = []
     for place in error["loc"]:
         try:
-            value = value[place]
+            body = body[place]
         except (KeyError, IndexError, TypeError):
             continue
         path.append(str(place))
@@ -190,7 +229,7 @@ def _field(value: Any, error: ErrorDetails) -> str:
 
 
 def _message(error: ErrorDetails) -> str:
-    words = _OTHER_WORDS.get(error["type"])
-    if words is not None:
-        return words.format(**error["ctx"])
+    template = _OWN_MESSAGES.get(error["type"])
+    if template is not None:
+        return template.format(**error["ctx"])
     return error["msg"].removeprefix("Value error, ")

@@ -1,4 +1,4 @@
-"""Which request and which trace an answer belongs to: X-Request-Id and the W3C traceparent."""
+"""Correlation of responses with requests and traces: X-Request-Id and the W3C traceparent."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -15,31 +15,31 @@ _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """The ids that every answer carries. `trace_id` is 32 hex digits, `span_id` 16."""
+    """The ids that every response carries. `trace_id` is 32 hex digits, `span_id` 16."""
 
     request_id: str
     trace_id: str
     span_id: str
 
     def headers(self) -> tuple[Header, Header]:
-        """Both headers. Nothing is recorded as spans yet, so the traceparent is not marked as sampled."""
+        """Return both headers. The traceparent is not marked as sampled, because no spans are recorded yet."""
         traceparent = f"00-{self.trace_id}-{self.span_id}-00"
         return (b"x-request-id", self.request_id.encode()), (b"traceparent", traceparent.encode())
 
 
 def caller_trace(scope: Scope) -> tuple[TraceId, SpanId] | tuple[None, None]:
-    """Trace and span of the caller, or nothing when there is no traceparent or not exactly one valid one."""
+    """Return the caller's trace and span id; None twice unless there is exactly one valid traceparent."""
     given = [value for key, value in scope["headers"] if key == b"traceparent"]
     if len(given) != 1:
         return None, None
     match = _TRACEPARENT.fullmatch(given[0])
-    if match is None or not _is_meant(match):
+    if match is None or not _is_valid(match):
         return None, None
     return TraceId(match[2].decode()), SpanId(match[3].decode())
 
 
 def correlate(scope: Scope, new_id: Callable[[], str], request_id: str | None = None) -> Correlation:
-    """Ids for an answer that no execution stands behind; they continue the caller's trace when it named one."""
+    """Return the ids of a response without an execution; they continue the caller's trace if there is one."""
     fresh = new_id()
     digits = fresh.replace("-", "")
     trace_id, _ = caller_trace(scope)
@@ -47,11 +47,11 @@ def correlate(scope: Scope, new_id: Callable[[], str], request_id: str | None = 
 
 
 def has_header(headers: Iterable[Header], name: bytes) -> bool:
-    """Whether the header is set already; names are lower case."""
+    """Return True if the header, named in lower case, is present."""
     return any(key == name for key, _ in headers)
 
 
-def _is_meant(match: re.Match[bytes]) -> bool:
+def _is_valid(match: re.Match[bytes]) -> bool:
     version, trace_id, span_id, rest = match.groups()
     known = version != b"ff" and (version != b"00" or rest is None)
     return known and trace_id.strip(b"0") != b"" and span_id.strip(b"0") != b""

@@ -1,16 +1,17 @@
-"""Failures as HTTP: the status of a code, its headers, and RFC 9457 problem documents for refused requests."""
+"""Failures as HTTP responses: status and retry headers of a code, and RFC 9457 problem documents."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import ceil, isfinite
 from types import MappingProxyType
 from typing import Any
 
 import anyio
 import orjson
+from pydantic import Field
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.domain.contract import response
+from app.domain.contract.response import SystemError
 from app.domain.failures import TAXONOMY, Code, Failure
 from app.entrypoints.http.correlation import Correlation, Header
 
@@ -29,38 +30,50 @@ def _statuses() -> Mapping[tuple[Code, bool], int]:
 
 
 STATUS = _statuses()
-"""The HTTP status by code and retryability: what a `SystemError` tells of its variant."""
+"""HTTP status by code and retryability, the two facts of a variant that a `SystemError` has."""
 
 
-@dataclass(frozen=True, slots=True)
-class WholeResponse:
-    """A whole answer, as an ASGI application; one of 204 has no body, nor the length of one [RFC 9110].
+class Problem(SystemError):  # noqa: N818 - a model, not an exception
+    """A request that was refused before an execution existed, as a problem document [RFC 9457]."""
 
-    With `CLOSE` it is for a client that may still be sending. What comes is thrown away for `LINGER_SECONDS` at most,
-    because closing on unread bytes resets the connection, and the client would lose the answer.
+    type: str = Field(description="Reference that names the kind of problem.")
+    title: str = Field(description="Kind of problem, for people.")
+    status: int = Field(description="HTTP status.")
+    detail: str = Field(description="Explanation for people; never echoes input.")
+    instance: str = Field(description="Reference that names this occurrence.")
+    request_id: str = Field(description="Id of the request.")
+
+
+class WholeResponse(Response):
+    """A response whose body is complete when it is made. Status 204 has neither body nor length [RFC 9110].
+
+    A response with `CLOSE` is for a client that may still be sending. The rest of the request is discarded for up to
+    `LINGER_SECONDS`, because closing on unread bytes resets the connection and the client would lose the response.
     """
 
-    status: int
-    body: bytes
-    headers: tuple[Header, ...] = field(default=(JSON,))
+    def __init__(self, status: int, body: bytes, headers: tuple[Header, ...] = (JSON,)) -> None:
+        length = [] if status == 204 else [(b"content-length", b"%d" % len(body))]
+        self.status_code = status
+        self.body = body
+        self.background = None
+        self.raw_headers = [*headers, *length]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        length = [] if self.status == 204 else [(b"content-length", b"%d" % len(self.body))]
-        await send({"type": "http.response.start", "status": self.status, "headers": [*self.headers, *length]})
-        lingers = CLOSE in self.headers
+        lingers = CLOSE in self.raw_headers
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": lingers})
         if lingers:
-            await _throw_away(receive)
+            await _discard_body(receive)
             await send({"type": "http.response.body"})
 
 
-def status_of(error: response.SystemError) -> int:
-    """The HTTP status an execution's failure is answered with."""
+def status_of(error: SystemError) -> int:
+    """Return the HTTP status of a response with this error."""
     return STATUS[error.code, error.retryable]
 
 
-def retry_headers(error: response.SystemError) -> tuple[Header, ...]:
-    """What a client's retry logic reads: `x-should-retry`, and `Retry-After` in whole seconds where it is known."""
+def retry_headers(error: SystemError) -> tuple[Header, ...]:
+    """Return `x-should-retry`, and `Retry-After` in whole seconds if the delay is known."""
     should = (b"x-should-retry", b"true" if error.retryable else b"false")
     seconds = error.details.get("retry_after")
     if not isinstance(seconds, int | float) or not isfinite(seconds) or seconds < 0:
@@ -69,19 +82,19 @@ def retry_headers(error: response.SystemError) -> tuple[Header, ...]:
 
 
 def problem_response(failure: Failure, correlation: Correlation, *extra: Header) -> WholeResponse:
-    """The answer to a request that was refused before an execution existed [RFC 9457]."""
-    error = response.SystemError.of(failure)
+    """Return the response to a request that was refused before an execution existed [RFC 9457]."""
+    error = SystemError.of(failure)
     headers = (PROBLEM, *correlation.headers(), *retry_headers(error), *extra)
     return WholeResponse(failure.status, orjson.dumps(_document(failure, error, correlation.request_id)), headers)
 
 
-async def _throw_away(receive: Receive) -> None:
+async def _discard_body(receive: Receive) -> None:
     with anyio.move_on_after(LINGER_SECONDS):
         while (await receive()).get("more_body", False):
             pass
 
 
-def _document(failure: Failure, error: response.SystemError, request_id: str) -> dict[str, Any]:
+def _document(failure: Failure, error: SystemError, request_id: str) -> dict[str, Any]:
     return {
         "type": f"/v1/errors#{failure.code}",
         "title": TAXONOMY[failure.code].meaning,

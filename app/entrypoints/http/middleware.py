@@ -1,4 +1,4 @@
-"""What surrounds every answer: its ids, the hosts it is given for, and that a bug of ours says nothing but that."""
+"""Middleware, as pure ASGI: correlation headers, the generic 500, the host check and the connection limit."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +16,7 @@ NewId = Callable[[Scope], str]
 
 
 class CorrelationMiddleware:
-    """The outermost layer: adds X-Request-Id and traceparent where they are missing, and turns bugs into 500.
+    """The outermost layer: adds missing X-Request-Id and traceparent headers and turns unexpected errors into 500.
 
     `new_id` makes an id for a request of the given scope.
     """
@@ -31,35 +31,35 @@ class CorrelationMiddleware:
             return
         started = False
 
-        def named(message: Message) -> Awaitable[None]:
+        def send_correlated(message: Message) -> Awaitable[None]:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                self._name(scope, message)
+                self._add_headers(scope, message)
             return send(message)
 
         try:
-            await self._app(scope, receive, named)
-        except Exception:  # an entry point: whatever was not foreseen must not reach the client
+            await self._app(scope, receive, send_correlated)
+        except Exception:  # an entry point: no unexpected error may reach the client
             if started:
                 raise
-            _LOG.exception("a request failed unforeseen")
-            await self._refuse(scope, receive, named)
+            _LOG.exception("unexpected error in a request")
+            await self._respond_500(scope, receive, send_correlated)
 
-    def _name(self, scope: Scope, message: Message) -> None:
+    def _add_headers(self, scope: Scope, message: Message) -> None:
         headers = message["headers"]
         if not has_header(headers, b"x-request-id"):
             correlation = correlate(scope, lambda: self._new_id(scope))
             message["headers"] = [*headers, *correlation.headers()]
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        bug = OrchestrationFailure(Code.ORCHESTRATION_INVALID_TRANSITION, "the service has a bug; it has been logged")
-        answer = problem_response(bug, correlate(scope, lambda: self._new_id(scope)))
-        await answer(scope, receive, send)
+    async def _respond_500(self, scope: Scope, receive: Receive, send: Send) -> None:
+        bug = OrchestrationFailure(Code.ORCHESTRATION_INVALID_TRANSITION, "internal error; the service has logged it")
+        response = problem_response(bug, correlate(scope, lambda: self._new_id(scope)))
+        await response(scope, receive, send)
 
 
 class AdmissionMiddleware:
-    """Refuses requests for hosts that are not ours, and whatever comes on surplus connections but the liveness probe.
+    """Refusal of requests for foreign hosts, and of all requests on surplus connections but the liveness probe.
 
     A pattern is a host, `*.` and a domain, or `*`. The Host header decides nothing else.
     """
@@ -67,26 +67,27 @@ class AdmissionMiddleware:
     def __init__(self, app: ASGIApp, *, new_id: NewId, allowed_hosts: Sequence[str]) -> None:
         self._app = app
         self._new_id = new_id
-        self._any = "*" in allowed_hosts
+        self._allows_any = "*" in allowed_hosts
         self._hosts = frozenset(host.lower() for host in allowed_hosts if not host.startswith("*"))
         self._domains = tuple(host[1:].lower() for host in allowed_hosts if host.startswith("*."))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = self._refusal(scope) if scope["type"] == "http" else None
-        if refused is None:
+        failure = self._failure(scope) if scope["type"] == "http" else None
+        if failure is None:
             await self._app(scope, receive, send)
             return
-        answer = problem_response(refused, correlate(scope, lambda: self._new_id(scope)), CLOSE)
-        await answer(scope, receive, send)
+        response = problem_response(failure, correlate(scope, lambda: self._new_id(scope)), CLOSE)
+        await response(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> Failure | None:
+    def _failure(self, scope: Scope) -> Failure | None:
         if is_surplus(scope) and scope["path"] != LIVENESS:
             return RequestFailure(Code.REQUEST_OVERLOADED, "too many connections", retry_after=1)
-        if not self._any and not self._is_ours(dict(scope["headers"]).get(b"host", b"")):
-            return RequestFailure(Code.REQUEST_INVALID, "the Host header names no host of ours", condition="syntax")
+        if not self._allows_any and not self._is_allowed(dict(scope["headers"]).get(b"host", b"")):
+            message = "the Host header names no host of this service"
+            return RequestFailure(Code.REQUEST_INVALID, message, condition="syntax")
         return None
 
-    def _is_ours(self, host: bytes) -> bool:
+    def _is_allowed(self, host: bytes) -> bool:
         name, _, port = host.decode("latin-1").lower().rpartition(":")
         if not port.isdigit():
             name = host.decode("latin-1").lower()

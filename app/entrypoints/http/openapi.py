@@ -1,151 +1,212 @@
-"""The API description: schemas from the boundary's models and the events, statuses from the taxonomy.
+"""API description: what FastAPI cannot derive from the routes, and the finished document.
 
-Written by hand over generated schemas, because request bodies are read by stricter rules than FastAPI's.
+Request bodies are read by stricter rules than FastAPI's, events are sent by a raw ASGI response, and refusals are
+problem documents. Routes add these with `describe_body`, `execution_responses` and `failures`, as references to schemas
+that `openapi_document` adds to FastAPI's own.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Generic, TypeVar
 
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field, TypeAdapter
-from pydantic.json_schema import JsonSchemaMode
 
-from app.bootstrap.service import Readiness
-from app.domain.contract import request, response
-from app.domain.contract.quote import Quote
+from app.domain.contract.request import SystemRequest
+from app.domain.failures import TAXONOMY, Code
 from app.domain.journal.events import EVENT_TYPES, InferenceDelta
-from app.entrypoints.http.openapi_paths import HEADERS, REF, header, of, paths
-from app.orchestration.facade import (
-    AgentTrace,
-    EngineView,
-    ExecutionView,
-    ForkRequest,
-    OpenSuspensionView,
-    ReplayReport,
-    ResumeRequest,
-    SessionChanges,
-    SessionView,
-    ToolView,
-)
+from app.entrypoints.http.errors import Problem
+from app.orchestration.facade import ForkRequest, ResumeRequest, SessionChanges
 
+T = TypeVar("T")
+N = TypeVar("N")
 CONTRACT_VERSION = "1"
-_PUBLIC: Mapping[str, str] = MappingProxyType(
+READ_FAILURES = (Code.REQUEST_INVALID, Code.REQUEST_NOT_FOUND, Code.STORAGE_UNAVAILABLE, Code.STORAGE_FULL)
+_REF = "#/components/schemas/{model}"
+_REQUESTS = (SystemRequest, ResumeRequest, ForkRequest, SessionChanges)
+_PUBLIC_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "Event": "FallbackEvent",
+        "State": "LifecycleState",
         "app__domain__fallback__State": "FallbackState",
         "app__domain__lifecycle__State": "LifecycleState",
+        "ForkOverrides": "Overrides",
+        "FormatEnforcement": "Way",
+        "OpenSuspensionView": "PendingView",
+        "ReplayReport": "Replayed",
+        "TracedToolCall": "TracedCall",
+    }
+)
+"""Schema names that generated clients rely on, or that differ from classes which only their modules tell apart."""
+_HEADERS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "X-Request-Id": ("Id of the request.", "string"),
+        "traceparent": ("W3C trace context of the root span.", "string"),
+        "Server-Timing": ("Milliseconds: total, upstream, overhead. Not on event streams.", "string"),
+        "Retry-After": ("Seconds after which another attempt may succeed.", "integer"),
+        "x-should-retry": ("True if sending the request again may help.", "boolean"),
+        "Location": ("Location of the execution, or of its events.", "string"),
+        "Preference-Applied": ("`respond-async` if the response does not wait for the execution.", "string"),
+        "Idempotency-Replayed": ("`true` if this is the response of an earlier request.", "string"),
+        "Allow": ("Methods that the path supports.", "string"),
     }
 )
 
 
-class Problem(response.SystemError):
-    """The answer to a request that was refused before an execution existed [RFC 9457]."""
+class Collection(BaseModel, Generic[T]):
+    """A whole collection."""
 
-    type: str = Field(description="A reference that names the kind of problem.")
-    title: str = Field(description="The kind of problem, for people.")
-    status: int = Field(description="The HTTP status.")
-    detail: str = Field(description="What happened, for people; never echoes input.")
-    instance: str = Field(description="A reference that names this occurrence.")
-    request_id: str = Field(description="The request's id.")
+    data: list[T] = Field(description="Items.")
 
 
-class VariantView(BaseModel):
-    """One way a code can occur."""
+class Page(BaseModel, Generic[T, N]):
+    """One page of a collection."""
 
-    condition: str = Field(description="When it is this variant.")
-    status: int = Field(description="The HTTP status.")
-    retryable: bool = Field(description="Whether sending it again may help.")
-
-
-class FailureView(BaseModel):
-    """One row of the taxonomy."""
-
-    code: str = Field(description="Stable error code.")
-    category: str = Field(description="Where the failure belongs.")
-    meaning: str = Field(description="What happened.")
-    recovery: str = Field(description="What to do about it.")
-    variants: list[VariantView] = Field(description="The ways it can occur.")
+    data: list[T] = Field(description="Items of this page.")
+    has_more: bool = Field(description="True if there are more pages.")
+    next: N | None = Field(description="Value of `after` for the next page; null on the last one.")
 
 
-class MachineView(BaseModel):
-    """A state machine of the service."""
-
-    name: str = Field(description="`lifecycle.<mode>` or `fallback`.")
-    states: list[str] = Field(description="Its states.")
-    events: list[str] = Field([], description="Its events, where edges have them.")
-    initial: str = Field(description="Where it starts.")
-    terminal: list[str] = Field(description="Where it ends.")
-    table: dict[str, Any] = Field(description="By state: what may follow; by event, where edges have them.")
-    mermaid: str = Field(description="The same as a Mermaid state diagram.")
+def _schema(model: str) -> dict[str, Any]:
+    return {"schema": {"$ref": _REF.format(model=model)}}
 
 
-class Alive(BaseModel):
-    """The process answers."""
+EVENT_STREAM: dict[str, Any] = {"text/event-stream": _schema("ExecutionEvent")}
+_PROBLEM = {"application/problem+json": _schema("Problem")}
+_FAILED_RESPONSE = {"application/json": _schema("SystemResponse")} | _PROBLEM
+_BODY_LIMITS = (
+    "Strict JSON: no duplicate keys, NaN, lone surrogates or unknown fields. Default limits: body 4 MiB, depth 64, "
+    "1,000 messages, 128 tools, 20 tool rounds, 32 calls per reply, 600 s. Fields of features that this version lacks "
+    "are refused by name."
+)
 
-    alive: Literal[True] = Field(description="Always true.")
 
-
-def openapi_document() -> dict[str, Any]:
-    """The whole description, with every key in sorted order, so that equal code gives equal text."""
-    document = {
-        "openapi": "3.1.0",
-        "info": {"title": "Portico", "version": CONTRACT_VERSION, "license": {"name": "Apache-2.0"}},
-        "paths": paths(),
-        "components": {"schemas": _schemas(), "headers": {name: header(name) for name in HEADERS}},
+def _header_parameter(name: str, description: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": description,
+        "schema": {"type": "string"},
     }
+
+
+TRACEPARENT = _header_parameter("traceparent", "W3C trace context to continue. An invalid one is ignored.")
+PREFER = _header_parameter("Prefer", "`respond-async`: do not wait for the execution. An event stream wins over it.")
+
+
+def describe_body(model: type[BaseModel], *headers: dict[str, Any]) -> dict[str, Any]:
+    """Describe the body of a route with `json_body`, and headers that the route reads leniently."""
+    body = {"required": True, "description": _BODY_LIMITS, "content": {"application/json": _schema(model.__name__)}}
+    return {"requestBody": body} | ({"parameters": [*headers]} if headers else {})
+
+
+def execution_responses(completed: str, waiting: str) -> dict[int | str, dict[str, Any]]:
+    """Describe the responses of a route that runs an execution."""
+    headers = _header_refs("Server-Timing", "Location", "Idempotency-Replayed")
+    status_or_response = {"oneOf": [_schema("SystemResponse")["schema"], _schema("ExecutionView")["schema"]]}
+    return {
+        200: {
+            "description": f"{completed}; or its events, of which the last one has the response",
+            "headers": headers,
+            "content": EVENT_STREAM,
+        },
+        202: {
+            "description": f"{waiting}; or the status and the location, for a client that does not wait",
+            "headers": headers | _header_refs("Preference-Applied"),
+            "content": {"application/json": {"schema": status_or_response}},
+        },
+        **_failures(TAXONOMY, _FAILED_RESPONSE),
+    }
+
+
+def failures(*codes: Code) -> dict[int | str, dict[str, Any]]:
+    """Describe the refusals with these codes."""
+    return _failures(codes, _PROBLEM)
+
+
+def _failures(codes: Iterable[Code], content: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    by_status: dict[int, list[str]] = {}
+    for code in codes:
+        for variant in TAXONOMY[code].variants:
+            by_status.setdefault(variant.status, []).append(code)
+    return {
+        status: {"description": ", ".join(dict.fromkeys(names)), "content": content}
+        for status, names in by_status.items()
+    }
+
+
+def openapi_document(app: FastAPI) -> dict[str, Any]:
+    """Return the whole description, with sorted keys, so that equal code gives equal text."""
+    document = get_openapi(title=app.title, version=app.version, license_info={"name": "Apache-2.0"}, routes=app.routes)
+    components = document["components"]
+    components["schemas"] = _renamed(components["schemas"]) | _renamed(_added_schemas())
+    components["headers"] = {name: _header(name) for name in _HEADERS}
+    document["paths"] = _renamed(document["paths"])
+    for path in document["paths"].values():
+        for operation in path.values():
+            _add_common_headers(operation["responses"])
     ordered: dict[str, Any] = json.loads(json.dumps(document, sort_keys=True))
     return ordered
 
 
-def _schemas() -> dict[str, Any]:
-    models: tuple[tuple[type[BaseModel], JsonSchemaMode], ...] = (
-        (request.SystemRequest, "validation"),
-        *((shown, "serialization") for shown in (response.SystemResponse, Quote, Problem)),
-        *((asked, "validation") for asked in (ResumeRequest, ForkRequest)),
-        *((shown, "serialization") for shown in (ExecutionView, OpenSuspensionView, ReplayReport, AgentTrace)),
-        (SessionChanges, "validation"),
-        (SessionView, "serialization"),
-        *((shown, "serialization") for shown in (ToolView, EngineView)),
-        *((shown, "serialization") for shown in (FailureView, MachineView, Readiness, Alive)),
-    )
-    adapters = [(model.__name__, mode, TypeAdapter[Any](model)) for model, mode in models]
-    adapters += [(kind.__name__, "serialization", TypeAdapter[Any](kind)) for kind in EVENT_TYPES]
-    _, found = TypeAdapter.json_schemas(adapters, ref_template=REF)
-    schemas = _renamed(found["$defs"])
+def _added_schemas() -> dict[str, Any]:
+    """Return the schemas of request bodies, events and problem documents."""
+    adapters: list[Any] = [(model.__name__, "validation", TypeAdapter(model)) for model in _REQUESTS]
+    shown: tuple[type[Any], ...] = (*EVENT_TYPES, Problem)
+    adapters += [(kind.__name__, "serialization", TypeAdapter(kind)) for kind in shown]
+    schemas: dict[str, Any] = TypeAdapter.json_schemas(adapters, ref_template=_REF)[1]["$defs"]
     for kind in EVENT_TYPES:
-        schemas[kind.__name__] = _event(kind, schemas[kind.__name__])
+        schemas[kind.__name__] = _event_schema(kind, schemas[kind.__name__])
     schemas["ExecutionEvent"] = {
         "description": "One event, as the `data` of a server-sent event.",
-        "oneOf": [of(kind.__name__)["schema"] for kind in EVENT_TYPES],
+        "oneOf": [_schema(kind.__name__)["schema"] for kind in EVENT_TYPES],
         "discriminator": {
             "propertyName": "type",
-            "mapping": {kind.type: REF.format(model=kind.__name__) for kind in EVENT_TYPES},
+            "mapping": {kind.type: _REF.format(model=kind.__name__) for kind in EVENT_TYPES},
         },
     }
     return schemas
 
 
-def _renamed(schemas: dict[str, Any]) -> dict[str, Any]:
-    """Names for clients where ours are told apart by their modules only."""
-    text = json.dumps({_PUBLIC.get(name, name): schema for name, schema in schemas.items()})
-    for name, public in _PUBLIC.items():
-        text = text.replace(f'"{REF.format(model=name)}"', f'"{REF.format(model=public)}"')
-    renamed: dict[str, Any] = json.loads(text)
-    return renamed
-
-
-def _event(kind: type[Any], own: dict[str, Any]) -> dict[str, Any]:
-    """The event's own fields behind those that every event has."""
+def _event_schema(kind: type[Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an event: the fields of every event, and its own."""
     text, nullable = {"type": "string"}, {"type": ["string", "null"]}
-    head: dict[str, Any] = {
+    common: dict[str, Any] = {
         "type": {"const": kind.type},
         **dict.fromkeys(("request_id", "trace_id", "span_id"), text),
         **dict.fromkeys(("session_id", "parent_span_id", "caused_by"), nullable),
         "timestamp": {"type": "string", "format": "date-time"},
     }
     if kind is not InferenceDelta:
-        head["sequence_number"] = {"type": "integer", "minimum": 1}
-    required = sorted({*head, *own.get("required", ())})
-    head["step_name"] = {"type": "string", "description": "The step of a plan that it happens in."}
-    return {**own, "properties": {**head, **own.get("properties", {})}, "required": required}
+        common["sequence_number"] = {"type": "integer", "minimum": 1}
+    required = sorted({*common, *own.get("required", ())})
+    common["step_name"] = {"type": "string", "description": "Step of a plan in which the event happened."}
+    return {**own, "properties": {**common, **own.get("properties", {})}, "required": required}
+
+
+def _renamed(part: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps({_PUBLIC_NAMES.get(name, name): value for name, value in part.items()})
+    for name, public in _PUBLIC_NAMES.items():
+        text = text.replace(f'"{_REF.format(model=name)}"', f'"{_REF.format(model=public)}"')
+    renamed: dict[str, Any] = json.loads(text)
+    return renamed
+
+
+def _add_common_headers(responses: dict[str, Any]) -> None:
+    for response in responses.values():
+        names = ["X-Request-Id", "traceparent"]
+        if _PROBLEM.keys() <= response.get("content", {}).keys():
+            names += ["Retry-After", "x-should-retry", "Allow"]
+        response["headers"] = _header_refs(*names) | response.get("headers", {})
+
+
+def _header_refs(*names: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def _header(name: str) -> dict[str, Any]:
+    description, kind = _HEADERS[name]
+    return {"description": description, "schema": {"type": kind}}

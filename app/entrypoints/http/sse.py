@@ -1,29 +1,29 @@
-"""One execution's events as they happen, as server-sent events on raw ASGI.
+"""The events of one execution as server-sent events, on raw ASGI.
 
 Theory of operation
 
-1. A recorded event is a frame of `id:`, `event:` and `data:`; a delta has no number and so no `id:`. Frames that wait
-   together are sent together, and the frame that ends the execution ends the response with it.
-2. One task listens for the client's leaving and for `SILENCE_SECONDS` without a word. What arrives meanwhile is sent
-   past it, in one step and without waking it, as long as the server has room; that is the usual case by far.
-3. Without room the task stops listening and sends, waiting at most `SEND_SECONDS` for a client that takes nothing.
-   A server that does not say whether there is room is always sent to in that way.
-4. What it means that a client leaves says whoever made the stream. A reader that we drop, because its queue
-   overflowed or it takes nothing, did not leave; the first is told to come back with a `retry:` line, the second is
-   cut off.
-5. A stream that ends without a last event, and whatever ends while the service is stopping, gets that line too.
+1. A stored event is a frame of `id:`, `event:` and `data:`; a delta has no number and so no `id:`. Frames that are
+   ready together are sent together, and the frame that ends the execution also ends the response.
+2. One task does everything. It waits for the client's disconnect, and is woken by new events and by the timer that
+   breaks `SILENCE_SECONDS` without a frame. Sending to a server that has room never waits.
+3. To a server without room, or one that does not tell, sending waits for up to `SEND_SECONDS`. The connection of a
+   client that takes nothing for as long is aborted.
+4. `on_disconnect` defines what a leaving client means. A reader that is dropped because its queue overflowed, or
+   because it takes nothing, did not leave; the first gets a `retry:` line.
+5. A stream that ends without a final event, or while the service is stopping, ends with that line too.
 
-Refused: a task that takes from the subscription and sends, which costs as much a chunk as reading it upstream; a
-timeout around each wait; sse-starlette and StreamingResponse, which cost a third more a chunk.
+Rejected: a second task that takes from the subscription and sends, which costs as much a chunk as reading it from the
+provider; a timeout around each wait; sse-starlette and StreamingResponse, which cost a third more a chunk.
 """
 
-from asyncio import get_running_loop
+from asyncio import TimerHandle, get_running_loop
 from collections.abc import Callable, Sequence
 
 import anyio
 import orjson
 from anyio.lowlevel import checkpoint
 from pydantic import BaseModel
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from app.domain.journal.events import (
@@ -40,7 +40,7 @@ from app.domain.journal.events import (
     format_timestamp,
 )
 from app.entrypoints.http.correlation import Header
-from app.entrypoints.http.protocol import abort_connection, can_write
+from app.entrypoints.http.protocol import DisconnectListener, abort_connection, can_write
 from app.ports.events import Subscription
 
 SILENCE_SECONDS = 15.0
@@ -49,163 +49,147 @@ KEEP_ALIVE = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
 _DELTA = b'event: inference.delta\ndata: {"type":"inference.delta",%b,"timestamp":"%b",%b\n\n'
 _EVENT = b'id: %d\nevent: %b\ndata: {"sequence_number":%d,"type":"%b",%b,"timestamp":"%b",%b\n\n'
-_SENT = object()
 
 
-def keep_running() -> None:
-    """What it means for an execution that somebody leaves who only reads it."""
+class EventStreamResponse(Response):
+    """The response to one reader of one execution. It closes the subscription."""
 
-
-class EventStreamResponse:
-    """The answer to one reader of one execution, as an ASGI application. It closes the subscription."""
+    media_type = "text/event-stream"
 
     def __init__(
         self,
         subscription: Subscription,
         *,
         headers: Sequence[Header],
-        stopping: Callable[[], bool],
-        leave: Callable[[], None] = keep_running,
+        is_stopping: Callable[[], bool],
+        on_disconnect: Callable[[], None] | None = None,
     ) -> None:
-        """`stopping` says whether the service is about to end; `leave` is what follows when the client leaves early."""
+        """Prepare the response. `on_disconnect` is called if the client leaves before the end of the events."""
+        self.status_code = 200
+        self.background = None
+        self.raw_headers = [*headers]
         self._subscription = subscription
-        self._headers = headers
-        self._stopping = stopping
-        self._leave = leave
-        self._frames = FrameEncoder()
+        self._is_stopping = is_stopping
+        self._on_disconnect = on_disconnect
+        self._encoder = FrameEncoder()
         self._loop = get_running_loop()
         self._sent_at = self._loop.time()
-        self._scope: anyio.CancelScope | None = None
-        self._woken = False
-        self._over = False
-        self._fault: Exception | None = None
+        self._ended = False
+        self._silence_timer: TimerHandle | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._send = send
-        self._has_room = can_write(scope)
+        listener = DisconnectListener(scope, receive)
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": [*self._headers]})
-            self._subscription.notify(self._wake)
-            while not self._over:
-                message = self._message() or self._keep_alive()
-                if message is None:
-                    if await self._client_leaves(receive):
-                        break
-                elif not await self._takes(message):
-                    await abort_connection(scope, receive)
-                    break
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            self._subscription.notify(listener.wake)
+            self._watch_silence(listener.wake)
+            await self._send_events(scope, listener, send)
         finally:
+            if self._silence_timer is not None:
+                self._silence_timer.cancel()
             self._subscription.notify(None)
             self._subscription.close()
 
-    async def _client_leaves(self, receive: Receive) -> bool:
-        """Listens until the client leaves, which is True, or this task has to send or to end."""
-        with anyio.CancelScope(deadline=self._sent_at + SILENCE_SECONDS) as self._scope:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            if not self._over:
-                self._leave()
-            return True
-        self._scope = None
-        if self._fault is not None:
-            raise self._fault
-        return False
-
-    async def _takes(self, message: Message) -> bool:
-        """Whether the client takes it in time. Others have their turn, for a server that has room does not wait."""
-        with anyio.move_on_after(SEND_SECONDS) as patience:
-            await self._send(message)
-            await checkpoint()
-        self._sent_at = self._loop.time()
-        return not patience.cancelled_caught
-
-    def _wake(self) -> None:
-        if not self._woken:
-            self._woken = True
-            self._loop.call_soon(self._arrived)
-
-    def _arrived(self) -> None:
-        """Sends what waits while the task listens. Behind the end of a response a server wakes it by itself [ASGI]."""
-        self._woken = False
-        if self._scope is None:
-            return
-        try:
-            if self._has_room():
-                self._send_at_once()
+    async def _send_events(self, scope: Scope, listener: DisconnectListener, send: Send) -> None:
+        has_waited = True
+        while not self._ended:
+            message = self._next_message() or self._keep_alive()
+            if message is None:
+                if await listener.wait():
+                    self._leave()
+                    return
+                has_waited = True
+                continue
+            if not has_waited:  # between the batches of a long log other tasks have their turn
+                await checkpoint()
+            if not await _is_sent(scope, send, message):
+                await abort_connection(scope, listener.receive)
                 return
-        except Exception as fault:  # noqa: BLE001 - the task raises it, whose stream it breaks; the loop would only log it
-            self._fault = fault
-        self._scope.cancel()
+            self._sent_at, has_waited = self._loop.time(), False
 
-    def _send_at_once(self) -> None:
-        """Waiting for room is all that a server's `send` waits for."""
-        message = self._message()
-        if message is not None:
-            self._sent_at = self._loop.time()
-            if next(self._send(message).__await__(), _SENT) is not _SENT:
-                raise RuntimeError("the server waits although it has room")
-
-    def _message(self) -> Message | None:
+    def _next_message(self) -> Message | None:
         items = self._subscription.take()
-        self._over = self._subscription.ended
-        if not items and not self._over:
+        self._ended = self._subscription.ended
+        if not items and not self._ended:
             return None
-        data = self._frames.encode(items)
-        if self._over and (not items or type(items[-1].event) not in RESTING_EVENTS or self._stopping()):
+        data = self._encoder.encode(items)
+        if self._ended and (not items or type(items[-1].event) not in RESTING_EVENTS or self._is_stopping()):
             data = RETRY + data
-        return _body(data, more=not self._over)
+        return _body(data, more=not self._ended)
 
     def _keep_alive(self) -> Message | None:
         silent = self._loop.time() >= self._sent_at + SILENCE_SECONDS
-        return _body(KEEP_ALIVE) if silent and not self._over else None
+        return _body(KEEP_ALIVE) if silent and not self._ended else None
+
+    def _watch_silence(self, wake: Callable[[], None]) -> None:
+        """Wake the task if nothing was sent for `SILENCE_SECONDS`, and look again when that may be so."""
+        now, due = self._loop.time(), self._sent_at + SILENCE_SECONDS
+        if now >= due:
+            wake()
+            due = now + SILENCE_SECONDS
+        self._silence_timer = self._loop.call_at(due, self._watch_silence, wake)
+
+    def _leave(self) -> None:
+        if self._on_disconnect is not None:
+            self._on_disconnect()
 
 
-_OUTSIDE_A_PLAN = b',"step_name":null'
+_NO_STEP_NAME = b',"step_name":null'
 
 
 class FrameEncoder:
-    """Events as the contract frames them. The ids that an event shares with the one before are encoded once."""
+    """Encoder of events into frames of the contract. Ids that consecutive events share are encoded once."""
 
     def __init__(self) -> None:
         self._correlation: CorrelationContext | None = None
         self._ids = b""
 
     def encode(self, items: Sequence[StoredEvent | LiveDelta]) -> bytes:
-        """The frames of these events, one after the other."""
+        """Return the frames of these events, one after the other."""
         return b"".join(map(self._frame, items))
 
     def _frame(self, item: StoredEvent | LiveDelta) -> bytes:
         if item.correlation is not self._correlation:
             self._correlation = item.correlation
-            self._ids = orjson.dumps(item.correlation)[1:-1].removesuffix(_OUTSIDE_A_PLAN)
+            self._ids = orjson.dumps(item.correlation)[1:-1].removesuffix(_NO_STEP_NAME)
         at = format_timestamp(item.at).encode()
         if isinstance(item, LiveDelta):
-            return _DELTA % (self._ids, at, _said(item.event))
+            return _DELTA % (self._ids, at, _delta_fields(item.event))
         name, number = item.event.type.encode(), item.sequence_number
-        return _EVENT % (number, name, number, name, self._ids, at, _fields(item.event))
+        return _EVENT % (number, name, number, name, self._ids, at, _event_fields(item.event))
 
 
-def _said(delta: InferenceDelta) -> bytes:
-    """The delta's own fields as the rest of an object; what it lacks is absent."""
-    told = {"segment": delta.segment, "offset": delta.offset}
+def _delta_fields(delta: InferenceDelta) -> bytes:
+    """Return the delta's own fields as the rest of an object; a field without a value is absent."""
+    fields = {"segment": delta.segment, "offset": delta.offset}
     if delta.text is not None:
-        told["text"] = delta.text
+        fields["text"] = delta.text
     elif delta.reasoning is not None:
-        told["reasoning"] = delta.reasoning
+        fields["reasoning"] = delta.reasoning
     else:
-        told["value"] = delta.value
-    return orjson.dumps(told)[1:]
+        fields["value"] = delta.value
+    return orjson.dumps(fields)[1:]
 
 
-def _fields(event: Event) -> bytes:
-    """The event's own fields as the rest of an object; a replica is absent where there is none."""
+def _event_fields(event: Event) -> bytes:
+    """Return the event's own fields as the rest of an object; `replica` is absent without a value."""
     if isinstance(event, InferenceStart | ConstraintRepaired | ValidationEnd) and event.replica is None:
         return orjson.dumps({name: getattr(event, name) for name in EVENT_FIELDS[type(event)] if name != "replica"})[1:]
-    return orjson.dumps(event, default=_value)[1:]
+    return orjson.dumps(event, default=_model_json)[1:]
 
 
-def _value(model: BaseModel) -> orjson.Fragment:
+def _model_json(model: BaseModel) -> orjson.Fragment:
     return orjson.Fragment(model.model_dump_json(by_alias=True))
+
+
+async def _is_sent(scope: Scope, send: Send, message: Message) -> bool:
+    """Send the message; return False if the client did not take it in time."""
+    if can_write(scope):
+        await send(message)
+        return True
+    with anyio.move_on_after(SEND_SECONDS) as patience:
+        await send(message)
+    return not patience.cancelled_caught
 
 
 def _body(data: bytes, *, more: bool = True) -> Message:

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
+from tests.support.portico import EVENTS, chat, events, portico
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 NO = {"text": '{"valid": false, "score": 0.2, "issues": ["It is no city."]}'}

@@ -106,7 +106,7 @@ def test_b2_42_the_deepest_body_that_is_allowed_is_read() -> None:
 def test_b2_42_a_million_keys_are_refused_before_they_are_validated(entry: bytes) -> None:
     keys = b",".join(entry % number for number in range(300_000))
     assert refusal(b"{" + keys + b"}").status == 422
-    assert refusal(b'{"metadata":{' + keys + b"}}").message == "the body holds more than 50000 values"
+    assert refusal(b'{"metadata":{' + keys + b"}}").message == "the body has more than 50000 values"
 
 
 def test_a_body_with_very_many_faults_is_not_told_each() -> None:

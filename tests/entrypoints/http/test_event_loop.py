@@ -13,10 +13,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.entrypoints.http.test_whole_service import EVENTS, portico
 from tests.support.hostile_input import GROUPS, Hostile
 from tests.support.http_server import HttpAnswer, RunningServer
 from tests.support.loop_load import LoopLoad, measure_load
+from tests.support.portico import EVENTS, portico
 
 MOST = LoopLoad(longest_s=0.05, total_s=0.25, memory_bytes=50_000_000)
 ATTEMPTS = 4

@@ -3,15 +3,12 @@
 from typing import Any
 
 import anyio
-import orjson
 import pytest
 
-from tests.entrypoints.http.test_negotiation import ASYNC, JSON
-from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
-from tests.support.http_server import ClientConnection, HttpAnswer, RunningServer, request_bytes
+from tests.support.http_server import ClientConnection, HttpAnswer, request_bytes
+from tests.support.portico import ASK, ASYNC, EVENTS, JSON, chat, events, ids, numbers, order, portico, resume
 from tests.support.server_state import gone, idle, running
 
-ASK = 'Use ask_person: "May I?"'
 ROUTES = [
     ("GET", ""),
     ("GET", "/events"),
@@ -21,26 +18,6 @@ ROUTES = [
     ("POST", "/replay"),
     ("POST", "/fork"),
 ]
-
-
-async def resume(served: RunningServer, headers: dict[str, str] | None = None, **answer: Any) -> HttpAnswer:
-    """Answers the question of the execution `q`."""
-    body = orjson.dumps({"tool_id": "ask_person", "payload": "yes"} | answer)
-    return await served.post(body, headers, path="/v1/executions/q/resume")
-
-
-async def order(served: RunningServer, what: str, request_id: str = "q") -> HttpAnswer:
-    """Cancels or replays, without a body or a type of one."""
-    return await served.ask(request_bytes("POST", f"/v1/executions/{request_id}/{what}", {}))
-
-
-async def ids(served: RunningServer, query: str) -> list[str]:
-    page = (await served.get(f"/v1/executions{query}")).json
-    return [each["request_id"] for each in page["data"]]
-
-
-def numbers(told: list[dict[str, Any]]) -> list[int]:
-    return [event["sequence_number"] for event in told if "sequence_number" in event]
 
 
 async def test_executions_are_listed_newest_first_by_pages_and_by_filters() -> None:

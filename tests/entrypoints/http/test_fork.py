@@ -10,10 +10,8 @@ import pytest
 
 from app.domain.access import Principal
 from app.orchestration.runtime.fork import ForkRequest
-from tests.entrypoints.http.test_executions import ASK, numbers, order, resume
-from tests.entrypoints.http.test_negotiation import ASYNC
-from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
 from tests.support.http_server import HttpAnswer, RunningServer
+from tests.support.portico import ASK, ASYNC, EVENTS, chat, events, numbers, order, portico, resume
 from tests.support.server_state import idle, running
 
 CALL = {"tool_calls": [{"name": "calculate", "arguments": {"expression": "17*3"}}]}

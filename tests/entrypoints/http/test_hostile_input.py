@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.entrypoints.http.test_whole_service import EVENTS, chat, portico
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
+from tests.support.portico import EVENTS, chat, portico
 
 QUOTE = "/v1/quote"
 REFERENCES = ("$ref", "$dynamicRef")

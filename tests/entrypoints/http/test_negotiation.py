@@ -3,13 +3,10 @@
 import anyio
 import pytest
 
-from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
 from tests.support.http_server import request_bytes
+from tests.support.portico import ASYNC, EVENTS, JSON, KEY, chat, events, portico
 from tests.support.server_state import gone, idle, running
 
-ASYNC = {"Prefer": "respond-async"}
-JSON = {"Content-Type": "application/json"}
-KEY = {"Idempotency-Key": "k-1"}
 SLOW = chat("[[slow:300]] Hello", request_id="r-1")
 
 

@@ -15,8 +15,8 @@ from app.domain.lifecycle import Mode, State
 from app.entrypoints.http.app import create_app
 from app.orchestration.execution.context import RunContext
 from app.settings import Settings
-from tests.entrypoints.http.test_whole_service import EVENTS, chat, events
 from tests.support.http_server import RunningServer, running_server
+from tests.support.portico import EVENTS, chat, events
 
 ASK = {"name": "ask", "type": "infer", "input": "Why?"}
 ROLL = {"name": "roll", "type": "tool", "input": {"name": "roll_dice", "arguments": {"count": 1, "sides": 6}}}

@@ -5,10 +5,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.entrypoints.http.test_executions import numbers, order
-from tests.entrypoints.http.test_negotiation import ASYNC
-from tests.entrypoints.http.test_whole_service import chat, events, portico
 from tests.support.http_server import HttpAnswer, RunningServer
+from tests.support.portico import ASYNC, chat, events, numbers, order, portico
 from tests.support.server_state import idle, running
 
 NARROW: dict[str, Any] = {"queue": {"at_once": 1, "per_tenant": 1, "waiting": 2}}

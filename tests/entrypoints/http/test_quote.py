@@ -6,11 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
 from tests.support.http_server import RunningServer, request_bytes
+from tests.support.portico import EVENTS, QUOTE, chat, events, portico
 from tests.support.readme import README
 
-QUOTE = "/v1/quote"
 SCHEMA = {"type": "object", "properties": {"size": {"enum": ["small", "large"]}}, "required": ["size"]}
 PRICED = {"paid": {"model": "rehearsal://", "price": {"input": 1.0, "output": 2.0}}}
 

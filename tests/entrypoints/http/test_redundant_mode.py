@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
+from tests.support.portico import EVENTS, chat, events, portico
 from tests.support.upstream import ScriptedUpstream, UpstreamAction, reply
 
 OUTPUT = {"schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}

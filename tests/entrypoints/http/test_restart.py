@@ -7,9 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.entrypoints.http.test_executions import ASK, numbers, resume
-from tests.entrypoints.http.test_negotiation import ASYNC, KEY
-from tests.entrypoints.http.test_whole_service import chat, events, portico
+from tests.support.portico import ASK, ASYNC, KEY, chat, events, numbers, portico, resume
 from tests.support.readme import README
 from tests.support.server_state import idle, running
 

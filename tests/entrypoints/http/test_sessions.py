@@ -12,14 +12,11 @@ import pytest
 
 from app.entrypoints.http.app import create_app
 from app.settings import Secret, Settings
-from tests.entrypoints.http.test_executions import ASK, order, resume
-from tests.entrypoints.http.test_negotiation import ASYNC, JSON
-from tests.entrypoints.http.test_quote import QUOTE
-from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
 from tests.support.emulators import openai_chat
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.server import KEY, EmulatedServer
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes, running_server
+from tests.support.portico import ASK, ASYNC, EVENTS, JSON, QUOTE, chat, events, order, portico, resume
 from tests.support.readme import README
 from tests.support.server_state import gone, idle, running
 

@@ -1,7 +1,6 @@
 """An execution's events as they happen: frames, silence, and every way a reader can end."""
 
 import socket
-from asyncio import get_running_loop
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -221,7 +220,9 @@ class OtherServer:
 
     async def reads(self, running: FakeRunning, scope: Scope | None = None) -> None:
         assert running.subscription is not None
-        stream = EventStreamResponse(running.subscription, headers=(), stopping=lambda: False, leave=running.cancel)
+        stream = EventStreamResponse(
+            running.subscription, headers=(), is_stopping=lambda: False, on_disconnect=running.cancel
+        )
         await stream(scope or {"type": "http"}, self.receive, self.send)
 
 
@@ -256,14 +257,6 @@ async def test_under_any_server_silence_is_broken_and_a_client_that_leaves_cance
         server.left.set()
     assert server.bodies == [sse.KEEP_ALIVE, sse.KEEP_ALIVE]
     assert running.cancelled
-
-
-async def test_a_server_that_waits_although_it_has_room_breaks_its_stream_and_no_other() -> None:
-    server, running = OtherServer(), executing()
-    scope = {"type": "http", "extensions": {"portico.connection": {"has_room": lambda: True}}}
-    get_running_loop().call_later(1, running.emit_delta, "a")
-    with pytest.raises(RuntimeError, match="although it has room"):
-        await server.reads(running, scope)
 
 
 def shrink(served: RunningServer) -> None:

@@ -17,10 +17,8 @@ from app.domain.pattern_result import PatternResult
 from app.entrypoints.http.app import create_app
 from app.orchestration.execution.context import RunContext
 from app.settings import Settings
-from tests.entrypoints.http.test_executions import ASK, numbers, order, resume
-from tests.entrypoints.http.test_negotiation import ASYNC
-from tests.entrypoints.http.test_whole_service import EVENTS, chat, events, portico
 from tests.support.http_server import ClientConnection, HttpAnswer, RunningServer, request_bytes, running_server
+from tests.support.portico import ASK, ASYNC, EVENTS, chat, events, numbers, order, portico, resume
 from tests.support.server_state import idle, running
 
 KEEP_ALIVE = b": keep-alive\n\n"

@@ -12,10 +12,8 @@ import pytest
 
 from app.adapters.runners.maintenance import MAINTENANCE_INTERVAL_S
 from app.bootstrap.service import Service
-from tests.entrypoints.http.test_executions import ASK, ids, numbers, order, resume
-from tests.entrypoints.http.test_negotiation import ASYNC, KEY
-from tests.entrypoints.http.test_whole_service import chat, events, portico
 from tests.support.http_server import RunningServer
+from tests.support.portico import ASK, ASYNC, KEY, chat, events, ids, numbers, order, portico, resume
 from tests.support.server_state import idle, running
 
 BROKEN, LATER = b"\x80\x04\x95", b"[2,{}]"

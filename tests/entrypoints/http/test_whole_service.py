@@ -1,41 +1,17 @@
 """The real service behind HTTP, answered by the rehearsal engine."""
 
 import gc
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import orjson
 import pytest
 
-from app.bootstrap.service import Service
-from app.entrypoints.http.app import create_app
 from app.entrypoints.http.protocol import BoundedProtocol
 from app.orchestration.execution.execution import Execution
-from app.settings import Settings
-from tests.support.http_server import HttpAnswer, RunningServer, request_bytes, running_server
+from tests.support.http_server import request_bytes
+from tests.support.portico import EVENTS, chat, events, portico
 from tests.support.server_state import gone
-
-EVENTS = {"Accept": "text/event-stream"}
-
-
-@asynccontextmanager
-async def portico(**tables: Any) -> AsyncIterator[tuple[RunningServer, Service]]:
-    """A whole service with these tables of the configuration; its store is gone when it closes."""
-    app = create_app(Settings.model_validate({"storage": {"url": "sqlite://"}} | tables))
-    async with running_server(app) as served:
-        yield served, app.state.service
-
-
-def chat(text: str, **changes: Any) -> bytes:
-    return orjson.dumps({"messages": [{"role": "user", "content": text}], **changes})
-
-
-def events(answer: HttpAnswer) -> list[dict[str, Any]]:
-    """The data of every frame."""
-    frames = answer.body.decode().split("\n\n")
-    return [orjson.loads(line[6:]) for frame in frames for line in frame.split("\n") if line.startswith("data: ")]
 
 
 async def test_a_chat_with_a_tool_call_is_answered_as_json() -> None:

@@ -1,222 +1,225 @@
-"""The routes of executions that exist: to list, show, read, resume, cancel, replay and fork them.
+"""Routes of existing executions: list, show, read events, trace, resume, cancel, fork and replay.
 
-An id that nobody could have given is unknown, as one is that nobody gave; unknown ids win over whatever else is wrong.
+A malformed id is a 404 like an unknown one; 404 takes precedence over other errors.
 """
 
-from asyncio import get_running_loop
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Generic, TypeAlias, TypeVar
+from typing import Annotated
 
 import orjson
-from pydantic import BaseModel
-from starlette.types import ASGIApp, Receive, Scope, Send
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import Response
 
-from app.bootstrap.service import Service
-from app.domain.access import LOCAL
-from app.domain.failures import Code, Failure, RequestFailure
-from app.domain.ids import RequestId
-from app.entrypoints.http.body_handler import refusal, with_json_body
-from app.entrypoints.http.correlation import caller_trace, correlate
-from app.entrypoints.http.errors import CLOSE, JSON, WholeResponse
-from app.entrypoints.http.negotiation import Responder, ResponseKind, response_kind, stream_headers
-from app.entrypoints.http.query import (
+from app.domain.contract.response import SystemResponse
+from app.domain.failures import Code
+from app.entrypoints.http.body import json_body
+from app.entrypoints.http.context import Context
+from app.entrypoints.http.correlation import caller_trace
+from app.entrypoints.http.errors import WholeResponse
+from app.entrypoints.http.execution_response import ExecutionResponder, event_stream
+from app.entrypoints.http.negotiation import ResponseKind, response_kind
+from app.entrypoints.http.openapi import (
+    EVENT_STREAM,
+    PREFER,
+    READ_FAILURES,
+    Collection,
+    Page,
+    describe_body,
+    execution_responses,
+    failures,
+)
+from app.entrypoints.http.parameters import (
+    AfterEvent,
     ExecutionListQuery,
+    ExistingExecution,
+    LastEventId,
+    ReadableQuery,
+    RequestIdInPath,
     decode_cursor,
     encode_cursor,
-    last_read_event,
-    path_id,
-    read_query,
+    existing_execution,
+    readable_query,
 )
-from app.entrypoints.http.sse import EventStreamResponse, keep_running
-from app.orchestration.facade import CallOptions, ExecutionHandle, Executions, ForkRequest, ResumeRequest
+from app.orchestration.facade import (
+    AgentTrace,
+    CallOptions,
+    ExecutionHandle,
+    ExecutionView,
+    ForkRequest,
+    OpenSuspensionView,
+    ReplayReport,
+    ResumeRequest,
+)
 
-M = TypeVar("M", bound=BaseModel)
-EXECUTIONS, SUSPENSIONS = "/v1/executions", "/v1/suspensions"
-
-
-@dataclass(frozen=True, slots=True)
-class RequestContext:
-    """A request about executions, or about the one that its path names."""
-
-    scope: Scope
-    service: Service
-
-    @property
-    def executions(self) -> Executions:
-        return self.service.facade.executions
-
-    @property
-    def request_id(self) -> RequestId | None:
-        """The id in the path; None where there is none, or what stands there is no id."""
-        found = path_id(self.scope, "request_id")
-        return None if found is None else RequestId(found)
-
-    def require_id(self) -> RequestId:
-        """The id in the path. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
-        request_id = self.request_id
-        if request_id is None:
-            raise RequestFailure(Code.REQUEST_NOT_FOUND, "no execution has this id", condition="path")
-        return request_id
-
-    def object_response(self, shown: BaseModel, status: int = 200, *, exclude_none: bool = False) -> WholeResponse:
-        """One object."""
-        return self.json_response(shown.model_dump_json(by_alias=True, exclude_none=exclude_none).encode(), status)
-
-    def json_response(self, body: bytes, status: int = 200) -> WholeResponse:
-        """That JSON."""
-        ids = correlate(self.scope, self.service.facade.new_id, self.request_id)
-        return WholeResponse(status, body, (JSON, *ids.headers()))
-
-    def page_response(self, data: Sequence[object], following: str | int | None) -> WholeResponse:
-        """Some of a collection; `following` is what the page after it begins after, None on the last."""
-        return self.json_response(orjson.dumps({"data": data, "has_more": following is not None, "next": following}))
+router = APIRouter()
+EXECUTIONS = "/v1/executions"
+EXECUTION = f"{EXECUTIONS}/{{request_id}}"
 
 
-Reading: TypeAlias = Callable[[RequestContext], Awaitable[ASGIApp]]
+@router.get(
+    EXECUTIONS,
+    operation_id="executions",
+    summary="List executions, newest first",
+    response_model=Page[ExecutionView, str],
+    responses=failures(*READ_FAILURES),
+    dependencies=[Depends(readable_query)],
+)
+async def list_executions(context: Context, query: Annotated[ExecutionListQuery, Query()]) -> Response:
+    """Return one page of the executions that the filters select."""
+    after = decode_cursor(context.tenant, EXECUTIONS, query.after)
+    page = await context.facade.executions.page(context.tenant, query.selection, after=after, limit=query.limit)
+    data = [orjson.Fragment(view.model_dump_json(by_alias=True)) for view in page.executions]
+    return context.page_response(data, encode_cursor(context.tenant, EXECUTIONS, page.next))
 
 
-@dataclass(frozen=True, slots=True)
-class BodylessRoute:
-    """A route that is sent no body, as an ASGI application; a Failure is answered as a problem document."""
-
-    answer: Reading
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = RequestContext(scope, scope["app"].state.service)
-        try:
-            answer = await self.answer(asked)
-        except Failure as failure:
-            answer = refusal(scope, failure, asked.request_id)
-        await answer(scope, receive, send)
+@router.get(
+    EXECUTION,
+    operation_id="execution",
+    summary="Show an execution",
+    response_model=ExecutionView,
+    responses=failures(*READ_FAILURES),
+)
+async def show_execution(context: Context, request_id: RequestIdInPath) -> Response:
+    """Return the current status of an execution, and its response once there is one."""
+    view = await context.facade.executions.show(context.tenant, request_id)
+    return context.object_response(view, request_id=request_id)
 
 
-async def listed(asked: RequestContext) -> WholeResponse:
-    """A page of executions, the newest first."""
-    query = read_query(asked.scope, ExecutionListQuery)
-    after = decode_cursor(LOCAL.tenant, EXECUTIONS, query.after)
-    page = await asked.executions.page(LOCAL.tenant, query.selection, after=after, limit=query.limit)
-    data = [orjson.Fragment(each.model_dump_json(by_alias=True)) for each in page.executions]
-    return asked.page_response(data, encode_cursor(LOCAL.tenant, EXECUTIONS, page.next))
-
-
-async def suspensions(asked: RequestContext) -> WholeResponse:
-    """All open questions."""
-    pending = await asked.executions.suspensions(LOCAL.tenant)
-    return asked.json_response(
-        orjson.dumps({"data": [orjson.Fragment(each.model_dump_json(by_alias=True)) for each in pending]})
-    )
-
-
-async def shown(asked: RequestContext) -> WholeResponse:
-    """Where one execution stands."""
-    return asked.object_response(await asked.executions.show(LOCAL.tenant, asked.require_id()))
-
-
-async def events(asked: RequestContext) -> ASGIApp:
-    """Its events, from the place that the client asks for; 204 when there are none left and there will be none.
-
-    A service that is stopping sends everybody elsewhere instead, where what waits may go on.
+@router.get(
+    f"{EXECUTION}/events",
+    operation_id="events",
+    summary="Read the events of an execution",
+    response_class=Response,
+    response_description="The events from there on, live until the execution ends",
+    status_code=200,
+    responses={
+        200: {"content": EVENT_STREAM},
+        204: {"description": "The execution has ended, and no events are left"},
+        **failures(*READ_FAILURES),
+    },
+)
+async def read_events(
+    context: Context,
+    request_id: ExistingExecution,
+    _: ReadableQuery,
+    query: Annotated[AfterEvent, Query()],
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Return the events after the given one as server-sent events: the stored ones, then live ones until the execution
+    ends. A service that is stopping ends the stream with a `retry:` line instead of status 204.
     """
-    request_id = asked.require_id()
-    try:
-        after = last_read_event(asked.scope)
-    except RequestFailure:
-        await asked.executions.show(LOCAL.tenant, request_id)
-        raise
-    subscription = await asked.executions.read(LOCAL.tenant, request_id, after=after)
-    ids = correlate(asked.scope, asked.service.facade.new_id, request_id)
-    readiness = asked.service.readiness
-    if subscription.ended and readiness().ready:
+    after = query.after if last_event_id is None else last_event_id
+    subscription = await context.facade.executions.read(context.tenant, request_id, after=after)
+    correlation = context.correlate(request_id)
+    if subscription.ended and not context.is_stopping():
         subscription.close()
-        return WholeResponse(204, b"", ids.headers())
-    return EventStreamResponse(subscription, headers=stream_headers(ids), stopping=lambda: not readiness().ready)
+        return WholeResponse(204, b"", correlation.headers())
+    return event_stream(context, subscription, correlation)
 
 
-async def trace(asked: RequestContext) -> WholeResponse:
-    """What its events tell of it, summed up."""
-    return asked.object_response(await asked.executions.trace(LOCAL.tenant, asked.require_id()))
-
-
-async def cancel(asked: RequestContext) -> WholeResponse:
-    """202 while it is stopping, 200 when it had ended already."""
-    request_id = asked.require_id()
-    stops = await asked.executions.cancel(LOCAL.tenant, request_id)
-    return asked.object_response(await asked.executions.show(LOCAL.tenant, request_id), 202 if stops else 200)
-
-
-async def replay(asked: RequestContext) -> WholeResponse:
-    """Whether its record tells the same again."""
-    return asked.object_response(await asked.executions.replay(LOCAL.tenant, asked.require_id()), exclude_none=True)
-
-
-QUERIES: Mapping[str, Reading] = MappingProxyType(
-    {
-        EXECUTIONS: listed,
-        f"{EXECUTIONS}/{{request_id}}": shown,
-        f"{EXECUTIONS}/{{request_id}}/events": events,
-        f"{EXECUTIONS}/{{request_id}}/trace": trace,
-        SUSPENSIONS: suspensions,
-    }
+@router.get(
+    f"{EXECUTION}/trace",
+    operation_id="trace",
+    summary="Summarise an execution",
+    response_model=AgentTrace,
+    responses=failures(*READ_FAILURES),
 )
-COMMANDS: Mapping[str, Reading] = MappingProxyType(
-    {f"{EXECUTIONS}/{{request_id}}/cancel": cancel, f"{EXECUTIONS}/{{request_id}}/replay": replay}
+async def show_trace(context: Context, request_id: RequestIdInPath) -> Response:
+    """Return a summary of the events of an execution: its stages, attempts and tool calls."""
+    trace = await context.facade.executions.trace(context.tenant, request_id)
+    return context.object_response(trace, request_id=request_id)
+
+
+@router.get(
+    "/v1/suspensions",
+    operation_id="suspensions",
+    summary="List the open suspensions",
+    response_model=Collection[OpenSuspensionView],
+    responses=failures(*READ_FAILURES),
 )
-RESUME = f"{EXECUTIONS}/{{request_id}}/resume"
-FORK = f"{EXECUTIONS}/{{request_id}}/fork"
+async def list_suspensions(context: Context) -> Response:
+    """Return every open suspension, those of the oldest execution first."""
+    found = await context.facade.executions.suspensions(context.tenant)
+    data = [orjson.Fragment(view.model_dump_json(by_alias=True)) for view in found]
+    return context.json_response(orjson.dumps({"data": data}))
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRoute(Generic[M]):
-    """A route that is sent a body about an execution that exists, as an ASGI application; what follows runs.
-
-    What is asked for is done once and for all, so whoever leaves before it has come to its end stops nothing.
+@router.post(
+    f"{EXECUTION}/resume",
+    operation_id="resume",
+    summary="Answer an open suspension",
+    response_model=SystemResponse,
+    responses=execution_responses("The execution completed", "Other suspensions are open"),
+    openapi_extra=describe_body(ResumeRequest, PREFER),
+)
+async def resume_execution(
+    context: Context,
+    request_id: ExistingExecution,
+    body: Annotated[ResumeRequest, json_body(ResumeRequest, after=existing_execution)],
+) -> Response:
+    """Accept the answer, once. The execution continues when no suspension is left open; the response has the same
+    three forms as that of execute. It continues even if the client leaves.
     """
-
-    model: type[M]
-    follow: Callable[[Responder, RequestId, M], Awaitable[ASGIApp]]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = RequestContext(scope, scope["app"].state.service)
-        began = get_running_loop().time()
-
-        async def followed(body: M) -> ASGIApp:
-            return await self.follow(
-                Responder(asked.service, scope, response_kind(scope), began), asked.require_id(), body
-            )
-
-        reply: ASGIApp | None
-        try:
-            await asked.executions.show(LOCAL.tenant, asked.require_id())
-        except Failure as failure:
-            reply = refusal(scope, failure, asked.request_id, CLOSE)
-        else:
-            reply = await with_json_body(scope, receive, model=self.model, answer=followed, request_id=asked.request_id)
-        if reply is not None:
-            await reply(scope, receive, send)
-
-
-async def _resumed(answering: Responder, request_id: RequestId, answer: ResumeRequest) -> ASGIApp:
-    executions = answering.service.facade.executions
-    watch = answering.kind is ResponseKind.EVENTS
-    found = await executions.resume(LOCAL.tenant, request_id, answer, by=LOCAL.user, subscribe=watch)
-    if isinstance(found, ExecutionHandle):
-        return await answering.respond(found, keep_running)
-    return (
-        await answering.existing(found.view)
-        if found.events is None
-        else answering.event_stream(found.view, found.events)
+    responder = ExecutionResponder(context, response_kind(context.scope))
+    subscribe = responder.kind is ResponseKind.EVENTS
+    resumed = await context.facade.executions.resume(
+        context.tenant, request_id, body, by=context.principal.user, subscribe=subscribe
     )
+    if isinstance(resumed, ExecutionHandle):
+        return await responder.respond(resumed)
+    if resumed.events is None:
+        return await responder.existing(resumed.view)
+    return event_stream(context, resumed.events, context.correlate(request_id))
 
 
-async def _forked(answering: Responder, request_id: RequestId, asked: ForkRequest) -> ASGIApp:
-    trace_id, parent_span_id = caller_trace(answering.scope)
-    calling = CallOptions(trace_id, parent_span_id, subscribe=answering.kind is ResponseKind.EVENTS)
-    running = await answering.service.facade.fork(request_id, asked, LOCAL, calling)
-    return await answering.respond(running, keep_running)
-
-
-BODY_COMMANDS: Mapping[str, ASGIApp] = MappingProxyType(
-    {RESUME: CommandRoute(ResumeRequest, _resumed), FORK: CommandRoute(ForkRequest, _forked)}
+@router.post(
+    f"{EXECUTION}/fork",
+    operation_id="fork",
+    summary="Fork an execution at one of its steps",
+    response_model=SystemResponse,
+    responses=execution_responses("The new execution completed", "The new execution is suspended"),
+    openapi_extra=describe_body(ForkRequest, PREFER),
 )
+async def fork_execution(
+    context: Context,
+    request_id: ExistingExecution,
+    body: Annotated[ForkRequest, json_body(ForkRequest, after=existing_execution)],
+) -> Response:
+    """Start a new execution with the first `from_step` top-level steps as they were recorded, which do not run again;
+    the overrides apply to the steps after them. The new execution is journaled, and `caused_by` of its events names
+    this one. With a `session_id` it takes a turn in that session: its messages are added to the session, but it does
+    not see the session's history. It continues even if the client leaves.
+    """
+    responder = ExecutionResponder(context, response_kind(context.scope))
+    trace_id, parent_span_id = caller_trace(context.scope)
+    options = CallOptions(trace_id, parent_span_id, subscribe=responder.kind is ResponseKind.EVENTS)
+    return await responder.respond(await context.facade.fork(request_id, body, context.principal, options))
+
+
+@router.post(
+    f"{EXECUTION}/cancel",
+    operation_id="cancel",
+    summary="Cancel an execution",
+    response_model=ExecutionView,
+    response_description="The execution had already ended",
+    responses={202: {"model": ExecutionView, "description": "The execution is stopping"}, **failures(*READ_FAILURES)},
+)
+async def cancel_execution(context: Context, request_id: RequestIdInPath) -> Response:
+    """Stop an execution that runs, waits in the queue or is suspended."""
+    is_stopping = await context.facade.executions.cancel(context.tenant, request_id)
+    view = await context.facade.executions.show(context.tenant, request_id)
+    return context.object_response(view, 202 if is_stopping else 200, request_id=request_id)
+
+
+@router.post(
+    f"{EXECUTION}/replay",
+    operation_id="replay",
+    summary="Replay a record offline",
+    response_model=ReplayReport,
+    response_description="The result of the replay",
+    responses=failures(*READ_FAILURES, Code.REQUEST_IN_PROGRESS, Code.STORAGE_SNAPSHOT_INVALID),
+)
+async def replay_execution(context: Context, request_id: RequestIdInPath) -> Response:
+    """Run the record of an execution again, without any effect, and compare every step with the recorded one."""
+    report = await context.facade.executions.replay(context.tenant, request_id)
+    body = report.model_dump_json(by_alias=True, exclude_none=True).encode()
+    return context.json_response(body, request_id=request_id)

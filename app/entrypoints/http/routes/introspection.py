@@ -1,89 +1,119 @@
-"""What is registered here, and whether it runs: the routes that only read."""
+"""Introspection and probes: tools, engines, error codes, state machines, liveness, readiness and metrics."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel
-from starlette.types import Receive, Scope, Send
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.responses import PlainTextResponse, Response
 
-from app.bootstrap.service import Service
+from app.bootstrap.service import Readiness
 from app.domain.diagrams import machines
 from app.domain.failures import TAXONOMY, FailureRow
+from app.entrypoints.http.context import Context
 from app.entrypoints.http.errors import JSON, WholeResponse
+from app.entrypoints.http.openapi import Collection
+from app.orchestration.facade import EngineView, ToolView
+
+router = APIRouter()
 
 
-@dataclass(frozen=True, slots=True)
-class IntrospectionRoute:
-    """A route that shows a piece of the service, as an ASGI application."""
+class VariantView(BaseModel):
+    """One variant of an error code."""
 
-    show: Callable[[Service], WholeResponse]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.show(scope["app"].state.service)(scope, receive, send)
+    condition: str = Field(description="Condition of this variant.")
+    status: int = Field(description="HTTP status.")
+    retryable: bool = Field(description="True if sending the request again may help.")
 
 
-def tools(service: Service) -> WholeResponse:
-    """Registered tools."""
-    return _collection(_dumped(service.facade.introspection.tools()))
+class FailureView(BaseModel):
+    """One row of the failure taxonomy."""
+
+    code: str = Field(description="Stable error code.")
+    category: str = Field(description="Category of the failure.")
+    meaning: str = Field(description="Meaning of the code.")
+    recovery: str = Field(description="Recommended reaction.")
+    variants: list[VariantView] = Field(description="Variants of the code.")
 
 
-def engines(service: Service) -> WholeResponse:
-    """Configured engines."""
-    return _collection(_dumped(service.facade.introspection.engines()))
+class MachineView(BaseModel):
+    """A state machine of the service."""
+
+    name: str = Field(description="`lifecycle.<mode>` or `fallback`.")
+    states: list[str] = Field(description="States.")
+    events: list[str] = Field([], description="Events, if the edges have them.")
+    initial: str = Field(description="Initial state.")
+    terminal: list[str] = Field(description="Terminal states.")
+    table: dict[str, Any] = Field(description="Successors by state, or by state and event if the edges have events.")
+    mermaid: str = Field(description="The machine as a Mermaid state diagram.")
 
 
-def errors(_: Service) -> WholeResponse:
-    """The taxonomy, in its own order."""
-    return _collection([_code(row) for row in TAXONOMY.values()])
+class Alive(BaseModel):
+    """Liveness of the process."""
+
+    alive: Literal[True] = Field(description="Always true.")
 
 
-def state_machines(_: Service) -> WholeResponse:
-    """The lifecycles and the fallback grid."""
+@router.get("/v1/tools", operation_id="tools", summary="List the registered tools", response_model=Collection[ToolView])
+async def list_tools(context: Context) -> Response:
+    """Return every registered tool."""
+    return _collection([view.model_dump(mode="json", by_alias=True) for view in context.facade.introspection.tools()])
+
+
+@router.get(
+    "/v1/engines", operation_id="engines", summary="List the configured engines", response_model=Collection[EngineView]
+)
+async def list_engines(context: Context) -> Response:
+    """Return every configured engine, in the order of the configuration."""
+    return _collection([view.model_dump(mode="json", by_alias=True) for view in context.facade.introspection.engines()])
+
+
+@router.get("/v1/errors", operation_id="errors", summary="List the error codes", response_model=Collection[FailureView])
+async def list_errors() -> Response:
+    """Return every error code of the taxonomy."""
+    return _collection([_failure_row(row) for row in TAXONOMY.values()])
+
+
+@router.get(
+    "/v1/machines", operation_id="machines", summary="List the state machines", response_model=Collection[MachineView]
+)
+async def list_machines() -> Response:
+    """Return the lifecycles and the fallback machine."""
     return _collection(machines())
 
 
-def liveness(_: Service) -> WholeResponse:
-    """Whether the process answers: that it does is the answer."""
+@router.get("/livez", operation_id="livez", summary="Check the liveness of the process", response_model=Alive)
+async def show_liveness() -> Response:
+    """Respond, which proves that the process is alive."""
     return WholeResponse(200, b'{"alive":true}')
 
 
-def readiness(service: Service) -> WholeResponse:
-    """Whether it takes work; 503 says that it does not."""
-    found = service.readiness()
+@router.get(
+    "/readyz",
+    operation_id="readyz",
+    summary="Check the readiness for requests",
+    response_model=Readiness,
+    responses={503: {"model": Readiness, "description": "Not ready, with the reason"}},
+)
+async def show_readiness(context: Context) -> Response:
+    """Return 200 while the service takes requests, else 503."""
+    found = context.service.readiness()
     return WholeResponse(200 if found.ready else 503, found.model_dump_json().encode())
 
 
-def metrics(service: Service) -> WholeResponse:
-    """The Prometheus exposition."""
-    body, media_type = service.metrics()
+@router.get("/metrics", operation_id="metrics", summary="Show Prometheus metrics", response_class=PlainTextResponse)
+async def show_metrics(context: Context) -> Response:
+    """Return the Prometheus exposition."""
+    body, media_type = context.service.metrics()
     return WholeResponse(200, body, ((b"content-type", media_type.encode()),))
-
-
-INTROSPECTION: Mapping[str, Callable[[Service], WholeResponse]] = MappingProxyType(
-    {
-        "/v1/tools": tools,
-        "/v1/engines": engines,
-        "/v1/errors": errors,
-        "/v1/machines": state_machines,
-        "/livez": liveness,
-        "/readyz": readiness,
-        "/metrics": metrics,
-    }
-)
 
 
 def _collection(data: Sequence[Any]) -> WholeResponse:
     return WholeResponse(200, orjson.dumps({"data": data}), (JSON,))
 
 
-def _dumped(views: Sequence[BaseModel]) -> list[dict[str, Any]]:
-    return [view.model_dump(mode="json", by_alias=True) for view in views]
-
-
-def _code(row: FailureRow) -> dict[str, Any]:
+def _failure_row(row: FailureRow) -> dict[str, Any]:
     return {
         "code": row.code,
         "category": row.category,

@@ -1,26 +1,39 @@
-"""`POST /v1/quote`: one `SystemRequest` in; the most that it can come to out. Nothing runs."""
+"""`POST /v1/quote`: the upper bounds of one `SystemRequest`, without running it."""
 
-from starlette.types import Receive, Scope, Send
+from typing import Annotated
 
-from app.bootstrap.service import Service
-from app.domain.access import LOCAL
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from app.domain.contract.quote import Quote
 from app.domain.contract.request import SystemRequest
-from app.entrypoints.http.body_handler import with_json_body
-from app.entrypoints.http.correlation import correlate
-from app.entrypoints.http.errors import JSON, WholeResponse
+from app.domain.failures import Code
+from app.entrypoints.http.body import json_body
+from app.entrypoints.http.context import Context
+from app.entrypoints.http.openapi import TRACEPARENT, describe_body, failures
+
+router = APIRouter()
+_REFUSALS = (
+    *(Code.REQUEST_INVALID, Code.REQUEST_TOO_LARGE, Code.REQUEST_UNSUPPORTED_MEDIA, Code.REQUEST_OVERLOADED),
+    *(Code.ACCESS_DENIED, Code.TOOL_NOT_FOUND, Code.ORCHESTRATION_BUDGET_EXCEEDED, Code.CONFIG_SCHEMA_REQUIRED),
+    *(Code.CONFIG_SCHEMA_INVALID, Code.CONFIG_GRAMMAR_INVALID, Code.CONFIG_GRAMMAR_NOT_FOUND),
+    *(Code.STORAGE_UNAVAILABLE, Code.ORCHESTRATION_INVALID_TRANSITION),
+)
+"""The refusals of a request before it is an execution, and internal errors."""
 
 
-class QuoteRoute:
-    """The route, as an ASGI application. What execute refuses before it begins is refused here in the same way."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        service: Service = scope["app"].state.service
-
-        async def quoted(request: SystemRequest) -> WholeResponse:
-            found = await service.facade.quote(request, LOCAL)
-            ids = correlate(scope, service.facade.new_id, request.request_id)
-            return WholeResponse(200, found.model_dump_json().encode(), (JSON, *ids.headers()))
-
-        answer = await with_json_body(scope, receive, model=SystemRequest, answer=quoted)
-        if answer is not None:
-            await answer(scope, receive, send)
+@router.post(
+    "/v1/quote",
+    operation_id="quote",
+    summary="Compute the upper bounds of a request",
+    response_model=Quote,
+    response_description="The upper bounds",
+    responses=failures(*_REFUSALS),
+    openapi_extra=describe_body(SystemRequest, TRACEPARENT),
+)
+async def quote(context: Context, body: Annotated[SystemRequest, json_body(SystemRequest)]) -> Response:
+    """Return upper bounds that the state machines, the limits and the engines' context windows guarantee. Nothing
+    runs. A request that execute would refuse before it starts is refused in the same way.
+    """
+    bounds = await context.facade.quote(body, context.principal)
+    return context.object_response(bounds, request_id=body.request_id)

@@ -1,115 +1,114 @@
-"""The routes of sessions: to list, show, change and delete them, and to read what was said.
+"""Routes of sessions: list, show, update and delete them, and read their messages.
 
-An id that nobody could have given is unknown, as one is that nobody gave; unknown ids win over whatever else is wrong.
+A malformed id is a 404 like an unknown one; 404 takes precedence over other errors.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from typing import Annotated
 
 import orjson
-from starlette.types import ASGIApp, Receive, Scope, Send
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import Response
 
-from app.domain.access import LOCAL
-from app.domain.failures import Code, Failure, RequestFailure
-from app.domain.ids import SessionId
-from app.entrypoints.http.body_handler import refusal, with_json_body
-from app.entrypoints.http.correlation import correlate
-from app.entrypoints.http.errors import CLOSE, WholeResponse
-from app.entrypoints.http.query import (
+from app.domain.contract.messages import Message
+from app.domain.failures import Code
+from app.entrypoints.http.body import json_body
+from app.entrypoints.http.context import Context
+from app.entrypoints.http.errors import WholeResponse
+from app.entrypoints.http.openapi import READ_FAILURES, Page, describe_body, failures
+from app.entrypoints.http.parameters import (
+    ExistingSession,
     MessageListQuery,
+    ReadableQuery,
+    SessionIdInPath,
     SessionListQuery,
     decode_cursor,
     encode_cursor,
-    path_id,
-    read_query,
+    existing_session,
+    readable_query,
 )
-from app.entrypoints.http.routes.executions import BodylessRoute, RequestContext
-from app.orchestration.facade import SessionChanges
+from app.orchestration.facade import SessionChanges, SessionView
 
+router = APIRouter()
 SESSIONS = "/v1/sessions"
+SESSION = f"{SESSIONS}/{{session_id}}"
 
 
-async def listed(asked: RequestContext) -> WholeResponse:
-    """A page of sessions, the one spoken in last first."""
-    query = read_query(asked.scope, SessionListQuery)
-    after = decode_cursor(LOCAL.tenant, SESSIONS, query.after)
-    page = await asked.service.facade.sessions.page(LOCAL.tenant, after=after, limit=query.limit)
-    data = [orjson.Fragment(each.model_dump_json()) for each in page.sessions]
-    return asked.page_response(data, encode_cursor(LOCAL.tenant, SESSIONS, page.next))
-
-
-async def shown(asked: RequestContext) -> WholeResponse:
-    """One session."""
-    return asked.object_response(await asked.service.facade.sessions.show(LOCAL.tenant, _named(asked)))
-
-
-async def messages(asked: RequestContext) -> WholeResponse:
-    """A page of its messages, the oldest first."""
-    session_id, sessions = _named(asked), asked.service.facade.sessions
-    try:
-        query = read_query(asked.scope, MessageListQuery)
-    except RequestFailure:
-        await sessions.show(LOCAL.tenant, session_id)
-        raise
-    page = await sessions.messages(LOCAL.tenant, session_id, after=query.after, limit=query.limit)
-    said = [each.model_dump(mode="json", exclude_none=True, exclude={"provider", "kept"}) for each in page.messages]
-    return asked.page_response(said, page.next)
-
-
-async def deleted(asked: RequestContext) -> WholeResponse:
-    """Nothing, once it is gone."""
-    await asked.service.facade.sessions.delete(LOCAL.tenant, _named(asked))
-    return WholeResponse(204, b"", correlate(asked.scope, asked.service.facade.new_id).headers())
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeRoute:
-    """The route that changes a session, as an ASGI application."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = RequestContext(scope, scope["app"].state.service)
-        sessions = asked.service.facade.sessions
-
-        async def changed(changes: SessionChanges) -> ASGIApp:
-            return asked.object_response(await sessions.update(LOCAL.tenant, _named(asked), changes))
-
-        reply: ASGIApp | None
-        try:
-            await sessions.show(LOCAL.tenant, _named(asked))
-        except Failure as failure:
-            reply = refusal(scope, failure, None, CLOSE)
-        else:
-            reply = await with_json_body(scope, receive, model=SessionChanges, answer=changed)
-        if reply is not None:
-            await reply(scope, receive, send)
-
-
-@dataclass(frozen=True, slots=True)
-class MethodRoute:
-    """One path with an application for each of its methods."""
-
-    applications: Mapping[str, ASGIApp]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        await self.applications[method](scope, receive, send)
-
-
-ROUTES: Mapping[str, MethodRoute] = MappingProxyType(
-    {
-        SESSIONS: MethodRoute({"GET": BodylessRoute(listed)}),
-        f"{SESSIONS}/{{session_id}}": MethodRoute(
-            {"GET": BodylessRoute(shown), "PATCH": ChangeRoute(), "DELETE": BodylessRoute(deleted)}
-        ),
-        f"{SESSIONS}/{{session_id}}/messages": MethodRoute({"GET": BodylessRoute(messages)}),
-    }
+@router.get(
+    SESSIONS,
+    operation_id="sessions",
+    summary="List sessions, last used first",
+    response_model=Page[SessionView, str],
+    responses=failures(*READ_FAILURES),
+    dependencies=[Depends(readable_query)],
 )
+async def list_sessions(context: Context, query: Annotated[SessionListQuery, Query()]) -> Response:
+    """Return one page of the sessions."""
+    after = decode_cursor(context.tenant, SESSIONS, query.after)
+    page = await context.facade.sessions.page(context.tenant, after=after, limit=query.limit)
+    data = [orjson.Fragment(view.model_dump_json()) for view in page.sessions]
+    return context.page_response(data, encode_cursor(context.tenant, SESSIONS, page.next))
 
 
-def _named(asked: RequestContext) -> SessionId:
-    """The id in the path. Raises: RequestFailure (REQUEST_NOT_FOUND)."""
-    session_id = path_id(asked.scope, "session_id")
-    if session_id is None:
-        raise RequestFailure(Code.REQUEST_NOT_FOUND, "no session has this id", condition="path")
-    return SessionId(session_id)
+@router.get(
+    SESSION,
+    operation_id="session",
+    summary="Show a session",
+    response_model=SessionView,
+    responses=failures(*READ_FAILURES),
+)
+async def show_session(context: Context, session_id: SessionIdInPath) -> Response:
+    """Return one session."""
+    return context.object_response(await context.facade.sessions.show(context.tenant, session_id))
+
+
+@router.patch(
+    SESSION,
+    operation_id="change_session",
+    summary="Update the data of a session",
+    response_model=SessionView,
+    response_description="The updated session",
+    responses=failures(*READ_FAILURES, Code.REQUEST_TOO_LARGE, Code.REQUEST_UNSUPPORTED_MEDIA),
+    openapi_extra=describe_body(SessionChanges),
+)
+async def update_session(
+    context: Context,
+    session_id: ExistingSession,
+    body: Annotated[SessionChanges, json_body(SessionChanges, after=existing_session)],
+) -> Response:
+    """Replace the given fields of a session; null removes a value."""
+    return context.object_response(await context.facade.sessions.update(context.tenant, session_id, body))
+
+
+@router.delete(
+    SESSION,
+    operation_id="delete_session",
+    summary="Delete a session",
+    response_class=Response,
+    response_description="The session is gone, with its messages, its executions and their events",
+    status_code=204,
+    responses=failures(*READ_FAILURES),
+)
+async def delete_session(context: Context, session_id: SessionIdInPath) -> Response:
+    """Stop the executions of a session, then delete it."""
+    await context.facade.sessions.delete(context.tenant, session_id)
+    return WholeResponse(204, b"", context.correlate().headers())
+
+
+@router.get(
+    f"{SESSION}/messages",
+    operation_id="messages",
+    summary="List the messages of a session, oldest first",
+    response_model=Page[Message, int],
+    responses=failures(*READ_FAILURES),
+)
+async def list_messages(
+    context: Context,
+    session_id: ExistingSession,
+    _: ReadableQuery,
+    query: Annotated[MessageListQuery, Query()],
+) -> Response:
+    """Return one page of the messages of a session."""
+    page = await context.facade.sessions.messages(context.tenant, session_id, after=query.after, limit=query.limit)
+    hidden = {"provider", "kept"}
+    data = [message.model_dump(mode="json", exclude_none=True, exclude=hidden) for message in page.messages]
+    return context.page_response(data, page.next)

@@ -1,0 +1,126 @@
+"""Responses of executions: the whole response, an event stream, or the location of the execution."""
+
+from asyncio import get_running_loop
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from app.domain.contract.response import SystemResponse
+from app.domain.failures import Code, RequestFailure
+from app.domain.lifecycle import State
+from app.entrypoints.http.context import RequestContext
+from app.entrypoints.http.correlation import Correlation, Header
+from app.entrypoints.http.errors import JSON, WholeResponse, retry_headers, status_of
+from app.entrypoints.http.exception_handlers import location_header
+from app.entrypoints.http.negotiation import ResponseKind
+from app.entrypoints.http.protocol import DisconnectListener
+from app.entrypoints.http.sse import EventStreamResponse
+from app.orchestration.facade import CatchUpSubscription, ExecutionHandle, ExecutionView
+from app.ports.events import Subscription
+
+PREFERENCE_APPLIED: Header = (b"preference-applied", b"respond-async")
+REPLAYED: Header = (b"idempotency-replayed", b"true")
+_RESPONSE = TypeAdapter(SystemResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionResponder:
+    """The responses to one request about an execution."""
+
+    context: RequestContext
+    kind: ResponseKind
+
+    async def respond(self, handle: ExecutionHandle, on_disconnect: Callable[[], None] | None = None) -> Response:
+        """Return the response of a running execution; `on_disconnect` is called if the client leaves before its end.
+
+        Raises: ClientDisconnect; RequestFailure (REQUEST_SHUTTING_DOWN) if another replica continues the execution.
+        """
+        if self.kind is ResponseKind.LOCATION:
+            return self.accepted(await self.context.facade.executions.show(self.context.tenant, handle.request_id))
+        if handle.subscription is None:
+            return await self._whole(handle, on_disconnect)
+        return event_stream(self.context, handle.subscription, _correlation_of(handle), on_disconnect=on_disconnect)
+
+    async def existing(self, view: ExecutionView, *extra: Header) -> Response:
+        """Return the response that an execution has already; its location if there is none."""
+        if self.kind is ResponseKind.LOCATION or view.response is None:
+            return self.accepted(view, *extra)
+        correlation = self._correlation(view.request_id, view.response)
+        with_suspensions = view.response.model_copy(update={"suspensions": view.suspensions})
+        return system_response(with_suspensions, *correlation.headers(), self._server_timing(0.0), *extra)
+
+    async def stored_events(self, view: ExecutionView, response: SystemResponse, *extra: Header) -> Response:
+        """Return all events of an execution that has ended or is suspended."""
+        log = await self.context.facade.executions.events(self.context.tenant, view.request_id)
+        correlation = self._correlation(view.request_id, response)
+        return event_stream(self.context, CatchUpSubscription(log, 0, None), correlation, *extra)
+
+    def accepted(self, view: ExecutionView, *extra: Header) -> WholeResponse:
+        """Return the location and the status of an execution."""
+        correlation = self.context.correlate(view.request_id)
+        location = location_header(view.request_id)
+        headers = (JSON, *correlation.headers(), self._server_timing(0.0), location, PREFERENCE_APPLIED, *extra)
+        return WholeResponse(202, view.model_dump_json(by_alias=True).encode(), headers)
+
+    async def _whole(self, handle: ExecutionHandle, on_disconnect: Callable[[], None] | None) -> WholeResponse:
+        if await self._client_leaves(handle):
+            if on_disconnect is not None:
+                on_disconnect()
+            raise ClientDisconnect
+        if handle.response is not None:
+            timing = self._server_timing(handle.upstream_ms)
+            return system_response(handle.response, *_correlation_of(handle).headers(), timing)
+        if not self.context.is_stopping():
+            raise RuntimeError("an execution ended without a response")
+        message = "this replica is stopping; another one continues the execution"
+        details = {"request_id": handle.request_id}
+        raise RequestFailure(Code.REQUEST_SHUTTING_DOWN, message, details, retry_after=1.0)
+
+    async def _client_leaves(self, handle: ExecutionHandle) -> bool:
+        """Wait for the end of the execution. Return True if the client leaves before."""
+        listener = DisconnectListener(self.context.scope, self.context.receive)
+        handle.add_done_callback(listener.wake)
+        return await listener.wait() and handle.response is None
+
+    def _correlation(self, request_id: str, response: SystemResponse) -> Correlation:
+        return Correlation(request_id, response.trace_id, self.context.correlate().span_id)
+
+    def _server_timing(self, upstream_ms: float) -> Header:
+        total = (get_running_loop().time() - self.context.received_at) * 1000
+        value = f"total;dur={total:.2f}, upstream;dur={upstream_ms:.2f}, overhead;dur={max(total - upstream_ms, 0):.2f}"
+        return b"server-timing", value.encode()
+
+
+def system_response(response: SystemResponse, *headers: Header) -> WholeResponse:
+    """Return the response as JSON, with the status of its state or of its error."""
+    error = response.error
+    status = 202 if response.state is State.SUSPENDED else 200
+    if error is not None:
+        status, headers = status_of(error), (*headers, *retry_headers(error))
+    return WholeResponse(status, _RESPONSE.serializer.to_json(response, by_alias=True), (JSON, *headers))
+
+
+def event_stream(
+    context: RequestContext,
+    events: Subscription,
+    correlation: Correlation,
+    *extra: Header,
+    on_disconnect: Callable[[], None] | None = None,
+) -> EventStreamResponse:
+    """Return the events as they happen; the Location header tells where they can be read again."""
+    headers = (
+        (b"content-type", b"text/event-stream"),
+        (b"cache-control", b"no-store"),
+        (b"x-accel-buffering", b"no"),
+        (b"location", b"/v1/executions/%b/events" % correlation.request_id.encode()),
+        *correlation.headers(),
+        *extra,
+    )
+    return EventStreamResponse(events, headers=headers, is_stopping=context.is_stopping, on_disconnect=on_disconnect)
+
+
+def _correlation_of(handle: ExecutionHandle) -> Correlation:
+    return Correlation(handle.request_id, handle.trace_id, handle.root_span_id)

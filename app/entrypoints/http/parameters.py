@@ -1,0 +1,177 @@
+"""Parameters of the routes: ids in the path, query strings, headers and cursors."""
+
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+from fastapi import Depends, Header, Path
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from starlette.requests import Request
+from starlette.types import Scope
+
+from app.domain.contract.constrained_types import RequestIdText, SessionIdText
+from app.domain.failures import Code, RequestFailure
+from app.domain.fingerprints import digest
+from app.domain.ids import IdempotencyKey, RequestId, SessionId, TenantId
+from app.domain.lifecycle import Mode, State
+from app.entrypoints.http.context import Context
+from app.ports.storage import ExecutionFilter
+
+MAX_PARAMETERS = 32
+DEFAULT_PAGE_SIZE = 100
+MAX_PAGE_SIZE = 1_000
+IDEMPOTENCY_KEY = "Idempotency-Key"
+NOT_FOUND_MESSAGES = {
+    "request_id": "no execution has this id",
+    "session_id": "no session has this id",
+}
+_REQUEST_ID = TypeAdapter[RequestId](RequestIdText)
+_CHECKSUM_DIGITS = 8
+_MAX_DIGITS = 15
+"""More digits than any number needs, and fewer than a database accepts."""
+
+
+def _parse_decimal(given: object) -> object:
+    if isinstance(given, str) and not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
+        raise ValueError("must be a whole number in decimal digits")
+    return given
+
+
+Cursor = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+DecimalInt = Annotated[int, BeforeValidator(_parse_decimal)]
+RequestIdInPath = Annotated[RequestIdText, Path(description="Id of the request.")]
+SessionIdInPath = Annotated[SessionIdText, Path(description="Id of the session.")]
+LastEventId = Annotated[
+    DecimalInt | None, Header(alias="Last-Event-ID", description="Number of the last event that the client has read.")
+]
+IdempotencyKeyHeader = Annotated[
+    IdempotencyKey | None,
+    Header(
+        alias=IDEMPOTENCY_KEY,
+        pattern="^[!-~]{1,255}$",
+        description="Requests with the same key and body get the response of the first one, with "
+        "`Idempotency-Replayed: true`.",
+    ),
+]
+
+
+class QueryParameters(BaseModel):
+    """Query parameters of one route. Unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ExecutionListQuery(QueryParameters):
+    """Filter and page of a list of executions."""
+
+    state: State | None = Field(None, description="Only executions in this state.")
+    mode: Mode | None = Field(None, description="Only executions of this mode.")
+    session_id: SessionIdText | None = Field(None, description="Only executions of this session.")
+    limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of executions.")
+    after: Cursor | None = Field(None, description="The `next` of the previous page.")
+
+    @property
+    def selection(self) -> ExecutionFilter:
+        """The filter for the store."""
+        return ExecutionFilter(self.state, self.mode, self.session_id)
+
+
+class SessionListQuery(QueryParameters):
+    """Page of a list of sessions."""
+
+    limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of sessions.")
+    after: Cursor | None = Field(None, description="The `next` of the previous page.")
+
+
+class MessageListQuery(QueryParameters):
+    """Page of a list of messages."""
+
+    limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of messages.")
+    after: DecimalInt = Field(0, description="The `next` of the previous page.")
+
+
+class AfterEvent(QueryParameters):
+    """Start of a reading of events."""
+
+    after: DecimalInt = Field(0, description="Only events after this number; `Last-Event-ID` takes precedence.")
+
+
+async def existing_execution(context: Context, request_id: RequestIdInPath) -> RequestId:
+    """Return the id in the path if there is such an execution, before anything else of the request is checked.
+
+    Raises: RequestFailure (REQUEST_NOT_FOUND).
+    """
+    await context.facade.executions.show(context.tenant, request_id)
+    return request_id
+
+
+async def existing_session(context: Context, session_id: SessionIdInPath) -> SessionId:
+    """Return the id in the path if there is such a session, before anything else of the request is checked.
+
+    Raises: RequestFailure (REQUEST_NOT_FOUND).
+    """
+    await context.facade.sessions.show(context.tenant, session_id)
+    return session_id
+
+
+async def readable_query(request: Request) -> None:
+    """Check what FastAPI's reading of a query string overlooks.
+
+    Raises: RequestFailure (REQUEST_INVALID) for bad encoding, too many parameters, or one that is given twice.
+    """
+    try:
+        pairs = parse_qsl(
+            request.scope["query_string"].decode(),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=MAX_PARAMETERS,
+        )
+    except ValueError:
+        message = "the query string is malformed"
+        raise RequestFailure(Code.REQUEST_INVALID, message, condition="syntax") from None
+    if len(dict(pairs)) != len(pairs):
+        raise RequestFailure(Code.REQUEST_INVALID, "a query parameter is given twice")
+
+
+ExistingExecution = Annotated[RequestId, Depends(existing_execution)]
+ExistingSession = Annotated[SessionId, Depends(existing_session)]
+ReadableQuery = Annotated[None, Depends(readable_query)]
+
+
+def request_id_in_path(scope: Scope) -> RequestId | None:
+    """Return the request id in the path; None without one, or if it is malformed."""
+    try:
+        return _REQUEST_ID.validate_python(scope.get("path_params", {}).get("request_id"))
+    except ValidationError:
+        return None
+
+
+def single_header(scope: Scope, name: str) -> None:
+    """Check that a header is not repeated; FastAPI reads the first one. Raises: RequestFailure (REQUEST_INVALID)."""
+    raw_name = name.lower().encode()
+    if sum(key == raw_name for key, _ in scope["headers"]) > 1:
+        message = "must be given once"
+        errors = [{"field": name, "message": message}]
+        raise RequestFailure(Code.REQUEST_INVALID, f"{name}: {message}", {"errors": errors})
+
+
+def encode_cursor(tenant: TenantId, collection: str, position: str | None) -> str | None:
+    """Return the cursor of the position where a page of the collection ends; None after the last page.
+
+    It holds the position itself, and so survives the deletion of the item there, and a checksum against mistakes.
+    """
+    return None if position is None else f"{digest(tenant, collection, position)[:_CHECKSUM_DIGITS]}.{position}"
+
+
+def decode_cursor(tenant: TenantId, collection: str, given: str | None) -> str | None:
+    """Return the position of a cursor.
+
+    Raises: RequestFailure (REQUEST_INVALID) for a cursor that this collection did not give to this tenant.
+    """
+    if given is None:
+        return None
+    position = given.partition(".")[2]
+    if given != encode_cursor(tenant, collection, position):
+        message = "must be the `next` of a page of this collection"
+        errors = [{"field": "after", "message": message}]
+        raise RequestFailure(Code.REQUEST_INVALID, f"after: {message}", {"errors": errors})
+    return position

@@ -1,0 +1,126 @@
+"""Ids in paths, query strings, headers and cursors."""
+
+from collections.abc import Iterator
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from app.domain.failures import RequestFailure
+from app.domain.lifecycle import Mode, State
+from app.entrypoints.http.parameters import ExecutionListQuery, decode_cursor, encode_cursor
+from app.ports.storage import ExecutionFilter
+from tests.support.http_server import HttpAnswer
+from tests.support.portico import chat, events, portico
+
+BAD_NUMBERS = ("0", "1001", "-1", "1.0", "%2B5", "1_0", "%201", "", "%D9%A3", "9" * 16)
+
+
+def assert_refused(answer: HttpAnswer, field: str) -> None:
+    assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
+    details = answer.json["details"]
+    assert isinstance(details, dict)
+    assert [error["field"] for error in details["errors"]] == [field]
+    assert str(answer.json["message"]).startswith(f"{field}: ")
+
+
+def test_without_a_query_the_first_hundred_executions_are_selected() -> None:
+    query = ExecutionListQuery()
+    assert (query.selection, query.limit, query.after) == (ExecutionFilter(), 100, None)
+
+
+def test_every_parameter_is_read() -> None:
+    given = {"state": "SUSPENDED", "mode": "chat", "session_id": "s:1", "limit": "1000", "after": "a-1"}
+    query = ExecutionListQuery.model_validate(given)
+    assert query.selection == ExecutionFilter(State.SUSPENDED, Mode.CHAT, "s:1")
+    assert (query.limit, query.after) == (1000, "a-1")
+
+
+async def test_a_bad_or_unknown_parameter_is_refused_by_name() -> None:
+    cases = [
+        *((f"limit={bad}", "limit") for bad in BAD_NUMBERS),
+        ("state=suspended", "state"),
+        ("mode=", "mode"),
+        ("session_id=a%0Ab", "session_id"),
+        ("after=", "after"),
+        (f"after={'1' * 257}", "after"),
+        ("zork=1", "zork"),
+    ]
+    async with portico() as (served, _):
+        for query, field in cases:
+            assert_refused(await served.get(f"/v1/executions?{query}"), field)
+        assert_refused(await served.get("/v1/sessions?zork=1"), "zork")
+
+
+@pytest.mark.parametrize("path", ["/v1/executions", "/v1/sessions"])
+async def test_a_query_string_that_cannot_be_read_is_refused(path: str) -> None:
+    async with portico() as (served, _):
+        statuses = [
+            (await served.get(f"{path}?{query}")).status for query in ("limit=1&limit=1", "after=%ff", "a=1&" * 40)
+        ]
+    assert statuses == [422, 400, 400]
+
+
+POSITIONS = ("01a202d8-1095-75a4-a9fa-8bbdc0369c10", "1790000000.25/s.1", "")
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_cursor_leads_to_its_position(position: str) -> None:
+    given = encode_cursor("local", "/v1/executions", position)
+    assert decode_cursor("local", "/v1/executions", given) == position
+    assert ExecutionListQuery.model_validate({"after": given}).after == given
+
+
+def test_without_a_position_there_is_no_cursor_and_the_other_way_round() -> None:
+    assert encode_cursor("local", "/v1/executions", None) is None
+    assert decode_cursor("local", "/v1/executions", None) is None
+
+
+def mistyped(given: str) -> Iterator[str]:
+    for index, character in enumerate(given):
+        yield given[:index] + given[index + 1 :]
+        yield given[:index] + ("1" if character != "1" else "7") + given[index + 1 :]
+        yield given[:index] + "0" + given[index:]
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_mistyped_cursor_or_one_of_another_collection_is_refused_by_name(position: str) -> None:
+    given = encode_cursor("local", "/v1/executions", position)
+    assert given is not None
+    others = [encode_cursor("other", "/v1/executions", position), encode_cursor("local", "/v1/sessions", position)]
+    for bad in (*mistyped(given), *others, position, "x", ".", "\x00", "\U0010ffff"):
+        with pytest.raises(RequestFailure) as caught:
+            decode_cursor("local", "/v1/executions", bad)
+        assert caught.value.status == 422
+        assert [error["field"] for error in caught.value.details["errors"]] == ["after"]
+        assert caught.value.message.startswith("after: ")
+
+
+async def test_events_are_read_after_the_number_in_the_header_before_the_one_in_the_query() -> None:
+    async with portico() as (served, _):
+        whole = events(await served.post(chat("Hello", request_id="r-1"), {"Accept": "text/event-stream"}))
+        last = max(event.get("sequence_number", 0) for event in whole)
+
+        async def first(query: str, headers: dict[str, str]) -> int:
+            read = events(await served.get(f"/v1/executions/r-1/events{query}", headers))
+            number: int = read[0]["sequence_number"]
+            return number
+
+        assert last > 6
+        assert await first("", {}) == 1
+        assert await first("?after=2", {}) == 3
+        assert await first("?after=2", {"Last-Event-ID": "4"}) == 5
+        assert (await served.get(f"/v1/executions/r-1/events?after={last}")).status == 204
+
+
+async def test_a_bad_last_event_id_is_refused_by_name() -> None:
+    async with portico() as (served, _):
+        await served.post(chat("Hello", request_id="r-1"))
+        for bad in ("", "x", "-1", "1.5", quote("²"), "1" * 16):
+            assert_refused(await served.get("/v1/executions/r-1/events", {"Last-Event-ID": bad}), "Last-Event-ID")
+
+
+async def test_an_unknown_execution_is_404_whatever_its_query_is() -> None:
+    async with portico() as (served, _):
+        for query in ("after=x", "zork=1", "after=1&after=1", "after=%ff", urlencode({"after": "-1"})):
+            assert (await served.get(f"/v1/executions/unknown/events?{query}")).status == 404
+            assert (await served.get(f"/v1/sessions/unknown/messages?{query}")).status == 404
