@@ -59,7 +59,7 @@ class RequestContext:
         """Return a response with this JSON."""
         return WholeResponse(status, body, (JSON, *self.correlate(request_id).headers()))
 
-    def object_response(self, shown: BaseModel, status: int = 200, *, request_id: RequestId | None = None) -> Response:
+    def object_response(self, view: BaseModel, status: int = 200, *, request_id: RequestId | None = None) -> Response:
         """Return a response with one object."""
         return self.json_response(view.model_dump_json(by_alias=True).encode(), status, request_id=request_id)
 

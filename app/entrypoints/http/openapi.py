@@ -23,6 +23,7 @@ from app.orchestration.facade import ForkRequest, ResumeRequest, SessionChanges
 T = TypeVar("T")
 N = TypeVar("N")
 CONTRACT_VERSION = "1"
+PROBLEM_TYPE = "application/problem+json"
 READ_FAILURES = (Code.REQUEST_INVALID, Code.REQUEST_NOT_FOUND, Code.STORAGE_UNAVAILABLE, Code.STORAGE_FULL)
 _REF = "#/components/schemas/{model}"
 _REQUESTS = (SystemRequest, ResumeRequest, ForkRequest, SessionChanges)
@@ -73,9 +74,6 @@ def _schema(model: str) -> dict[str, Any]:
     return {"schema": {"$ref": _REF.format(model=model)}}
 
 
-EVENT_STREAM: dict[str, Any] = {"text/event-stream": _schema("ExecutionEvent")}
-_PROBLEM = {"application/problem+json": _schema("Problem")}
-_FAILED_RESPONSE = {"application/json": _schema("SystemResponse")} | _PROBLEM
 _BODY_LIMITS = (
     "Strict JSON: no duplicate keys, NaN, lone surrogates or unknown fields. Default limits: body 4 MiB, depth 64, "
     "1,000 messages, 128 tools, 20 tool rounds, 32 calls per reply, 600 s. Fields of features that this version lacks "
@@ -103,6 +101,11 @@ def describe_body(model: type[BaseModel], *headers: dict[str, Any]) -> dict[str,
     return {"requestBody": body} | ({"parameters": [*headers]} if headers else {})
 
 
+def event_stream_content() -> dict[str, Any]:
+    """Describe a body of server-sent events."""
+    return {"text/event-stream": _schema("ExecutionEvent")}
+
+
 def execution_responses(completed: str, waiting: str) -> dict[int | str, dict[str, Any]]:
     """Describe the responses of a route that runs an execution."""
     headers = _header_refs("Server-Timing", "Location", "Idempotency-Replayed")
@@ -111,20 +114,20 @@ def execution_responses(completed: str, waiting: str) -> dict[int | str, dict[st
         200: {
             "description": f"{completed}; or its events, of which the last one has the response",
             "headers": headers,
-            "content": EVENT_STREAM,
+            "content": event_stream_content(),
         },
         202: {
             "description": f"{waiting}; or the status and the location, for a client that does not wait",
             "headers": headers | _header_refs("Preference-Applied"),
             "content": {"application/json": {"schema": status_or_response}},
         },
-        **_failures(TAXONOMY, _FAILED_RESPONSE),
+        **_failures(TAXONOMY, {"application/json": _schema("SystemResponse")}),
     }
 
 
 def failures(*codes: Code) -> dict[int | str, dict[str, Any]]:
     """Describe the refusals with these codes."""
-    return _failures(codes, _PROBLEM)
+    return _failures(codes, {})
 
 
 def _failures(codes: Iterable[Code], content: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
@@ -133,7 +136,10 @@ def _failures(codes: Iterable[Code], content: dict[str, Any]) -> dict[int | str,
         for variant in TAXONOMY[code].variants:
             by_status.setdefault(variant.status, []).append(code)
     return {
-        status: {"description": ", ".join(dict.fromkeys(names)), "content": content}
+        status: {
+            "description": ", ".join(dict.fromkeys(names)),
+            "content": content | {PROBLEM_TYPE: _schema("Problem")},
+        }
         for status, names in by_status.items()
     }
 
@@ -198,7 +204,7 @@ def _renamed(part: dict[str, Any]) -> dict[str, Any]:
 def _add_common_headers(responses: dict[str, Any]) -> None:
     for response in responses.values():
         names = ["X-Request-Id", "traceparent"]
-        if _PROBLEM.keys() <= response.get("content", {}).keys():
+        if PROBLEM_TYPE in response.get("content", {}):
             names += ["Retry-After", "x-should-retry", "Allow"]
         response["headers"] = _header_refs(*names) | response.get("headers", {})
 

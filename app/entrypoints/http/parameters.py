@@ -1,5 +1,6 @@
 """Parameters of the routes: ids in the path, query strings, headers and cursors."""
 
+from types import MappingProxyType
 from typing import Annotated
 from urllib.parse import parse_qsl
 
@@ -20,10 +21,12 @@ MAX_PARAMETERS = 32
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1_000
 IDEMPOTENCY_KEY = "Idempotency-Key"
-NOT_FOUND_MESSAGES = {
-    "request_id": "no execution has this id",
-    "session_id": "no session has this id",
-}
+NOT_FOUND_MESSAGES = MappingProxyType(
+    {
+        "request_id": "no execution has this id",
+        "session_id": "no session has this id",
+    }
+)
 _REQUEST_ID = TypeAdapter[RequestId](RequestIdText)
 _CHECKSUM_DIGITS = 8
 _MAX_DIGITS = 15

@@ -18,12 +18,12 @@ from app.entrypoints.http.errors import WholeResponse
 from app.entrypoints.http.execution_response import ExecutionResponder, event_stream
 from app.entrypoints.http.negotiation import ResponseKind, response_kind
 from app.entrypoints.http.openapi import (
-    EVENT_STREAM,
     PREFER,
     READ_FAILURES,
     Collection,
     Page,
     describe_body,
+    event_stream_content,
     execution_responses,
     failures,
 )
@@ -92,7 +92,7 @@ async def show_execution(context: Context, request_id: RequestIdInPath) -> Respo
     response_description="The events from there on, live until the execution ends",
     status_code=200,
     responses={
-        200: {"content": EVENT_STREAM},
+        200: {"content": event_stream_content()},
         204: {"description": "The execution has ended, and no events are left"},
         **failures(*READ_FAILURES),
     },
