@@ -150,7 +150,7 @@ def _refuse_many_commas(body: bytes) -> None:
 
 
 def _refuse_many_values(body: bytes, value: Any) -> None:
-    """Refuse more than `MAX_VALUES` values; the text alone proves that a body with few commas and brackets has fewer."""
+    """Refuse more than `MAX_VALUES` values. A body with few commas and brackets needs no count."""
     if body.count(b",") + body.count(b"{") + body.count(b"[") < MAX_VALUES:
         return
     level, values = _containers([value]), 0

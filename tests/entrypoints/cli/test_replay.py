@@ -94,8 +94,8 @@ class Today:
 
 
 async def says_more(run: RunContext) -> Any:
-    run.messages = [*run.messages, Message(role="user", content="Please.")]
-    return await agent_loop(run)
+    messages = [*run.settings.messages, Message(role="user", content="Please.")]
+    return await agent_loop(run.with_settings(replace(run.settings, messages=messages)))
 
 
 async def breaks(_: RunContext) -> str:

@@ -25,9 +25,10 @@ SECRET = "sk-canary-7d1f"
 
 async def listed(run: RunContext) -> str:
     """A pattern that only lists the steps of its plan."""
-    assert run.plan is not None
+    plan = run.settings.plan
+    assert plan is not None
     run.transition_to(State.VALIDATE, "output_ready")
-    return " ".join([run.plan.planner_id, *(f"{step.name}:{step.type}" for step in run.plan.steps)])
+    return " ".join([plan.planner_id, *(f"{step.name}:{step.type}" for step in plan.steps)])
 
 
 @asynccontextmanager
