@@ -1,7 +1,7 @@
 # The same commands for people, CI and README. `make` alone prints them.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-fast test-llamacpp torture check format bench walk openapi readme lock image clean
+.PHONY: help setup run test test-fast test-llamacpp torture check format bench walk openapi docs lock image clean
 
 BIN := .venv/bin
 LLAMACPP := .venv-llamacpp
@@ -49,12 +49,12 @@ $(LLAMACPP)/.ready: $(READY) requirements-llamacpp.lock
 	$(LLAMACPP)/bin/pip install --quiet --no-deps --editable .
 	@touch $@
 
-check: setup ## Format, lint, types, import rules, architecture, names, drift of API description and README
+check: setup ## Format, lint, types, import rules, architecture, names, drift of API description and pages
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest tests/architecture tests/test_readme.py tests/test_image.py
+	$(BIN)/pytest tests/architecture tests/test_documentation.py tests/test_image.py
 	$(BIN)/portico openapi | diff -u openapi/openapi.json -
 
 format: setup ## Format the code and fix what ruff can fix
@@ -70,8 +70,8 @@ walk: setup ## Print the way of one chat through the code, and how often it chan
 openapi: setup ## Write openapi/openapi.json from the code
 	$(BIN)/portico openapi > openapi/openapi.json
 
-readme: setup ## Write the generated parts of README.md from the code
-	$(BIN)/python -m tests.support.readme --write
+docs: setup ## Write the generated parts and the answers of README.md and docs/ from the code
+	$(BIN)/python -m tests.support.documentation --write
 
 lock: setup ## Resolve the dependencies anew into the hashed locks
 	$(LOCK) --output-file requirements.lock

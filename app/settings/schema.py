@@ -78,11 +78,13 @@ class _Table(BaseModel):
 class ServerSettings(_Table):
     """Where the service listens. Port 0 lets the system choose; `drain_seconds` is the grace after SIGTERM."""
 
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    drain_seconds: Wait = 30
-    max_in_flight: Positive = 1000
-    allowed_hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1, strict=False)] = ("*",)
+    host: str = Field("127.0.0.1", description="Address to listen on; loopback only while `auth.mode` is `none`")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(8080, description="Port to listen on; 0 lets the system choose")
+    drain_seconds: Wait = Field(30, description="Grace period for running executions after SIGTERM")
+    max_in_flight: Positive = Field(1000, description="Executions that run at the same time; more are refused with 503")
+    allowed_hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1, strict=False)] = Field(
+        ("*",), description="Accepted Host headers: a host, `*.` and a domain, or `*`"
+    )
 
 
 class StorageSettings(_Table):
@@ -91,9 +93,16 @@ class StorageSettings(_Table):
     On PostgreSQL a replica that has been silent for `replica_timeout` seconds is dead to the others.
     """
 
-    url: Annotated[str, AfterValidator(_storage_url)] = "sqlite:///var/portico.db"
-    event_retention_days: Annotated[float, Field(gt=0, le=36_500)] = 7
-    replica_timeout: Annotated[float, Field(ge=1, le=600)] = 10
+    url: Annotated[str, AfterValidator(_storage_url)] = Field(
+        "sqlite:///var/portico.db",
+        description="`sqlite:///path`, `sqlite://` (in memory) or `postgresql://user@host/database`",
+    )
+    event_retention_days: Annotated[float, Field(gt=0, le=36_500)] = Field(
+        7, description="Days after its end until steps and events of an execution are deleted"
+    )
+    replica_timeout: Annotated[float, Field(ge=1, le=600)] = Field(
+        10, description="Silence after which a replica on PostgreSQL is considered dead"
+    )
 
     @property
     def is_shared(self) -> bool:
@@ -104,21 +113,25 @@ class StorageSettings(_Table):
 class QueueSettings(_Table):
     """How many executions in the background may wait, and run at once, of all tenants and of one, over all replicas."""
 
-    waiting: Natural = 10_000
-    at_once: Positive = 1_000
-    per_tenant: Positive = 500
+    waiting: Natural = Field(10_000, description="Background executions that may wait, on all replicas together")
+    at_once: Positive = Field(
+        1_000, description="Background executions that run at the same time, on all replicas together"
+    )
+    per_tenant: Positive = Field(500, description="Background executions of one tenant that run at the same time")
 
 
 class GrammarSettings(_Table):
     """Where named grammars are: each file `NAME.gbnf` of that directory is the grammar NAME."""
 
-    directory: Annotated[str, Field(min_length=1)] | None = None
+    directory: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="Directory of named grammars: the file `NAME.gbnf` is the grammar `NAME`"
+    )
 
 
 class AuthSettings(_Table):
     """Who may ask. `none` is one local principal that may do everything."""
 
-    mode: Literal["none"] = "none"
+    mode: Literal["none"] = Field("none", description="`none`: one local principal with all permissions")
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -131,44 +144,56 @@ class AuthSettings(_Table):
 class FailoverSettings(_Table):
     """How the attempts of one inference go on. Times are seconds; `breaker_failures` 0 turns the breaker off."""
 
-    max_retries: Annotated[int, Field(ge=0, le=100)] = 1
-    connect_timeout: Seconds = 5
-    attempt_timeout: Seconds = 120
-    first_token_timeout: Seconds = 60
-    idle_timeout: Seconds = 30
-    retry_after_cap: Wait = 30
-    breaker_failures: Natural = 5
-    breaker_window: Seconds = 30
-    breaker_cooldown: Seconds = 15
-    retry_budget: Annotated[float, Field(ge=0, le=1)] = 0.2
-    retry_floor: Natural = 10
+    max_retries: Annotated[int, Field(ge=0, le=100)] = Field(
+        1, description="Retries on the same engine before the next one is tried"
+    )
+    connect_timeout: Seconds = Field(5, description="Limit for name resolution, connection and TLS")
+    attempt_timeout: Seconds = Field(120, description="Limit for a whole attempt")
+    first_token_timeout: Seconds = Field(60, description="Limit until the first token of a stream")
+    idle_timeout: Seconds = Field(30, description="Limit between two reads of a reply")
+    retry_after_cap: Wait = Field(30, description="Longest `Retry-After` of a provider that is waited for")
+    breaker_failures: Natural = Field(
+        5, description="Failures within the window that open the circuit breaker; 0 turns it off"
+    )
+    breaker_window: Seconds = Field(30, description="Window in which failures are counted")
+    breaker_cooldown: Seconds = Field(15, description="Time until an open breaker allows a probe")
+    retry_budget: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.2, description="Share of the attempts that may be retries"
+    )
+    retry_floor: Natural = Field(10, description="Retries that are always allowed within the window")
 
 
 class TelemetrySettings(_Table):
     """What is told of what happens."""
 
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = "USD"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="`debug`, `info`, `warning` or `error`"
+    )
+    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = Field(
+        "USD", description="Currency of prices and costs"
+    )
 
 
 class LimitSettings(_Table):
     """Bounds of one request, which it may narrow. `timeout` is seconds of running time."""
 
-    body_bytes: Positive = 4 * _MIB
-    json_depth: Annotated[int, Field(ge=1, le=256)] = 64
-    messages: Annotated[int, Field(ge=1, le=MAX_MESSAGES)] = 1000
-    tools: Annotated[int, Field(ge=1, le=128)] = 128
-    tool_rounds: Natural = 20
-    calls_per_reply: Positive = 32
-    tool_result_bytes: Positive = 256 * _KIB
-    upstream_bytes: Positive = 32 * _MIB
-    upstream_line_bytes: Positive = 4 * _MIB
-    attempts: Annotated[int, Field(ge=1, le=100)] = 3
-    replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 16
-    plan_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 50
-    history_messages: Annotated[int, Field(ge=0, le=1000)] = 50
-    history_tokens: Natural = 8_000
-    timeout: Seconds = 600
+    body_bytes: Positive = Field(4 * _MIB, description="Size of a request body")
+    json_depth: Annotated[int, Field(ge=1, le=256)] = Field(64, description="Nesting of a request body")
+    messages: Annotated[int, Field(ge=1, le=MAX_MESSAGES)] = Field(1000, description="Messages of a request")
+    tools: Annotated[int, Field(ge=1, le=128)] = Field(128, description="Tools offered to a model")
+    tool_rounds: Natural = Field(20, description="Rounds of tool calls")
+    calls_per_reply: Positive = Field(32, description="Tool calls of one reply")
+    tool_result_bytes: Positive = Field(256 * _KIB, description="Size of a tool result")
+    upstream_bytes: Positive = Field(32 * _MIB, description="Size of a provider reply")
+    upstream_line_bytes: Positive = Field(4 * _MIB, description="Size of one line of a provider stream")
+    attempts: Annotated[int, Field(ge=1, le=100)] = Field(3, description="Attempts at a valid answer")
+    replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(16, description="Replicas in mode redundant")
+    plan_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = Field(50, description="Steps of a plan")
+    history_messages: Annotated[int, Field(ge=0, le=1000)] = Field(
+        50, description="Messages of a session that the model sees"
+    )
+    history_tokens: Natural = Field(8_000, description="Tokens of a session that the model sees")
+    timeout: Seconds = Field(600, description="Running time of an execution")
 
 
 def _is_json(value: Any) -> bool:
@@ -182,8 +207,10 @@ def _is_json(value: Any) -> bool:
 class PlannerSettings(_Table):
     """What makes a plan where the request has none: a model, or nobody, for it is always the same `steps`."""
 
-    kind: Literal["model", "static"] = "model"
-    steps: Annotated[tuple[PlanStep, ...], Field(strict=False)] = ()
+    kind: Literal["model", "static"] = Field(
+        "model", description="`model` asks a model for a plan, `static` always takes `steps`"
+    )
+    steps: Annotated[tuple[PlanStep, ...], Field(strict=False)] = Field((), description="Steps of the static plan")
 
     @field_validator("steps")
     @classmethod
@@ -197,8 +224,8 @@ class PlannerSettings(_Table):
 class Price(_Table):
     """Per million tokens, in the configured currency."""
 
-    input: Annotated[float, Field(ge=0)]
-    output: Annotated[float, Field(ge=0)]
+    input: Annotated[float, Field(ge=0)] = Field(description="Price of a million input tokens")
+    output: Annotated[float, Field(ge=0)] = Field(description="Price of a million output tokens")
 
 
 def _usual_window(validated: Mapping[str, Any]) -> int:
@@ -217,19 +244,33 @@ class EngineSettings(_Table):
     are added to each request, and replace those of the same name.
     """
 
-    model: ModelUrlText
-    base_url: BaseUrl | None = None
-    api_key_env: SecretFromVariable | None = None
-    api_key_file: SecretFromFile | None = None
-    context_window: Positive = Field(default_factory=_usual_window)
-    response_reserve: Natural = 4096
-    options: Annotated[tuple[OptionName, ...], Field(strict=False)] = ()
-    price: Price | None = None
-    api: Literal["chat_completions", "responses"] | None = None
-    capabilities: Mapping[CapabilityName, bool] = Field(default_factory=dict)
-    proxy: ProxySetting | None = None
-    ca_file: ReadableFile | None = None
-    headers: HeaderSettings = Field(default_factory=dict)
+    model: ModelUrlText = Field(description="Model URL, see above")
+    base_url: BaseUrl | None = Field(None, description="Base URL of the provider, as its SDK takes it")
+    api_key_env: SecretFromVariable | None = Field(None, description="Environment variable that holds the credential")
+    api_key_file: SecretFromFile | None = Field(
+        None, description="File that holds the credential; read again when it changes"
+    )
+    context_window: Positive = Field(
+        default_factory=_usual_window, description="Context window in tokens; 16384 for ollama and llamacpp"
+    )
+    response_reserve: Natural = Field(4096, description="Tokens of the window reserved for the answer")
+    options: Annotated[tuple[OptionName, ...], Field(strict=False)] = Field(
+        (), description="Keys of `hints.options` that are passed through"
+    )
+    price: Price | None = Field(None, description="`{ input, output }` for a million tokens, in `telemetry.currency`")
+    api: Literal["chat_completions", "responses"] | None = Field(
+        None, description="`chat_completions` or `responses`, for `openai://`"
+    )
+    capabilities: Mapping[CapabilityName, bool] = Field(
+        default_factory=dict, description="Corrections to the assumed capabilities, as `{ schema = true }`"
+    )
+    proxy: ProxySetting | None = Field(None, description="Proxy URL, instead of the one that the environment names")
+    ca_file: ReadableFile | None = Field(
+        None, description="PEM file of trusted certificate authorities, instead of those of the system"
+    )
+    headers: HeaderSettings = Field(
+        default_factory=dict, description="Headers added to each request; values are treated as secrets"
+    )
 
     @property
     def api_key(self) -> Secret:
@@ -247,8 +288,10 @@ class RouteSettings(_Table):
     `on_content_failure` says who is asked again after an answer that was refused: who gave it, or the next.
     """
 
-    engines: Annotated[tuple[str, ...], Field(strict=False)]
-    on_content_failure: Literal["stay", "next"] = "stay"
+    engines: Annotated[tuple[str, ...], Field(strict=False)] = Field(description="Engines in the order of failover")
+    on_content_failure: Literal["stay", "next"] = Field(
+        "stay", description="Engine that is asked after a rejected answer: `stay` asks the same, `next` the next"
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -1,0 +1,302 @@
+"""Pages of README.md and docs/: their generated parts, and their examples with the answers of a real server.
+
+`python -m tests.support.documentation --write` writes both. A generated part stands between `<!-- generated:NAME -->`
+and `<!-- /generated -->`. An answer stands between `<!-- answer -->` and `<!-- /answer -->` behind the shell block
+that produces it; `<!-- answer: state content -->` keeps those members of a JSON answer only.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from app.adapters.telemetry.metrics import SERIES
+from app.domain.diagrams import fallback_mermaid, lifecycle_mermaid
+from app.domain.failures import TAXONOMY, FailureRow
+from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES
+from app.domain.lifecycle import Mode
+from app.settings.schema import EngineSettings, RouteSettings, Settings
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))
+SERVER = "http://127.0.0.1:8080"
+GENERATED_PART = re.compile(r"(?P<begin><!-- generated:(?P<name>\w+) -->\n).*?(?P<end><!-- /generated -->)", re.DOTALL)
+EXAMPLE = re.compile(
+    r"```sh\n(?P<shell>.*?)```"
+    r"(?:\n\n(?P<begin><!-- answer(?:: (?P<members>[\w ]+))? -->\n).*?(?P<end><!-- /answer -->))?",
+    re.DOTALL,
+)
+VARYING = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
+    r"|(?<![0-9a-f])(?:[0-9a-f]{32}|[0-9a-f]{16})(?![0-9a-f])"
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"
+    r"|Rolled 2d6: \[\d \d\] \(sum: \d+\)"
+    r"|(?<=_ms\":)\s*\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
+    r"|\d+\.\d(?= ms)|\d+\.\d{3}(?= s )"
+)
+STARTUP_SECONDS = 30.0
+
+
+def lifecycle() -> str:
+    """The diagram of mode chat, then those of the other modes."""
+    parts = [f"### {mode}\n\n{_mermaid(lifecycle_mermaid(mode))}" for mode in Mode]
+    return "\n".join(parts)
+
+
+def fallback() -> str:
+    """The diagram of the fallback machine."""
+    return _mermaid(fallback_mermaid())
+
+
+def errors() -> str:
+    """One row for each code, in the order of the taxonomy."""
+    head = "| Code | Status | Meaning | What to do |\n|---|---|---|---|\n"
+    return head + "".join(_error_row(row) for row in TAXONOMY.values())
+
+
+def metrics() -> str:
+    """One row for each Prometheus series."""
+    head = "| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n"
+    rows = ((each.name, each.kind.__name__.lower(), _code(each.labels), each.description) for each in SERIES)
+    return head + "".join(f"| `{name}` | {kind} | {labels} | {meaning} |\n" for name, kind, labels, meaning in rows)
+
+
+def events() -> str:
+    """One row for each event type with the fields of its own."""
+    head = "| Event | Fields of its own |\n|---|---|\n"
+    return head + "".join(f"| `{kind.type}` | {_code(EVENT_FIELDS[kind])} |\n" for kind in EVENT_TYPES)
+
+
+def settings() -> str:
+    """One table for each section of the configuration."""
+    return "\n".join(_section(name, table) for name, table in _sections())
+
+
+PART_WRITERS: Mapping[str, Callable[[], str]] = {
+    "lifecycle": lifecycle,
+    "fallback": fallback,
+    "errors": errors,
+    "metrics": metrics,
+    "events": events,
+    "settings": settings,
+}
+
+
+def regenerate(text: str) -> str:
+    """Return the page with every generated part as the code has it. Raises: KeyError for a part of unknown name."""
+    return GENERATED_PART.sub(lambda part: part["begin"] + PART_WRITERS[part["name"]]() + part["end"], text)
+
+
+def masked(text: str) -> str:
+    """Return the text with everything that differs from run to run replaced: ids, times, durations, dice."""
+    return VARYING.sub("…", text)
+
+
+@dataclass(frozen=True)
+class DocumentedServer:
+    """A running `portico serve` in a directory of its own, for the examples of one page."""
+
+    directory: Path
+    url: str
+    environment: Mapping[str, str]
+
+    def run(self, shell: str) -> str:
+        """Return what the commands of a shell block print. Commands of make and exports are left to the reader."""
+        printed: list[str] = []
+        for command in _split_commands(shell.replace("\\\n", " ")):
+            match command[0]:
+                case "curl":
+                    printed.append(self._curl(command[1:]))
+                case ".venv/bin/portico":
+                    printed.append(self._portico(command[1:]))
+                case "make" | "export" | "cd" | "git" | "docker" | "pip":
+                    continue
+                case other:
+                    raise ValueError(f"an example runs {other}, which this runner does not know")
+        return "\n".join(part.rstrip("\n") for part in printed if part)
+
+    def _curl(self, arguments: list[str]) -> str:
+        method, headers, body, show_head, url = None, {}, None, False, ""
+        rest = iter(arguments)
+        for argument in rest:
+            match argument:
+                case "-H":
+                    name, _, value = next(rest).partition(":")
+                    headers[name.strip()] = value.strip()
+                case "-d":
+                    body = next(rest)
+                case "-X":
+                    method = next(rest)
+                case flags if flags.startswith("-"):
+                    show_head = show_head or "i" in flags
+                case _:
+                    url = argument.replace(SERVER, self.url)
+        answer = httpx2.request(
+            method or ("GET" if body is None else "POST"), url, headers=headers, content=body, timeout=STARTUP_SECONDS
+        )
+        head = "".join(f"{name}: {value}\n" for name, value in answer.headers.items()) if show_head else ""
+        return f"HTTP/1.1 {answer.status_code}\n{head}\n{answer.text}" if show_head else answer.text
+
+    def _portico(self, arguments: list[str]) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "app", *arguments],
+            cwd=self.directory,
+            env=dict(self.environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=STARTUP_SECONDS,
+            check=True,
+        )
+        return done.stdout
+
+
+@contextmanager
+def documented_server(configuration: str = "", **variables: str) -> Iterator[DocumentedServer]:
+    """Serve in a temporary directory with this configuration and these environment variables."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        if configuration:
+            (directory / "portico.toml").write_text(configuration, encoding="utf-8")
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith("PORTICO") and not key.endswith("_API_KEY") and key.lower() != "http_proxy"
+        } | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "120", **variables}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app", "serve", "--port", "0"],
+            cwd=directory,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            announced = re.search(r"http://\S+:\d+", process.stdout.readline())
+            assert announced is not None
+            yield DocumentedServer(directory, announced[0], environment)
+        finally:
+            process.terminate()
+            process.communicate(timeout=STARTUP_SECONDS)
+
+
+def with_answers(text: str, server: DocumentedServer) -> str:
+    """Return the page with the answers that the server gives to its examples now, in order."""
+
+    def answered(example: re.Match[str]) -> str:
+        printed = server.run(example["shell"]).replace(server.url, SERVER)
+        if example["begin"] is None:
+            return example[0]
+        shown = _shown(printed, example["members"])
+        return f"```sh\n{example['shell']}```\n\n{example['begin']}{shown}{example['end']}"
+
+    return EXAMPLE.sub(answered, text)
+
+
+def _split_commands(shell: str) -> Iterator[list[str]]:
+    """Yield the words of each command; a command ends at a line break outside quotes."""
+    for command in re.findall(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|#[^\n]*|[^'"\n#])+""", shell):
+        words = shlex.split(command, comments=True)
+        if words:
+            yield words
+
+
+def _shown(printed: str, members: str | None) -> str:
+    try:
+        value = json.loads(printed)
+    except ValueError:
+        return f"```\n{printed.rstrip()}\n```\n"
+    if members is None:
+        return f"```json\n{_pretty(value)}\n```\n"
+    chosen = [f"  {json.dumps(name)}: {_pretty(value[name], 2)}" for name in members.split()]
+    return "```json\n{\n  …\n" + ",\n".join(chosen) + "\n  …\n}\n```\n"
+
+
+def _pretty(value: Any, indent: int = 0) -> str:
+    """Return JSON with a member or item on each line, down to what fits into one line."""
+    flat = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, dict | list) or len(flat) + indent <= 110 or not value:
+        return flat
+    pad = " " * (indent + 2)
+    if isinstance(value, dict):
+        inner = [f"{pad}{json.dumps(name)}: {_pretty(each, indent + 2)}" for name, each in value.items()]
+        return "{\n" + ",\n".join(inner) + "\n" + " " * indent + "}"
+    return "[\n" + ",\n".join(pad + _pretty(each, indent + 2) for each in value) + "\n" + " " * indent + "]"
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    named = {"engines": ("engines.NAME", EngineSettings), "routes": ("routes.NAME", RouteSettings)}
+    for name, field in Settings.model_fields.items():
+        if name in named:
+            yield named[name]
+        elif isinstance(field.annotation, type):
+            yield name, field.annotation
+
+
+def _section(name: str, table: type[BaseModel]) -> str:
+    rows = (
+        f"| `{key}` | {_default(field)} | {field.description or ''} |\n" for key, field in table.model_fields.items()
+    )
+    return f"### `[{name}]`\n\n| Key | Default | Meaning |\n|---|---|---|\n" + "".join(rows)
+
+
+def setting_descriptions() -> Mapping[str, str]:
+    """Return the description of every setting by its dotted key."""
+    return {
+        f"{name.removesuffix('.NAME')}.{key}": field.description or ""
+        for name, table in _sections()
+        for key, field in table.model_fields.items()
+    }
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if value is None or value in ((), {}):
+        return ""
+    return f"`{json.dumps(list(value) if isinstance(value, tuple) else value)}`"
+
+
+def _mermaid(diagram: str) -> str:
+    return f"```mermaid\n{diagram.rstrip()}\n```\n"
+
+
+def _error_row(row: FailureRow) -> str:
+    several = len(row.variants) > 1
+    statuses = [
+        f"{variant.status}{' retryable' if variant.retryable else ''}{f' ({variant.condition})' if several else ''}"
+        for variant in row.variants
+    ]
+    return f"| `{row.code}` | {', '.join(statuses)} | {row.meaning} | {row.recovery} |\n"
+
+
+def _write() -> None:
+    for page in PAGES:
+        with documented_server() as server:
+            page.write_text(with_answers(regenerate(page.read_text(encoding="utf-8")), server), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv[1:]:
+        _write()
+    elif any(regenerate(page.read_text(encoding="utf-8")) != page.read_text(encoding="utf-8") for page in PAGES):
+        sys.exit("README.md or docs/ are not what the code says: make docs")

@@ -1,0 +1,143 @@
+"""README.md and docs/ say what is true: generated parts, examples, commands, configurations and links."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.capabilities.tools.registry import ToolRegistry
+from app.entrypoints.cli.commands import command_line
+from app.entrypoints.http.app import create_app
+from app.orchestration.planning.planner import refusal_of
+from app.settings import load_settings
+from app.settings.schema import Settings
+from tests.support.documentation import (
+    GENERATED_PART,
+    PAGES,
+    PART_WRITERS,
+    README,
+    ROOT,
+    SERVER,
+    documented_server,
+    masked,
+    regenerate,
+    setting_descriptions,
+    with_answers,
+)
+from tests.support.emulators import openai_chat
+from tests.support.emulators.answers import EmulatedAnswer
+from tests.support.emulators.server import KEY, EmulatedServer
+from tests.support.http_server import running_server
+
+TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+ALL = "\n".join(TEXTS.values())
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+COMMANDS = {command.name for command in command_line().registered_commands}
+PYTHON = [(name, code) for name, text in TEXTS.items() for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+
+
+def test_every_generated_part_is_there_once_and_as_the_code_has_it() -> None:
+    assert sorted(part["name"] for part in GENERATED_PART.finditer(ALL)) == sorted(PART_WRITERS)
+    assert regenerate(ALL) == ALL, "make docs"
+
+
+def test_a_part_that_drifted_is_noticed() -> None:
+    for name in PART_WRITERS:
+        drifted = ALL.replace(f"<!-- generated:{name} -->\n", f"<!-- generated:{name} -->\nby hand\n")
+        assert drifted != ALL
+        assert regenerate(drifted) == ALL
+
+
+def test_a_part_of_unknown_name_is_refused() -> None:
+    with pytest.raises(KeyError):
+        regenerate("<!-- generated:weather -->\n<!-- /generated -->")
+
+
+@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if "<!-- answer" in text])
+def test_every_answer_is_what_a_server_gives(name: str) -> None:
+    with documented_server() as server:
+        assert masked(with_answers(TEXTS[name], server)) == masked(TEXTS[name]), "make docs"
+
+
+def test_an_answer_that_drifted_is_noticed() -> None:
+    example = "```sh\ncurl -s http://127.0.0.1:8080/livez\n```"
+    page = f'{example}\n\n<!-- answer -->\n```json\n{{"alive": false}}\n```\n<!-- /answer -->'
+    with documented_server() as server:
+        assert '{"alive": true}' in with_answers(page, server)
+
+
+@pytest.mark.parametrize(("name", "code"), PYTHON, ids=[f"{name}-{number}" for number, (name, _) in enumerate(PYTHON)])
+def test_every_python_example_runs(name: str, code: str) -> None:
+    with documented_server() as server:
+        ran = subprocess.run(
+            [sys.executable, "-c", code.replace(SERVER, server.url)],
+            cwd=server.directory,
+            env=dict(server.environment),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ("COMPLETE {'size': " in ran.stdout) == ("urlopen" in code)
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    named = {target for line in re.findall(r"\bmake((?: [a-z-]+)+)(?=`|\)| +#|\n)", ALL) for target in line.split()}
+    assert named >= {"run", "test", "check", "bench", "openapi", "docs"}
+    assert named <= TARGETS
+
+
+def test_every_command_that_is_named_exists() -> None:
+    named = set(re.findall(r"`(?:\.venv/bin/)?portico ([a-z]+)", ALL)) | set(re.findall(r"bin/portico ([a-z]+)", ALL))
+    assert named <= COMMANDS
+    assert named >= {"serve", "check", "execute", "replay"}
+
+
+@pytest.mark.parametrize("table", re.findall(r"```toml\n(.*?)```", ALL, re.DOTALL))
+def test_every_configuration_can_be_used(table: str, tmp_path: Path) -> None:
+    file = tmp_path / "portico.toml"
+    file.write_text(table, encoding="utf-8")
+    keys = dict.fromkeys(re.findall(r'api_key_env = "(\w+)"', table), "sk-1")
+    settings = load_settings(keys, file, local_model=lambda: None)
+    if settings.planner.steps:
+        assert refusal_of(settings.planner.steps, settings.plan_policy(ToolRegistry(*BUILTIN_TOOLS).names())) is None
+
+
+async def test_the_configuration_of_the_readme_answers_with_a_key(tmp_path: Path) -> None:
+    [table] = re.findall(r"```toml\n(.*?)```", TEXTS["README.md"], re.DOTALL)
+    keys = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "PORTICO__STORAGE__URL": "sqlite://"}
+    file = tmp_path / "portico.toml"
+    async with EmulatedServer(openai_chat.respond, EmulatedAnswer("Hello.")) as upstream:
+        file.write_text(table.replace("[engines.backup]", f'base_url = "{upstream.url}"\n\n[engines.backup]'))
+        settings = load_settings(keys, file, local_model=lambda: None)
+        async with running_server(create_app(settings)) as server:
+            answer = await server.post(b'{"tools": [], "messages": [{"role": "user", "content": "Hi"}]}')
+    assert (answer.json["content"], [request.path for request in upstream.requests]) == (
+        "Hello.",
+        ["/chat/completions"],
+    )
+
+
+def test_every_setting_is_described() -> None:
+    described = setting_descriptions()
+    assert [key for key, text in described.items() if not text] == []
+    assert {key.split(".")[0] for key in described} == set(Settings.model_fields)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_linked_file_exists(page: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", TEXTS[page.name]) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    assert links or page != README
+
+
+def test_every_target_of_the_makefile_is_phony_and_explained() -> None:
+    phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
+    assert phony is not None
+    assert set(phony[1].split()) == TARGETS
+    assert set(re.findall(r"^([a-z-]+):.*## \S", MAKEFILE, re.MULTILINE)) == TARGETS
