@@ -1,4 +1,4 @@
-"""The clock of the machine and of the running event loop."""
+"""Time, randomness and ids of the operating system."""
 
 import asyncio
 import secrets
@@ -10,9 +10,12 @@ import anyio
 
 from app.ports.runtime import Clock
 
+_RANDOM_BITS = 74
+_STEP_BITS = 32
+
 
 class SystemClock:
-    """Implements `ports.Clock`. `monotonic` is what asyncio's own loops go by, asked without looking for the loop."""
+    """Implementation of the `Clock` port; `monotonic` is the clock of asyncio's event loops."""
 
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
@@ -24,15 +27,11 @@ class SystemClock:
         return asyncio.get_running_loop().call_later(seconds, callback).cancel
 
 
-_RANDOM_BITS = 74
-_STEP_BITS = 32
-
-
 class SystemEntropy:
-    """Implements `ports.Entropy`.
+    """Implementation of the `Entropy` port.
 
-    Its ids are UUIDs of version 7 [RFC 9562], each greater than the one before, also within a millisecond and
-    when the clock steps back: there the next id is the last one plus a random step (section 6.2, method 2).
+    Ids are UUIDs of version 7 [RFC 9562] and strictly increasing. Within a millisecond, and after the clock was set
+    back, the next id is the previous one plus a random step (section 6.2, method 2).
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -55,7 +54,7 @@ class SystemEntropy:
 
 
 def format_uuid7(value: int) -> str:
-    """Lays 48 bits of milliseconds and 74 random bits out as a UUID of version 7."""
+    """Format 48 bits of milliseconds followed by 74 random bits as a UUID of version 7."""
     high = value >> 74 << 16 | 7 << 12 | value >> 62 & 0xFFF
     low = 0b10 << 62 | value & (1 << 62) - 1
     text = f"{high:016x}{low:016x}"

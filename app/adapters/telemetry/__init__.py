@@ -1,1 +1,1 @@
-"""What operators see: logs and metrics, made from events."""
+"""Telemetry: logs and metrics derived from events."""

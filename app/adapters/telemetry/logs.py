@@ -1,9 +1,9 @@
-"""JSON lines on standard error: one per ended execution, one per failure, every event at debug.
+"""Logs: JSON lines on standard error, one per ended execution, one per failure, and every event at level debug.
 
-What is said is chosen field by field, so that prompts, answers, arguments, results, headers and keys never get here;
-of an exception only types and places are told, since its text may quote any of them. A line is ASCII, so nothing can
-forge another. Whoever reads the lines cannot stop the service: a line that does not fit into the pipe is dropped and
-counted, and the next line says how many were.
+Fields are logged by an allow-list, so that prompts, answers, arguments, results, headers and keys never reach a log.
+Of an exception only its types and stack frames are logged, because its message may quote any of them. A line is ASCII,
+so that no value can forge another line. A reader that does not keep up cannot stop the service: a line that does not
+fit into the pipe is dropped and counted, and the next line reports how many were dropped.
 """
 
 import json
@@ -29,26 +29,26 @@ from app.ports.runtime import Clock
 
 STANDARD_ERROR = 2
 MAX_LINE_BYTES = 4096
-"""What a pipe takes whole or not at all [POSIX, PIPE_BUF]."""
-_MOST_RUNS = 20_000
-_FRAMES = 12
-_CONTENT = frozenset({"response", "suspensions", "text", "reasoning", "value", "errors", "warnings", "repairs"})
-_TOLD: Mapping[type[Any], tuple[str, ...]] = MappingProxyType(
-    {kind: tuple(name for name in names if name not in _CONTENT) for kind, names in EVENT_FIELDS.items()}
+"""A pipe accepts a write of this size completely or not at all [POSIX, PIPE_BUF]."""
+_MAX_RUNS = 20_000
+_MAX_FRAMES = 12
+_CONTENT_FIELDS = frozenset({"response", "suspensions", "text", "reasoning", "value", "errors", "warnings", "repairs"})
+_LOGGED_FIELDS: Mapping[type[Any], tuple[str, ...]] = MappingProxyType(
+    {kind: tuple(name for name in names if name not in _CONTENT_FIELDS) for kind, names in EVENT_FIELDS.items()}
 )
-_BEGINNINGS = frozenset({None, State.SUSPENDED})
-"""What an execution leaves when it begins, or goes on."""
+_STARTING_STATES = frozenset({None, State.SUSPENDED})
+"""States that an execution leaves when it begins or is resumed."""
 _STDLIB_LEVELS: Mapping[str, int | None] = MappingProxyType(
     {"": logging.WARNING, "uvicorn": None, "uvicorn.access": logging.WARNING}
 )
-"""From which level on the standard library's loggers are heard; None is the configured one."""
+"""Lowest level of each logger of the standard library; None is the configured level."""
 
 
 def open_logger(level: str, clock: Clock, *, descriptor: int = STANDARD_ERROR) -> FilteringBoundLogger:
-    """A logger from that level on (`debug`, `info`, `warning`, `error`) to standard error or another descriptor."""
+    """Return a logger that writes entries of that level (`debug`, `info`, `warning`, `error`) and above."""
     logger = structlog.wrap_logger(
-        _Outlet(descriptor),
-        processors=[_stamped_by(clock), _place_exception, _encode],
+        _Output(descriptor),
+        processors=[_add_timestamp(clock), _format_exception, _encode],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         context_class=dict,
     )
@@ -57,33 +57,33 @@ def open_logger(level: str, clock: Clock, *, descriptor: int = STANDARD_ERROR) -
 
 
 def route_standard_logging(logger: FilteringBoundLogger, level: str) -> None:
-    """Sends what libraries log through the standard library the same way. Changes the whole process."""
-    logging.getLogger().handlers = [_Routed(logger)]
-    for name, least in _STDLIB_LEVELS.items():
-        logging.getLogger(name).setLevel(level.upper() if least is None else least)
+    """Send entries of the standard library's loggers to this logger, for the whole process."""
+    logging.getLogger().handlers = [_StandardHandler(logger)]
+    for name, lowest in _STDLIB_LEVELS.items():
+        logging.getLogger(name).setLevel(level.upper() if lowest is None else lowest)
 
 
 class LogSink:
-    """Implements `ports.EventSink`; what has no event is told by the methods after `publish`."""
+    """Implementation of the `EventSink` port that logs events; the methods after `publish` log everything else."""
 
     def __init__(self, logger: FilteringBoundLogger) -> None:
         self._logger = logger
         self._verbose = logger.is_enabled_for(logging.DEBUG)
-        self._tallies: dict[str, _Tally] = {}
+        self._runs: dict[str, _Run] = {}
         self._handlers: Mapping[type[Any], Callable[[str, float, Any], None]] = {
-            events.LifecycleTransition: self._moved,
-            events.InferenceStart: self._inference_began,
-            events.ExecutionSuspended: self._suspended,
-            events.ExecutionCompleted: self._ended,
-            events.ExecutionFailed: self._failed,
-            events.ExecutionCancelled: self._ended,
+            events.LifecycleTransition: self._on_transition,
+            events.InferenceStart: self._on_inference_start,
+            events.ExecutionSuspended: self._on_suspension,
+            events.ExecutionCompleted: self._on_end,
+            events.ExecutionFailed: self._on_failure,
+            events.ExecutionCancelled: self._on_end,
         }
 
     def publish(self, execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
         if self._verbose:
             for item in items:
                 if type(item) is not InheritedEvent:
-                    self._tell(execution_id, item)
+                    self._log_event(execution_id, item)
         elif type(items[0]) is LiveDelta:
             return
         for item in items:
@@ -92,54 +92,54 @@ class LogSink:
                 handler(execution_id, item.at, item.event)
 
     def log_bug(self, execution_id: str, bug: Exception) -> None:
-        """An execution raised what nobody expected."""
+        """Log an unexpected exception of an execution."""
         self._logger.error("execution.bug", execution_id=execution_id, exc_info=bug)
 
     def log_fault(self, fault: Exception, place: Literal["sink", "writer", "storage"]) -> None:
-        """A sink raised, what was to be committed could not be, or the database did not answer."""
+        """Log an exception of a sink, a failed commit or a database that does not answer."""
         self._logger.error(f"{place}.fault", exc_info=fault)
 
     def log_lag(self, seconds: float) -> None:
-        """The event loop was late."""
+        """Log a delay of the event loop."""
         self._logger.warning("event_loop.lag", seconds=round(seconds, 3))
 
-    def _tell(self, execution_id: str, item: StoredEvent | LiveDelta) -> None:
+    def _log_event(self, execution_id: str, item: StoredEvent | LiveDelta) -> None:
         event, correlation = item.event, item.correlation
-        told = {name: getattr(event, name) for name in _TOLD[type(event)]}
-        told["sequence_number"] = item.sequence_number if isinstance(item, StoredEvent) else None
-        told["execution_id"] = execution_id
-        told["request_id"] = correlation.request_id
-        told["trace_id"] = correlation.trace_id
-        told["span_id"] = correlation.span_id
+        fields = {name: getattr(event, name) for name in _LOGGED_FIELDS[type(event)]}
+        fields["sequence_number"] = item.sequence_number if isinstance(item, StoredEvent) else None
+        fields["execution_id"] = execution_id
+        fields["request_id"] = correlation.request_id
+        fields["trace_id"] = correlation.trace_id
+        fields["span_id"] = correlation.span_id
         if correlation.step_name is not None:
-            told["step_name"] = correlation.step_name
-        self._logger.debug(event.type, **told)
+            fields["step_name"] = correlation.step_name
+        self._logger.debug(event.type, **fields)
 
-    def _tally(self, execution_id: str) -> "_Tally":
-        tally = self._tallies.get(execution_id)
-        if tally is None:
-            tally = self._tallies[execution_id] = _Tally()
-            if len(self._tallies) > _MOST_RUNS:
-                del self._tallies[next(iter(self._tallies))]
-        return tally
+    def _run(self, execution_id: str) -> "_Run":
+        run = self._runs.get(execution_id)
+        if run is None:
+            run = self._runs[execution_id] = _Run()
+            if len(self._runs) > _MAX_RUNS:
+                del self._runs[next(iter(self._runs))]
+        return run
 
-    def _moved(self, execution_id: str, at: float, event: events.LifecycleTransition) -> None:
-        if event.from_state in _BEGINNINGS:
-            self._tally(execution_id).began = at
+    def _on_transition(self, execution_id: str, at: float, event: events.LifecycleTransition) -> None:
+        if event.from_state in _STARTING_STATES:
+            self._run(execution_id).started_at = at
 
-    def _inference_began(self, execution_id: str, _at: float, _event: events.InferenceStart) -> None:
-        self._tally(execution_id).attempts += 1
+    def _on_inference_start(self, execution_id: str, _at: float, _event: events.InferenceStart) -> None:
+        self._run(execution_id).attempts += 1
 
-    def _ended(self, execution_id: str, at: float, event: events.TerminalEvent) -> None:
-        tally = self._tallies.pop(execution_id, None) or _Tally()
-        self._logger.info("execution.ended", **_summary(event.response, tally, at))
+    def _on_end(self, execution_id: str, at: float, event: events.TerminalEvent) -> None:
+        run = self._runs.pop(execution_id, None) or _Run()
+        self._logger.info("execution.ended", **_summary(event.response, run, at))
 
-    def _suspended(self, execution_id: str, at: float, event: events.ExecutionSuspended) -> None:
-        tally = self._tallies.pop(execution_id, None) or _Tally()
-        self._logger.info("execution.suspended", **_summary(event.response, tally, at))
+    def _on_suspension(self, execution_id: str, at: float, event: events.ExecutionSuspended) -> None:
+        run = self._runs.pop(execution_id, None) or _Run()
+        self._logger.info("execution.suspended", **_summary(event.response, run, at))
 
-    def _failed(self, execution_id: str, at: float, event: events.ExecutionFailed) -> None:
-        self._ended(execution_id, at, event)
+    def _on_failure(self, execution_id: str, at: float, event: events.ExecutionFailed) -> None:
+        self._on_end(execution_id, at, event)
         error = event.response.error
         self._logger.warning(
             "execution.failed",
@@ -152,19 +152,21 @@ class LogSink:
 
 
 @dataclass(slots=True)
-class _Tally:
-    began: float | None = None
+class _Run:
+    """State of a running execution for its last log line."""
+
+    started_at: float | None = None
     attempts: int = 0
 
 
-def _summary(response: SystemResponse, tally: _Tally, at: float) -> dict[str, Any]:
+def _summary(response: SystemResponse, run: _Run, at: float) -> dict[str, Any]:
     return {
         "request_id": response.request_id,
         "trace_id": response.trace_id,
         "mode": response.mode,
         "state": response.state,
-        "duration_ms": None if tally.began is None else round((at - tally.began) * 1000, 3),
-        "attempts": tally.attempts,
+        "duration_ms": None if run.started_at is None else round((at - run.started_at) * 1000, 3),
+        "attempts": run.attempts,
         "input_tokens": response.token_usage.input_tokens,
         "output_tokens": response.token_usage.output_tokens,
         "provider": response.metadata.provider,
@@ -173,8 +175,8 @@ def _summary(response: SystemResponse, tally: _Tally, at: float) -> dict[str, An
     }
 
 
-class _Outlet:
-    """What structlog writes to: a descriptor that is never waited for."""
+class _Output:
+    """Non-blocking output of structlog to a file descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -183,7 +185,7 @@ class _Outlet:
         self._poll.register(descriptor, select.POLLOUT)
 
     def info(self, line: bytes) -> None:
-        """Writes the line, or counts it as dropped when there is no room or nobody who reads."""
+        """Write the line, or count it as dropped if the pipe is full or closed."""
         if self._dropped and self._write(b'{"level":"warning","event":"log.dropped","lines":%d}\n' % self._dropped):
             self._dropped = 0
         if not self._write(line):
@@ -197,8 +199,8 @@ class _Outlet:
         return False
 
 
-class _Routed(logging.Handler):
-    """The standard library's way to our logger."""
+class _StandardHandler(logging.Handler):
+    """Handler that passes entries of the standard library to structlog."""
 
     def __init__(self, logger: FilteringBoundLogger) -> None:
         super().__init__()
@@ -219,23 +221,23 @@ def _message(record: logging.LogRecord) -> str:
 _Entry = MutableMapping[str, Any]
 
 
-def _stamped_by(clock: Clock) -> Callable[[object, str, _Entry], _Entry]:
-    def stamp(_outlet: object, level: str, entry: _Entry) -> _Entry:
+def _add_timestamp(clock: Clock) -> Callable[[object, str, _Entry], _Entry]:
+    def stamp(_output: object, level: str, entry: _Entry) -> _Entry:
         return {"timestamp": format_timestamp(clock.now()), "level": level, "event": entry.pop("event"), **entry}
 
     return stamp
 
 
-def _place_exception(_outlet: object, _level: str, entry: _Entry) -> _Entry:
-    """Replaces `exc_info` by what was raised where, along the chain of causes and without any text."""
+def _format_exception(_output: object, _level: str, entry: _Entry) -> _Entry:
+    """Replace `exc_info` by the types and stack frames of the exception and its causes, without their messages."""
     given = entry.pop("exc_info", None)
     error = given[1] if isinstance(given, tuple) else given
     if isinstance(error, BaseException):
-        entry["exception"] = " from ".join(_placed(each) for each in _chain(error))
+        entry["exception"] = " from ".join(_format_frames(each) for each in _causes(error))
     return entry
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -243,17 +245,17 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-def _placed(error: BaseException) -> str:
-    frames = reversed(traceback.extract_tb(error.__traceback__, limit=-_FRAMES))
+def _format_frames(error: BaseException) -> str:
+    frames = reversed(traceback.extract_tb(error.__traceback__, limit=-_MAX_FRAMES))
     places = ", ".join(f"{frame.name} {frame.filename}:{frame.lineno}" for frame in frames)
     inner = ""
     if isinstance(error, BaseExceptionGroup):
-        inner = f" ({'; '.join(_placed(each) for each in error.exceptions[:4])})"
+        inner = f" ({'; '.join(_format_frames(each) for each in error.exceptions[:4])})"
     return f"{type(error).__qualname__}{inner} in {places}"
 
 
-def _encode(_outlet: object, _level: str, entry: _Entry) -> bytes:
-    """One line of ASCII that fits: the longest values give way."""
+def _encode(_output: object, _level: str, entry: _Entry) -> bytes:
+    """Encode the entry as one ASCII line of limited size; the longest values are replaced until it fits."""
     line = _json(entry)
     while len(line) >= MAX_LINE_BYTES:
         longest = max(entry, key=lambda name: len(_json(entry[name])))

@@ -1,4 +1,4 @@
-"""Watches how late the event loop runs what is due."""
+"""Monitor of the event loop's delay."""
 
 from collections.abc import Callable
 
@@ -10,9 +10,9 @@ _INTERVAL = 0.5
 async def watch_loop_lag(
     clock: Clock, observe: Callable[[float], None], warn: Callable[[float], None], *, threshold: float
 ) -> None:
-    """Tells `observe` twice a second by how many seconds the loop was late, and `warn` when it was `threshold` or more.
+    """Measure the delay of the event loop twice a second until cancelled.
 
-    Runs until it is cancelled.
+    `observe` is called with every delay in seconds, `warn` with those of at least `threshold` seconds.
     """
     while True:
         due = clock.monotonic() + _INTERVAL
