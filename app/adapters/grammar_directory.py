@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.capabilities.output.grammar.compiled import MOST_BYTES, Grammar, GrammarError
+from app.capabilities.output.grammar import MAX_GRAMMAR_BYTES, Grammar, GrammarError
 from app.domain.failures import Code, ConfigurationFailure
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -25,7 +25,7 @@ def _read(file: Path) -> str:
         raise _unusable(f"{file.name!a}: a name has 1 to 64 letters, digits, dots, dashes and underscores")
     try:
         with file.open("rb") as opened:
-            text = opened.read(MOST_BYTES + 1).decode()
+            text = opened.read(MAX_GRAMMAR_BYTES + 1).decode()
         Grammar(text)
     except OSError as fault:
         raise _unusable(f"{file.name}: cannot be read") from fault

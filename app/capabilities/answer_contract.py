@@ -13,7 +13,7 @@ from app.capabilities.output.enforcement import (
     enforce_if_valid,
     enforce_value,
 )
-from app.capabilities.output.grammar.compiled import Grammar, GrammarError, cached_grammar, is_grammar_text
+from app.capabilities.output.grammar import Grammar, GrammarError, cached_grammar, is_grammar_text
 from app.capabilities.output.rules.custom import CUSTOM_RULES
 from app.capabilities.output.rules.rule_set import AnswerContent, RuleRegistry, RuleSet, RuleViolation
 from app.capabilities.output.schema.compiled import CompiledSchema, compile_schema

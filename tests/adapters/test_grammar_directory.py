@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.adapters.grammar_directory import read_grammars
-from app.capabilities.output.grammar.compiled import MOST_BYTES
+from app.capabilities.output.grammar import MAX_GRAMMAR_BYTES
 from app.domain.failures import Code, ConfigurationFailure
 
 
@@ -21,7 +21,7 @@ def test_every_file_is_a_grammar_by_its_name_and_others_are_none(tmp_path: Path)
         ("bad.gbnf", b'root ::= "yes"\nrest ::= (', "bad.gbnf: line 2, column"),
         ("latin.gbnf", b'root ::= "\xe9"', "latin.gbnf: is not UTF-8"),
         ("no name.gbnf", b'root ::= "a"', "'no name.gbnf': a name has"),
-        ("large.gbnf", b"#" * (MOST_BYTES + 1), "large.gbnf: line"),
+        ("large.gbnf", b"#" * (MAX_GRAMMAR_BYTES + 1), "large.gbnf: line"),
         ("empty.gbnf", b"", "empty.gbnf: line"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from app.adapters.thread_pool import WorkerThread
-from app.capabilities.output.grammar.compiled import Grammar, GrammarError
+from app.capabilities.output.grammar import Grammar, GrammarError
 from tests.support.hostile_grammars import HOSTILE
 
 

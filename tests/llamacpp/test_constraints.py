@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
 from app.adapters.engines.timeouts import Timeouts
-from app.capabilities.output.grammar.compiled import Grammar
+from app.capabilities.output.grammar import Grammar
 from app.domain.model_call import AttemptFailureReason
 from app.domain.strict_json import MAX_WRITABLE_DEPTH, loads
 from app.ports.model import EngineError

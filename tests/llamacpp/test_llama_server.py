@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from app.adapters.engines.http.engine import HttpEngine
-from app.capabilities.output.grammar.compiled import Grammar
+from app.capabilities.output.grammar import Grammar
 from app.domain.contract.request import ExecutionHints
 from app.domain.model_call import EngineCall
 from app.ports.model import EngineError

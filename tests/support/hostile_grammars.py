@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from app.capabilities.output.grammar.compiled import MOST_GROUPS
+from app.capabilities.output.grammar.parser import MAX_GROUPS
 
 KIB = 64
 WHOLE = KIB * 1024 - 100
@@ -34,7 +34,7 @@ HOSTILE = {
     "16,000 optional characters": ("root ::= " + '"a"?' * (WHOLE // 4), "a" * 4000),
     "32,000 comments": ('root ::= "a"\n' + "#\n" * (WHOLE // 2), "a"),
     "60,000 open groups": ("root ::= " + "(" * 60_000, ""),
-    "5,000 groups that may be empty": ("root ::= " + '("a"|)' * MOST_GROUPS, "a" * 4000),
+    "5,000 groups that may be empty": ("root ::= " + '("a"|)' * MAX_GROUPS, "a" * 4000),
     "5,000 different groups": ("root ::= " + "".join(f'("{chr(200 + n)}"?|"a")' for n in range(5000)), "a" * 4000),
     "64 nested groups": ("root ::= " + "(" * 64 + '"a"' + ")?" * 64, "a"),
     "a fold of groups": ("root ::= " + "(" * 64 + '"a"' + "|)?" * 63 + "|)", "a"),

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from app.capabilities.output.extract import JSONExtractionError, extract, read_whole, repairable_text
-from app.capabilities.output.grammar.compiled import Grammar, GrammarError
+from app.capabilities.output.grammar import Grammar, GrammarError
 from app.capabilities.output.repair import Repair, RepairedValue, repair
 from app.capabilities.output.schema.compiled import CompiledSchema
 from app.capabilities.output.schema.enum_spelling import normalise_enums

@@ -15,7 +15,7 @@ from app.capabilities.output.enforcement import (
     enforce,
     enforce_value,
 )
-from app.capabilities.output.grammar.compiled import Grammar
+from app.capabilities.output.grammar import Grammar
 from app.capabilities.output.repair import Repair, RepairAction
 from app.capabilities.output.schema.compiled import CompiledSchema, compile_schema
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure

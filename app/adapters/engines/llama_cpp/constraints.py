@@ -23,8 +23,7 @@ import orjson
 
 from app.adapters.engines.llama_cpp.model import LocalModel
 from app.adapters.engines.llama_cpp.sampling import IMPOSSIBLE_LOGIT
-from app.capabilities.output.grammar.compiled import Grammar, GrammarError
-from app.capabilities.output.grammar.position import GrammarPosition, TooAmbiguousError
+from app.capabilities.output.grammar import Grammar, GrammarError, GrammarPosition, TooAmbiguousError
 from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.ports.model import EngineError
 
@@ -112,7 +111,7 @@ class GrammarConstraint:
         self._begun = b""
         """The bytes of a character that are there so far."""
         try:
-            self._place = GrammarPosition.start(Grammar(grammar))
+            self._place = Grammar(grammar).start()
         except (GrammarError, TooAmbiguousError) as cause:
             raise _unkept("grammar") from cause
 

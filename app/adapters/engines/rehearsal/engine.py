@@ -30,7 +30,7 @@ from app.adapters.engines.rehearsal.text_arguments import ToolMatch, match_tool
 from app.adapters.engines.unsupported import ALL_ROLES, DEFAULT_NAMES, unsent_message_parts, unsent_options
 from app.adapters.engines.wire.faults import reason_by_status
 from app.capabilities.models.tokens import EstimatingTokenCounter
-from app.capabilities.output.grammar.compiled import Grammar, GrammarError
+from app.capabilities.output.grammar import Grammar, GrammarError
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
 from app.capabilities.prompting.prompts.output_format import REJECTED_ANSWER_NOTICE
 from app.domain.contract.messages import Message, ToolCall

@@ -1,1 +1,24 @@
-"""GBNF grammars."""
+"""GBNF grammars that answers can be checked against."""
+
+from app.capabilities.output.grammar.compiled import (
+    MAX_SHORTEST,
+    Grammar,
+    GrammarMatch,
+    cached_grammar,
+    is_grammar_text,
+)
+from app.capabilities.output.grammar.parser import MAX_GRAMMAR_BYTES
+from app.capabilities.output.grammar.recogniser import GrammarPosition, TooAmbiguousError
+from app.capabilities.output.grammar.symbols import GrammarError
+
+__all__ = [
+    "MAX_GRAMMAR_BYTES",
+    "MAX_SHORTEST",
+    "Grammar",
+    "GrammarError",
+    "GrammarMatch",
+    "GrammarPosition",
+    "TooAmbiguousError",
+    "cached_grammar",
+    "is_grammar_text",
+]

@@ -1,32 +1,22 @@
-"""GBNF grammars: read as llama.cpp reads them, checked exactly, character by character.
+"""Compiled GBNF grammars: validated as llama.cpp would read them, and matched exactly.
 
-A grammar is refused, with line and column, before any engine sees it, since a bad one ends or starves an engine's
-process: what cannot be read or is beyond a limit (`grammar_parser`), and left recursion, be it direct, through other
-rules, behind what may be empty, or in a repetition without end of what may be empty. The last is `(x?)*`: llama.cpp
+A grammar is refused, with line and column, before any engine sees it, since a bad one crashes or starves an engine's
+process. Refused are syntax errors and limits (`parser`) and left recursion: direct, through other rules, behind an
+element that may be empty, or in an unbounded repetition of an element that may be empty. The last is `(x?)*`: llama.cpp
 writes it as `many ::= x? many |`, which enters itself first; older releases never end there, current ones refuse some
-of it. A grammar that no text follows is refused too, since nobody could ever answer.
+of it. A grammar that no text follows is refused too, since no answer could ever be valid.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from string import ascii_lowercase, printable
 from typing import NamedTuple
 
-from app.capabilities.output.grammar.parser import (
-    MOST_BYTES,
-    MOST_COPIES,
-    MOST_EXPANSION,
-    MOST_GROUPS,
-    MOST_NESTING,
-    MOST_REPETITIONS,
-    MOST_RULES,
-    parse_grammar,
-)
-from app.capabilities.output.grammar.recogniser import Recogniser, TooAmbiguousError
+from app.capabilities.output.grammar.parser import parse_grammar
+from app.capabilities.output.grammar.recogniser import GrammarPosition, Recogniser, TooAmbiguousError
 from app.capabilities.output.grammar.symbols import (
     Alternation,
     CharacterSet,
@@ -37,30 +27,14 @@ from app.capabilities.output.grammar.symbols import (
     grammar_error_at,
 )
 
-__all__ = [
-    "MAX_SHORTEST",
-    "MOST_BYTES",
-    "MOST_COPIES",
-    "MOST_EXPANSION",
-    "MOST_GROUPS",
-    "MOST_NESTING",
-    "MOST_REPETITIONS",
-    "MOST_RULES",
-    "Grammar",
-    "GrammarError",
-    "GrammarMatch",
-    "cached_grammar",
-    "is_grammar_text",
-]
-
 MAX_SHORTEST = 65_536
-"""Characters of the longest text that `Grammar.shortest` writes out."""
+"""Characters of the longest text that `Grammar.shortest` returns."""
 
 
 class GrammarMatch(NamedTuple):
-    """Whether a text follows a grammar, and how many of its first characters a text that follows it may begin with.
+    """The result of a check: if the text follows the grammar, and how many of its first characters are viable.
 
-    A position of the whole length beside `accepted: False` means that the text is too short, not that it is wrong.
+    A position at the end of the text with `accepted` False means that the text is too short, not that it is wrong.
     """
 
     accepted: bool
@@ -68,7 +42,7 @@ class GrammarMatch(NamedTuple):
 
 
 def is_grammar_text(text: str) -> bool:
-    """Whether a contract's `grammar` is one itself rather than the name of one."""
+    """Return True if a contract's `grammar` is the text of a grammar rather than the name of one."""
     return "::=" in text
 
 
@@ -92,7 +66,7 @@ def _large(text: str) -> "Grammar":
 
 
 class Grammar:
-    """A grammar that can be used. It is made once and checks any number of texts, in any number of threads.
+    """A valid grammar that is compiled once and checks any number of texts, in any number of threads.
 
     Raises: GrammarError (CONFIG_GRAMMAR_INVALID), with line and column.
     """
@@ -110,28 +84,30 @@ class Grammar:
                     "left recursion: what is repeated without end may be empty", text, symbol.repetition_offset
                 )
         if self._lengths[self._rules.root] is None:
-            raise self._error("no text can follow this rule: none of its ways comes to an end")
+            raise self._error("no text can follow this rule: none of its alternatives comes to an end")
         self._recogniser = Recogniser(self._rules, self._lengths, order)
 
-    def __del__(self) -> None:
-        """Ends what nobody can use any more; where it was never made there is nothing to end."""
-        with suppress(AttributeError):
-            self._recogniser.end()
-
     def check(self, text: str) -> GrammarMatch:
-        """Whether the text, from its first character to its last, follows the grammar.
+        """Check if the whole text follows the grammar.
 
-        Raises: GrammarError where the grammar gives the text more readings than can be followed.
+        Raises: GrammarError if the grammar gives the text more readings than can be followed.
         """
         try:
             return GrammarMatch(*self._recogniser.read(text))
         except TooAmbiguousError as cause:
             raise self._error("this rule gives a text too many readings to check it") from cause
 
-    def shortest(self) -> str:
-        """The shortest text that follows the grammar; among several that of the first alternatives.
+    def start(self) -> GrammarPosition:
+        """Return the position before any character of a text that is still to be written.
 
-        Raises: GrammarError where it is longer than `MOST_SHORTEST`.
+        Raises: TooAmbiguousError.
+        """
+        return self._recogniser.start()
+
+    def shortest(self) -> str:
+        """Return the shortest text that follows the grammar; among several that of the first alternatives.
+
+        Raises: GrammarError if it is longer than `MAX_SHORTEST`.
         """
         length = self._lengths[self._rules.root]
         if length is None or length > MAX_SHORTEST:
@@ -143,14 +119,14 @@ class Grammar:
         return grammar_error_at(what, self._rules.text, self._rules.root_offset)
 
 
-_LENGTH_THAT_COUNTS = 2**40
-"""Lengths beyond are not told apart."""
-_PLAINEST_FIRST = ascii_lowercase + printable
+_MAX_LENGTH = 2**40
+"""Greater lengths are not distinguished."""
+_READABLE_FIRST = ascii_lowercase + printable
 
 
 @dataclass(slots=True)
 class _Sum:
-    """The length of one way through a rule, as far as it is known."""
+    """The length of one path through a rule, as far as it is known."""
 
     rule: int
     total: int
@@ -159,17 +135,17 @@ class _Sum:
 
 
 def _shortest_lengths(symbols: Sequence[GrammarSymbol]) -> list[int | None]:
-    """The length of each symbol's shortest text, None where it has none.
+    """Return the length of each symbol's shortest text, None if it has none.
 
-    Shorter ones are found first, so that what is found is final [Knuth's generalisation of Dijkstra's algorithm].
+    Shorter texts are found first, so each result is final [Knuth's generalisation of Dijkstra's algorithm].
     """
     lengths = [1 if isinstance(symbol, CharacterSet) and symbol.bounds else None for symbol in symbols]
     waiting: dict[int, list[_Sum]] = {}
     found: list[tuple[int, int]] = []
-    for rule, total, missing, times in _ways(symbols, lengths):
-        way = _Sum(rule, total, len(missing), times)
+    for rule, total, missing, times in _paths(symbols, lengths):
+        path = _Sum(rule, total, len(missing), times)
         for symbol in missing:
-            waiting.setdefault(symbol, []).append(way)
+            waiting.setdefault(symbol, []).append(path)
         if not missing:
             found.append((total, rule))
     heapify(found)
@@ -177,16 +153,18 @@ def _shortest_lengths(symbols: Sequence[GrammarSymbol]) -> list[int | None]:
         length, symbol = heappop(found)
         if lengths[symbol] is None:
             lengths[symbol] = length
-            for way in waiting.get(symbol, ()):
-                way.total = min(way.total + length * way.times, _LENGTH_THAT_COUNTS)
-                way.missing -= 1
-                if not way.missing:
-                    heappush(found, (way.total, way.rule))
+            for path in waiting.get(symbol, ()):
+                path.total = min(path.total + length * path.times, _MAX_LENGTH)
+                path.missing -= 1
+                if not path.missing:
+                    heappush(found, (path.total, path.rule))
     return lengths
 
 
-def _ways(symbols: Sequence[GrammarSymbol], lengths: Sequence[int | None]) -> Iterator[tuple[int, int, list[int], int]]:
-    """Each way through each rule: the rule, its characters, its symbols besides, and how often each is repeated."""
+def _paths(
+    symbols: Sequence[GrammarSymbol], lengths: Sequence[int | None]
+) -> Iterator[tuple[int, int, list[int], int]]:
+    """Yield each path through each rule: the rule, its characters, its other symbols, and how often they repeat."""
     for rule, symbol in enumerate(symbols):
         if isinstance(symbol, Alternation):
             for alternative in symbol.alternatives:
@@ -198,7 +176,7 @@ def _ways(symbols: Sequence[GrammarSymbol], lengths: Sequence[int | None]) -> It
 
 
 def _callers_first(rules: GrammarRules, lengths: Sequence[int | None]) -> list[int]:
-    """A number for each symbol, lower than those of all it may enter before any character.
+    """Return a number for each symbol, lower than the numbers of all symbols it may enter before any character.
 
     Raises: GrammarError for left recursion, which leaves no such order.
     """
@@ -210,10 +188,10 @@ def _callers_first(rules: GrammarRules, lengths: Sequence[int | None]) -> list[i
         while path:
             rule, corners = path[-1]
             within[rule] = True
-            for callee, place in corners:
+            for callee, offset in corners:
                 if within[callee]:
                     raise grammar_error_at(
-                        "left recursion: this leads back to itself before any character", rules.text, place
+                        "left recursion: this leads back to itself before any character", rules.text, offset
                     )
                 if not order[callee]:
                     path.append((callee, _corners(callee, rules.symbols, lengths)))
@@ -227,23 +205,23 @@ def _callers_first(rules: GrammarRules, lengths: Sequence[int | None]) -> list[i
 
 
 def _corners(rule: int, symbols: Sequence[GrammarSymbol], lengths: Sequence[int | None]) -> Iterator[tuple[int, int]]:
-    """The rules that may be entered in a rule before any character, with their places."""
+    """Yield the rules that a rule may enter before any character, with their offsets."""
     symbol = symbols[rule]
     if isinstance(symbol, Repetition):
         if not isinstance(symbols[symbol.item], CharacterSet):
             yield symbol.item, symbol.offset
     elif isinstance(symbol, Alternation):
         for parts, places in zip(symbol.alternatives, symbol.offsets, strict=True):
-            for part, place in zip(parts, places, strict=True):
+            for part, offset in zip(parts, places, strict=True):
                 if isinstance(symbols[part], CharacterSet):
                     break
-                yield part, place
+                yield part, offset
                 if lengths[part] != 0:
                     break
 
 
 class _Shortest:
-    """Writes the shortest texts of symbols that have one."""
+    """The writer of the shortest texts of symbols that have one."""
 
     def __init__(self, symbols: Sequence[GrammarSymbol], lengths: Sequence[int | None]) -> None:
         self._symbols = symbols
@@ -257,13 +235,13 @@ class _Shortest:
             part = todo.pop()
             symbol = self._symbols[part]
             if isinstance(symbol, CharacterSet):
-                written.append(_plainest(symbol.bounds))
+                written.append(_most_readable(symbol.bounds))
             else:
-                todo += reversed(self._branched(part))
+                todo += reversed(self._expanded(part))
         return "".join(written)
 
-    def _branched(self, rule: int) -> tuple[int, ...]:
-        """The parts of the rule, or of the only rule it leads to, so that each step brings the text further."""
+    def _expanded(self, rule: int) -> tuple[int, ...]:
+        """Return the parts of the rule, or of the only rule that it leads to, so that each step makes progress."""
         passed = []
         while rule not in self._parts:
             passed.append(rule)
@@ -276,7 +254,7 @@ class _Shortest:
         return self._parts[rule]
 
     def _chosen(self, symbol: GrammarSymbol, length: int | None) -> tuple[int, ...]:
-        """The parts, empty ones left out, of the first way that is as short as can be."""
+        """Return the parts of the first shortest alternative, without empty ones."""
         if isinstance(symbol, Repetition):
             return (symbol.item,) * symbol.minimum if length else ()
         for alternative in symbol.alternatives if isinstance(symbol, Alternation) else ():
@@ -286,7 +264,7 @@ class _Shortest:
         return ()
 
 
-def _plainest(bounds: tuple[int, ...]) -> str:
-    """The character that is easiest to read, a letter if there is one."""
-    plain = (character for character in _PLAINEST_FIRST if bisect_right(bounds, ord(character)) & 1)
+def _most_readable(bounds: tuple[int, ...]) -> str:
+    """Return the character that is easiest to read, a letter if there is one."""
+    plain = (character for character in _READABLE_FIRST if bisect_right(bounds, ord(character)) & 1)
     return next(plain, chr(bounds[0]))

@@ -1,4 +1,4 @@
-"""The places in a grammar's rules, linked so that a recogniser can walk from one to the next."""
+"""The graph of the positions in a grammar's rules, along which a recogniser walks."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -6,11 +6,11 @@ from functools import partial
 from app.capabilities.output.grammar.symbols import Alternation, CharacterSet, GrammarRules, Repetition
 
 _FIRST_PART = 256
-"""Dots of a sequence that are made at once."""
+"""Nodes of a sequence that are made at once."""
 
 
 class GrammarNode:
-    """A place in a rule. Where neither a character nor a rule comes next, and there is no fork, the rule ends."""
+    """A position in a rule. If neither a character, a rule nor a fork comes next, the rule ends."""
 
     __slots__ = ("_later", "after", "callee", "chars", "forks", "skip")
 
@@ -28,36 +28,36 @@ class GrammarNode:
         self.callee = callee
         """The rule that comes next."""
         self.after: GrammarNode | None = after if isinstance(after, GrammarNode) else None
-        """The dot behind that; None until it is first needed."""
+        """The node behind that; None until it is first needed."""
         self.skip = skip
-        """The dot to go on at if nothing of it comes."""
+        """The node to go on at if that is left out."""
         self.forks = forks
-        """The dots that this one stands for."""
+        """The nodes that this one stands for."""
         self._later = None if isinstance(after, GrammarNode) else after
 
     def grow(self) -> "GrammarNode":
-        """The dot behind what comes next."""
+        """Return the node behind the next character or rule, made if it is needed for the first time."""
         if self.after is None:
             self.after = self._later() if self._later else END
         return self.after
 
     def unlink(self) -> "list[GrammarNode]":
-        """Lets go of the dots that it leads to, which are these."""
+        """Remove all links to other nodes and return those nodes."""
         linked = [self.after, self.skip, *self.forks, *(self._later.args if isinstance(self._later, partial) else ())]
         self.after, self.skip, self.forks, self._later = None, None, (), None
         return [dot for dot in linked if isinstance(dot, GrammarNode) and dot is not END]
 
 
 END = GrammarNode()
-"""Where every rule ends."""
+"""The end of every rule."""
 
 
 class GrammarGraph:
-    """The dots of a grammar, made when they are first needed.
+    """The nodes of a grammar, each made when it is first needed.
 
-    A group is no rule of its own but a fork, and so is a group that is repeated without end: only named rules, which
-    may contain themselves, and what has to be counted are entered and left. `lengths` are those of each symbol's
-    shortest text, None where it has none; what has none is left out.
+    A group is a fork, not a rule of its own, and so is a group that is repeated without end: only named rules, which
+    may contain themselves, and counted items are entered and left. `lengths` are those of each symbol's shortest text,
+    None if it has none; symbols without a text are left out.
     """
 
     def __init__(self, rules: GrammarRules, lengths: Sequence[int | None]) -> None:
@@ -68,7 +68,7 @@ class GrammarGraph:
         self._counts: dict[tuple[int, int], GrammarNode] = {}
 
     def unlink(self) -> None:
-        """Takes all dots apart, which hold each other in circles. None of them can be used any more."""
+        """Remove all links between the nodes, which refer to each other in circles. The graph is unusable then."""
         waiting = [*self._entries.values(), *self._counts.values()]
         self._entries.clear()
         self._counts.clear()
@@ -76,7 +76,7 @@ class GrammarGraph:
             waiting += waiting.pop().unlink()
 
     def entry_node(self, rule: int) -> GrammarNode:
-        """The dot at which a rule, or a counted item, begins."""
+        """Return the first node of a rule or of a counted item."""
         entry = self._entries.get(rule)
         if entry is None:
             symbol = self._symbols[rule]
@@ -85,7 +85,7 @@ class GrammarGraph:
         return entry
 
     def node_before(self, symbol: int, after: GrammarNode) -> GrammarNode:
-        """The dot before a symbol that is followed by that dot."""
+        """Return the node before a symbol that is followed by that node."""
         found = self._symbols[symbol]
         if isinstance(found, Repetition):
             return self._repeat(found, after)
@@ -94,7 +94,7 @@ class GrammarGraph:
         return GrammarNode(*self._next(symbol), after=after, skip=None if self._lengths[symbol] else after)
 
     def _next(self, symbol: int) -> tuple[tuple[int, ...], int | None]:
-        """The bounds of the characters that may come next, or the rule that does."""
+        """Return the bounds of the characters that may come next, or the rule that comes next."""
         found = self._symbols[symbol]
         return (found.bounds, None) if isinstance(found, CharacterSet) else ((), symbol)
 
@@ -103,7 +103,7 @@ class GrammarGraph:
         return self._fork(productive, 0, after)
 
     def _fork(self, alternatives: list[tuple[int, ...]], start: int, after: GrammarNode) -> GrammarNode:
-        """The dot before these alternatives, from that index on. A first character that several share is read once."""
+        """Return the node before these alternatives, from that index on. A shared first character is read once."""
         sharing: dict[int, list[tuple[int, ...]]] = {}
         for parts in alternatives:
             sharing.setdefault(parts[start] if start < len(parts) else -1, []).append(parts)
@@ -116,7 +116,7 @@ class GrammarGraph:
         return forks[0] if len(forks) == 1 else GrammarNode(forks=tuple(forks))
 
     def _sequence(self, symbols: tuple[int, ...], after: GrammarNode) -> GrammarNode:
-        """The dot before these symbols. Of many only the first dots are made now."""
+        """Return the node before these symbols. Of many symbols, only the first nodes are made now."""
         end = self._first_part(symbols)
         if end < len(symbols):
             later = partial(self._sequence, symbols[end + 1 :], after)
@@ -126,7 +126,7 @@ class GrammarGraph:
         return after
 
     def _first_part(self, symbols: tuple[int, ...]) -> int:
-        """How many symbols come before one that cannot be passed over and is not written out here; all, if few."""
+        """Return the number of symbols before one that cannot be skipped and is not expanded here; all, if few."""
         for index in range(_FIRST_PART, len(symbols)):
             found = self._symbols[symbols[index]]
             if isinstance(found, CharacterSet) or (symbols[index] in self._named and self._lengths[symbols[index]]):
@@ -150,9 +150,9 @@ class GrammarGraph:
         return first if repeat.minimum else again
 
     def _count(self, repeat: Repetition, count: int, after: GrammarNode) -> GrammarNode:
-        """The dot within a repetition after so many times. An item that may be empty makes up for missing times.
+        """Return the node within a repetition after so many items. Empty items make up for missing ones.
 
-        A repetition stands at one place only, so that always the same dot follows it.
+        A repetition occurs at one position only, so the same node always follows it.
         """
         if count == repeat.maximum:
             return after

@@ -1,4 +1,4 @@
-"""Reads GBNF as llama.cpp reads it: a text becomes symbols, or an error with its line and column.
+"""Parser of GBNF as llama.cpp reads it: returns symbols or raises an error with line and column.
 
     grammar    = lines { rule lines }
     rule       = name "::=" lines choice ( line end | end of the text )
@@ -7,12 +7,12 @@
     element    = literal | class | "." | name | "(" lines choice ")"
     repetition = "*" | "+" | "?" | "{" m "}" | "{" m "," "}" | "{" m "," n "}"
 
-Blanks and comments may stand between all of these, line ends only where it says `lines` and within parentheses.
+Blanks and comments may come between all of these, line ends only where the grammar says `lines` and in parentheses.
 
-The engine has the last word, so its reader's habits are ours [llama.cpp, src/llama-grammar.cpp]: a name has letters,
-digits and hyphens but no underscore; the last of several definitions of a name holds; `""`, `[]`, `[^]` and `x{0}` are
-the empty text and cannot be repeated; `[z-a]` matches nothing; a line may end within a literal. Refused beyond
-that is what makes an engine crash or starve, and the tokens of a vocabulary (`<think>`, `<[1000]>`), since a text has
+The engine decides in the end, so this parser follows its reader [llama.cpp, src/llama-grammar.cpp]: a name has letters,
+digits and hyphens but no underscore; the last of several definitions of a name counts; `""`, `[]`, `[^]` and `x{0}` are
+the empty text and cannot be repeated; `[z-a]` matches nothing; a line may end within a literal. Additionally refused is
+everything that crashes or starves an engine, and the tokens of a vocabulary (`<think>`, `<[1000]>`), since a text has
 characters only.
 """
 
@@ -35,26 +35,26 @@ from app.capabilities.output.grammar.symbols import (
     grammar_error_at,
 )
 
-MOST_BYTES = 65_536
-MOST_NESTING = 64
+MAX_GRAMMAR_BYTES = 65_536
+MAX_NESTING = 64
 """Of parentheses, and of repetitions within repetitions."""
-MOST_REPETITIONS = 1_000
-MOST_RULES = 1_000
-MOST_GROUPS = 5_000
-MOST_EXPANSION = 2_000
-"""What nested repetitions may multiply to: llama.cpp takes no more."""
-MOST_COPIES = 200_000
-"""Characters, classes, names and groups that all repetitions together ask for: llama.cpp writes them out."""
+MAX_REPETITIONS = 1_000
+MAX_RULES = 1_000
+MAX_GROUPS = 5_000
+MAX_EXPANSION = 2_000
+"""The greatest product of nested repetitions: llama.cpp accepts no more."""
+MAX_COPIES = 200_000
+"""Copies of characters, classes, names and groups in all repetitions together: llama.cpp writes them out."""
 
 
 def parse_grammar(text: str) -> GrammarRules:
-    """The rules of a grammar. Raises: GrammarError."""
+    """Parse the text of a grammar. Raises: GrammarError."""
     odd = _NO_CHARACTER.search(text)
     if odd:
-        raise grammar_error_at("this character cannot stand in a grammar", text, odd.start())
-    if len(text) > MOST_BYTES or len(text.encode()) > MOST_BYTES:
-        fitting = text.encode()[:MOST_BYTES].decode(errors="ignore")
-        raise grammar_error_at(f"the grammar is longer than {MOST_BYTES} bytes", text, len(fitting))
+        raise grammar_error_at("this character is not allowed in a grammar", text, odd.start())
+    if len(text) > MAX_GRAMMAR_BYTES or len(text.encode()) > MAX_GRAMMAR_BYTES:
+        prefix = text.encode()[:MAX_GRAMMAR_BYTES].decode(errors="ignore")
+        raise grammar_error_at(f"the grammar is longer than {MAX_GRAMMAR_BYTES} bytes", text, len(prefix))
     return _Parser(text).rules()
 
 
@@ -70,24 +70,24 @@ _HEX = MappingProxyType(
 )
 _SIGNS: Mapping[str, tuple[int, int | None]] = MappingProxyType({"*": (0, None), "+": (1, None), "?": (0, 1)})
 _END = "\0"
-"""Stands behind the text, so that there is always a character to look at."""
+"""Sentinel behind the text, so that there is always a current character."""
 
 
 @dataclass(slots=True)
 class _Sequence:
-    """What has been read of one alternative."""
+    """The part of one alternative that has been read."""
 
     blanks: re.Pattern[str]
     symbols: list[int] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     start: int = 0
-    """Where the last element begins: a literal is several symbols, and none when it is empty."""
+    """Index at which the last element begins: a literal is several symbols, or none if it is empty."""
     weight: int = 1
-    """How many rules llama.cpp makes of the last element."""
+    """Number of rules that llama.cpp makes of the last element."""
     stacked: int = 0
-    """How many repetitions of repetitions the last element is."""
+    """Number of stacked repetitions of the last element."""
     tallest: int = 0
-    """The most that any element is."""
+    """The greatest number of stacked repetitions of any element."""
 
     def begin(self, weight: int = 1, stacked: int = 0) -> None:
         self.start = len(self.symbols)
@@ -101,7 +101,7 @@ class _Sequence:
 
 
 class _Parser:
-    """Reads from left to right; each rule of the head's grammar is a method."""
+    """Recursive-descent parser; each rule of the grammar above is a method."""
 
     def __init__(self, text: str) -> None:
         self._text = text + _END
@@ -109,16 +109,16 @@ class _Parser:
         self._symbols: list[GrammarSymbol | None] = []
         self._names: dict[str, int] = {}
         self._places: dict[int, int] = {}
-        """Where each name is defined, or else first used."""
+        """Offset at which each name is defined, or else first used."""
         self._characters: dict[tuple[int, ...], int] = {}
         self._empty: int | None = None
         self._defined = 0
         self._groups = 0
         self._depth = 0
         self._tallest = 0
-        """How often repetitions are nested in the choice that was read last."""
+        """Number of nested repetitions in the alternation that was read last."""
         self._made = 0
-        """How many rules llama.cpp has by now: it makes some of each name, group and repetition."""
+        """Number of rules that llama.cpp has so far: it makes some of each name, group and repetition."""
         self._copies = 0
 
     def rules(self) -> GrammarRules:
@@ -127,7 +127,7 @@ class _Parser:
             self._rule()
             self._skip(_LINES)
         if "root" not in self._names:
-            raise self._error("there is no rule of the name root, with which everything begins", 0)
+            raise self._error("there is no rule of the name root, which is the start of the grammar", 0)
         for symbol in self._names.values():
             if self._symbols[symbol] is None:
                 raise self._error("there is no rule of this name", self._places[symbol])
@@ -138,8 +138,8 @@ class _Parser:
     def _rule(self) -> None:
         begin = self._at
         symbol = self._named("a rule's name was expected here; it has letters, digits and hyphens")
-        if self._defined == MOST_RULES:
-            raise self._error(f"there are more than {MOST_RULES} rules", begin)
+        if self._defined == MAX_RULES:
+            raise self._error(f"there are more than {MAX_RULES} rules", begin)
         self._defined += 1
         self._places[symbol] = begin
         self._skip(_BLANKS)
@@ -152,7 +152,7 @@ class _Parser:
         if ended:
             self._at = ended.end()
         elif self._text[self._at] != _END:
-            raise self._error("this cannot stand here; the rule would have to go on, or its line to end")
+            raise self._error("unexpected here; the rule has to go on, or its line to end")
 
     def _choice(self, blanks: re.Pattern[str]) -> Alternation:
         alternatives, places = [], []
@@ -212,7 +212,7 @@ class _Parser:
             sequence.add(self._matching(character_bounds(ranges, negated=negated)), begin)
 
     def _code(self) -> int:
-        """The code point of the character or escape that stands here."""
+        """Read a character or escape and return its code point."""
         character = self._text[self._at]
         if character != "\\":
             self._at += character != _END
@@ -241,10 +241,10 @@ class _Parser:
 
     def _group(self, sequence: _Sequence) -> None:
         begin = self._at
-        if self._depth == MOST_NESTING:
-            raise self._error(f"parentheses are nested more than {MOST_NESTING} deep")
-        if self._groups == MOST_GROUPS:
-            raise self._error(f"there are more than {MOST_GROUPS} groups")
+        if self._depth == MAX_NESTING:
+            raise self._error(f"parentheses are nested more than {MAX_NESTING} deep")
+        if self._groups == MAX_GROUPS:
+            raise self._error(f"there are more than {MAX_GROUPS} groups")
         self._groups += 1
         made = self._made
         self._made += 1
@@ -265,13 +265,13 @@ class _Parser:
             sequence.add(self._new(choice) if any(choice.alternatives) else self._nothing(), begin)
 
     def _nothing(self) -> int:
-        """The symbol of `()`: there is one of it."""
+        """Return the only symbol of `()`."""
         if self._empty is None:
             self._empty = self._new(Alternation(((),), ((),)))
         return self._empty
 
     def _token(self, sequence: _Sequence) -> None:
-        raise self._error("tokens of a vocabulary cannot stand here, only what its characters are")
+        raise self._error("tokens of a vocabulary are not allowed, only characters")
 
     def _sign(self, sequence: _Sequence) -> None:
         least, most = _SIGNS[self._text[self._at]]
@@ -302,24 +302,24 @@ class _Parser:
         if number is None:
             raise self._error("a number was expected here")
         significant = number.group(1)
-        if len(significant) > len(str(MOST_REPETITIONS)) or int(significant or 0) > MOST_REPETITIONS:
-            raise self._error(f"more than {MOST_REPETITIONS} repetitions are asked for")
+        if len(significant) > len(str(MAX_REPETITIONS)) or int(significant or 0) > MAX_REPETITIONS:
+            raise self._error(f"more than {MAX_REPETITIONS} repetitions are asked for")
         self._at = number.end()
         return int(significant or 0)
 
     def _repeat(self, sequence: _Sequence, least: int, most: int | None, mark: int) -> None:
         if sequence.start == len(sequence.symbols):
-            raise self._error("there is nothing here that could be repeated", mark)
+            raise self._error("there is nothing here to repeat", mark)
         sequence.stacked += 1
         sequence.tallest = max(sequence.tallest, sequence.stacked)
-        if sequence.stacked > MOST_NESTING:
-            raise self._error(f"repetitions are nested more than {MOST_NESTING} deep", mark)
+        if sequence.stacked > MAX_NESTING:
+            raise self._error(f"repetitions are nested more than {MAX_NESTING} deep", mark)
         sequence.weight *= most or least or 1
-        if sequence.weight > MOST_EXPANSION:
-            raise self._error(f"nested repetitions multiply to more than {MOST_EXPANSION}", mark)
+        if sequence.weight > MAX_EXPANSION:
+            raise self._error(f"nested repetitions multiply to more than {MAX_EXPANSION}", mark)
         self._copies += (most or least or 1) * (len(sequence.symbols) - sequence.start)
-        if self._copies > MOST_COPIES:
-            raise self._error(f"all repetitions up to here ask for more than {MOST_COPIES} copies", mark)
+        if self._copies > MAX_COPIES:
+            raise self._error(f"all repetitions up to here ask for more than {MAX_COPIES} copies", mark)
         self._made += 1 if most is None else most - least
         place = sequence.places[sequence.start]
         item = self._one(sequence)
@@ -327,7 +327,7 @@ class _Parser:
             sequence.add(self._new(Repetition(item, least, most, place, mark)), place)
 
     def _one(self, sequence: _Sequence) -> int:
-        """Takes the last element off the sequence, as one symbol."""
+        """Remove the last element from the sequence and return it as one symbol."""
         symbols, places = tuple(sequence.symbols[sequence.start :]), tuple(sequence.places[sequence.start :])
         del sequence.symbols[sequence.start :], sequence.places[sequence.start :]
         return symbols[0] if len(symbols) == 1 else self._new(Alternation((symbols,), (places,)))
@@ -345,7 +345,7 @@ class _Parser:
         return symbol
 
     def _matching(self, bounds: tuple[int, ...]) -> int:
-        """The symbol of these characters: there is one of each kind."""
+        """Return the symbol of these characters: equal sets share one."""
         symbol = self._characters.get(bounds)
         if symbol is None:
             symbol = self._characters[bounds] = self._new(CharacterSet(bounds))
@@ -377,4 +377,4 @@ _READERS: Mapping[str, Callable[[_Parser, _Sequence], None]] = MappingProxyType(
         **dict.fromkeys(ascii_letters + digits + "-", _Parser._reference),
     }
 )
-"""What reads an element or a repetition, by its first character; everything else ends a sequence."""
+"""Methods that read an element or a repetition, by its first character; other characters end a sequence."""

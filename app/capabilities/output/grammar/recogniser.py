@@ -1,53 +1,56 @@
-"""Follows a grammar through a text, character by character, and exactly.
+"""Exact recognition of a text by a grammar, one character at a time.
 
-A *dot* is a place in a rule: what comes next there, and what follows it. A *rest* is what remains to be done when a
-rule ends: the dots to go on at, each with a rest of its own. A *state* is everything that may be true after some text:
-the dots at which a character is expected, each with the rest of its rule. A character takes every dot it matches one
-place on; from there rules are entered and left until a character is expected everywhere again.
+A *node* is a position in a rule: it says what comes next and leads to the node behind it. A *continuation* is what
+remains to be done when a rule ends: the nodes to go on at, each with a continuation of its own. A *state* is everything
+that may be true after some text: the nodes at which a character is expected, each with the continuation of its rule. A
+character moves every node that it matches one position on; from there rules are entered and left until a character is
+expected everywhere again.
 
 Three things keep that small and fast:
 
-- All who enter a rule at the same character share one rest, so that an ambiguous grammar needs no stack for each of
-  its readings, of which there may be exponentially many. Since there is no left recursion, the rests made at one
-  character do not contain each other in a circle, and are finished callers first.
-- Who has nothing left to do when a rule ends passes on the rest it was given, so that right recursion needs no memory.
-- States and rests that say the same are the same object, and a state remembers where each character has led. Most
-  of a text is therefore looked up, one dictionary access a character, as in a finite automaton built on demand.
+- All callers that enter a rule at the same character share one continuation, so an ambiguous grammar needs no stack for
+  each of its readings, of which there may be exponentially many. There is no left recursion, so the continuations made
+  at one character do not contain each other in a circle; they are finished callers first.
+- A caller that has nothing left to do when a rule ends passes on its own continuation, so right recursion needs no
+  memory.
+- Equal states and continuations are the same object, and a state remembers where each character has led. Most of a text
+  is therefore looked up, one dictionary access a character, as in a finite automaton that is built on demand.
 
 An ambiguous grammar still takes up to the third power of a text's length, so the steps of a text are counted and
-limited. A text is charged for each move that it makes for the first time, remembered from other texts or not: so its
-verdict never depends on what was checked before. Refused: Earley items, whose origins make every state a new one; a
-stack for each reading, as llama.cpp has.
+limited. A text is charged for each move that it makes for the first time, even if the move is remembered from another
+text: its result never depends on what was checked before. Refused: Earley items, whose origins make every state a new
+one; a stack for each reading, as llama.cpp has.
 """
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from app.capabilities.output.grammar.graph import END, GrammarGraph, GrammarNode
 from app.capabilities.output.grammar.symbols import GrammarRules
 
 STEPS_OF_A_TEXT = 180_000
-"""Steps that a text may take, of a microsecond or less."""
+"""Steps of at most a microsecond that one text may take."""
 STEPS_REMEMBERED = 20_000
-"""Once a text is read, all states are forgotten if they took more steps to make."""
-_AT_ONCE = 8
-_KEPT = 2
-"""So many pairs that are only put into sets are one step; fewer where the sets are kept, since they take memory."""
+"""If the states took more steps than this to make, they are forgotten after the text."""
+_PAIRS_PER_STEP = 8
+_STORED_PAIRS_PER_STEP = 2
+"""Pairs that are put into a set within one step; fewer if the set is stored, since it takes memory."""
 _WIDE = 10_000
-"""From so many steps on, a character costs twice as much and more: they no longer fit into the processor's caches."""
-_FEWEST = 10
-"""Steps that finding a state takes at least; they stand for the memory it is kept in too, about 3 kB."""
+"""Steps from which on a character costs twice as much or more, since they no longer fit into the processor's caches."""
+_MIN_STEPS = 10
+"""Steps that finding a state takes at least; they also stand for its memory, about 3 kB."""
 _CHECKED_EVERY = 1_024
 """Pairs between two checks of the limit."""
 
 
 class TooAmbiguousError(Exception):
-    """The text has so many readings that following them takes more steps than it may."""
+    """The text has so many readings that following them takes more steps than allowed."""
 
 
-class _Rest:
-    """What remains to be done when a rule ends. `done`: perhaps nothing at all, and the text is whole."""
+class _Continuation:
+    """The work that remains when a rule ends. If `done`, nothing may remain, and the text is complete."""
 
     __slots__ = ("done", "edges")
 
@@ -56,32 +59,32 @@ class _Rest:
         self.done = done
 
 
-_NOTHING = _Rest(frozenset(), done=True)
+_NOTHING = _Continuation(frozenset(), done=True)
 
 
 class _Call:
-    """The rest of a rule that was entered at this character, while more callers are still being found."""
+    """The continuation of a rule that was entered at this character, while more callers are still being found."""
 
-    __slots__ = ("edges", "passed_on", "rest")
+    __slots__ = ("continuation", "edges", "passed_on")
 
     def __init__(self) -> None:
         self.edges: list[_Open] = []
-        self.passed_on: list[_Rest | _Call] = []
-        """The rests of callers that have nothing left to do themselves."""
-        self.rest = _NOTHING
+        self.passed_on: list[_Continuation | _Call] = []
+        """The continuations of callers that have nothing left to do themselves."""
+        self.continuation = _NOTHING
 
 
-_Pair: TypeAlias = tuple[GrammarNode, _Rest]
-_Open: TypeAlias = tuple[GrammarNode, _Rest | _Call]
+_Pair: TypeAlias = tuple[GrammarNode, _Continuation]
+_Open: TypeAlias = tuple[GrammarNode, _Continuation | _Call]
 
 
 def _finished(pair: _Open) -> _Pair:
-    dot, rest = pair
-    return (dot, rest.rest) if isinstance(rest, _Call) else (dot, rest)
+    node, continuation = pair
+    return (node, continuation.continuation) if isinstance(continuation, _Call) else (node, continuation)
 
 
 class _State:
-    """What may be true after some text: the dots at which a character is expected, and whether the text is whole.
+    """Everything that may be true after some text: the nodes that expect a character, and if the text is complete.
 
     `moves` remembers where characters have led.
     """
@@ -95,7 +98,7 @@ class _State:
 
 
 class _Closed:
-    """The state that some pairs lead to once all rules are entered and left, and the steps that finding it takes."""
+    """The state that some pairs lead to once all rules are entered and left, and the steps of finding it."""
 
     __slots__ = ("state", "steps")
 
@@ -105,7 +108,7 @@ class _Closed:
 
 
 class _Visit(dict[str, "_Visit"]):
-    """A state as one text finds it: where those of its characters lead that the text has come past."""
+    """A state as one text has used it: where the characters lead that occurred in the text."""
 
     __slots__ = ("state",)
 
@@ -115,7 +118,7 @@ class _Visit(dict[str, "_Visit"]):
 
 
 class _Reading:
-    """One text being read: what it has visited, what it has paid for, and the steps it took."""
+    """One text being read: its visited states, the moves it was charged for, and its steps."""
 
     def __init__(self, recogniser: "Recogniser") -> None:
         self._recogniser = recogniser
@@ -139,7 +142,7 @@ class _Reading:
                 following = self._recogniser.move(visit.state, character)
                 if following is None:
                     return False, position
-                self._take(1 + len(visit.state.expected) // _AT_ONCE)
+                self._take(1 + len(visit.state.expected) // _PAIRS_PER_STEP)
                 visit[character] = visit = self._at(following)
         return visit.state.complete, len(text)
 
@@ -155,21 +158,21 @@ class _Reading:
 
 
 class Recogniser:
-    """Reads texts by the rules of a grammar.
+    """Recogniser of texts by the rules of a grammar, also of a text that is still being written.
 
-    `lengths` are those of each symbol's shortest text, None where it has none; `order` numbers each symbol lower than
-    all it may enter before any character. Threads may share a recogniser: what two of them find out at the same time
-    is found out twice, and means the same.
+    `lengths` are those of each symbol's shortest text, None if it has none; `order` numbers each symbol lower than all
+    symbols that it may enter before any character. Threads may share a recogniser: states that two of them find at the
+    same time are found twice and are equivalent.
     """
 
     def __init__(self, rules: GrammarRules, lengths: Sequence[int | None], order: Sequence[int]) -> None:
         self._order = order
-        self._dots = GrammarGraph(rules, lengths)
-        self._begin = frozenset([(self._dots.node_before(rules.root, END), _NOTHING)])
+        self._graph = GrammarGraph(rules, lengths)
+        self._begin = frozenset([(self._graph.node_before(rules.root, END), _NOTHING)])
         self._remember_nothing()
 
     def read(self, text: str) -> tuple[bool, int]:
-        """Whether the text is whole, and how many of its first characters a whole text may begin with.
+        """Return if the text is complete, and how many of its first characters a complete text may begin with.
 
         Raises: TooAmbiguousError.
         """
@@ -178,28 +181,36 @@ class Recogniser:
         finally:
             self.forget_if_large()
 
+    def start(self) -> "GrammarPosition":
+        """Return the position before any character. Raises: TooAmbiguousError."""
+        return GrammarPosition(self, self.begin().state)
+
     def begin(self) -> _Closed:
-        """Before any character. Raises: TooAmbiguousError."""
+        """Return the state before any character. Raises: TooAmbiguousError."""
         return self._closing(self._begin)
 
     def move(self, state: _State, character: str) -> _Closed | None:
-        """What is behind that character; None when it cannot stand here. Raises: TooAmbiguousError."""
+        """Return the state behind that character, None if it cannot come here. Raises: TooAmbiguousError."""
         known = state.moves.get(character)
         if known is not None:
             return known
         code = ord(character)
-        moved = [(dot.grow(), rest) for dot, rest in state.expected if bisect_right(dot.chars, code) & 1]
+        moved = [
+            (node.grow(), continuation) for node, continuation in state.expected if bisect_right(node.chars, code) & 1
+        ]
         if not moved:
             return None
         following = state.moves[character] = self._closing(frozenset(moved))
         return following
 
-    def end(self) -> None:
-        """Lets go of everything by which it holds itself, which would be left to the garbage collector."""
-        self._forget_states()
-        self._dots.unlink()
+    def __del__(self) -> None:
+        """Break all reference cycles, which would be left to the garbage collector."""
+        with suppress(AttributeError):
+            self._forget_states()
+            self._graph.unlink()
 
     def forget_if_large(self) -> None:
+        """Forget all states if they take much memory."""
         if self._steps_remembered > STEPS_REMEMBERED:
             self._forget_states()
 
@@ -213,7 +224,7 @@ class Recogniser:
         self._steps_remembered = 0
         self._states: dict[tuple[frozenset[_Pair], bool], _State] = {}
         self._closed: dict[frozenset[_Pair], _Closed] = {}
-        self._rests: dict[tuple[frozenset[_Pair], bool], _Rest] = {}
+        self._continuations: dict[tuple[frozenset[_Pair], bool], _Continuation] = {}
 
     def _closing(self, pairs: frozenset[_Pair]) -> _Closed:
         known = self._closed.get(pairs)
@@ -224,7 +235,7 @@ class Recogniser:
         return known
 
     def _close(self, pairs: frozenset[_Pair]) -> _Closed:
-        """Enters and leaves rules until a character is expected everywhere."""
+        """Enter and leave rules until a character is expected everywhere."""
         calls: dict[int, _Call] = {}
         seen: set[_Open] = set(pairs)
         todo: list[_Open] = list(pairs)
@@ -235,33 +246,33 @@ class Recogniser:
             if len(seen) >= due:
                 due = len(seen) + _CHECKED_EVERY
                 _refuse(_steps(len(seen)))
-            dot, rest = pair = todo.pop()
-            if dot.chars:
+            node, continuation = pair = todo.pop()
+            if node.chars:
                 expected.append(pair)
-            elif dot.callee is not None:
-                call = calls.get(dot.callee)
+            elif node.callee is not None:
+                call = calls.get(node.callee)
                 if call is None:
-                    call = calls[dot.callee] = _Call()
-                    todo.append((self._dots.entry_node(dot.callee), call))
-                after = dot.after or dot.grow()
+                    call = calls[node.callee] = _Call()
+                    todo.append((self._graph.entry_node(node.callee), call))
+                after = node.after or node.grow()
                 if after is END:
-                    call.passed_on.append(rest)
+                    call.passed_on.append(continuation)
                 else:
-                    call.edges.append((after, rest))
-            elif dot.forks:
-                forks = {(fork, rest) for fork in dot.forks} - seen
+                    call.edges.append((after, continuation))
+            elif node.forks:
+                forks = {(fork, continuation) for fork in node.forks} - seen
                 seen |= forks
                 todo += forks
-            elif isinstance(rest, _Rest):
-                left += len(rest.edges)
-                complete = complete or rest.done
-                fresh = rest.edges - seen
+            elif isinstance(continuation, _Continuation):
+                left += len(continuation.edges)
+                complete = complete or continuation.done
+                fresh = continuation.edges - seen
                 seen |= fresh
                 todo += fresh
-            if dot.skip and (skipped := (dot.skip, rest)) not in seen:
+            if node.skip and (skipped := (node.skip, continuation)) not in seen:
                 seen.add(skipped)
                 todo.append(skipped)
-        steps = _FEWEST + _steps(len(seen) + len(expected) + 4 * len(calls)) + left // _AT_ONCE
+        steps = _MIN_STEPS + _steps(len(seen) + len(expected) + 4 * len(calls)) + left // _PAIRS_PER_STEP
         steps += self._finish_all(calls)
         return _Closed(self._state(expected, complete=complete), steps)
 
@@ -270,7 +281,7 @@ class Recogniser:
         return self._states.get(key) or self._states.setdefault(key, _State(key[0], complete=complete))
 
     def _finish_all(self, calls: Mapping[int, _Call]) -> int:
-        """Makes the rests of all rules that were entered, callers first; the steps that it took."""
+        """Make the continuations of all rules that were entered, callers first, and return the steps that it took."""
         steps = 0
         for callee in sorted(calls, key=self._order.__getitem__):
             _refuse(steps)
@@ -278,28 +289,62 @@ class Recogniser:
         return steps
 
     def _finish(self, call: _Call) -> int:
-        """Makes the rest of a rule that was entered, once those of its callers are made; the steps that it took."""
+        """Make the continuation of a rule whose callers have theirs, and return the steps that it took."""
         edges = frozenset(map(_finished, call.edges))
         done = False
         steps = len(call.edges) + len(call.passed_on)
         if call.passed_on:
-            passed_on = {rest.rest if isinstance(rest, _Call) else rest for rest in call.passed_on}
+            passed_on = {each.continuation if isinstance(each, _Call) else each for each in call.passed_on}
             if not edges and len(passed_on) == 1:
-                call.rest = passed_on.pop()
+                call.continuation = passed_on.pop()
                 return 0
-            steps += sum(len(rest.edges) for rest in passed_on) // _KEPT
-            edges = edges.union(*[rest.edges for rest in passed_on])
-            done = any(rest.done for rest in passed_on)
-        call.rest = self._rests.get((edges, done)) or self._rests.setdefault((edges, done), _Rest(edges, done=done))
+            steps += sum(len(each.edges) for each in passed_on) // _STORED_PAIRS_PER_STEP
+            edges = edges.union(*[each.edges for each in passed_on])
+            done = any(each.done for each in passed_on)
+        call.continuation = self._continuations.get((edges, done)) or self._continuations.setdefault(
+            (edges, done), _Continuation(edges, done=done)
+        )
         return steps
 
 
+class GrammarPosition:
+    """A position behind some text. It is immutable, so any number of continuations can be tried from it."""
+
+    __slots__ = ("_recogniser", "_state")
+
+    def __init__(self, recogniser: Recogniser, state: _State) -> None:
+        self._recogniser = recogniser
+        self._state = state
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the text may end here."""
+        return self._state.complete
+
+    def advance(self, character: str) -> "GrammarPosition | None":
+        """Return the position behind that character, None if it cannot come here. Raises: TooAmbiguousError."""
+        following = self._state.moves.get(character)
+        if following is None:
+            following = self._recogniser.move(self._state, character)
+            self._recogniser.forget_if_large()
+        return None if following is None else GrammarPosition(self._recogniser, following.state)
+
+    def accepts_any_of(self, first: int, last: int) -> bool:
+        """Return True if any code point from the first to the last may come next."""
+        return any(_overlap(node.chars, first, last) for node, _ in self._state.expected)
+
+
+def _overlap(bounds: tuple[int, ...], first: int, last: int) -> bool:
+    run = bisect_right(bounds, first)
+    return run % 2 == 1 or (run < len(bounds) and bounds[run] <= last)
+
+
 def _steps(size: int) -> int:
-    """The steps that so many pairs take."""
+    """Return the steps that so many pairs take."""
     return size + size * size // _WIDE
 
 
 def _refuse(steps: int) -> None:
-    """Raises: TooAmbiguousError for more steps than a text may take."""
+    """Raise TooAmbiguousError for more steps than a text may take."""
     if steps > STEPS_OF_A_TEXT:
         raise TooAmbiguousError

@@ -1,4 +1,4 @@
-"""What a grammar is made of once it is read, and the error that says where it cannot be."""
+"""Symbols of a parsed grammar, and the error of an invalid one."""
 
 import re
 import sys
@@ -10,36 +10,36 @@ from app.domain.failures import Code, ConfigurationFailure
 
 _PAST = sys.maxunicode + 1
 _HALVES = (0xD800, 0xDFFF)
-"""The halves of surrogate pairs, which are no characters."""
+"""The halves of surrogate pairs, which are not characters."""
 LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class GrammarError(ConfigurationFailure, ValueError):
-    """A grammar that cannot be used. `line` and `column` count from 1, the column in characters."""
+    """An invalid grammar. `line` and `column` count from 1, the column in characters."""
 
-    def __init__(self, what: str, line: int, column: int) -> None:
-        place = {"line": line, "column": column}
-        super().__init__(Code.CONFIG_GRAMMAR_INVALID, f"line {line}, column {column}: {what}", place)
+    def __init__(self, message: str, line: int, column: int) -> None:
+        position = {"line": line, "column": column}
+        super().__init__(Code.CONFIG_GRAMMAR_INVALID, f"line {line}, column {column}: {message}", position)
         self.line = line
         self.column = column
 
 
-def grammar_error_at(what: str, text: str, offset: int) -> GrammarError:
-    """The error that shows that offset of the text as line and column."""
+def grammar_error_at(message: str, text: str, offset: int) -> GrammarError:
+    """Return an error that gives the offset in the text as line and column."""
     ends = [end.end() for end in LINE_END.finditer(text, 0, offset)]
-    return GrammarError(what, len(ends) + 1, offset - (ends[-1] if ends else 0) + 1)
+    return GrammarError(message, len(ends) + 1, offset - (ends[-1] if ends else 0) + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class CharacterSet:
-    """One character. `bounds` ascend: the first of a run of matching code points, the first after it, and so on."""
+    """One character of a set. `bounds` ascend: the first code point of a run, the first after it, and so on."""
 
     bounds: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Alternation:
-    """One of several sequences of symbols, by id; `places` are the offsets at which their elements stand."""
+    """One of several sequences of symbols, by id; `offsets` are those of their elements in the text."""
 
     alternatives: tuple[tuple[int, ...], ...]
     offsets: tuple[tuple[int, ...], ...]
@@ -47,7 +47,7 @@ class Alternation:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """A symbol, by id, from `least` to `most` times; without end when `most` is None."""
+    """A symbol, by id, from `minimum` to `maximum` times; unbounded if `maximum` is None."""
 
     item: int
     minimum: int
@@ -55,7 +55,7 @@ class Repetition:
     offset: int
     """The offset of the item."""
     repetition_offset: int
-    """The offset of the repetition behind it."""
+    """The offset of the repetition sign behind the item."""
 
 
 GrammarSymbol: TypeAlias = CharacterSet | Alternation | Repetition
@@ -63,9 +63,9 @@ GrammarSymbol: TypeAlias = CharacterSet | Alternation | Repetition
 
 @dataclass(frozen=True, slots=True)
 class GrammarRules:
-    """A grammar as read: all symbols, referred to by their index, those that have a name, and the one to begin with.
+    """A parsed grammar: all symbols, referred to by their index, the named ones, and the root.
 
-    A choice without a name is a group: it stands at one place only.
+    An alternation without a name is a group: it occurs at one position only.
     """
 
     text: str
@@ -76,7 +76,7 @@ class GrammarRules:
 
 
 def character_bounds(ranges: Iterable[tuple[int, int]], *, negated: bool) -> tuple[int, ...]:
-    """The bounds of the characters in the ranges, or of all others. A reversed range has none."""
+    """Return the bounds of the characters in the ranges, or of all others. A reversed range has none."""
     others = _others(ranges)
     return others if negated else _others((low, end - 1) for low, end in zip(others[::2], others[1::2], strict=True))
 

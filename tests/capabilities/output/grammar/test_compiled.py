@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.capabilities.output.grammar.compiled import (
+from app.capabilities.output.grammar import (
     MAX_SHORTEST,
     Grammar,
     GrammarError,

@@ -4,16 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.output.grammar.compiled import (
-    MOST_BYTES,
-    MOST_COPIES,
-    MOST_EXPANSION,
-    MOST_GROUPS,
-    MOST_NESTING,
-    MOST_REPETITIONS,
-    MOST_RULES,
-    Grammar,
-    GrammarError,
+from app.capabilities.output.grammar import Grammar, GrammarError
+from app.capabilities.output.grammar.parser import (
+    MAX_COPIES,
+    MAX_EXPANSION,
+    MAX_GRAMMAR_BYTES,
+    MAX_GROUPS,
+    MAX_NESTING,
+    MAX_REPETITIONS,
+    MAX_RULES,
 )
 from tests.support.seeds import randomised
 
@@ -151,9 +150,9 @@ def test_groups_of_a_definition_that_no_longer_holds_are_still_read_by_llama_cpp
 
 
 UNKNOWN = "there is no such escape"
-STRANGE = "this cannot stand here"
+STRANGE = "unexpected here"
 NAME = "a rule's name was expected here"
-NOTHING = "there is nothing here that could be repeated"
+NOTHING = "there is nothing here to repeat"
 ITSELF = "left recursion: this leads back to itself before any character"
 EMPTY = "left recursion: what is repeated without end may be empty"
 
@@ -210,13 +209,13 @@ EMPTY = "left recursion: what is repeated without end may be empty"
         ('root ::= "a"{1,2,3}', 1, 17, "} was expected here"),
         ('root ::= "a"{1 2}', 1, 16, "} was expected here"),
         ('root ::= "a"{5,0}', 1, 13, "the most repetitions are fewer than the least"),
-        ("root ::= <think>", 1, 10, "tokens of a vocabulary cannot stand here"),
-        ('root ::= "a" !<[10]>', 1, 14, "tokens of a vocabulary cannot stand here"),
+        ("root ::= <think>", 1, 10, "tokens of a vocabulary are not allowed"),
+        ('root ::= "a" !<[10]>', 1, 14, "tokens of a vocabulary are not allowed"),
         ('root ::= "a"\n  x nope\nx ::= y', 2, 5, "::= was expected here"),
         ('root ::= "a" x\nx ::= y | z\nz ::= "z"', 2, 7, "there is no rule of this name"),
         ("x ::= root", 1, 7, "there is no rule of this name"),
-        ('root ::= "\0"', 1, 11, "this character cannot stand in a grammar"),
-        ('root ::=\n "a\ud800"', 2, 4, "this character cannot stand in a grammar"),
+        ('root ::= "\0"', 1, 11, "this character is not allowed in a grammar"),
+        ('root ::=\n "a\ud800"', 2, 4, "this character is not allowed in a grammar"),
         ('root ::= root "a" | "a"', 1, 10, ITSELF),
         ('root ::= "a" | ("b" | (root))', 1, 24, ITSELF),
         ('root ::= a\na ::= "x" | b "y"\nb ::= "z" | a', 3, 13, ITSELF),
@@ -256,33 +255,33 @@ def test_left_recursion_is_what_is_entered_again_and_nothing_else() -> None:
 
 def test_64_kib_are_read_and_one_byte_more_is_not() -> None:
     start = 'root ::= "é"\n#'
-    assert accepts(start + "x" * (MOST_BYTES - len(start) - 1), "é")
-    line, column, what = place(start + "x" * (MOST_BYTES - len(start)))
-    assert (line, column) == (2, MOST_BYTES - len(start) + 1)
+    assert accepts(start + "x" * (MAX_GRAMMAR_BYTES - len(start) - 1), "é")
+    line, column, what = place(start + "x" * (MAX_GRAMMAR_BYTES - len(start)))
+    assert (line, column) == (2, MAX_GRAMMAR_BYTES - len(start) + 1)
     assert what == "the grammar is longer than 65536 bytes"
 
 
 def test_64_nested_groups_are_read_and_one_more_is_not() -> None:
-    assert accepts("root ::= " + "(" * MOST_NESTING + '"a"' + ")?" * MOST_NESTING, "a", "")
-    line, column, what = place("root ::= " + "(" * (MOST_NESTING + 1) + '"a"' + ")" * (MOST_NESTING + 1))
-    assert (line, column) == (1, 10 + MOST_NESTING)
+    assert accepts("root ::= " + "(" * MAX_NESTING + '"a"' + ")?" * MAX_NESTING, "a", "")
+    line, column, what = place("root ::= " + "(" * (MAX_NESTING + 1) + '"a"' + ")" * (MAX_NESTING + 1))
+    assert (line, column) == (1, 10 + MAX_NESTING)
     assert what == "parentheses are nested more than 64 deep"
 
 
 def test_64_nested_repetitions_are_read_and_one_more_is_not() -> None:
-    assert accepts('root ::= "a"' + "?" * MOST_NESTING, "a", "")
-    assert accepts('root ::= (("a"' + "?" * 40 + '"b"?)?' + "?" * (MOST_NESTING - 41) + '"c"?)', "abc", "")
-    line, column, what = place('root ::= "a"' + "?" * (MOST_NESTING + 1))
-    assert (line, column) == (1, 13 + MOST_NESTING)
+    assert accepts('root ::= "a"' + "?" * MAX_NESTING, "a", "")
+    assert accepts('root ::= (("a"' + "?" * 40 + '"b"?)?' + "?" * (MAX_NESTING - 41) + '"c"?)', "abc", "")
+    line, column, what = place('root ::= "a"' + "?" * (MAX_NESTING + 1))
+    assert (line, column) == (1, 13 + MAX_NESTING)
     assert what == "repetitions are nested more than 64 deep"
-    assert place('root ::= ("b" | "a"' + "?" * 40 + ") {2}" + "?" * (MOST_NESTING - 40))[:2] == (1, 88)
+    assert place('root ::= ("b" | "a"' + "?" * 40 + ") {2}" + "?" * (MAX_NESTING - 40))[:2] == (1, 88)
 
 
 @pytest.mark.parametrize(("least", "most"), [("1000", "1000"), ("0", "1000"), ("0001000", "1000")])
 def test_1000_repetitions_are_read(least: str, most: str) -> None:
     grammar = Grammar(f'root ::= "a"{{{least},{most}}}')
-    assert grammar.check("a" * MOST_REPETITIONS).accepted
-    assert grammar.check("a" * (MOST_REPETITIONS + 1)) == (False, MOST_REPETITIONS)
+    assert grammar.check("a" * MAX_REPETITIONS).accepted
+    assert grammar.check("a" * (MAX_REPETITIONS + 1)) == (False, MAX_REPETITIONS)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +305,7 @@ def test_more_repetitions_are_not(counts: str, column: int) -> None:
 def test_nested_repetitions_multiply_to_at_most_what_llama_cpp_takes(nested: str, column: int) -> None:
     line, found, what = place(f"root ::= {nested}")
     assert (line, found) == (1, column)
-    assert what == f"nested repetitions multiply to more than {MOST_EXPANSION}"
+    assert what == f"nested repetitions multiply to more than {MAX_EXPANSION}"
 
 
 @pytest.mark.parametrize(
@@ -318,20 +317,20 @@ def test_and_not_less(nested: str) -> None:
 
 
 def test_1000_rules_are_read_and_one_more_is_not() -> None:
-    rules = 'root ::= "a"\n' + "".join(f'r{number} ::= "a"\n' for number in range(MOST_RULES - 1))
+    rules = 'root ::= "a"\n' + "".join(f'r{number} ::= "a"\n' for number in range(MAX_RULES - 1))
     assert accepts(rules, "a")
     assert place(rules + '  root ::= "b"') == (1001, 3, "there are more than 1000 rules")
 
 
 def test_5000_groups_are_read_and_one_more_is_not() -> None:
-    assert accepts("root ::= " + '("a")' * MOST_GROUPS, "a" * MOST_GROUPS)
-    line, column, what = place("root ::= " + '("a")' * MOST_GROUPS + "()")
-    assert (line, column) == (1, 10 + 5 * MOST_GROUPS)
+    assert accepts("root ::= " + '("a")' * MAX_GROUPS, "a" * MAX_GROUPS)
+    line, column, what = place("root ::= " + '("a")' * MAX_GROUPS + "()")
+    assert (line, column) == (1, 10 + 5 * MAX_GROUPS)
     assert what == "there are more than 5000 groups"
 
 
 def test_repetitions_ask_for_at_most_200000_copies_together() -> None:
-    most = "root ::= " + '"abcdefghij"{1000}' * (MOST_COPIES // 10_000)
+    most = "root ::= " + '"abcdefghij"{1000}' * (MAX_COPIES // 10_000)
     assert Grammar(most).check("abc") == (False, 3)
     line, column, what = place(most + ' "a"?')
     assert (line, column) == (1, len(most) + 5)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from app.capabilities.output.grammar.compiled import Grammar
-from app.capabilities.output.grammar.position import GrammarPosition, TooAmbiguousError
+from app.capabilities.output.grammar import Grammar, GrammarPosition, TooAmbiguousError
 
 SUMS = Grammar('root ::= term ("+" term)*\nterm ::= [0-9]{1,2} | "(" root ")"')
 BRACKETS = Grammar('root ::= "x" | "(" root ")" | "(" root "]"')
@@ -11,7 +10,7 @@ WORDS = Grammar('root ::= ("é" | "日本" | [а-я])+ [^a-z]?')  # noqa: RUF001
 
 
 def follow(grammar: Grammar, text: str) -> GrammarPosition | None:
-    place: GrammarPosition | None = GrammarPosition.start(grammar)
+    place: GrammarPosition | None = grammar.start()
     for character in text:
         place = place and place.advance(character)
     return place
