@@ -32,7 +32,6 @@ from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
 from app.orchestration.patterns.agent_loop import VERSION, agent_loop
-from app.orchestration.pipeline.prepare import Preparer
 from app.orchestration.pipeline.stages import StageTimer
 from app.orchestration.runtime.driver import drive, replay
 from app.orchestration.runtime.resume import RESUME_ANCHOR, answer_step
@@ -103,8 +102,7 @@ class Harness:
     async def drive(self, execution: Execution, pattern: Any = agent_loop, planning: Any = None) -> None:
         """Run the execution to its end with that pattern, by default that of mode chat."""
         whole = make_pattern(execution.header.mode, pattern, planning)
-        preparer = Preparer(execution, whole, StageTimer(self.environment.clock))
-        await drive(execution, whole, preparer)
+        await drive(execution, whole, StageTimer(self.environment.clock))
 
     def execution(self, request: SystemRequest, **header: Any) -> Execution:
         """A fresh execution with an open journal."""

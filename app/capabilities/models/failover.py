@@ -137,6 +137,7 @@ class FailoverWalk:
     def __init__(self, key: StepKey, setup: InferenceSetup, max_retries: int) -> None:
         self.setup = setup
         self.attempt_number = -1
+        self.segment = key
         self._key = key
         self._fsm = FallbackFsm(len(setup.candidates), max_retries)
         self._candidate: Candidate | None = None
@@ -144,11 +145,6 @@ class FailoverWalk:
         self._failed: list[tuple[Candidate, AttemptFailed]] = []
         """The candidates that failed, each with its last outcome."""
         self._transitions: list[FallbackTransition] = []
-
-    @property
-    def segment(self) -> StepKey:
-        """The key of the current attempt."""
-        return self._key.child(self.attempt_number)
 
     @property
     def state(self) -> State:
@@ -218,6 +214,7 @@ class FailoverWalk:
         before, after = self._fsm.state, self._fsm.fire(event)
         if after is State.ATTEMPTING:
             self.attempt_number += 1
+            self.segment = self._key.child(self.attempt_number)
             if before is State.SELECTING:
                 self._candidate = next(self._remaining)
         candidate = None if after is State.EXHAUSTED else self._candidate

@@ -38,8 +38,10 @@ class EstimatingTokenCounter:
         return sum(map(_definition, tools))
 
     def _message(self, message: Message) -> int:
-        tokens = _PER_MESSAGE + _text(message.text)
-        if not isinstance(message.content, str):
+        if isinstance(message.content, str):
+            tokens = _PER_MESSAGE + _text(message.content)
+        else:
+            tokens = _PER_MESSAGE + _text(message.text)
             tokens += _PER_IMAGE * sum(isinstance(part, ImagePart) for part in message.content)
         for call in message.tool_calls or ():
             tokens += _PER_TOOL + _text(f"{call.name}{orjson.dumps(call.arguments).decode()}")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from app.capabilities.tools.definition import FunctionTool
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.tools import Availability, OfferedTool, SideEffects, ToolDefinition, ToolInfo
@@ -34,7 +35,9 @@ class ToolRegistry:
                 raise ConfigurationFailure(Code.CONFIG_INVALID, f"two tools are named {name}")
             by_name[name] = tool
         self._tools = dict(sorted(by_name.items()))
+        self._definitions = {name: tool.definition() for name, tool in self._tools.items()}
         self._offers = {name: _offered(tool.info()) for name, tool in self._tools.items()}
+        self._always_available = frozenset(name for name, tool in self._tools.items() if isinstance(tool, FunctionTool))
 
     def names(self) -> list[str]:
         """The names of all tools."""
@@ -50,11 +53,11 @@ class ToolRegistry:
 
     def definitions(self, names: Iterable[str]) -> list[ToolDefinition]:
         """The definitions of those tools that are available now."""
-        return [tool.definition() for tool in self._available(names)]
+        return [self._definitions[name] for name in self._available(names)]
 
     def all_definitions(self) -> list[ToolDefinition]:
         """The definitions of all tools, available or not."""
-        return [tool.definition() for tool in self._tools.values()]
+        return list(self._definitions.values())
 
     def offer(self, names: Iterable[str]) -> tuple[tuple[OfferedTool, ...], list[ToolDefinition]]:
         """Those of the tools that are available now, as an inference offers them and as the model is told of them."""
@@ -70,9 +73,14 @@ class ToolRegistry:
         """How every tool stands."""
         return [_status(tool) for tool in self._tools.values()]
 
-    def _available(self, names: Iterable[str]) -> list[Tool]:
-        wanted = frozenset(names)
-        return [tool for name, tool in self._tools.items() if name in wanted and tool_availability(tool).available]
+    def _available(self, names: Iterable[str]) -> list[str]:
+        """Return the names of the tools that can run now; a Python function always can."""
+        requested = frozenset(names)
+        return [
+            name
+            for name, tool in self._tools.items()
+            if name in requested and (name in self._always_available or tool_availability(tool).available)
+        ]
 
 
 def tool_availability(tool: Tool) -> Availability:

@@ -93,7 +93,8 @@ class Branches:
         self._ledger = ledger
         self._clock = clock
         self._is_concurrent = clock is not None and recorder.stop_decision is None
-        self._cancellable_depth = 0
+        self.cancellable_depth = 0
+        """How many gathers and timeouts that may stop a branch early are running."""
         self._scopes: dict[StepKey, anyio.CancelScope] = {}
         self._suspended: list[tuple[SuspensionRequest, NonIdempotentEffect | None]] = []
 
@@ -101,11 +102,6 @@ class Branches:
     def open_questions(self) -> list[SuspensionRequest]:
         """The questions that branches wait for, by key."""
         return sorted((question for question, _ in self._suspended), key=lambda question: question.key)
-
-    @property
-    def are_cancellable(self) -> bool:
-        """True while any branch may be stopped early."""
-        return self._cancellable_depth > 0
 
     async def run_effect(self, key: StepKey, run: Callable[[], Awaitable[T]]) -> T:
         """Run an effect until it ends or its branch is cancelled. Raises: BranchStopped in that case."""
@@ -141,7 +137,7 @@ class Branches:
             if early_stop is not None:
                 self._decide(early_stop, ends)
 
-        self._cancellable_depth += early_stop is not None
+        self.cancellable_depth += early_stop is not None
         if early_stop is not None:
             self._replay_decision(early_stop)
         if len(branches) > 1 and self._is_concurrent:
@@ -149,7 +145,7 @@ class Branches:
         else:
             for index in range(len(branches)):
                 await run(index)
-        self._cancellable_depth -= early_stop is not None
+        self.cancellable_depth -= early_stop is not None
         winners = None if early_stop is None else early_stop.winners
         return collect(ends, range(len(branches)) if winners is None else winners)
 
@@ -161,14 +157,14 @@ class Branches:
         cancel_timer = None
         if self._clock is not None and step is None:
             cancel_timer = self._clock.call_later(limit.seconds, partial(self._expire, limit))
-        self._cancellable_depth += 1
+        self.cancellable_depth += 1
         try:
             result = await branch()
         except BranchStopped:
             if limit.expired_at is None:
                 raise
         finally:
-            self._cancellable_depth -= 1
+            self.cancellable_depth -= 1
             if cancel_timer is not None:
                 cancel_timer()
         if limit.expired_at is not None:

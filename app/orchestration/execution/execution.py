@@ -124,7 +124,7 @@ class Execution:
         recorder.begin(effect)
         if isinstance(effect, NonIdempotentEffect):
             return await self._run_once(effect, 0)
-        if self.branches.are_cancellable:
+        if self.branches.cancellable_depth:
             return await self.branches.run_effect(effect.key, partial(self._run, effect))
         return await self._run(effect)
 

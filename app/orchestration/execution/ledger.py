@@ -15,7 +15,7 @@ Theory of operation of the budget
 4. What an earlier owner recorded counts from the start and not from its replay, because branches replay in turn.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import floor, fsum, inf
 from typing import NamedTuple
@@ -87,7 +87,7 @@ class Ledger:
     @property
     def partial_text(self) -> str | None:
         """The text of the last attempt if it did not become a reply."""
-        last = max(self._shown(), key=_order, default=None)
+        last = _last(self._shown())
         if last is None or isinstance(last.outcome, AttemptSucceeded):
             return None
         return last.outcome.partial or None
@@ -95,7 +95,7 @@ class Ledger:
     @property
     def last_speaker(self) -> tuple[str, str] | None:
         """Provider and model of the last text, whole or partial."""
-        last = max((each for each in self._shown() if each.has_text), key=_order, default=None)
+        last = _last(each for each in self._shown() if each.has_text)
         if last is None:
             return None
         outcome = last.outcome
@@ -105,8 +105,7 @@ class Ledger:
     @property
     def last_reply(self) -> tuple[Reply, Candidate] | None:
         """The last whole reply and the candidate that gave it."""
-        replies = (each for each in self._shown() if isinstance(each.outcome, AttemptSucceeded))
-        last = max(replies, key=_order, default=None)
+        last = _last(each for each in self._shown() if isinstance(each.outcome, AttemptSucceeded))
         if last is None or not isinstance(last.outcome, AttemptSucceeded):
             return None
         return last.outcome.reply, last.candidate
@@ -150,7 +149,9 @@ class Ledger:
         self.last_at = max(self.last_at, step.at)
         self.tool_calls.record_attempt(step, state, round_key=round_key, is_unsafe=is_unsafe)
 
-    def _shown(self) -> "Iterator[_Attempt]":
+    def _shown(self) -> "Iterable[_Attempt]":
+        if not self._excluded:
+            return self._attempts
         return (each for each in self._attempts if not each.key.is_within(*self._excluded))
 
 
@@ -357,6 +358,12 @@ def _price(steps: Mapping[str, RecordedStep], attempt: RecordedStep) -> tuple[fl
     inference = steps.get(StepKey(attempt.key).parent)
     candidates = inference.outcome.candidates if inference and isinstance(inference.outcome, InferenceSetup) else ()
     return next((each.price for each in candidates if each.fingerprint == attempt.fingerprint), None)
+
+
+def _last(attempts: Iterable[_Attempt]) -> _Attempt | None:
+    """Return the attempt that ended last; None if there is none."""
+    found = list(attempts)
+    return max(found, key=_order) if len(found) > 1 else next(iter(found), None)
 
 
 def _order(attempt: _Attempt) -> tuple[float, tuple[int, ...]]:

@@ -1,6 +1,7 @@
 """Session turn: the exclusive turn of an execution in its session, the history it reads and the messages it adds."""
 
 from app.domain.contract.messages import Message
+from app.domain.ids import SessionId
 from app.domain.journal.header import EffectiveLimits
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.progress import RunProgress
@@ -9,23 +10,23 @@ from app.ports.storage import SessionHistory
 
 
 class SessionTurn:
-    """The turn of an execution in its session, if it has one."""
+    """The turn of an execution in its session."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, session_id: SessionId) -> None:
         self.history = SessionHistory()
         """The messages before this turn. A fork has those of its origin instead."""
         self._execution = execution
-        self._session_id = execution.header.request.session_id
+        self._session_id = session_id
         self._prior_message_count = 0
 
     async def acquire(self) -> SessionHistory:
-        """Wait for the turn and return the history; at once without a session, or if the execution was stopped.
+        """Wait for the turn and return the history; at once if the execution was stopped.
 
         No running time passes while it waits. Raises: RequestFailure (REQUEST_NOT_FOUND) if the session was deleted;
         StorageFailure.
         """
         execution, header = self._execution, self._execution.header
-        if self._session_id is None or execution.recorder.stop_decision is not None:
+        if execution.recorder.stop_decision is not None:
             return self.history
         history = await execution.environment.conversations.acquire_turn(
             header.tenant,
@@ -43,8 +44,7 @@ class SessionTurn:
 
     def release(self) -> None:
         """End the turn, so that the next one may begin."""
-        if self._session_id is not None:
-            self._execution.environment.conversations.release_turn(self._execution.header.tenant, self._session_id)
+        self._execution.environment.conversations.release_turn(self._execution.header.tenant, self._session_id)
 
     def new_messages(self, progress: RunProgress, termination: Termination) -> list[Message]:
         """Return what the session's conversation grows by: the messages of the request, then what followed them.
@@ -53,7 +53,7 @@ class SessionTurn:
         """
         request, fork, prepared = self._execution.header.request, self._execution.header.fork, progress.prepared
         result = termination.result
-        if self._session_id is None or prepared is None or result is None:
+        if prepared is None or result is None:
             return []
         # A fork inherits PREPARE, which counted the messages of its origin's session.
         prior_messages = prepared.prior_message_count if fork is None else self._prior_message_count

@@ -13,19 +13,24 @@ from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
 from app.orchestration.execution.session_turn import SessionTurn
 from app.orchestration.pipeline.stages import PREPARE_STAGES, Preparation, StageTimer, build_conversation
+from app.ports.storage import SessionHistory
 
 
 class Preparer:
-    """Prepares one execution: acquires its turn in the session and runs the stages of PREPARE."""
+    """Prepares one execution: acquires its turn in the session, if it has one, and runs the stages of PREPARE."""
 
     def __init__(self, execution: Execution, pattern: Pattern, timer: StageTimer) -> None:
         self._execution = execution
+        self._environment = execution.environment
         self._pattern = pattern
         self._timer = timer
-        self.turn = SessionTurn(execution)
+        session_id = execution.header.request.session_id
+        self.turn = None if session_id is None else SessionTurn(execution, session_id)
 
     async def acquire_turn(self) -> Sequence[Message]:
         """Wait for the session's turn and return the conversation that a planner reads, which runs before PREPARE."""
+        if self.turn is None:
+            return ()
         session = await self.turn.acquire()
         if session.message_count == 0 or self._pattern.plan is None:
             return ()
@@ -49,7 +54,8 @@ class Preparer:
 
     def release_turn(self) -> None:
         """Let the next execution of the session begin its turn."""
-        self.turn.release()
+        if self.turn is not None:
+            self.turn.release()
 
     def _preparation(self) -> Preparation:
         header = self._execution.header
@@ -57,6 +63,6 @@ class Preparer:
             request=header.request,
             limits=header.bounds,
             pattern=self._pattern,
-            environment=self._execution.environment,
-            session=self.turn.history,
+            environment=self._environment,
+            session=SessionHistory() if self.turn is None else self.turn.history,
         )

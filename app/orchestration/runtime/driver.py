@@ -27,14 +27,27 @@ from app.orchestration.execution.progress import RunProgress
 from app.orchestration.execution.response import Termination, build_response, minimal_failure, terminal_event
 from app.orchestration.execution.session_turn import SessionTurn
 from app.orchestration.pipeline.prepare import Preparer
+from app.orchestration.pipeline.stages import StageTimer
 
 
-async def drive(execution: Execution, pattern: Pattern, preparer: Preparer) -> None:
+async def drive(execution: Execution, pattern: Pattern, timer: StageTimer) -> None:
     """Run the execution to its end within its deadline, record how it ended, and return when that is durable.
 
-    A cancellation without a recorded stop decision is a hand-over: nothing is recorded, and the next owner continues.
+    `timer` has the traces of the stages that have run already. A cancellation without a recorded stop decision is a
+    hand-over: nothing is recorded, and the next owner continues.
     """
-    progress = RunProgress()
+    progress, preparer = RunProgress(), Preparer(execution, pattern, timer)
+    try:
+        await _run_and_finish(execution, progress, pattern, preparer)
+    finally:
+        try:
+            if execution.response is not None:
+                await _make_durable(execution, progress)
+        finally:
+            preparer.release_turn()
+
+
+async def _run_and_finish(execution: Execution, progress: RunProgress, pattern: Pattern, preparer: Preparer) -> None:
     termination: Termination | None = None
     try:
         termination = await execution.run_with_deadline(partial(run_to_end, execution, progress, pattern, preparer))
@@ -42,12 +55,8 @@ async def drive(execution: Execution, pattern: Pattern, preparer: Preparer) -> N
         execution.abandon()
         raise
     finally:
-        try:
-            if termination is not None or not execution.is_handed_over:
-                _finish_or_fail(execution, progress, termination or _interrupted(execution), preparer.turn)
-        finally:
-            if execution.response is not None:
-                await _make_durable(execution, progress)
+        if termination is not None or not execution.is_handed_over:
+            _finish_or_fail(execution, progress, termination or _interrupted(execution), preparer.turn)
 
 
 def replay(execution: Execution, pattern: Pattern) -> int:
@@ -148,7 +157,9 @@ def finish(
     execution.end(after, last.response, *stages, transition, last, new_messages=messages)
 
 
-def _finish_or_fail(execution: Execution, progress: RunProgress, termination: Termination, turn: SessionTurn) -> None:
+def _finish_or_fail(
+    execution: Execution, progress: RunProgress, termination: Termination, turn: SessionTurn | None
+) -> None:
     """Record the end; if that raises, which is a bug, record a minimal failure and raise again."""
     try:
         finish(execution, progress, termination, turn)

@@ -13,7 +13,6 @@ from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
 from app.orchestration.execution.progress import RunProgress
 from app.orchestration.execution.response import Termination
-from app.orchestration.pipeline.prepare import Preparer
 from app.orchestration.pipeline.stages import UNTIMED_AUTH_RESOLVE, StageTimer
 from app.orchestration.runtime.driver import drive, finish, pattern_for
 from app.orchestration.runtime.handle import ExecutionHandle, LocalExecution, LocalExecutions
@@ -109,12 +108,9 @@ class Launcher:
 
     async def _run(self, local: LocalExecution, timer: StageTimer) -> None:
         execution = local.execution
-        pattern = pattern_for(execution.header, self.patterns)
-        preparer = Preparer(execution, pattern, timer)
         try:
-            await drive(execution, pattern, preparer)
+            await drive(execution, pattern_for(execution.header, self.patterns), timer)
         finally:
-            preparer.release_turn()
             self.local.remove(local)
             if not local.handle.is_suspended:
                 self._environment.event_feed.disconnect(local.execution_id)
