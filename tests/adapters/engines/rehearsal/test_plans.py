@@ -128,7 +128,7 @@ REQUESTS = st.text(max_size=60) | st.lists(
         '[{"name": "x", "description": "roll", "parameters": {"required": "all", "properties": {"x": 1}}}]',
     ],
 )
-async def test_whoever_pretends_to_plan_gets_a_plan_without_such_tools(tools: str) -> None:
+async def test_a_tool_list_that_is_malformed_leads_to_a_plan_all_the_same(tools: str) -> None:
     said = f"<tools-00000000>\n{tools}\n</tools-00000000>\n<request-00000000>\nroll x\n</request-00000000>"
     for types in (["infer", "tool"], ["tool"]):
         form = prompted("x", types).response_format.schema
@@ -136,7 +136,7 @@ async def test_whoever_pretends_to_plan_gets_a_plan_without_such_tools(tools: st
         reply = await RehearsalEngine(profile("rehearsal"), VirtualClock()).attempt(
             call, RecordedProgress(), stream=False
         )
-        assert all(step["type"] == "infer" for step in orjson.loads(reply.text)["steps"])
+        assert {step["type"] for step in orjson.loads(reply.text)["steps"]} <= set(types)
 
 
 @given(
