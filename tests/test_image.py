@@ -1,4 +1,4 @@
-"""The image runs as nobody, without a shell or a secret, and can run with a root it cannot write to."""
+"""The container image runs as an unprivileged user, without a shell or secrets, on a read-only root."""
 
 import re
 import tomllib
@@ -15,16 +15,16 @@ SECRET = re.compile(
     r"^\s*(?:ENV |ARG |- )?\w*(?:key|token|password|secret)\w*\s*[=:]\s*(?!\$\{\w+:-\}$)\S",
     re.IGNORECASE | re.MULTILINE,
 )
-"""Something secret by name with a value that is not the environment's."""
+"""A name of a secret with a value that is not taken from the environment."""
 IGNORED = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
 
 
-def test_both_stages_stand_on_the_same_slim_base() -> None:
+def test_both_stages_use_the_same_slim_base() -> None:
     assert len(STAGES) == 2
     assert all(stage.startswith("FROM python:3.11-slim-bookworm") for stage in STAGES)
 
 
-def test_dependencies_are_installed_by_hash_and_the_service_without_any() -> None:
+def test_dependencies_are_installed_by_hash_and_the_service_without_dependencies() -> None:
     installs = re.findall(r"pip install ([^&\n]*)", DOCKERFILE)
     assert [install.strip() for install in installs] == [
         "--require-hashes --requirement requirements.lock",
@@ -45,7 +45,7 @@ def test_it_starts_without_a_shell() -> None:
     assert not re.search(r"^RUN ", FINAL, re.MULTILINE)
 
 
-def test_it_is_asked_whether_it_lives() -> None:
+def test_it_has_a_health_check() -> None:
     healthcheck = re.search(r"HEALTHCHECK .*?CMD (\[.*?\])$", FINAL, re.MULTILINE | re.DOTALL)
     assert healthcheck is not None
     assert "/livez" in healthcheck[1]
@@ -53,7 +53,7 @@ def test_it_is_asked_whether_it_lives() -> None:
 
 
 @pytest.mark.parametrize("text", [DOCKERFILE, COMPOSE], ids=["Dockerfile", "docker-compose.yml"])
-def test_no_secret_stands_in_it(text: str) -> None:
+def test_it_contains_no_secret(text: str) -> None:
     assert not SECRET.search(text)
 
 
@@ -64,7 +64,7 @@ def test_a_planted_secret_is_noticed(line: str) -> None:
     assert SECRET.search(f"FROM scratch\n{line}\n")
 
 
-def test_only_what_is_needed_goes_into_the_build() -> None:
+def test_the_build_context_contains_only_the_copied_files() -> None:
     patterns = [line for line in IGNORED if line and not line.startswith("#")]
     assert patterns[0] == "*"
     copied = {
@@ -79,17 +79,17 @@ def test_only_what_is_needed_goes_into_the_build() -> None:
     "line",
     ["read_only: true", "cap_drop:\n      - ALL", "- no-new-privileges:true", "tmpfs:", "healthcheck:"],
 )
-def test_b5_99_the_composed_service_has_no_more_than_it_needs(line: str) -> None:
+def test_b5_99_the_composed_service_has_no_unneeded_privileges(line: str) -> None:
     assert line in COMPOSE
 
 
-def test_it_is_given_time_to_drain() -> None:
+def test_its_grace_period_is_longer_than_draining() -> None:
     grace = re.search(r"stop_grace_period: (\d+)s", COMPOSE)
     assert grace is not None
     assert int(grace[1]) > 30
 
 
-def test_without_authentication_it_is_reached_on_the_hosts_loopback_only() -> None:
+def test_without_authentication_it_listens_on_the_hosts_loopback_only() -> None:
     assert "network_mode: host" in COMPOSE
     assert "ports:" not in COMPOSE
 
@@ -97,7 +97,7 @@ def test_without_authentication_it_is_reached_on_the_hosts_loopback_only() -> No
 @pytest.mark.parametrize(
     ("lock", "extras"), [("requirements.lock", ()), ("requirements-dev.lock", ("dev",))], ids=["run", "develop"]
 )
-def test_a_lock_holds_what_pyproject_asks_for_by_hash(lock: str, extras: tuple[str, ...]) -> None:
+def test_a_lock_contains_the_dependencies_of_pyproject_with_hashes(lock: str, extras: tuple[str, ...]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*project["dependencies"], *(name for extra in extras for name in project["optional-dependencies"][extra])]
     entries = re.split(r"(?m)^(?=[a-z0-9])", (ROOT / lock).read_text(encoding="utf-8"))[1:]

@@ -1,4 +1,4 @@
-"""README says what is true: its generated parts, the commands it names, the files it links."""
+"""README agrees with the code: its generated parts, commands, configuration and links."""
 
 import re
 from pathlib import Path
@@ -19,36 +19,36 @@ COMMANDS = {command.name for command in command_line().registered_commands}
 LINKS = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", PAGE) if "://" not in link]
 
 
-def test_every_generated_part_is_there_once_and_as_the_code_has_it() -> None:
+def test_each_generated_part_is_there_once_and_up_to_date() -> None:
     assert sorted(part["name"] for part in GENERATED_PART.finditer(PAGE)) == sorted(PART_WRITERS)
     assert regenerate(PAGE) == PAGE, "make readme"
 
 
-def test_a_part_that_drifted_is_noticed() -> None:
+def test_a_changed_part_is_noticed() -> None:
     for name in PART_WRITERS:
         drifted = PAGE.replace(f"<!-- generated:{name} -->\n", f"<!-- generated:{name} -->\nby hand\n")
         assert drifted != PAGE
         assert regenerate(drifted) == PAGE
 
 
-def test_a_part_of_unknown_name_is_refused() -> None:
+def test_an_unknown_part_is_refused() -> None:
     with pytest.raises(KeyError):
         regenerate("<!-- generated:weather -->\n<!-- /generated -->")
 
 
-def test_every_make_target_it_names_exists() -> None:
+def test_each_make_target_in_it_exists() -> None:
     named = {target for line in re.findall(r"\bmake((?: [a-z-]+)+)(?=`|\)| +#|\n)", PAGE) for target in line.split()}
     assert named >= {"run", "test", "check", "bench", "openapi"}
     assert named <= TARGETS
 
 
-def test_every_command_it_names_exists() -> None:
+def test_each_command_in_it_exists() -> None:
     named = set(re.findall(r"`(?:\.venv/bin/)?portico ([a-z]+)", PAGE)) | set(re.findall(r"bin/portico ([a-z]+)", PAGE))
     assert named == COMMANDS
 
 
 @pytest.mark.parametrize("table", re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL))
-def test_every_configuration_it_shows_can_be_used(table: str, tmp_path: Path) -> None:
+def test_each_configuration_in_it_can_be_loaded(table: str, tmp_path: Path) -> None:
     file = tmp_path / "portico.toml"
     file.write_text(table, encoding="utf-8")
     keys = dict.fromkeys(re.findall(r'api_key_env = "(\w+)"', table), "sk-1")
@@ -57,16 +57,16 @@ def test_every_configuration_it_shows_can_be_used(table: str, tmp_path: Path) ->
         assert refusal_of(settings.planner.steps, settings.plan_policy(ToolRegistry(*BUILTIN_TOOLS).names())) is None
 
 
-def test_every_file_it_links_exists() -> None:
+def test_each_linked_file_exists() -> None:
     assert LINKS
     assert [link for link in LINKS if not (README.parent / link).exists()] == []
 
 
-def test_nothing_that_was_to_be_shown_is_missing() -> None:
+def test_no_example_is_missing() -> None:
     assert re.findall(r"<!-- shown:([\w-]+) -->\n<!-- /shown -->", PAGE) == []
 
 
-def test_every_target_of_the_makefile_is_phony_and_explained() -> None:
+def test_each_target_of_the_makefile_is_phony_and_has_help() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
     assert phony is not None
     assert set(phony[1].split()) == TARGETS

@@ -1,1 +1,1 @@
-"""Whole journeys through the service as its users make them."""
+"""Journeys: tests of whole deployments through HTTP, as users use them."""

@@ -1,4 +1,4 @@
-"""Several replicas on one PostgreSQL, as processes of their own: killed, paused, cut off, asked the same at once."""
+"""Several replica processes on one PostgreSQL: killed, paused, disconnected, and asked the same at once."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def chat(text: str, request_id: str, **fields: Any) -> bytes:
 
 
 async def logs_of(served: RunningServer, names: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """The whole logs of these executions, read at once."""
+    """Read the logs of these executions concurrently."""
     logs: dict[str, list[dict[str, Any]]] = {}
 
     async def read(name: str) -> None:
@@ -49,16 +49,16 @@ async def logs_of(served: RunningServer, names: list[str]) -> dict[str, list[dic
 
 
 def faults_of(log: list[dict[str, Any]]) -> list[str]:
-    """What is wrong with a whole log."""
+    """Return the faults of a finished log."""
     numbers = [event["sequence_number"] for event in log]
     types = Counter(event["type"] for event in log)
     faults = [] if numbers == list(range(1, len(log) + 1)) else [f"numbers {numbers}"]
-    faults += [] if sum(types[each] for each in TERMINAL) == 1 else ["not one end"]
+    faults += [] if sum(types[each] for each in TERMINAL) == 1 else ["not one terminal event"]
     faults += [] if log[-1]["type"] == "execution.completed" else [log[-1]["type"]]
     return faults + ([] if types["tool.end"] == types["tool.start"] == 1 else [f"tools {types}"])
 
 
-async def test_b5_94_nothing_of_a_hundred_executions_is_lost_with_one_of_three_replicas(
+async def test_b5_94_a_killed_replica_loses_none_of_a_hundred_executions(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     names = [f"kill-{number}" for number in range(EXECUTIONS)]
@@ -68,14 +68,14 @@ async def test_b5_94_nothing_of_a_hundred_executions_is_lost_with_one_of_three_r
         )
         assert {answer.status for answer in answers} == {202}
         async with anyio.create_task_group() as group:
-            group.start_soon(_kill_one_at_work, fleet.replicas)
+            group.start_soon(_kill_busy_replica, fleet.replicas)
             logs = await logs_of(fleet.proxy, names)
         counted = {(await get_execution(fleet.proxy, name))["state"] for name in names}
     assert {name: faults for name, log in logs.items() if (faults := faults_of(log))} == {}
     assert counted == {"COMPLETE"}
 
 
-async def test_b5_95_a_paused_replica_that_wakes_up_adds_nothing_to_what_another_took_over(
+async def test_b5_95_a_paused_replica_adds_nothing_to_an_execution_that_another_took_over(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     async with run_replicas(server.url, tmp_path, 2) as fleet:
@@ -99,18 +99,18 @@ async def test_b5_95_a_paused_replica_that_wakes_up_adds_nothing_to_what_another
     assert seen[0] == seen[1]
 
 
-async def test_b4_84_executions_live_through_a_restart_of_the_database(server: PostgresServer, tmp_path: Path) -> None:
+async def test_b4_84_executions_survive_a_restart_of_the_database(server: PostgresServer, tmp_path: Path) -> None:
     names = [f"restart-{number}" for number in range(20)]
     async with run_replicas(server.url, tmp_path, 2) as fleet:
         await ask_each(fleet.proxy, [chat("[[slow:2]] Please calculate 17*3", name) for name in names], at_once=10)
-        await _one_at_work(fleet.replicas)
+        await _busy_replica(fleet.replicas)
         await to_thread.run_sync(server.restart)
         logs = await logs_of(fleet.proxy, names)
         await wait_until(lambda: _is_ready(fleet.proxy))
     assert {name: faults for name, log in logs.items() if (faults := faults_of(log))} == {}
 
 
-async def test_b6_103_replicas_that_are_asked_the_same_at_once_answer_as_one(
+async def test_b6_103_concurrent_answers_and_cancels_on_two_replicas_take_effect_once(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     async with run_replicas(server.url, tmp_path, 2) as fleet:
@@ -130,12 +130,12 @@ async def test_b6_103_replicas_that_are_asked_the_same_at_once_answer_as_one(
     assert ended[-1]["type"] == "execution.cancelled"
 
 
-async def _kill_one_at_work(fleet: list[ReplicaProcess]) -> None:
-    (await _one_at_work(fleet)).kill()
+async def _kill_busy_replica(fleet: list[ReplicaProcess]) -> None:
+    (await _busy_replica(fleet)).kill()
 
 
-async def _one_at_work(fleet: list[ReplicaProcess]) -> ReplicaProcess:
-    """A replica that runs something: which of them takes what waits is not ours to say."""
+async def _busy_replica(fleet: list[ReplicaProcess]) -> ReplicaProcess:
+    """Wait until some replica runs an execution and return it; any of them may take queued work."""
     working: list[ReplicaProcess] = []
 
     async def found() -> bool:
@@ -159,10 +159,12 @@ async def _is_ready(served: RunningServer) -> bool:
     return (await served.get("/readyz")).status == 200
 
 
-async def _both(one: RunningServer, other: RunningServer, what: str, body: object, request_id: str) -> list[HttpAnswer]:
-    """What two replicas answer that are asked at once."""
+async def _both(
+    one: RunningServer, other: RunningServer, command: str, body: object, request_id: str
+) -> list[HttpAnswer]:
+    """Send the same request to two replicas concurrently and return their answers."""
     answers: list[HttpAnswer] = []
-    path = f"/v1/executions/{request_id}/{what}"
+    path = f"/v1/executions/{request_id}/{command}"
 
     async def ask(served: RunningServer) -> None:
         if body is None:

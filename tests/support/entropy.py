@@ -1,4 +1,4 @@
-"""Randomness that repeats."""
+"""Repeatable randomness."""
 
 from random import Random
 
@@ -7,7 +7,7 @@ from tests.support.virtual_time import EPOCH
 
 
 class SeededEntropy:
-    """Implements `ports.Entropy`: equal seeds give equal values, and its ids ascend."""
+    """Implementation of `Entropy`: equal seeds give equal values, and ids ascend."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)

@@ -1,4 +1,4 @@
-"""One example of every outcome and every event, and the whole log of a plain chat."""
+"""Examples: each outcome, each event, and the log of a plain chat."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -116,7 +116,7 @@ OUTCOMES: Sequence[Any] = (
 
 
 def header(execution_id: str, request_id: str = "r-1", tenant: str = "local") -> ExecutionHeader:
-    """A header of a small chat."""
+    """Return the header of a small chat."""
     request = SystemRequest(
         request_id=request_id, messages=[Message(role="user", content="hello")], output={"schema": {"type": "object"}}
     )
@@ -137,17 +137,17 @@ def header(execution_id: str, request_id: str = "r-1", tenant: str = "local") ->
 
 
 def recorded_step(key: str) -> RecordedStep:
-    """A step that slept."""
+    """Return a step that records a fired timer."""
     return RecordedStep(key, "f" * 32, TimerFired(), EPOCH)
 
 
 def correlation(request_id: str = "r-1") -> CorrelationContext:
-    """Where an event of that request belongs."""
+    """Return the correlation of an event of that request."""
     return CorrelationContext(request_id, None, TRACE, SPAN, None)
 
 
 def response(state: State = State.COMPLETE, code: Code | None = None) -> SystemResponse:
-    """An answer, or a failure when there is a code."""
+    """Return a response; a failure if there is a code."""
     return SystemResponse(
         request_id="r-1",
         session_id=None,
@@ -192,7 +192,7 @@ DELTA = InferenceDelta(segment="1/0", offset=0, text="text nobody logs")
 
 
 def fallback_transition(before: fallback.State, after: fallback.State, by: fallback.Event) -> events.FallbackTransition:
-    """A move of the fallback machine."""
+    """Return a transition of the fallback machine."""
     return events.FallbackTransition(before, after, by, "primary", "gpt-4o-mini", 0, "because", "1/0")
 
 
@@ -221,22 +221,22 @@ EVENTS: Sequence[Event] = (
 
 
 def unnumbered(*given: Event) -> list[UnnumberedEvent]:
-    """These events as an execution hands them over."""
+    """Return the events in the form that an execution puts into its journal."""
     return [("0", correlation(), event) for event in given]
 
 
 def stored_events(*given: Event) -> list[StoredEvent]:
-    """These events as a log of their own, a second apart."""
+    """Return the events as a stored log, one second apart."""
     return [StoredEvent(number, EPOCH + number, "0", correlation(), event) for number, event in enumerate(given, 1)]
 
 
 def live_delta(delta: InferenceDelta = DELTA, at: float = EPOCH) -> LiveDelta:
-    """A delta on its way."""
+    """Return a delta as it is published."""
     return LiveDelta(at, correlation(), delta)
 
 
 def plain_chat() -> list[StoredEvent]:
-    """The whole log of a chat without tools."""
+    """Return the log of a chat without tools."""
     machine, happening = fallback.State, fallback.Event
     return stored_events(
         events.LifecycleTransition(None, State.INIT, 1, "accepted"),

@@ -24,14 +24,14 @@ _STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True, slots=True)
 class LoopLoad:
-    """What work took: the longest round of the loop, and all of it, in seconds of processor time; memory in bytes."""
+    """Longest round of the loop and total, in seconds of CPU time, and growth of memory in bytes."""
 
     longest_s: float
     total_s: float
     memory_bytes: int
 
     def normalised(self) -> "LoopLoad":
-        """The same without what this machine is slower for just now."""
+        """Return the load as it would be on the reference machine."""
         slower = machine_slowness()
         return LoopLoad(self.longest_s / slower, self.total_s / slower, self.memory_bytes)
 
@@ -42,8 +42,8 @@ class LoopLoad:
 
 
 async def measure_load(work: Callable[[], Awaitable[T]]) -> tuple[T, LoopLoad]:
-    """What the work comes to, and what it took."""
-    before = _start_anew()
+    """Run the work and return its result and its load."""
+    before = _reset_peak()
     rounds: list[float] = []
     ticker = asyncio.create_task(_tick(rounds))
     await asyncio.sleep(0)
@@ -64,20 +64,20 @@ async def _tick(rounds: list[float]) -> None:
         before = now
 
 
-def _start_anew() -> int:
-    """Lets the kernel forget the peak of memory so far; what is taken now, in bytes."""
+def _reset_peak() -> int:
+    """Reset the kernel's peak of memory and return the current value in bytes."""
     _PEAK_RESET.write_text("5")
     return _resident("VmRSS")
 
 
 def _resident(name: str) -> int:
-    """Bytes of memory by the kernel's name for them."""
+    """Return a memory value of the process in bytes, by its name in /proc."""
     (line,) = (line for line in _STATUS.read_text().splitlines() if line.startswith(name))
     return int(line.split()[1]) * 1024
 
 
 def machine_slowness() -> float:
-    """How much longer this machine takes now than where the figures were measured; at least 1."""
+    """Return how many times slower this machine is now than the reference machine; at least 1."""
     return max(1.0, min(_work() for _ in range(3)) / _REFERENCE_S)
 
 

@@ -1,4 +1,4 @@
-"""Virtual time itself: it jumps when nothing happens, and never ahead of anything that is on its way."""
+"""Virtual time jumps while nothing happens, and never ahead of pending I/O, threads or processes."""
 
 import asyncio
 import sys
@@ -99,7 +99,7 @@ async def test_no_jump_overtakes_a_body_larger_than_the_socket_buffers() -> None
         await writer.wait_closed()
 
 
-async def test_a_reader_that_gets_nothing_times_out_in_virtual_time() -> None:
+async def test_a_reader_without_data_times_out_in_virtual_time() -> None:
     async with _echo_server() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         began = time.monotonic()
@@ -134,7 +134,7 @@ async def test_an_idle_worker_thread_does_not_hold_time_back() -> None:
     assert time.monotonic() - began < 1
 
 
-async def test_a_worker_that_was_abandoned_holds_time_back_only_while_it_works() -> None:
+async def test_an_abandoned_worker_thread_holds_time_back_only_while_it_works() -> None:
     release = threading.Event()
     with anyio.move_on_after(0.02):
         await anyio.to_thread.run_sync(release.wait, abandon_on_cancel=True)

@@ -1,4 +1,4 @@
-"""A tool that does what a test says."""
+"""A tool whose behaviour a test defines."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ ToolBody = Callable[[Mapping[str, Any], ToolContext], Awaitable[str]]
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 
-async def _says_done(_arguments: Mapping[str, Any], _context: ToolContext) -> str:
+async def _return_done(_arguments: Mapping[str, Any], _context: ToolContext) -> str:
     return "done"
 
 
@@ -21,7 +21,7 @@ class FakeTool:
     def __init__(
         self,
         name: str = "act",
-        body: ToolBody = _says_done,
+        body: ToolBody = _return_done,
         *,
         idempotent: bool = True,
         timeout: float | None = None,

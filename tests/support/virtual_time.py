@@ -1,16 +1,16 @@
-"""An event loop whose time jumps, so that a wait of ten minutes takes none.
+"""An event loop with virtual time, in which a wait of ten minutes takes no real time.
 
 Theory of operation
 
-1. Time stands still while callbacks run. When nothing is ready and a timer is due later, the loop first looks
-   whether anything is on its way, and only then sets its time to the timer's.
-2. Bytes between two sockets of this process are on their way for a moment: with sockets open, a jump waits
-   `GRACE` seconds for them. When nothing came before the last `QUIET_JUMPS` jumps either, it waits `QUIET_GRACE`
-   once for every virtual second, so that a server's own ticking does not cost real time.
-3. While a worker thread or a child process is at work the loop does not jump: time runs as fast as outside. One that
-   has ended told so before, so what it told is looked for once more before a jump.
-4. Time runs so too while somebody says that a server outside is asked.
-5. Without any timer it blocks, as every loop does. Threads that a test starts by hand are not waited for.
+1. Time stands still while callbacks run. If nothing is ready and a timer is due later, the loop first checks for
+   pending I/O, and only then sets its time to that of the timer.
+2. Bytes between two sockets of this process need a moment to arrive: with open sockets, the loop waits `GRACE` seconds
+   for them before a jump. If nothing arrived before the last `QUIET_JUMPS` jumps, it waits `QUIET_GRACE` once per
+   virtual second instead, so that periodic timers of a server do not cost real time.
+3. While a worker thread or a child process works, the loop does not jump: time runs at its real speed. A thread
+   signals its end before it counts as idle, so the loop polls once more before a jump.
+4. Time also runs at its real speed inside `in_real_time`, for requests to a server in another process.
+5. Without any timer the loop blocks, as every loop does. It does not wait for threads that a test starts by hand.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ EPOCH = 1_790_000_000.0
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """A selector loop with a time of its own; it begins at `START`, far from every real clock."""
+    """A selector loop with a time of its own that begins at `START`, far from the time of real clocks."""
 
     def __init__(self) -> None:
         self._time = START
@@ -45,7 +45,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._time
 
     def advance(self, seconds: float) -> None:
-        """Lets that time pass; timers that fall due run next."""
+        """Move time forward; timers that become due run next."""
         self._time += seconds
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> Future[Any]:
@@ -56,7 +56,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def in_real_time(self) -> Iterator[None]:
-        """Time runs as fast as outside meanwhile: a server is asked that is none of this process."""
+        """Let time run at its real speed inside the context, while a server in another process is asked."""
         self._jobs += 1
         try:
             yield
@@ -64,15 +64,15 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self._jobs -= 1
 
     def has_external_work(self) -> bool:
-        """Whether a worker thread or a child process of this loop is at work."""
-        return self._jobs > 0 or any(_at_work(thread, self) for thread in threading.enumerate())
+        """Return True while a worker thread or a child process of this loop works."""
+        return self._jobs > 0 or any(_is_working(thread, self) for thread in threading.enumerate())
 
     def _job_ended(self, _job: Future[Any]) -> None:
         self._jobs -= 1
 
 
 class VirtualClock(SystemClock):
-    """A clock that goes by the virtual loop; its wall time is `EPOCH` at the loop's `START`."""
+    """A clock that shows the time of the virtual loop; its wall time is `EPOCH` at the loop's `START`."""
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
@@ -86,48 +86,48 @@ class _JumpingSelector(selectors.DefaultSelector):
         super().__init__()
         self._loop = loop
         self._jumps = 0
-        self._unwaited = 0.0
+        self._seconds_without_grace = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
             found = super().select(timeout)
         else:
-            found = super().select(0) or super().select(self._grace(timeout)) or self._pass(timeout)
+            found = super().select(0) or super().select(self._grace_seconds(timeout)) or self._jump(timeout)
         if found:
             self._jumps = 0
         return found
 
-    def _pass(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
+    def _jump(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
         if self._loop.has_external_work():
-            return self._wait_outside(timeout)
-        told = super().select(0)
-        if told:
-            return told
+            return self._wait_in_real_time(timeout)
+        ready = super().select(0)
+        if ready:
+            return ready
         self._jumps += 1
-        self._unwaited += timeout
+        self._seconds_without_grace += timeout
         self._loop.advance(timeout)
         return []
 
-    def _grace(self, timeout: float) -> float:
-        """Zero when only the loop's own wake-up pipe is open: then nothing can be on its way."""
+    def _grace_seconds(self, timeout: float) -> float:
+        """Return how long to wait for bytes; 0 if only the loop's own wake-up pipe is open."""
         if len(self.get_map()) == 1:
             return 0
         if self._jumps < QUIET_JUMPS:
             return min(timeout, GRACE)
-        if self._unwaited + timeout < 1:
+        if self._seconds_without_grace + timeout < 1:
             return 0
-        self._unwaited = 0.0
+        self._seconds_without_grace = 0.0
         return QUIET_GRACE
 
-    def _wait_outside(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
-        """Waits a little at most, since a thread that ends without a word wakes nobody."""
+    def _wait_in_real_time(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for a short time, since a thread that ends silently does not wake the loop."""
         began = time.monotonic()
         found = super().select(min(timeout, SLICE))
         self._loop.advance(min(timeout, time.monotonic() - began))
         return found
 
 
-def _at_work(thread: threading.Thread, loop: VirtualTimeLoop) -> bool:
+def _is_working(thread: threading.Thread, loop: VirtualTimeLoop) -> bool:
     if thread.name.startswith("asyncio-waitpid-"):
         return True
     if thread.name != "AnyIO worker thread":

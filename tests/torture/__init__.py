@@ -1,1 +1,1 @@
-"""Replicas that are killed, and what is left then."""
+"""Torture: replicas are killed around every commit and effect, and others recover their executions."""

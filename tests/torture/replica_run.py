@@ -1,7 +1,7 @@
-"""One life of a replica: it runs an execution or goes on with it, and may be appointed an instant to die at.
+"""One run of a replica: it starts an execution or recovers it, and may be killed at a given instant.
 
-Everything is what the service is made of, the database too; only the engines and tools are thrown by dice, and what a
-tool does to the world is a line in a file, which outlives the process as the world does.
+The parts are those of the service, the database included. Only engines and tools are random, and each action of a tool
+is a line in a file, which outlives the process.
 """
 
 import asyncio
@@ -42,15 +42,15 @@ from tests.support.random_plans import random_plan_request
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
 Instant: TypeAlias = Literal["before", "during", "after"]
-LONGEST_LIFE_S = 60
-"""Seconds after which a life that hangs is ended."""
+MAX_RUN_SECONDS = 60
+"""Real time after which a run that hangs is killed."""
 SIZE = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
 ALL_PATTERNS = PATTERNS | {Mode.PLAN: replace(PATTERNS[Mode.PLAN], plan=make_plan)}
 
 
 @dataclass(frozen=True, slots=True)
 class KillPoint:
-    """At which commit or effect of a life, counted from 1, the process is killed, and when exactly."""
+    """The commit or effect of a run, counted from 1, and the instant around it at which the process is killed."""
 
     kind: Literal["commit", "effect"]
     number: int
@@ -59,9 +59,9 @@ class KillPoint:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRun:
-    """What a replica does: it begins the execution of that name, or goes on with whatever nobody runs.
+    """The work of a replica: it starts the execution `name`, or recovers executions without an owner.
 
-    `database` is a file or a URL; `folder` holds what the world and the readers saw.
+    `database` is a file or a URL; `folder` contains the actions of tools and the published events.
     """
 
     database: str
@@ -70,148 +70,148 @@ class ReplicaRun:
     seed: int
     mode: Mode
     durability: Durability
-    begins: bool
-    death: KillPoint | None = None
+    starts_execution: bool
+    kill_point: KillPoint | None = None
 
     def as_line(self) -> str:
-        """The life on one line."""
+        """Return the run as one line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
     def from_line(cls, line: str) -> "ReplicaRun":
-        """The life that the line tells."""
+        """Parse such a line."""
         values: dict[str, Any] = json.loads(line)
-        death = values.pop("death")
-        return cls(**values | {"mode": Mode(values["mode"])}, death=None if death is None else KillPoint(**death))
+        point = values.pop("kill_point")
+        return cls(**values | {"mode": Mode(values["mode"])}, kill_point=None if point is None else KillPoint(**point))
 
 
 @dataclass(frozen=True, slots=True)
 class InstantCounts:
-    """How many instants to die at a life had."""
+    """Number of commits and effects of a run."""
 
     commits: int
     effects: int
 
 
 def open_database(database: str, clock: VirtualClock) -> AbstractAsyncContextManager[Database]:
-    """The database of that URL or in that file, with what it holds."""
+    """Open the database of that URL or in that file, with its content."""
     return open_real_time_postgres(database) if database.startswith("postgres") else open_sqlite(Path(database))
 
 
-def recorded_acts(folder: Path) -> list[tuple[str, str]]:
-    """What was done in the world, or begun."""
-    file = folder / "acts"
+def recorded_actions(folder: Path) -> list[tuple[str, str]]:
+    """Return the actions of tools that were started."""
+    file = folder / "actions"
     lines = file.read_text().splitlines() if file.exists() else []
     return [(line.split()[0], line.split()[1]) for line in lines if line]
 
 
 def repeated_writes(folder: Path) -> list[tuple[str, str]]:
-    """Unsafe acts that were begun more than once."""
-    return [act for act, times in Counter(recorded_acts(folder)).items() if act[0] == "write" and times > 1]
+    """Return the unsafe actions that were started more than once."""
+    return [action for action, times in Counter(recorded_actions(folder)).items() if action[0] == "write" and times > 1]
 
 
 def published(folder: Path) -> list[tuple[str, int, str]]:
-    """Execution, number and type of every durable event that a live reader could have seen, in that order."""
-    file = folder / "seen"
+    """Return execution, number and type of each stored event that subscribers could have seen, in order."""
+    file = folder / "published"
     lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
     return [(execution_id, int(number), kind) for execution_id, number, kind in lines]
 
 
-def run_replica(life: ReplicaRun) -> None:
-    """Lives it, in this process, which has no loop yet."""
-    signal.alarm(LONGEST_LIFE_S)
+def run_replica(run: ReplicaRun) -> None:
+    """Execute the run in this process, which must not have an event loop yet."""
+    signal.alarm(MAX_RUN_SECONDS)
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        lived = runner.run(_Replica(life).live())
-    (Path(life.folder) / "lived").write_text(json.dumps(asdict(lived)))
+        counts = runner.run(_Replica(run).run())
+    (Path(run.folder) / "counts").write_text(json.dumps(asdict(counts)))
 
 
 def read_counts(folder: Path) -> InstantCounts:
-    """How many instants the last life had that came to its end."""
-    return InstantCounts(**json.loads((folder / "lived").read_text()))
+    """Return the counts of the last run that was not killed."""
+    return InstantCounts(**json.loads((folder / "counts").read_text()))
 
 
-class _Fate:
-    """Counts the instants of one kind, and kills the process at the appointed one."""
+class _KillCounter:
+    """Counter of commits or effects that knows at which of them the process is killed."""
 
-    def __init__(self, kind: str, death: KillPoint | None) -> None:
+    def __init__(self, kind: str, point: KillPoint | None) -> None:
         self.count = 0
-        self._death = death if death is not None and death.kind == kind else None
+        self._point = point if point is not None and point.kind == kind else None
 
     def next(self) -> Instant | None:
-        """When to die around what comes now, if it is the one."""
+        """Count one more and return the instant of the kill if this is the one."""
         self.count += 1
-        return self._death.instant if self._death is not None and self._death.number == self.count else None
+        return self._point.instant if self._point is not None and self._point.number == self.count else None
 
 
-def _die() -> None:
+def _kill_this_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class _Dying:
-    """A database whose process dies before a transaction, before its COMMIT, or before anybody hears of the COMMIT."""
+class _KillingDatabase:
+    """A database that kills its process before a transaction, before its COMMIT, or right after it."""
 
-    def __init__(self, database: Database, fate: _Fate) -> None:
+    def __init__(self, database: Database, counter: _KillCounter) -> None:
         self._database = database
-        self._fate = fate
+        self._counter = counter
 
     async def append(self, work: Callable[[], Transaction[Any]]) -> Any:
         instant = self._begin()
-        result = await self._database.append(_cut(work) if instant == "during" else work)
+        result = await self._database.append(_killed_before_commit(work) if instant == "during" else work)
         if instant == "after":
-            _die()
+            _kill_this_process()
         return result
 
     async def write(self, work: Callable[[], Transaction[Any]], *, idempotent: bool = False) -> Any:
         instant = self._begin()
-        work = _cut(work) if instant == "during" else work
+        work = _killed_before_commit(work) if instant == "during" else work
         result = await self._database.write(work, idempotent=idempotent)
         if instant == "after":
-            _die()
+            _kill_this_process()
         return result
 
     async def read(self, work: Callable[[], Transaction[Any]]) -> Any:
         return await self._database.read(work)
 
     def _begin(self) -> Instant | None:
-        instant = self._fate.next()
+        instant = self._counter.next()
         if instant == "before":
-            _die()
+            _kill_this_process()
         return instant
 
 
-def _cut(work: Callable[[], Transaction[Any]]) -> Callable[[], Transaction[Any]]:
-    def cut() -> Transaction[Any]:
+def _killed_before_commit(work: Callable[[], Transaction[Any]]) -> Callable[[], Transaction[Any]]:
+    def killed() -> Transaction[Any]:
         yield from work()
-        _die()
+        _kill_this_process()
 
-    return cut
+    return killed
 
 
-class _World(list[tuple[str, str]]):
-    """Acts, each a line in a file before its doer knows; an act that was cut is there in part."""
+class _ActionLog(list[tuple[str, str]]):
+    """A list that writes each action to a file before it returns; an interrupted action is written in part."""
 
-    def __init__(self, folder: Path, fate: _Fate) -> None:
+    def __init__(self, folder: Path, counter: _KillCounter) -> None:
         super().__init__()
-        self._file = os.open(folder / "acts", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self._fate = fate
+        self._file = os.open(folder / "actions", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._counter = counter
 
-    def append(self, act: tuple[str, str]) -> None:
-        instant = self._fate.next()
+    def append(self, action: tuple[str, str]) -> None:
+        instant = self._counter.next()
         if instant == "before":
-            _die()
-        os.write(self._file, f"\n{act[0]} {act[1]} ".encode())
+            _kill_this_process()
+        os.write(self._file, f"\n{action[0]} {action[1]} ".encode())
         if instant == "during":
-            _die()
+            _kill_this_process()
         os.write(self._file, b"done\n")
         if instant == "after":
-            _die()
+            _kill_this_process()
 
 
-class _Seen:
-    """A reader that forgets nothing when its replica dies."""
+class _EventFile:
+    """A sink that writes published events to a file, which outlives the process."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = os.open(folder / "seen", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._file = os.open(folder / "published", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def publish(self, execution_id: str, items: list[StoredEvent | LiveDelta]) -> None:
         for item in items:
@@ -220,72 +220,72 @@ class _Seen:
 
 
 class _Replica:
-    """A replica with what it needs to run one execution."""
+    """A replica that executes one run."""
 
-    def __init__(self, life: ReplicaRun) -> None:
-        self._life = life
-        self._folder = Path(life.folder)
+    def __init__(self, run: ReplicaRun) -> None:
+        self._run = run
+        self._folder = Path(run.folder)
         self._clock = VirtualClock()
-        self._commits = _Fate("commit", life.death)
-        self._effects = _Fate("effect", life.death)
+        self._commits = _KillCounter("commit", run.kill_point)
+        self._effects = _KillCounter("effect", run.kill_point)
 
-    async def live(self) -> InstantCounts:
-        """Until everything that it runs has ended or waits for somebody."""
-        bus = EventBus([_Seen(self._folder)], capacity=10_000, on_fault=fail_on_fault, on_drop=lambda: None)
+    async def run(self) -> InstantCounts:
+        """Start or recover executions, and return when all of them have ended or are suspended."""
+        bus = EventBus([_EventFile(self._folder)], capacity=10_000, on_fault=fail_on_fault, on_drop=lambda: None)
 
-        def lost(execution_id: str, failure: Failure) -> None:
+        def fail(execution_id: str, failure: Failure) -> None:
             launcher.local.fail_unsaved(execution_id, failure)
 
         async with (
-            open_database(self._life.database, self._clock) as database,
+            open_database(self._run.database, self._clock) as database,
             open_journal(
-                _Dying(database, self._commits),
+                _KillingDatabase(database, self._commits),
                 bus,
                 self._clock,
-                self._keeping(),
-                WriterCallbacks(lost, lambda: None, fail_on_fault),
+                self._journal_config(),
+                WriterCallbacks(fail, lambda: None, fail_on_fault),
             ) as journal,
-            open_task_pool(max_in_flight=100, drain_seconds=10_000, on_bug=_unexpected) as slots,
+            open_task_pool(max_in_flight=100, drain_seconds=10_000, on_bug=_unexpected) as pool,
         ):
-            here = self._stage(journal, bus)
+            harness = self._make_harness(journal, bus)
             runner = LocalRunner(
-                slots, QueueLimits(max_waiting=100, max_running=100, max_running_per_tenant=100), self._clock
+                pool, QueueLimits(max_waiting=100, max_running=100, max_running_per_tenant=100), self._clock
             )
-            launcher = Launcher(here.environment, runner, ALL_PATTERNS)
-            store = DatabaseExecutionStore(_Dying(database, self._commits), self._clock, journal.owner, bus)
-            if self._life.begins:
-                await self._begin(here, launcher)
+            launcher = Launcher(harness.environment, runner, ALL_PATTERNS)
+            store = DatabaseExecutionStore(_KillingDatabase(database, self._commits), self._clock, journal.owner, bus)
+            if self._run.starts_execution:
+                await self._start(harness, launcher)
             else:
                 await self._recover(Recovery(store, launcher), runner)
             await runner.drain(lambda: None)
         return InstantCounts(self._commits.count, self._effects.count)
 
-    async def _recover(self, ownership: Recovery, runner: LocalRunner) -> None:
-        async with runner.serving(ownership.run_ticket):
-            await ownership.recover(alive=(), gone=None)
+    async def _recover(self, recovery: Recovery, runner: LocalRunner) -> None:
+        async with runner.serving(recovery.run_ticket):
+            await recovery.recover(alive=(), gone=None)
 
-    def _keeping(self) -> JournalConfig:
-        """Every commit is a group of its own, so that there is an instant around each."""
+    def _journal_config(self) -> JournalConfig:
+        """Configure a journal that commits each item on its own, so that there are instants around each."""
         return JournalConfig(f"replica-{os.getpid()}", 100, WriterLimits(group_items=1))
 
-    def _stage(self, journal: StoredJournal, bus: EventBus) -> Harness:
-        acts = ToolActions()
-        acts.performed = _World(self._folder, self._effects)
-        seed = self._life.seed if self._life.begins else self._life.seed + 1_000
-        here = chaos_harness(self._clock, seed, acts, tool_rounds=3)
-        here.environment = replace(here.environment, journal=journal, event_feed=bus)
-        return here
+    def _make_harness(self, journal: StoredJournal, bus: EventBus) -> Harness:
+        actions = ToolActions()
+        actions.performed = _ActionLog(self._folder, self._effects)
+        seed = self._run.seed if self._run.starts_execution else self._run.seed + 1_000
+        harness = chaos_harness(self._clock, seed, actions, tool_rounds=3)
+        harness.environment = replace(harness.environment, journal=journal, event_feed=bus)
+        return harness
 
-    async def _begin(self, here: Harness, launcher: Launcher) -> None:
-        request = REQUESTS[self._life.mode](Random(self._life.seed))
+    async def _start(self, harness: Harness, launcher: Launcher) -> None:
+        request = REQUESTS[self._run.mode](Random(self._run.seed))
         header = replace(
-            here.execution(request).header,
-            execution_id=f"e-{self._life.name}",
-            request_id=self._life.name,
+            harness.execution(request).header,
+            execution_id=f"e-{self._run.name}",
+            request_id=self._run.name,
             pattern_version=ALL_PATTERNS[request.mode].version,
-            durability=self._life.durability,
+            durability=self._run.durability,
         )
-        await here.environment.journal.open(header)
+        await harness.environment.journal.open(header)
         launcher.start(ExecutionHistory(header, {}, ()))
 
 

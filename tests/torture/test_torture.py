@@ -1,4 +1,4 @@
-"""A replica is killed around everything it commits and everything it does; another goes on from the database."""
+"""A replica is killed around each of its commits and effects; another one continues from the database."""
 
 import subprocess
 import sys
@@ -19,6 +19,7 @@ from app.ports.journal import ExecutionHistory
 from app.ports.storage import StoredExecution
 from tests.support.harness import EventLog, replay_offline
 from tests.support.recovery import is_complete_log, open_starts
+from tests.support.seeds import new_seeds
 from tests.support.virtual_time import VirtualClock
 from tests.torture.replica_run import (
     ALL_PATTERNS,
@@ -29,100 +30,100 @@ from tests.torture.replica_run import (
     open_database,
     published,
     read_counts,
-    recorded_acts,
+    recorded_actions,
     repeated_writes,
 )
 
 INSTANTS: tuple[Instant, ...] = get_args(Instant)
-LOT: tuple[tuple[Mode, Durability, int], ...] = (
+CASES: tuple[tuple[Mode, Durability, int], ...] = (
     (Mode.CHAT, "journaled", 9),
     (Mode.CHAT, "memory", 6),
     (Mode.STRUCTURED, "journaled", 2),
     (Mode.REDUNDANT, "journaled", 3),
     (Mode.PLAN, "journaled", 5),
 )
-"""What is run, how it is kept, and what its dice are random_plan_request with."""
-ALL_LOTS = tuple((mode, durability, seed) for seed in range(20, 26) for mode, durability, _ in LOT)
+"""Mode, durability and seed of the executions in every run of the tests."""
+ALL_CASES = tuple((mode, durability, seed) for seed in (*range(20, 26), *new_seeds()) for mode, durability, _ in CASES)
 
 
-class ReplicaProcess:
-    """Lives lives, one after the other, in processes of their own."""
+class ReplicaRunner:
+    """A child process that executes replica runs one after the other, each in a process of its own."""
 
-    def __init__(self, commands: IO[str], ends: IO[str]) -> None:
+    def __init__(self, commands: IO[str], exit_codes: IO[str]) -> None:
         self._commands = commands
-        self._ends = ends
+        self._exit_codes = exit_codes
 
-    def live(self, life: ReplicaRun) -> int:
-        """How the process ended: zero, or less the signal that killed it."""
-        self._commands.write(life.as_line())
+    def execute(self, run: ReplicaRun) -> int:
+        """Execute a run and return its exit code; the negative number of the signal if it was killed."""
+        self._commands.write(run.as_line())
         self._commands.flush()
-        return int(self._ends.readline())
+        return int(self._exit_codes.readline())
 
 
 @contextmanager
-def process() -> Iterator[ReplicaProcess]:
-    """The process that forks for each life."""
+def open_process() -> Iterator[ReplicaRunner]:
+    """Start the process that forks for each run."""
     command = [sys.executable, "-m", "tests.torture"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdin is not None
         assert started.stdout is not None
-        yield ReplicaProcess(started.stdin, started.stdout)
+        yield ReplicaRunner(started.stdin, started.stdout)
         started.stdin.close()
         assert started.wait(timeout=10) == 0
 
 
 @pytest.fixture(scope="module")
-def lives() -> Iterator[ReplicaProcess]:
-    with process() as started:
+def replica() -> Iterator[ReplicaRunner]:
+    with open_process() as started:
         yield started
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """What there is of an execution after all that happened to it."""
+    """The row and the history of an execution after its last run."""
 
     stored: StoredExecution
     record: ExecutionHistory
 
 
-async def left(life: ReplicaRun, clock: VirtualClock) -> StoredResult | None:
-    """What the store has of it; None when it never was durable."""
-    async with open_database(life.database, clock) as database:
+async def stored_result(run: ReplicaRun, clock: VirtualClock) -> StoredResult | None:
+    """Return the stored result of the execution; None if it never was durable."""
+    async with open_database(run.database, clock) as database:
         store = DatabaseExecutionStore(database, clock, "reader", EventLog())
-        stored = await store.find("local", life.name)
+        stored = await store.find("local", run.name)
         record = None if stored is None else await store.load("local", stored.execution_id)
     return None if stored is None or record is None else StoredResult(stored, record)
 
 
-def check(life: ReplicaRun, found: StoredResult | None) -> None:
-    """It ended or waits for a person, nothing unsafe was done twice, and no event is missing, doubled or changed."""
-    folder = Path(life.folder)
+def check(run: ReplicaRun, found: StoredResult | None) -> None:
+    """Check that it ended or is suspended, ran nothing unsafe twice, and lost, repeated or changed no event."""
+    folder = Path(run.folder)
     assert repeated_writes(folder) == []
     if found is None:
-        assert life.durability == "memory" or died_at_the_opening(life)
-        assert "write" not in {act for act, _ in recorded_acts(folder)}
+        assert run.durability == "memory" or was_killed_at_first_commit(run)
+        assert "write" not in {action for action, _ in recorded_actions(folder)}
         return
     record, state = found.record, found.stored.status.state
     assert state in {*TERMINAL, State.SUSPENDED}
     events = [(item.sequence_number, item.event.type) for item in record.events]
     assert [number for number, _ in events] == list(range(1, len(events) + 1))
-    seen = [(number, kind) for execution_id, number, kind in published(folder) if execution_id == f"e-{life.name}"]
-    assert len(seen) == len(set(seen))
-    assert set(seen) <= set(events)
-    pattern = ALL_PATTERNS[life.mode]
+    own = [(number, kind) for execution_id, number, kind in published(folder) if execution_id == f"e-{run.name}"]
+    assert len(own) == len(set(own))
+    assert set(own) <= set(events)
+    pattern = ALL_PATTERNS[run.mode]
     assert replay_offline(record, pattern.run, pattern.plan) > 0
     if state is not State.SUSPENDED:
         assert is_complete_log(record)
         assert open_starts(record.events) == []
 
 
-def died_at_the_opening(life: ReplicaRun) -> bool:
-    """Without its first commit there is no execution."""
-    return life.death is not None and (life.death.kind, life.death.number) == ("commit", 1)
+def was_killed_at_first_commit(run: ReplicaRun) -> bool:
+    """Tell if there may be no execution, because its first commit is missing."""
+    return run.kill_point is not None and (run.kill_point.kind, run.kill_point.number) == ("commit", 1)
 
 
-def deaths(counted: InstantCounts, *, every_instant: bool) -> Sequence[KillPoint]:
-    """Around every commit and every effect: at all instants, or at one of them in turn."""
+def kill_points(counted: InstantCounts, *, every_instant: bool) -> Sequence[KillPoint]:
+    """Return kill points around each commit and effect: all instants, or one of them in turn."""
     points = [("commit", number) for number in range(1, counted.commits + 1)]
     points += [("effect", number) for number in range(1, counted.effects + 1)]
     turns = cycle(INSTANTS)
@@ -133,54 +134,56 @@ def deaths(counted: InstantCounts, *, every_instant: bool) -> Sequence[KillPoint
     ]
 
 
-async def torture(lives: ReplicaProcess, life: ReplicaRun, clock: VirtualClock, *, every_instant: bool) -> int:
-    """Lives it once to its end, then dies around everything in it. How often it died.
+async def torture(replica: ReplicaRunner, run: ReplicaRun, clock: VirtualClock, *, every_instant: bool) -> int:
+    """Execute a run to its end, then kill it at each kill point and recover it. Return the number of kills.
 
-    Where a database takes its time, branches may run in another order and an instant not come.
+    A slow database may run branches in another order, so that some kill points do not occur.
     """
-    assert lives.live(life) == 0
-    check(life, await left(life, clock))
-    died, all_deaths = 0, deaths(read_counts(Path(life.folder)), every_instant=every_instant)
-    for number, death in enumerate(all_deaths):
-        folder = Path(life.folder) / f"{number}"
+    assert replica.execute(run) == 0
+    check(run, await stored_result(run, clock))
+    kills, points = 0, kill_points(read_counts(Path(run.folder)), every_instant=every_instant)
+    for number, point in enumerate(points):
+        folder = Path(run.folder) / f"{number}"
         folder.mkdir()
-        dying = replace(life, name=f"{life.name}-{number}", folder=str(folder), death=death)
-        ended = [lives.live(dying)]
-        again = replace(dying, begins=False, death=KillPoint("commit", 1 + number % 4, INSTANTS[number % 3]))
-        ended += [lives.live(again), lives.live(replace(again, death=None))]
-        assert set(ended) <= {0, -SIGKILL}
-        assert ended[-1] == 0
-        died += ended[0] == -SIGKILL
-        check(dying, await left(dying, clock))
-    assert died > 0.8 * len(all_deaths)
-    return died
+        first = replace(run, name=f"{run.name}-{number}", folder=str(folder), kill_point=point)
+        second = replace(
+            first, starts_execution=False, kill_point=KillPoint("commit", 1 + number % 4, INSTANTS[number % 3])
+        )
+        exit_codes = [replica.execute(each) for each in (first, second, replace(second, kill_point=None))]
+        assert set(exit_codes) <= {0, -SIGKILL}
+        assert exit_codes[-1] == 0
+        kills += exit_codes[0] == -SIGKILL
+        check(first, await stored_result(first, clock))
+    assert kills > 0.8 * len(points)
+    return kills
 
 
-def first(database: str, folder: Path, lot: tuple[Mode, Durability, int]) -> ReplicaRun:
-    """The life that counts the instants there are."""
-    mode, durability, seed = lot
-    folder.mkdir(exist_ok=True)
-    return ReplicaRun(database, str(folder), f"{mode}-{durability}-{seed}", seed, mode, durability, begins=True)
+def first_run(database: str, folder: Path, case: tuple[Mode, Durability, int]) -> ReplicaRun:
+    """Return the run that is not killed and counts the instants."""
+    mode, durability, seed = case
+    return ReplicaRun(
+        database, str(folder), f"{mode}-{durability}-{seed}", seed, mode, durability, starts_execution=True
+    )
 
 
-@pytest.mark.parametrize("lot", LOT, ids=str)
-async def test_b5_94_a_kill_around_any_commit_or_effect_loses_nothing_and_repeats_nothing_unsafe(
-    lives: ReplicaProcess, clock: VirtualClock, tmp_path: Path, lot: tuple[Mode, Durability, int]
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_b5_94_a_kill_around_any_commit_or_effect_loses_and_repeats_nothing(
+    replica: ReplicaRunner, clock: VirtualClock, tmp_path: Path, case: tuple[Mode, Durability, int]
 ) -> None:
-    life = first(str(tmp_path / "portico.db"), tmp_path, lot)
-    assert await torture(lives, life, clock, every_instant=False) > 2
+    run = first_run(str(tmp_path / "portico.db"), tmp_path, case)
+    assert await torture(replica, run, clock, every_instant=False) > 2
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("lot", ALL_LOTS, ids=str)
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-async def test_every_kill_at_every_instant_on_both_databases(
-    lives: ReplicaProcess,
+async def test_kills_at_every_instant_on_both_databases(
+    replica: ReplicaRunner,
     clock: VirtualClock,
     tmp_path: Path,
-    lot: tuple[Mode, Durability, int],
+    case: tuple[Mode, Durability, int],
     kind: str,
     postgres_url: str,
 ) -> None:
     database = postgres_url if kind == "postgres" else str(tmp_path / "portico.db")
-    assert await torture(lives, first(database, tmp_path, lot), clock, every_instant=True) > 2
+    assert await torture(replica, first_run(database, tmp_path, case), clock, every_instant=True) > 2
