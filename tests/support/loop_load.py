@@ -1,9 +1,8 @@
-"""How long an event loop keeps everybody waiting, and what some work takes altogether.
+"""Load of an event loop: its longest round, and the CPU time and memory of the work.
 
-A ticker runs beside what is watched, on a real event loop, and looks at the process's own processor time in every
-round of the loop: what other processes take makes no round longer, and neither does waiting for the network; what a
-thread does while it holds the interpreter's lock does. What a machine needs for the same work differs, also with what
-else it does just then, so `slowness` measures that with work of the kind that is watched.
+A ticker runs beside the work on a real event loop and reads the CPU time of the process in each round. Other processes
+and waiting for the network make no round longer; a thread that holds the interpreter's lock does. `machine_slowness`
+compares the machine with the one on which the limits were measured.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 _REFERENCE_S = 0.009
-"""What the work of `slowness` takes where the product's own figures were measured."""
+"""CPU time of the reference work on the machine on which the limits were measured."""
 _PEAK_RESET = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
 

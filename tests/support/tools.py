@@ -16,7 +16,7 @@ async def _return_done(_arguments: Mapping[str, Any], _context: ToolContext) -> 
 
 
 class FakeTool:
-    """Implements `ports.Tool`; `body` runs, `runs` counts, `reason` makes it unavailable."""
+    """Implementation of `Tool` that runs `body` and counts its runs; it is unavailable if there is a reason."""
 
     def __init__(
         self,
