@@ -1,6 +1,5 @@
 """POST /v1/quote and the limits on tokens and cost, as a client meets them."""
 
-import re
 from typing import Any
 
 import orjson
@@ -8,7 +7,6 @@ import pytest
 
 from tests.support.http_server import RunningServer, request_bytes
 from tests.support.portico import EVENTS, QUOTE, chat, events, portico
-from tests.support.readme import README
 
 SCHEMA = {"type": "object", "properties": {"size": {"enum": ["small", "large"]}}, "required": ["size"]}
 PRICED = {"paid": {"model": "rehearsal://", "price": {"input": 1.0, "output": 2.0}}}
@@ -26,17 +24,6 @@ async def test_a_request_is_quoted_by_its_mode_and_the_limits_in_force() -> None
         "seconds": 605.0,
         "cost": None,
     }
-
-
-async def test_readme_shows_a_quote_that_is_given() -> None:
-    page = README.read_text(encoding="utf-8")
-    asked = re.search(r"/v1/quote -H .*? -d '(.*?)'\n", page, re.DOTALL)
-    shown = re.search(r"<!-- shown:quote -->\n```json\n(.*?)```", page, re.DOTALL)
-    assert asked is not None
-    assert shown is not None
-    async with portico() as (served, _):
-        answer = await served.post(asked[1].encode(), path=QUOTE)
-    assert (answer.status, answer.json) == (200, orjson.loads(shown[1]))
 
 
 async def test_a_narrower_request_has_a_smaller_quote() -> None:

@@ -1,14 +1,11 @@
 """A service that ends and begins again on the same file, in the midst of things."""
 
-import re
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from tests.support.portico import ASK, ASYNC, KEY, chat, events, numbers, portico, resume
-from tests.support.readme import README
 from tests.support.server_state import idle, running
 
 
@@ -46,15 +43,3 @@ async def test_a_suspended_execution_waits_over_a_restart_and_is_resumed_once(ke
         again = await served.post(chat(ASK, request_id="q"), KEY)
     assert (again.status, again.json) == (200, answer.json)
     assert again.headers["idempotency-replayed"] == "true"
-
-
-async def test_readme_s_question_is_asked_and_answered_as_it_says() -> None:
-    page = README.read_text(encoding="utf-8")
-    asked = re.search(r"-d '(\{\"request_id\": \"boat\".*?)'\n", page)
-    said = re.search(r"/v1/executions/boat/resume .*?-d '(.*?)'\n", page, re.DOTALL)
-    assert asked is not None
-    assert said is not None
-    async with portico() as (served, _):
-        assert (await served.post(asked[1].encode())).status == 202
-        answer = await served.post(said[1].encode(), path="/v1/executions/boat/resume")
-    assert orjson.dumps(answer.json["content"]).decode() in page

@@ -1,6 +1,5 @@
 """Conversations over HTTP: what is remembered of them, one turn at a time, and what can be asked of them."""
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +16,6 @@ from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.server import KEY, EmulatedServer
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes, running_server
 from tests.support.portico import ASK, ASYNC, EVENTS, JSON, QUOTE, chat, events, order, portico, resume
-from tests.support.readme import README
 from tests.support.server_state import gone, idle, running
 
 SESSIONS = "/v1/sessions"
@@ -455,18 +453,6 @@ async def test_a_quote_counts_what_was_said_before() -> None:
             behind = await served.post(say("Hello", **fields), path=path)
             assert alone.status == 200
             assert (behind.status, behind.json["code"]) == (422, "ORCHESTRATION_BUDGET_EXCEEDED")
-
-
-async def test_readme_s_conversation_goes_on_as_it_says() -> None:
-    page = README.read_text(encoding="utf-8")
-    asked = re.findall(r"-d '(\{\"session_id\": \"ada\".*?)'\n", page)
-    shown = re.search(r"<!-- shown:said -->\n```json\n(.*?)\n```", page)
-    assert len(asked) == 2
-    assert shown is not None
-    async with portico() as (served, _):
-        for body in asked:
-            assert (await served.post(body.encode())).status == 200
-        assert (await served.get(f"{SESSIONS}/ada/messages?limit=4")).body.decode() == shown[1]
 
 
 async def test_a_fork_of_a_turn_knows_what_was_said_and_adds_nothing_to_it() -> None:
