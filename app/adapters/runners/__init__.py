@@ -1,1 +1,1 @@
-"""Runners: the parts that decide when and where executions run."""
+"""Runners: tasks, queues and maintenance of executions."""

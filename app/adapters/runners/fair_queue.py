@@ -1,4 +1,4 @@
-"""The line of those that wait in this process for their turn, one for each tenant, served in rotation."""
+"""Queue of the executions that wait in this process, with one line for each tenant, served in rotation."""
 
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
@@ -7,6 +7,7 @@ from functools import partial
 
 from app.adapters.runners.task_pool import TaskPool
 from app.domain.failures import Code, StorageFailure
+from app.domain.ids import TenantId
 from app.ports.runtime import Clock, QueueTicket
 
 _RETRY_S = 1.0
@@ -14,7 +15,7 @@ _RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How many may wait, and how many of those that waited may run at once, in all and of one tenant."""
+    """Numbers of executions that may wait, and of queued executions that may run at once, in all and per tenant."""
 
     max_waiting: int
     max_running: int
@@ -22,39 +23,39 @@ class QueueLimits:
 
 
 class FairQueue:
-    """Advances what waits as there is room, again while the database does not answer.
+    """A queue that runs tickets as the task pool has capacity, and retries while the database does not answer.
 
-    A ticket stands in it once, and has one turn at a time; those of other epochs of its execution are none of its.
+    A ticket is queued at most once, and runs once at a time; tickets of other epochs of its execution are independent.
     """
 
     def __init__(
         self,
-        slots: TaskPool,
+        pool: TaskPool,
         limits: QueueLimits,
         clock: Clock,
-        on_over: Callable[[QueueTicket], None] = lambda _: None,
+        on_done: Callable[[QueueTicket], None] = lambda _: None,
     ) -> None:
-        """`on_over` is told of every turn that came to its end."""
-        self._slots = slots
+        """Create a queue that calls `on_done` for every ticket that ran to its end."""
+        self._pool = pool
         self._clock = clock
         self._limits = limits
-        self._on_over = on_over
-        self._advance: Callable[[QueueTicket], Awaitable[None]] | None = None
-        self._waiting: dict[str, deque[QueueTicket]] = {}
+        self._on_done = on_done
+        self._run_ticket: Callable[[QueueTicket], Awaitable[None]] | None = None
+        self._waiting: dict[TenantId, deque[QueueTicket]] = {}
         self._known: set[QueueTicket] = set()
-        self._running: Counter[str] = Counter()
-        slots.on_capacity = self.serve
+        self._running: Counter[TenantId] = Counter()
+        pool.on_capacity = self.serve
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    def start_serving(self, advance: Callable[[QueueTicket], Awaitable[None]]) -> None:
-        """From now on their turns come, and are taken by `advance`."""
-        self._advance = advance
+    def start_serving(self, run_ticket: Callable[[QueueTicket], Awaitable[None]]) -> None:
+        """Run tickets from now on, by calling `run_ticket`."""
+        self._run_ticket = run_ticket
         self.serve()
 
     def add(self, ticket: QueueTicket) -> bool:
-        """Puts it behind the others of its tenant, unless it waits or has its turn already, which is False."""
+        """Queue the ticket behind those of its tenant; return False if it is queued or running already."""
         if ticket in self._known:
             return False
         self._known.add(ticket)
@@ -62,42 +63,41 @@ class FairQueue:
         return True
 
     def serve(self) -> None:
-        """Starts as many as there is room for: each tenant's first, in turn."""
-        while self._advance is not None and self._slots.has_capacity and (ticket := self._next()) is not None:
+        """Start as many tickets as there is capacity for, the first of each tenant in rotation."""
+        while self._run_ticket is not None and self._pool.has_capacity and (ticket := self._next()) is not None:
             self._running[ticket.tenant] += 1
-            self._slots.start(ticket.execution_id, partial(self._take_turn, self._advance, ticket))
+            self._pool.start(ticket.execution_id, partial(self._run, self._run_ticket, ticket))
 
-    async def _take_turn(self, advance: Callable[[QueueTicket], Awaitable[None]], ticket: QueueTicket) -> None:
+    async def _run(self, run_ticket: Callable[[QueueTicket], Awaitable[None]], ticket: QueueTicket) -> None:
         try:
-            while not await self._advanced(advance, ticket):
+            while not await self._is_done(run_ticket, ticket):
                 await self._clock.sleep(_RETRY_S)
-        except Exception:  # a bug in an execution ends its turn, a cancel leaves it to the next owner
-            self._on_over(ticket)
+        except Exception:  # a bug of the execution ends its turn; a cancellation leaves it to the next owner
+            self._on_done(ticket)
             raise
         else:
-            self._on_over(ticket)
+            self._on_done(ticket)
         finally:
-            self._leave(ticket)
+            self._remove(ticket)
 
-    async def _advanced(self, advance: Callable[[QueueTicket], Awaitable[None]], ticket: QueueTicket) -> bool:
-        """Whether that came to an end; not while the database does not answer."""
+    async def _is_done(self, run_ticket: Callable[[QueueTicket], Awaitable[None]], ticket: QueueTicket) -> bool:
+        """Run the ticket and return whether that ended; it did not if the database does not answer."""
         try:
-            await advance(ticket)
+            await run_ticket(ticket)
         except StorageFailure as fault:
             if fault.code is Code.STORAGE_SNAPSHOT_INVALID:
                 raise
-            return self._slots.is_draining
+            return self._pool.is_draining
         return True
 
-    def _leave(self, ticket: QueueTicket) -> None:
-        """Its turn is over."""
+    def _remove(self, ticket: QueueTicket) -> None:
         self._known.discard(ticket)
         self._running[ticket.tenant] -= 1
         if not self._running[ticket.tenant]:
             del self._running[ticket.tenant]
 
     def _next(self) -> QueueTicket | None:
-        """Takes the next out of the line; its tenant goes behind the others."""
+        """Take the next ticket out of the queue and move its tenant behind the others."""
         if self._running.total() >= self._limits.max_running:
             return None
         for tenant in self._waiting:

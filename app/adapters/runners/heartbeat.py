@@ -1,4 +1,4 @@
-"""The pulse of a replica among others: it says that it lives, and sees who does not any more."""
+"""Heartbeat of a replica: it reports that this replica is alive and finds those that are not."""
 
 from collections.abc import Awaitable, Callable
 
@@ -7,12 +7,12 @@ from app.ports.runtime import Clock
 from app.ports.storage import ReplicaRegistry
 
 MAX_MISSED_BEATS = 5
-"""How many beats a replica may miss before the others go on with what it ran."""
+"""Number of beats that a replica may miss before the others take over its executions."""
 SWEEP_INTERVAL_S = 15.0
 
 
 class Heartbeat:
-    """Who lives, as of the last beat; at first this replica alone."""
+    """The live replicas as of the last beat; before the first beat, this replica alone."""
 
     def __init__(self, replicas: ReplicaRegistry, clock: Clock, owner: ReplicaId) -> None:
         self.alive = frozenset({owner})
@@ -23,13 +23,14 @@ class Heartbeat:
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody else lives."""
+        """Return whether no other replica is alive."""
         return len(self.alive) == 1
 
     async def beat(self, sweep: Callable[[frozenset[ReplicaId], frozenset[ReplicaId]], Awaitable[object]]) -> None:
-        """Beats once; `sweep` is called with those that live, and those that do not any more, when there are some.
+        """Beat once, and sweep if replicas died or `SWEEP_INTERVAL_S` has passed.
 
-        It is called every `SWEEP_S` anyway. Raises: StorageFailure; what was not swept then is the next time.
+        `sweep` is called with the live replicas and those that died since the last sweep. If it raises, the next beat
+        sweeps again. Raises: StorageFailure.
         """
         alive = await self._replicas.heartbeat()
         self._gone |= self.alive - alive
@@ -40,5 +41,5 @@ class Heartbeat:
             self._swept_at = self._clock.monotonic()
 
     async def leave(self) -> None:
-        """This replica does not live any more. Raises: StorageFailure."""
+        """Report that this replica ends. Raises: StorageFailure."""
         await self._replicas.leave()

@@ -1,49 +1,46 @@
-"""Who runs executions where one process owns the database: this process, and its own line."""
+"""Runner for a process that owns its database alone."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from app.adapters.runners.fair_queue import FairQueue, QueueLimits
 from app.adapters.runners.task_pool import TaskPool, overloaded_failure
-from app.domain.ids import ExecutionId
 from app.ports.runtime import Clock, QueueTicket
 
 
 class LocalRunner:
-    """Implements `ports.Runner`. What waits when the process ends is found in the store by the next."""
+    """Implementation of the `Runner` port with a queue in this process.
 
-    def __init__(self, slots: TaskPool, limits: QueueLimits, clock: Clock) -> None:
-        self._slots = slots
+    Executions that are still queued when the process ends are recovered from the store by the next process.
+    """
+
+    def __init__(self, pool: TaskPool, limits: QueueLimits, clock: Clock) -> None:
+        self.start = pool.start
+        self.drain = pool.drain
+        self._pool = pool
         self._limits = limits
-        self._line = FairQueue(slots, limits, clock)
-
-    def start(self, execution_id: ExecutionId, body: Callable[[], Awaitable[None]]) -> None:
-        self._slots.start(execution_id, body)
+        self._queue = FairQueue(pool, limits, clock)
 
     async def admit(self) -> None:
-        self._slots.require_accepting()
-        if len(self._line) >= self._limits.max_waiting:
-            raise overloaded_failure("as many executions wait for their turn as may")
+        self._pool.require_accepting()
+        if len(self._queue) >= self._limits.max_waiting:
+            raise overloaded_failure("the maximum number of executions is waiting")
 
     async def queue(self, ticket: QueueTicket) -> None:
-        if self._line.add(ticket):
-            self._line.serve()
+        if self._queue.add(ticket):
+            self._queue.serve()
 
     @property
     def is_draining(self) -> bool:
-        return self._slots.is_draining
+        return self._pool.is_draining
 
     @property
     def in_flight(self) -> int:
-        """How many executions run right now."""
-        return self._slots.in_flight
+        """Return the number of running executions."""
+        return self._pool.in_flight
 
     @asynccontextmanager
-    async def serving(self, advance: Callable[[QueueTicket], Awaitable[None]]) -> AsyncIterator[None]:
-        """Turns come while this is open, and are taken by `advance`."""
-        self._line.start_serving(advance)
+    async def serving(self, run_ticket: Callable[[QueueTicket], Awaitable[None]]) -> AsyncIterator[None]:
+        """Run queued executions with `run_ticket` while the context is open."""
+        self._queue.start_serving(run_ticket)
         yield
-
-    async def drain(self, cancel: Callable[[], None]) -> None:
-        """As `Slots.drain`; what waits is left to the next owner of the database."""
-        await self._slots.drain(cancel)

@@ -1,7 +1,8 @@
-"""Readers of executions that run on another replica, or nowhere yet: the stored log, as it grows.
+"""Subscriptions to executions of other replicas, or to queued ones, by tailing their stored event log.
 
-What this replica publishes of such an execution reaches its readers at once, deltas too; whatever is missing before it
-is read from the store. The store is looked at when somebody says that a log has grown, and every `POLL_S` anyway.
+Events that this process publishes for such an execution, deltas included, reach its subscriptions at once; missing
+events before them are read from the store. The store is read when a notification says that a log has grown, and every
+`POLL_INTERVAL_S` seconds.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -19,181 +20,183 @@ from app.ports.events import EventFeed, Subscription
 from app.ports.storage import ExecutionStore, StoredExecution
 
 POLL_INTERVAL_S = 1.0
-_PAGE = 500
-_ENOUGH = 2_000
-"""Events that wait for a reader before no more are read for it."""
+_PAGE_SIZE = 500
+_MAX_QUEUED = 2_000
+"""Number of queued events from which on no more are read for a subscription."""
 
 
 class LogTailer:
-    """Implements `keeping.Followers`. `run` is its only task."""
+    """Implementation of the `EventTailer` port; `run` is its only task."""
 
-    def __init__(self, store: ExecutionStore, watchers: EventFeed) -> None:
+    def __init__(self, store: ExecutionStore, live_events: EventFeed) -> None:
         self._store = store
-        self._watchers = watchers
-        self._readers: dict[str, list[StoredSubscription]] = {}
-        self._wanted = anyio.Event()
+        self._live_events = live_events
+        self._subscriptions: dict[ExecutionId, list[StoredSubscription]] = {}
+        self._wake_up = anyio.Event()
         self._grown: set[ExecutionId] = set()
 
     def tail(self, stored: StoredExecution, after: int, *, past_suspension: bool = True) -> Subscription:
-        live = self._watchers.subscribe(stored.execution_id, past_suspension=True)
-        place = TailPosition(
-            stored.tenant, stored.execution_id, after, TERMINAL_EVENTS if past_suspension else RESTING_EVENTS
-        )
-        reader = StoredSubscription(place, live, wants=self.notify_grown, leave=self._leave)
-        self._readers.setdefault(stored.execution_id, []).append(reader)
+        live = self._live_events.subscribe(stored.execution_id, past_suspension=True)
+        last_events = TERMINAL_EVENTS if past_suspension else RESTING_EVENTS
+        position = TailPosition(stored.tenant, stored.execution_id, after, last_events)
+        subscription = StoredSubscription(position, live, request=self.notify_grown, remove=self._remove)
+        self._subscriptions.setdefault(stored.execution_id, []).append(subscription)
         self.notify_grown(stored.execution_id)
-        return reader
+        return subscription
 
     def notify_grown(self, execution_id: ExecutionId) -> None:
-        """Somebody says that there may be more of this log."""
-        if execution_id in self._readers:
+        """Read the log of that execution soon, because it may have grown."""
+        if execution_id in self._subscriptions:
             self._grown.add(execution_id)
-            self._wanted.set()
+            self._wake_up.set()
 
     async def run(self) -> None:
-        """Reads on for everybody, until it is cancelled. What a fault leaves is read later."""
+        """Read logs for all subscriptions until cancelled. After a storage failure, read again later."""
         while True:
-            with anyio.move_on_after(POLL_INTERVAL_S if self._readers else inf) as waiting:
-                await self._wanted.wait()
-            grown = list(self._readers) if waiting.cancelled_caught else list(self._grown)
-            self._wanted = anyio.Event()
+            with anyio.move_on_after(POLL_INTERVAL_S if self._subscriptions else inf) as waiting:
+                await self._wake_up.wait()
+            grown = list(self._subscriptions) if waiting.cancelled_caught else list(self._grown)
+            self._wake_up = anyio.Event()
             self._grown.clear()
             for execution_id in grown:
                 with suppress(StorageFailure):
-                    for reader in list(self._readers.get(execution_id, ())):
-                        await self._read_on(reader)
+                    for subscription in list(self._subscriptions.get(execution_id, ())):
+                        await self._read(subscription)
 
-    async def _read_on(self, reader: "StoredSubscription") -> None:
-        while reader.has_room:
+    async def _read(self, subscription: "StoredSubscription") -> None:
+        while subscription.has_room:
             try:
-                page = await self._store.events(reader.tenant, reader.execution_id, after=reader.last, limit=_PAGE)
+                page = await self._store.events(
+                    subscription.tenant, subscription.execution_id, after=subscription.last_number, limit=_PAGE_SIZE
+                )
             except StorageFailure as fault:
                 if fault.code is not Code.STORAGE_SNAPSHOT_INVALID:
                     raise
-                reader.dismiss()
+                subscription.finish()
                 return
-            reader.offer(page)
-            if len(page) < _PAGE:
+            subscription.offer(page)
+            if len(page) < _PAGE_SIZE:
                 return
 
-    def _leave(self, reader: "StoredSubscription") -> None:
-        readers = self._readers.get(reader.execution_id, [])
-        if reader in readers:
-            readers.remove(reader)
-        if not readers:
-            self._readers.pop(reader.execution_id, None)
+    def _remove(self, subscription: "StoredSubscription") -> None:
+        subscriptions = self._subscriptions.get(subscription.execution_id, [])
+        if subscription in subscriptions:
+            subscriptions.remove(subscription)
+        if not subscriptions:
+            self._subscriptions.pop(subscription.execution_id, None)
 
 
 @dataclass(frozen=True, slots=True)
 class TailPosition:
-    """Where in whose log reading begins, and with which events it ends."""
+    """Start of a subscription in the log of an execution, and the types of events that end it."""
 
     tenant: TenantId
     execution_id: ExecutionId
     after: int
-    last: Collection[type[Any]]
+    last_events: Collection[type[Any]]
 
 
 class StoredSubscription:
-    """Implements `ports.Subscription`: every number once and in order, to the first event that is one of the last.
+    """Implementation of the `Subscription` port on a stored log.
 
-    It ends before where this replica sends its readers away.
+    Every event is delivered once and in order, up to the first one of the last events. The subscription also ends
+    when this process disconnects its readers.
     """
 
     def __init__(
         self,
-        place: TailPosition,
+        position: TailPosition,
         live: Subscription,
         *,
-        wants: Callable[[ExecutionId], None],
-        leave: Callable[["StoredSubscription"], None],
+        request: Callable[[ExecutionId], None],
+        remove: Callable[["StoredSubscription"], None],
     ) -> None:
-        """`wants` is told when something is missing, `leave` once when nothing more will be read."""
-        self.tenant = place.tenant
-        self.execution_id = place.execution_id
-        self.last = place.after
-        self._ends_with = place.last
+        """Create a subscription that calls `request` for missing events, and `remove` once when it ends."""
+        self.tenant = position.tenant
+        self.execution_id = position.execution_id
+        self.last_number = position.after
+        self._last_events = position.last_events
         self.ended = False
         self.overflowed = False
         self._live = live
-        self._wants = wants
-        self._leave = leave
-        self._waiting: list[StoredEvent | LiveDelta] = []
+        self._request = request
+        self._remove = remove
+        self._queue: list[StoredEvent | LiveDelta] = []
         self._segments: set[str] = set()
-        self._held_up = False
-        self._notify: Callable[[], None] = _nobody
-        live.notify(self._hear)
+        self._is_full = False
+        self._notify: Callable[[], None] = _ignore
+        live.notify(self._on_live)
 
     @property
     def has_room(self) -> bool:
-        """Whether it takes more of the stored log; what it is not given for want of room it asks for later."""
-        self._held_up = len(self._waiting) >= _ENOUGH
-        return not self.ended and not self._held_up
+        """Return whether more of the log may be read; a full subscription requests the rest itself."""
+        self._is_full = len(self._queue) >= _MAX_QUEUED
+        return not self.ended and not self._is_full
 
     def offer(self, page: Sequence[StoredEvent]) -> None:
-        """Takes what the store has behind its last number."""
+        """Queue the events of the store that follow the last number."""
         for item in page:
-            if not self.ended and item.sequence_number == self.last + 1:
+            if not self.ended and item.sequence_number == self.last_number + 1:
                 self._append(item)
         if page:
             self._notify()
 
     async def next(self) -> Sequence[StoredEvent | LiveDelta]:
-        """All that waits; empty when the subscription ended."""
-        if not self._waiting and not self.ended:
+        """Wait for events and return them; return nothing if the subscription has ended."""
+        if not self._queue and not self.ended:
             arrived = anyio.Event()
             self.notify(arrived.set)
             await arrived.wait()
         return self.take()
 
     def notify(self, callback: Callable[[], None] | None) -> None:
-        self._notify = callback or _nobody
+        self._notify = callback or _ignore
 
     def take(self) -> Sequence[StoredEvent | LiveDelta]:
-        taken, self._waiting = self._waiting, []
-        if self._held_up:
-            self._wants(self.execution_id)
+        taken, self._queue = self._queue, []
+        if self._is_full:
+            self._request(self.execution_id)
         return taken
 
-    def dismiss(self) -> None:
-        """Nothing more comes than what waits: what follows cannot be read."""
+    def finish(self) -> None:
+        """End the subscription, because the rest of the log cannot be read; queued events are still delivered."""
         self._end()
         self._notify()
 
     def close(self) -> None:
-        """The reader leaves. Closing twice is fine."""
-        self._waiting = []
-        self.dismiss()
+        """End the subscription and discard its queue. Closing twice is allowed."""
+        self._queue = []
+        self.finish()
 
-    def _hear(self) -> None:
-        """Takes what this replica publishes, as far as nothing is missing before it; the rest is in the store.
+    def _on_live(self) -> None:
+        """Queue what this process publishes if nothing before it is missing; the rest is read from the store.
 
-        Of a segment whose start was not heard, or was followed by something that was not, no deltas are taken.
+        Deltas are queued only for a segment whose start was queued here, without a gap since then.
         """
-        heard = self._live.take()
-        for item in heard:
+        items = self._live.take()
+        for item in items:
             if isinstance(item, LiveDelta):
                 if item.event.segment in self._segments and self.has_room:
-                    self._waiting.append(item)
-            elif item.sequence_number > self.last:
-                self._hear_event(item)
-        if self._live.ended and not self._live.overflowed and not _ends(heard):
+                    self._queue.append(item)
+            elif item.sequence_number > self.last_number:
+                self._on_live_event(item)
+        if self._live.ended and not self._live.overflowed and not _ends_with_terminal_event(items):
             self._end()
         self._notify()
 
-    def _hear_event(self, item: StoredEvent) -> None:
-        if item.sequence_number > self.last + 1 or not self.has_room:
+    def _on_live_event(self, item: StoredEvent) -> None:
+        if item.sequence_number > self.last_number + 1 or not self.has_room:
             self._segments.clear()
-            self._wants(self.execution_id)
+            self._request(self.execution_id)
             return
         if isinstance(item.event, InferenceStart):
             self._segments.add(item.event.segment)
         self._append(item)
 
     def _append(self, item: StoredEvent) -> None:
-        self._waiting.append(item)
-        self.last = item.sequence_number
-        if type(item.event) in self._ends_with:
+        self._queue.append(item)
+        self.last_number = item.sequence_number
+        if type(item.event) in self._last_events:
             self._end()
 
     def _end(self) -> None:
@@ -201,12 +204,12 @@ class StoredSubscription:
             self.ended = True
             self._live.notify(None)
             self._live.close()
-            self._leave(self)
+            self._remove(self)
 
 
-def _ends(items: Sequence[StoredEvent | LiveDelta]) -> bool:
+def _ends_with_terminal_event(items: Sequence[StoredEvent | LiveDelta]) -> bool:
     return bool(items) and type(items[-1].event) in TERMINAL_EVENTS
 
 
-def _nobody() -> None:
-    """Who is told while nobody listens."""
+def _ignore() -> None:
+    """Do nothing; the callback of a subscription without a waiting reader."""

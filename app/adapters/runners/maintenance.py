@@ -1,4 +1,4 @@
-"""What has to be done for stored executions from time to time."""
+"""Periodic maintenance of stored executions."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -11,24 +11,28 @@ MAINTENANCE_INTERVAL_S = 15.0
 
 @dataclass(slots=True)
 class StorageHealth:
-    """Whether the database answered when it was last asked."""
+    """Result of the last access to the database."""
 
     storage_is_down: bool = False
 
 
 async def run_maintenance(
     clock: Clock,
-    chores: Sequence[Callable[[], Awaitable[object]]],
+    jobs: Sequence[Callable[[], Awaitable[object]]],
     health: StorageHealth,
     on_fault: Callable[[Exception], None],
     interval: float = MAINTENANCE_INTERVAL_S,
 ) -> None:
-    """Does the chores every `interval` seconds, in order, until it is cancelled. What a fault leaves is done later."""
+    """Run the jobs in order every `interval` seconds until cancelled.
+
+    After a storage failure the remaining jobs wait for the next interval; `on_fault` is called for the first of
+    consecutive failures.
+    """
     while True:
         await clock.sleep(interval)
         try:
-            for chore in chores:
-                await chore()
+            for job in jobs:
+                await job()
         except StorageFailure as fault:
             if not health.storage_is_down:
                 on_fault(fault)

@@ -1,6 +1,6 @@
-"""Runs bodies as tasks of this process, so many at a time, and lets them end.
+"""Bounded pool of execution tasks.
 
-A task of asyncio's own group costs a fifth of one of anyio's, 5 against 24 µs, and every request has one.
+The pool uses asyncio's own task group: a task of it costs 5 µs against 24 µs of anyio's, and every request has one.
 """
 
 from asyncio import TaskGroup
@@ -13,14 +13,14 @@ from app.domain.failures import Code, RequestFailure
 from app.domain.ids import ExecutionId
 
 _RETRY_AFTER = 1.0
-_LAST_WORDS = 1.5
+_CANCEL_GRACE_S = 1.5
 
 
 class TaskPool:
-    """Places for `max_in_flight` executions, on a group of tasks that outlives it.
+    """At most `max_in_flight` execution tasks, in a task group that outlives the pool.
 
-    What a body raises is a bug of ours: it ends that one execution and is told to `on_bug`. `on_room` is called
-    whenever one has ended.
+    An exception of a task is a bug: it ends that execution alone and is passed to `on_bug`. `on_capacity` is called
+    whenever a task has ended.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class TaskPool:
         drain_seconds: float,
         on_bug: Callable[[ExecutionId, Exception], None],
     ) -> None:
-        self.on_capacity: Callable[[], None] = _nobody
+        self.on_capacity: Callable[[], None] = _ignore
         self._tasks = tasks
         self._max_in_flight = max_in_flight
         self._drain_seconds = drain_seconds
@@ -41,16 +41,19 @@ class TaskPool:
         self._idle = anyio.Event()
 
     def start(self, execution_id: ExecutionId, body: Callable[[], Awaitable[None]]) -> None:
-        """Runs the body in a task of its own. Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN)."""
+        """Run the body in a task of its own.
+
+        Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN).
+        """
         self.require_accepting()
         if not self.has_capacity:
-            raise overloaded_failure("as many executions run as may")
+            raise overloaded_failure("the maximum number of executions is running")
         self._tasks.create_task(self._run(execution_id, body))
         self._in_flight += 1
 
     @property
     def has_capacity(self) -> bool:
-        """Whether one more may run."""
+        """Return whether one more task may start."""
         return not self._draining and self._in_flight < self._max_in_flight
 
     @property
@@ -59,34 +62,34 @@ class TaskPool:
 
     @property
     def in_flight(self) -> int:
-        """How many run right now."""
+        """Return the number of running tasks."""
         return self._in_flight
 
     def require_accepting(self) -> None:
-        """Raises: RequestFailure (REQUEST_SHUTTING_DOWN)."""
+        """Raise RequestFailure (REQUEST_SHUTTING_DOWN) if the pool is draining."""
         if self._draining:
             raise RequestFailure(Code.REQUEST_SHUTTING_DOWN, "this replica is stopping", retry_after=_RETRY_AFTER)
 
     def stop_accepting(self) -> None:
-        """From now on nothing is started."""
+        """Start no more tasks."""
         self._draining = True
 
     async def drain(self, cancel: Callable[[], None]) -> None:
-        """Takes no more work and returns when all has ended.
+        """Start no more tasks and return when all have ended.
 
-        What still runs after `drain_seconds` is ended by `cancel`, and has 1.5 s more for that; then it is left to
-        whoever closes them. Draining twice is fine.
+        After `drain_seconds` the remaining tasks are ended by `cancel` and get another 1.5 s; then they are left to
+        the owner of the task group. Draining twice is allowed.
         """
         self.stop_accepting()
-        if await self._ends_within(self._drain_seconds):
+        if await self._is_idle_within(self._drain_seconds):
             return
         cancel()
-        await self._ends_within(_LAST_WORDS)
+        await self._is_idle_within(_CANCEL_GRACE_S)
 
     async def _run(self, execution_id: ExecutionId, body: Callable[[], Awaitable[None]]) -> None:
         try:
             await body()
-        except Exception as bug:  # noqa: BLE001 - this runs one execution: its bug must not end the others
+        except Exception as bug:  # noqa: BLE001 - this task runs one execution, whose bug must not end the others
             self._on_bug(execution_id, bug)
         finally:
             self._in_flight -= 1
@@ -94,7 +97,7 @@ class TaskPool:
                 self._idle.set()
             self.on_capacity()
 
-    async def _ends_within(self, seconds: float) -> bool:
+    async def _is_idle_within(self, seconds: float) -> bool:
         if self._in_flight > 0:
             with anyio.move_on_after(seconds):
                 await self._idle.wait()
@@ -105,7 +108,7 @@ class TaskPool:
 async def open_task_pool(
     *, max_in_flight: int, drain_seconds: float, on_bug: Callable[[ExecutionId, Exception], None]
 ) -> AsyncIterator[TaskPool]:
-    """Slots whose bodies are cancelled when the context ends."""
+    """Open a task pool whose tasks are cancelled when the context ends."""
     with anyio.CancelScope() as scope:
         async with TaskGroup() as tasks:
             yield TaskPool(tasks, max_in_flight=max_in_flight, drain_seconds=drain_seconds, on_bug=on_bug)
@@ -113,9 +116,9 @@ async def open_task_pool(
 
 
 def overloaded_failure(message: str) -> RequestFailure:
-    """The refusal of what there is no room for."""
+    """Return the failure of a request for which there is no capacity."""
     return RequestFailure(Code.REQUEST_OVERLOADED, message, retry_after=_RETRY_AFTER)
 
 
-def _nobody() -> None:
-    """Who is told while nobody waits."""
+def _ignore() -> None:
+    """Do nothing; the callback of a pool without a queue."""
