@@ -7,30 +7,29 @@ from pathlib import Path
 from ssl import SSLContext
 from types import MappingProxyType
 
-from app.adapters.engines.anthropic.dialect import AnthropicDialect
+from app.adapters.engines import scripted
+from app.adapters.engines.anthropic import dialect as anthropic
 from app.adapters.engines.dialect import Dialect
-from app.adapters.engines.gemini.dialect import GeminiDialect
+from app.adapters.engines.gemini import dialect as gemini
 from app.adapters.engines.http.aiohttp_transport import AiohttpTransport, HttpSession, Route
 from app.adapters.engines.http.engine import Endpoint, HttpEngine, ReplyLimits
 from app.adapters.engines.http.tls import tls_context
-from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
-from app.adapters.engines.ollama.dialect import OllamaDialect
+from app.adapters.engines.llama_cpp import engine as llama_cpp
+from app.adapters.engines.ollama import dialect as ollama
+from app.adapters.engines.openai import models
 from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
-from app.adapters.engines.openai.models import requires_responses_api
 from app.adapters.engines.openai.responses import ResponsesDialect
-from app.adapters.engines.rehearsal.engine import RehearsalEngine
-from app.adapters.engines.scripted import ScriptedEngine
+from app.adapters.engines.rehearsal import engine as rehearsal
 from app.adapters.engines.timeouts import Timeouts
-from app.capabilities.models.catalogue import DEFAULT_CAPABILITIES
 from app.domain.failures import Code, ConfigurationFailure
-from app.ports.model import Engine, EngineProfile
+from app.ports.model import Engine, EngineCapabilities, EngineProfile
 from app.ports.runtime import Clock
 from app.settings import EngineSettings, Settings
 
 
 @dataclass(frozen=True, slots=True)
 class EngineBuild:
-    """What an engine is made of; what it opens is closed with the `stack`."""
+    """Everything that an engine is built from. Resources that it opens are closed with the `stack`."""
 
     engine: EngineSettings
     profile: EngineProfile
@@ -41,7 +40,7 @@ class EngineBuild:
 
     @property
     def timeouts(self) -> Timeouts:
-        """How long this engine is waited for."""
+        """The timeouts of its attempts."""
         failover = self.settings.failover
         return Timeouts(
             connect_seconds=failover.connect_timeout,
@@ -51,75 +50,85 @@ class EngineBuild:
         )
 
 
-def _http(making: EngineBuild, dialect: Dialect) -> Engine:
-    address = making.engine.model.address
-    base_url = making.engine.base_url or (f"http://{address}" if address else dialect.base_url)
-    caps = ReplyLimits(making.settings.limits.upstream_bytes, making.settings.limits.upstream_line_bytes)
-    headers = {name: value.read() or "" for name, value in making.engine.headers.items()}
-    endpoint = Endpoint(base_url, making.engine.api_key.read, making.timeouts, caps, headers)
-    proxy = making.settings.proxy_for(making.engine, base_url)
-    route = Route(_tls(making), making.timeouts.connect_seconds, proxy)
-    transport = AiohttpTransport(making.session, route)
-    return HttpEngine(making.profile, dialect, endpoint=endpoint, transport=transport, clock=making.clock)
+def _http(spec: EngineBuild, dialect: Dialect) -> Engine:
+    address = spec.engine.model.address
+    base_url = spec.engine.base_url or (f"http://{address}" if address else dialect.base_url)
+    limits = ReplyLimits(spec.settings.limits.upstream_bytes, spec.settings.limits.upstream_line_bytes)
+    headers = {name: value.read() or "" for name, value in spec.engine.headers.items()}
+    endpoint = Endpoint(base_url, spec.engine.api_key.read, spec.timeouts, limits, headers)
+    proxy = spec.settings.proxy_for(spec.engine, base_url)
+    route = Route(_tls(spec), spec.timeouts.connect_seconds, proxy)
+    transport = AiohttpTransport(spec.session, route)
+    return HttpEngine(spec.profile, dialect, endpoint=endpoint, transport=transport, clock=spec.clock)
 
 
-def _tls(making: EngineBuild) -> SSLContext:
+def _tls(spec: EngineBuild) -> SSLContext:
     try:
-        return tls_context(making.engine.ca_file)
+        return tls_context(spec.engine.ca_file)
     except OSError as error:
         raise ConfigurationFailure(
-            Code.CONFIG_INVALID, f"engines.{making.profile.name}.ca_file: must be a file of certificates in PEM format"
+            Code.CONFIG_INVALID, f"engines.{spec.profile.name}.ca_file: must be a file of certificates in PEM format"
         ) from error
 
 
-def _openai(making: EngineBuild) -> Engine:
+def _openai(spec: EngineBuild) -> Engine:
     """OpenAI speaks two dialects; the others that use this scheme speak the older."""
-    api = making.engine.api or ("responses" if requires_responses_api(making.profile.model) else "chat_completions")
-    return _http(making, ResponsesDialect() if api == "responses" else ChatCompletionsDialect())
+    api = spec.engine.api or ("responses" if models.requires_responses_api(spec.profile.model) else "chat_completions")
+    return _http(spec, ResponsesDialect() if api == "responses" else ChatCompletionsDialect())
 
 
-def _anthropic(making: EngineBuild) -> Engine:
-    return _http(making, AnthropicDialect())
+def _anthropic(spec: EngineBuild) -> Engine:
+    return _http(spec, anthropic.AnthropicDialect())
 
 
-def _gemini(making: EngineBuild) -> Engine:
-    return _http(making, GeminiDialect())
+def _gemini(spec: EngineBuild) -> Engine:
+    return _http(spec, gemini.GeminiDialect())
 
 
-def _ollama(making: EngineBuild) -> Engine:
-    return _http(making, OllamaDialect())
+def _ollama(spec: EngineBuild) -> Engine:
+    return _http(spec, ollama.OllamaDialect())
 
 
-def _llamacpp(making: EngineBuild) -> Engine:
-    engine = LlamaCppEngine(making.profile, making.timeouts)
-    making.stack.push_async_exit(engine)
+def _llamacpp(spec: EngineBuild) -> Engine:
+    engine = llama_cpp.LlamaCppEngine(spec.profile, spec.timeouts)
+    spec.stack.push_async_exit(engine)
     return engine
 
 
-def _scripted(making: EngineBuild) -> Engine:
-    return ScriptedEngine.from_file(making.profile, Path(making.engine.model.model), making.clock)
+def _scripted(spec: EngineBuild) -> Engine:
+    return scripted.ScriptedEngine.from_file(spec.profile, Path(spec.engine.model.model), spec.clock)
 
 
-def _rehearsal(making: EngineBuild) -> Engine:
-    return RehearsalEngine(making.profile, making.clock)
+def _rehearsal(spec: EngineBuild) -> Engine:
+    return rehearsal.RehearsalEngine(spec.profile, spec.clock)
 
 
-ENGINES: Mapping[str, Callable[[EngineBuild], Engine]] = MappingProxyType(
+@dataclass(frozen=True, slots=True)
+class EngineScheme:
+    """How engines of one scheme are built, and what they can do unless the configuration says otherwise."""
+
+    build: Callable[[EngineBuild], Engine]
+    capabilities: EngineCapabilities
+
+
+ENGINES: Mapping[str, EngineScheme] = MappingProxyType(
     {
-        "openai": _openai,
-        "anthropic": _anthropic,
-        "gemini": _gemini,
-        "ollama": _ollama,
-        "llamacpp": _llamacpp,
-        "scripted": _scripted,
-        "rehearsal": _rehearsal,
+        "openai": EngineScheme(_openai, models.CAPABILITIES),
+        "anthropic": EngineScheme(_anthropic, anthropic.CAPABILITIES),
+        "gemini": EngineScheme(_gemini, gemini.CAPABILITIES),
+        "ollama": EngineScheme(_ollama, ollama.CAPABILITIES),
+        "llamacpp": EngineScheme(_llamacpp, llama_cpp.CAPABILITIES),
+        "scripted": EngineScheme(_scripted, scripted.CAPABILITIES),
+        "rehearsal": EngineScheme(_rehearsal, rehearsal.CAPABILITIES),
     }
 )
-"""What speaks to which scheme of a model URL."""
+"""The engines by the scheme of a model URL."""
 
 
 def build_engine(name: str, settings: Settings, clock: Clock, session: HttpSession, stack: AsyncExitStack) -> Engine:
+    """Build a configured engine. Raises: ConfigurationFailure (CONFIG_INVALID)."""
     engine = settings.engines[name]
+    scheme = ENGINES[engine.model.scheme]
     profile = EngineProfile(
         name=name,
         model=engine.model.model,
@@ -128,6 +137,6 @@ def build_engine(name: str, settings: Settings, clock: Clock, session: HttpSessi
         response_reserve=engine.response_reserve,
         options=frozenset(engine.options),
         price=None if engine.price is None else (engine.price.input, engine.price.output),
-        capabilities=replace(DEFAULT_CAPABILITIES[engine.model.scheme], **engine.capabilities),
+        capabilities=replace(scheme.capabilities, **engine.capabilities),
     )
-    return ENGINES[profile.scheme](EngineBuild(engine, profile, settings, clock, session, stack))
+    return scheme.build(EngineBuild(engine, profile, settings, clock, session, stack))

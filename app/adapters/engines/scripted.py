@@ -13,7 +13,7 @@ at fault, so that no retry and no other engine hides that the script is too shor
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import orjson
 from anyio.lowlevel import checkpoint
@@ -25,9 +25,10 @@ from app.domain.contract.messages import ToolCall
 from app.domain.contract.response import TokenUsage
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
-from app.ports.model import EngineError, EngineProfile, Progress
+from app.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
 from app.ports.runtime import Clock
 
+CAPABILITIES: Final = EngineCapabilities(schema=True, schema_with_tools=True, grammar=True)
 _COUNTER = EstimatingTokenCounter()
 CallText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 

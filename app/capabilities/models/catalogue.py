@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
-from types import MappingProxyType
 
 from app.capabilities.models.engine_downgrade import unsupported_parts
 from app.domain.contract.constrained_types import FormatEnforcement
@@ -10,27 +9,9 @@ from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, RequestFailure
 from app.domain.journal.outcomes import Candidate
 from app.domain.model_call import EngineCall
-from app.ports.model import Engine, EngineCapabilities
+from app.ports.model import Engine
 
 DEFAULT_ROUTE = "default"
-DEFAULT_CAPABILITIES: Mapping[str, EngineCapabilities] = MappingProxyType(
-    {
-        "openai": EngineCapabilities(schema=True, schema_with_tools=True, embeddings=True),
-        "anthropic": EngineCapabilities(forced_calls=False),
-        "gemini": EngineCapabilities(schema=True, embeddings=True),
-        "ollama": EngineCapabilities(schema=True, forced_calls=False, embeddings=True),
-        "llamacpp": EngineCapabilities(
-            schema=True, grammar=True, tools=False, forced_calls=False, images=False, embeddings=True
-        ),
-        "rehearsal": EngineCapabilities(schema=True, schema_with_tools=True, grammar=True),
-        "scripted": EngineCapabilities(schema=True, schema_with_tools=True, grammar=True),
-    }
-)
-"""What is behind a scheme can do unless the configuration says otherwise.
-
-Anthropic refuses to be made to call a tool beside extended thinking, and keeps a schema as a contract [flow seed]; a
-model of its that keeps one natively is configured so.
-"""
 
 
 class EngineCatalogue:

@@ -21,8 +21,12 @@ from app.adapters.engines.wire.faults import malformed_reply
 from app.adapters.engines.wire.json_fields import as_object, as_text, parse_json
 from app.adapters.engines.wire.usage import TokenCounts
 from app.domain.model_call import AttemptFailureReason, EngineCall
-from app.ports.model import EngineError, EngineProfile
+from app.ports.model import EngineCapabilities, EngineError, EngineProfile
 
+CAPABILITIES: Final = EngineCapabilities(forced_calls=False)
+"""The API refuses a forced call beside extended thinking. A schema is kept as a contract [flow seed]; a model that
+keeps one natively is configured so.
+"""
 VERSION: Final = "2023-06-01"
 """The one that follows it, 2026-10-21, refuses temperature and top_p for every model."""
 FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = MappingProxyType(

@@ -26,7 +26,7 @@ from app.domain.contract.messages import ImagePart, Message, Part, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
 from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.domain.tools import ToolDefinition
-from app.ports.model import EngineProfile
+from app.ports.model import EngineCapabilities, EngineProfile
 
 BESIDE: Final = frozenset({"cachedContent", "labels", "safetySettings", "serviceTier", "store"})
 """Options that are no part of `generationConfig`."""
@@ -45,6 +45,8 @@ OUR_ID = re.compile(r"(call_\d+)?")
 SIGNING_MODEL = re.compile(r"(models/)?gemini-([3-9]|\d\d|.*latest)")
 FROM_ANOTHER_MODEL: Final = "skip_thought_signature_validator"
 SEED_BITS: Final = 31
+
+CAPABILITIES: Final = EngineCapabilities(schema=True, embeddings=True)
 
 
 class GeminiDialect:

@@ -33,8 +33,11 @@ from app.adapters.engines.timeouts import Timeouts
 from app.adapters.engines.unsupported import ALL_ROLES, DEFAULT_NAMES, unsent_message_parts, unsent_options
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
-from app.ports.model import EngineError, EngineProfile, Progress
+from app.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
 
+CAPABILITIES: Final = EngineCapabilities(
+    schema=True, grammar=True, tools=False, forced_calls=False, images=False, embeddings=True
+)
 MAGIC: Final = b"GGUF"
 T = TypeVar("T")
 

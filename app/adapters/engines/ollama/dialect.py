@@ -27,7 +27,7 @@ from app.domain.contract.messages import Message, ToolCall
 from app.domain.contract.request import ExecutionHints
 from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.domain.tools import ToolDefinition
-from app.ports.model import EngineError, EngineProfile
+from app.ports.model import EngineCapabilities, EngineError, EngineProfile
 
 FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = {
     "stop": "stop",
@@ -55,6 +55,8 @@ BY_WORDING: Final = (
 )
 """Errors are English sentences and have no codes."""
 UNNUMBERED: Final = 500
+
+CAPABILITIES: Final = EngineCapabilities(schema=True, forced_calls=False, embeddings=True)
 
 
 class OllamaDialect:

@@ -7,6 +7,9 @@ server knows. While they reason they refuse sampling: temperature, top_p and sto
 import re
 from typing import Any, Final
 
+from app.ports.model import EngineCapabilities
+
+CAPABILITIES: Final = EngineCapabilities(schema=True, schema_with_tools=True, embeddings=True)
 OWN = re.compile(r"(ft:)?(gpt-(?!oss)|chatgpt-|o\d|codex-|computer-use-)")
 REASONING = re.compile(r"(ft:)?(o\d|codex-|gpt-5(?!-chat)|gpt-[6-9]|gpt-\d\d)")
 RESTING = re.compile(r"(ft:)?gpt-5\.[1-4](-mini|-nano|-\d|$)")

@@ -35,9 +35,10 @@ from app.domain.contract.messages import Message, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
 from app.domain.contract.response import TokenUsage
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
-from app.ports.model import EngineError, EngineProfile, Progress
+from app.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
 from app.ports.runtime import Clock
 
+CAPABILITIES: Final = EngineCapabilities(schema=True, schema_with_tools=True, grammar=True)
 MODEL: Final = "rehearsal"
 NOTICE: Final = "This is the rehearsal engine, no model was asked."
 _ECHO_CHARACTERS: Final = 300
