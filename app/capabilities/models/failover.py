@@ -131,7 +131,7 @@ class FailoverWalk:
     """The walk of one inference through its candidates, by the fallback machine.
 
     Every move of the machine becomes an event, which `take_transitions` returns once. `attempt_number` counts the
-    attempts of all candidates from 0; `segment` is the key of the current one.
+    attempts of all candidates from 0; `segment` is the key of the current one, that of the inference before the first.
     """
 
     def __init__(self, key: StepKey, setup: InferenceSetup, max_retries: int) -> None:

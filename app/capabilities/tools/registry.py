@@ -61,8 +61,8 @@ class ToolRegistry:
 
     def offer(self, names: Iterable[str]) -> tuple[tuple[OfferedTool, ...], list[ToolDefinition]]:
         """Those of the tools that are available now, as an inference offers them and as the model is told of them."""
-        definitions = self.definitions(names)
-        return tuple(self._offers[each.name] for each in definitions), definitions
+        available = self._available(names)
+        return tuple([self._offers[name] for name in available]), [self._definitions[name] for name in available]
 
     def offer_of(self, name: str) -> tuple[OfferedTool, ...]:
         """The tool of that name, available or not, as it is called without an inference that offered it."""

@@ -127,7 +127,7 @@ class AttemptStream:
 class ProviderAttempt(Effect):
     """One attempt of an inference on one candidate.
 
-    `tools` returns the definitions of the tools of the inference; it is asked when the attempt runs.
+    `definitions` are those of the tools that are offered; without, they are looked up when the attempt runs.
     """
 
     def __init__(
@@ -137,21 +137,21 @@ class ProviderAttempt(Effect):
         candidate: Candidate,
         walk: FailoverWalk,
         *,
-        tools: Callable[[], Sequence[ToolDefinition]],
+        definitions: Sequence[ToolDefinition] | None,
     ) -> None:
-        key = walk.segment
-        correlation = request.correlation.child(span_id(execution.header.execution_id, key))
-        super().__init__(key, candidate.fingerprint, correlation)
+        self.key = walk.segment
+        self.fingerprint = candidate.fingerprint
+        self.correlation = request.correlation.child(span_id(execution.header.execution_id, self.key))
         self._execution = execution
         self._request = request
         self._candidate = candidate
         self._walk = walk
-        self._tools = tools
+        self._definitions = definitions
         self._call = request.engine_call(())
         self._started_at = 0.0
-        self._stream = AttemptStream(key, has_schema=self._call.schema is not None)
+        self._stream = AttemptStream(self.key, has_schema=self._call.schema is not None)
         self.start_event = InferenceStart(
-            segment=key,
+            segment=self.key,
             message_count=len(request.conversation),
             tool_defs_count=len(walk.setup.tools),
             schema_present=self._call.schema is not None,
@@ -162,9 +162,8 @@ class ProviderAttempt(Effect):
             replica=request.replica,
         )
 
-    async def run(self) -> AttemptSucceeded | AttemptFailed:
+    async def run(self, environment: Environment) -> AttemptSucceeded | AttemptFailed:
         """Ask the engine once. An engine's error is an outcome, with the delay that was granted before a retry."""
-        environment = self._execution.environment
         self._started_at = environment.clock.monotonic()
         try:
             self._call = self._granted_call(environment)
@@ -180,11 +179,11 @@ class ProviderAttempt(Effect):
             environment.health.end_attempt(provider, answer)
         if isinstance(answer, EngineError):
             return self._failed(answer)
-        return AttemptSucceeded(answer, self._elapsed_ms())
+        return AttemptSucceeded(answer, self._elapsed_ms(environment))
 
     def cancelled(self, ran_ms: float) -> AttemptCancelled:
         """Return what had been used and streamed; the usage is estimated unless the provider reported it."""
-        return AttemptCancelled(self._elapsed_ms(), self._usage_so_far(), self._stream.partial_text)
+        return AttemptCancelled(ran_ms, self._usage_so_far(), self._stream.partial_text)
 
     def end_events(self, outcome: Outcome) -> tuple[Event, ...]:
         """Return the end of the inference and, after a cancellation, the abort of its fallback machine."""
@@ -220,7 +219,10 @@ class ProviderAttempt(Effect):
     def _granted_call(self, environment: Environment) -> EngineCall:
         """Return the call for this engine. Raises: OrchestrationFailure if the budget does not allow it."""
         profile, budget = self._profile(environment), self._execution.ledger.budget
-        call = prepare_call(self._request.engine_call(self._tools()), profile, self._candidate.way)
+        definitions = self._definitions
+        if definitions is None:
+            definitions = environment.tool_registry.offer([tool.name for tool in self._walk.setup.tools])[1]
+        call = prepare_call(self._request.engine_call(definitions), profile, self._candidate.way)
         return call if budget is None else budget.grant(self.key, call, profile, environment.token_counter)
 
     async def _ask(self, environment: Environment) -> Reply | EngineError:
@@ -259,11 +261,11 @@ class ProviderAttempt(Effect):
             streamed=stream.has_published,
             partial=text,
             usage=self._usage_so_far() if text or stream.usage_so_far else NO_USAGE,
-            duration_ms=self._elapsed_ms(),
+            duration_ms=self._elapsed_ms(execution.environment),
         )
 
-    def _elapsed_ms(self) -> float:
-        return (self._execution.environment.clock.monotonic() - self._started_at) * 1000
+    def _elapsed_ms(self, environment: Environment) -> float:
+        return (environment.clock.monotonic() - self._started_at) * 1000
 
     def _usage_so_far(self) -> TokenUsage:
         written = self._execution.environment.token_counter.text(self._stream.partial_text)

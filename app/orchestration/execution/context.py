@@ -401,9 +401,7 @@ class RunContext:
         self, key: StepKey, fingerprint: str, find: Callable[[Environment], Awaitable[Outcome]], *, is_instant: bool
     ) -> RecordedStep:
         position = self._position
-        value = RecordedValue(
-            position.execution, key, fingerprint, self.settings.correlation, find=find, is_instant=is_instant
-        )
+        value = RecordedValue(key, fingerprint, self.settings.correlation, find=find, is_instant=is_instant)
         step = await position.execution.perform(value)
         position.move_to(key, step.at)
         return step
@@ -445,7 +443,6 @@ class RecordedValue(Effect):
 
     def __init__(
         self,
-        execution: Execution,
         key: StepKey,
         fingerprint: str,
         correlation: CorrelationContext,
@@ -453,14 +450,15 @@ class RecordedValue(Effect):
         find: Callable[[Environment], Awaitable[Outcome]],
         is_instant: bool,
     ) -> None:
-        super().__init__(key, fingerprint, correlation)
+        self.key = key
+        self.fingerprint = fingerprint
+        self.correlation = correlation
         self.is_instant = is_instant
-        self._execution = execution
         self._find = find
 
-    async def run(self) -> Outcome:
+    async def run(self, environment: Environment) -> Outcome:
         """Look it up."""
-        return await self._find(self._execution.environment)
+        return await self._find(environment)
 
 
 def merge_hints(hints: ExecutionHints, others: ExecutionHints | None) -> ExecutionHints:

@@ -17,6 +17,7 @@ from app.domain.fingerprints import question_digest
 from app.domain.journal.events import CorrelationContext, Event, LiveDelta
 from app.domain.journal.outcomes import AttemptCancelled, Outcome, RecordedStep, SuspensionAnswer
 from app.domain.journal.step_key import StepKey
+from app.orchestration.execution.environment import Environment
 
 
 class BranchStopped(BaseException):
@@ -34,16 +35,14 @@ class Effect(ABC):
     effect that `is_instant` never waits, so buffered events need not be committed before it.
     """
 
+    key: StepKey
+    fingerprint: str
+    correlation: CorrelationContext
     start_event: Event | None = None
     is_instant = False
 
-    def __init__(self, key: StepKey, fingerprint: str, correlation: CorrelationContext) -> None:
-        self.key = key
-        self.fingerprint = fingerprint
-        self.correlation = correlation
-
     @abstractmethod
-    async def run(self) -> Outcome:
+    async def run(self, environment: Environment) -> Outcome:
         """Run once and return the outcome."""
 
     def cancelled(self, ran_ms: float) -> AttemptCancelled:

@@ -120,13 +120,13 @@ class Execution:
         if self._environment is None:
             self._end_replay(effect)
         if isinstance(effect, NonIdempotentEffect) and recorder.cursor.has_started(effect.key):
-            return await self._resume(effect)
+            return await self._resume(effect, self._environment)
         recorder.begin(effect)
         if isinstance(effect, NonIdempotentEffect):
-            return await self._run_once(effect, 0)
+            return await self._run_once(effect, self._environment, 0)
         if self.branches.cancellable_depth:
-            return await self.branches.run_effect(effect.key, partial(self._run, effect))
-        return await self._run(effect)
+            return await self.branches.run_effect(effect.key, partial(self._run, effect, self._environment))
+        return await self._run(effect, self._environment)
 
     def answer_to(self, question: SuspensionRequest) -> RecordedStep:
         """Return the recorded answer. Raises: BranchSuspended without an answer; BranchStopped if stopped."""
@@ -214,12 +214,12 @@ class Execution:
             self.branches.suspend(resolve(effect, cursor.step).question, effect)
         raise diverged(effect.key, recorded=None, replayed=effect.fingerprint)
 
-    async def _run(self, effect: Effect) -> RecordedStep:
-        clock = self.environment.clock
+    async def _run(self, effect: Effect, environment: Environment) -> RecordedStep:
+        clock = environment.clock
         started_at = clock.monotonic()
         self._running[effect.key] = effect
         try:
-            outcome = await effect.run()
+            outcome = await effect.run(environment)
         except anyio.get_cancelled_exc_class():
             if self.recorder.is_closed(effect.key):
                 self.recorder.complete(effect, effect.cancelled((clock.monotonic() - started_at) * 1000))
@@ -228,21 +228,21 @@ class Execution:
             del self._running[effect.key]
         return self.recorder.complete(effect, outcome)
 
-    async def _run_once(self, effect: NonIdempotentEffect, number: int) -> RecordedStep:
+    async def _run_once(self, effect: NonIdempotentEffect, environment: Environment, number: int) -> RecordedStep:
         """Run for the time of that number, counted from 0, once its start is durable; nothing interrupts it."""
-        await self._make_start_durable(effect)
+        await self._make_start_durable(effect, environment)
         with anyio.CancelScope(shield=True):
-            outcome = await effect.run()
+            outcome = await effect.run(environment)
         if not effect.is_uncertain(outcome):
             return self.recorder.complete(effect, outcome)
         if not self.recorder.is_closed(effect.key):
             self.branches.suspend(effect.question(number), effect)
         return self.recorder.complete(effect, effect.unknown_outcome)
 
-    async def _make_start_durable(self, effect: Effect) -> None:
+    async def _make_start_durable(self, effect: Effect, environment: Environment) -> None:
         """Return when the start cannot be lost any more. Raises: BranchStopped, StorageFailure."""
         try:
-            await self.environment.journal.durable(self.header.execution_id)
+            await environment.journal.durable(self.header.execution_id)
         except anyio.get_cancelled_exc_class():
             if self.recorder.is_closed(effect.key):
                 self.recorder.complete(effect, AttemptCancelled(duration_ms=0.0))
@@ -251,7 +251,7 @@ class Execution:
             self.recorder.complete(effect, AttemptCancelled(duration_ms=0.0))
             raise BranchStopped
 
-    async def _resume(self, effect: NonIdempotentEffect) -> RecordedStep:
+    async def _resume(self, effect: NonIdempotentEffect, environment: Environment) -> RecordedStep:
         """Continue an uncertain effect by the answer to its last question, or ask it."""
         self.recorder.cursor.mark_matched(effect.key)
         unknown = resolve(effect, self.recorder.cursor.step)
@@ -260,4 +260,4 @@ class Execution:
         if not unknown.may_rerun:
             self.branches.suspend(unknown.question, effect)
         self.recorder.record_step(unknown.rerun_key, effect.fingerprint, RaceDecided(()))
-        return await self._run_once(effect, unknown.number + 1)
+        return await self._run_once(effect, environment, unknown.number + 1)

@@ -1,8 +1,7 @@
 """Inference: the providers that are offered a request, and the attempts until one answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from app.capabilities.models.catalogue import candidate_for
 from app.capabilities.models.context_window import (
@@ -60,7 +59,7 @@ class Inference:
 
     async def run(self) -> InferenceResult:
         """Ask one provider after the other until one answers. Raises: InferenceFailure, OrchestrationFailure."""
-        preparation = InferencePreparation(self._execution, self._key, self._request)
+        preparation = InferencePreparation(self._key, self._request)
         setup = (await self._execution.perform(preparation)).outcome
         if isinstance(setup, Refused):
             raise setup.failure()
@@ -68,22 +67,21 @@ class Inference:
         if setup.cut:
             self._request.conversation[:] = with_results_cut(self._request.conversation, setup.cut)
         walk = FailoverWalk(self._key, setup, self._execution.header.bounds.max_retries)
-        tools = partial(preparation.definitions, setup)
         while (candidate := walk.next_candidate()) is not None:
-            reply = await self._ask(candidate, walk, tools)
+            reply = await self._ask(candidate, walk, preparation.definitions)
             if reply is not None:
                 return InferenceResult(reply, candidate, self._anchor, setup)
         self._emit(*walk.take_transitions())
         raise walk.failure()
 
     async def _ask(
-        self, candidate: Candidate, walk: FailoverWalk, tools: Callable[[], Sequence[ToolDefinition]]
+        self, candidate: Candidate, walk: FailoverWalk, definitions: Sequence[ToolDefinition] | None
     ) -> Reply | None:
         """Attempt the candidate until it answers or is left. Raises: Failure if another one would not help."""
         while True:
             self._emit(*walk.take_transitions())
             segment = walk.segment
-            attempt = ProviderAttempt(self._execution, self._request, candidate, walk, tools=tools)
+            attempt = ProviderAttempt(self._execution, self._request, candidate, walk, definitions=definitions)
             step = await self._execution.perform(attempt)
             self._anchor, self.ended_at, outcome = segment, step.at, step.outcome
             if isinstance(outcome, AttemptSucceeded):
@@ -122,25 +120,19 @@ class InferencePreparation(Effect):
 
     is_instant = True
 
-    def __init__(self, execution: Execution, key: StepKey, request: InferenceRequest) -> None:
-        super().__init__(key, request.fingerprint, request.correlation)
-        self._execution = execution
+    def __init__(self, key: StepKey, request: InferenceRequest) -> None:
+        self.key = key
+        self.fingerprint = request.fingerprint
+        self.correlation = request.correlation
+        self.definitions: Sequence[ToolDefinition] | None = None
+        """The definitions of the tools that are offered; None if an earlier run prepared the inference."""
         self._request = request
-        self._definitions: Sequence[ToolDefinition] | None = None
 
-    def definitions(self, setup: InferenceSetup) -> Sequence[ToolDefinition]:
-        """Return the definitions of the offered tools; they are looked up if an earlier run prepared the inference."""
-        if self._definitions is None:
-            registry = self._execution.environment.tool_registry
-            self._definitions = registry.offer([tool.name for tool in setup.tools])[1]
-        return self._definitions
-
-    async def run(self) -> Outcome:
+    async def run(self, environment: Environment) -> Outcome:
         """Return the setup, or a refusal if the conversation exceeds every context window."""
-        environment, request = self._execution.environment, self._request
-        tools, self._definitions = environment.tool_registry.offer(request.tools)
-        counter = environment.token_counter
-        tool_tokens = counter.tools(self._definitions)
+        request, counter = self._request, environment.token_counter
+        tools, self.definitions = environment.tool_registry.offer(request.tools)
+        tool_tokens = counter.tools(self.definitions)
         engines = self._engines(environment)
         limit = max(map(capacity, engines))
         parts = measure(request.conversation, tool_tokens, counter)
@@ -170,7 +162,7 @@ class InferencePreparation(Effect):
         self, environment: Environment, engines: Sequence[Engine], tools: tuple[OfferedTool, ...], cut: tuple[int, ...]
     ) -> InferenceSetup:
         """Return the setup with the engines whose breaker allows an attempt as candidates."""
-        call = self._request.engine_call(self._definitions or ())
+        call = self._request.engine_call(self.definitions or ())
         candidates, left_out, seconds_until_probe = [], [], []
         for engine in engines:
             breaker = environment.health.breakers[engine.profile.name]
@@ -187,14 +179,16 @@ class RetryDelay(Effect):
     """The effect of waiting before the candidate is attempted again."""
 
     def __init__(self, execution: Execution, request: InferenceRequest, walk: FailoverWalk, seconds: float) -> None:
-        super().__init__(walk.segment.child(0), f"wait:{seconds}", request.correlation)
+        self.key = walk.segment.child(0)
+        self.fingerprint = f"wait:{seconds}"
+        self.correlation = request.correlation
         self._execution = execution
         self._walk = walk
         self._seconds = seconds
 
-    async def run(self) -> TimerFired:
+    async def run(self, environment: Environment) -> TimerFired:
         """Wait."""
-        await self._execution.environment.clock.sleep(self._seconds)
+        await environment.clock.sleep(self._seconds)
         return TimerFired()
 
     def end_events(self, outcome: Outcome) -> Sequence[Event]:

@@ -244,7 +244,7 @@ class ToolCalls:
                 duration_ms=state.duration_ms,
                 step_name=state.step_name,
             )
-            for key in sorted(self._states, key=lambda key: key.numbers)
+            for key in sorted(filter(self._states.get, self._states), key=lambda key: key.numbers)
             for state in self._states[key]
         ]
 

@@ -31,6 +31,7 @@ from app.domain.suspensions import (
 )
 from app.domain.tools import OfferedTool, concurrent_groups
 from app.orchestration.execution.effect import Effect, NonIdempotentEffect, SuspensionRequest
+from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
 from app.orchestration.execution.ledger import ToolCallState
 
@@ -146,18 +147,16 @@ class ToolAttempt(Effect):
         correlation: CorrelationContext,
     ) -> None:
         call = state.call
-        super().__init__(
-            key,
-            digest("tool", key, call.name, call.arguments),
-            correlation.child(span_id(execution.header.execution_id, key), caused_by=call.id),
-        )
+        self.key = key
+        self.fingerprint = digest("tool", key, call.name, call.arguments)
+        self.correlation = correlation.child(span_id(execution.header.execution_id, key), caused_by=call.id)
         self.start_event = ToolStart(call.name, call.id, args_hash(execution.header.args_key, call.arguments))
         self._execution = execution
         self._state = state
         self._offered = offered
         self._round_key = round_key
 
-    async def run(self) -> Outcome:
+    async def run(self, environment: Environment) -> Outcome:
         """Run the tool once, within the time that is left; refuse it if it was not offered or the budget is spent."""
         execution, call = self._execution, self._state.call
         if self._offered is None:
@@ -168,7 +167,7 @@ class ToolAttempt(Effect):
             return ToolEnded(_BUDGET_SPENT, is_error=True, code=code, duration_ms=0.0, ran=False)
         grace_s = NON_IDEMPOTENT_GRACE_S if self._offered.unsafe else 0.0
         call_key = self.key.parent.parent
-        return await execution.environment.tool_executor.attempt(
+        return await environment.tool_executor.attempt(
             call,
             key=idempotency_key(execution.header.execution_id, call_key, call.id),
             attempt=0 if self.key.is_first_attempt else 1,

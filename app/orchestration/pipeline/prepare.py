@@ -8,7 +8,11 @@ from collections.abc import Sequence
 
 from app.domain.contract.messages import Message
 from app.domain.failures import Failure
+from app.domain.journal.events import CorrelationContext, StageEnd
 from app.domain.journal.outcomes import Outcome, Prepared, Refused
+from app.domain.journal.step_key import PREPARE_KEY
+from app.orchestration.execution.effect import Effect
+from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
 from app.orchestration.execution.session_turn import SessionTurn
@@ -21,7 +25,6 @@ class Preparer:
 
     def __init__(self, execution: Execution, pattern: Pattern, timer: StageTimer) -> None:
         self._execution = execution
-        self._environment = execution.environment
         self._pattern = pattern
         self._timer = timer
         session_id = execution.header.request.session_id
@@ -34,11 +37,11 @@ class Preparer:
         session = await self.turn.acquire()
         if session.message_count == 0 or self._pattern.plan is None:
             return ()
-        return build_conversation(self._preparation()).messages
+        return build_conversation(self._preparation(self._execution.environment)).messages
 
-    async def run(self) -> Outcome:
+    async def run(self, environment: Environment) -> Outcome:
         """Run the stages and return what the execution begins with, or the failure of the stage that refused it."""
-        preparation = self._preparation()
+        preparation = self._preparation(environment)
         try:
             for stage in PREPARE_STAGES:
                 preparation = await self._timer.run(stage, preparation)
@@ -57,12 +60,35 @@ class Preparer:
         if self.turn is not None:
             self.turn.release()
 
-    def _preparation(self) -> Preparation:
+    def _preparation(self, environment: Environment) -> Preparation:
         header = self._execution.header
         return Preparation(
             request=header.request,
             limits=header.bounds,
             pattern=self._pattern,
-            environment=self._environment,
+            environment=environment,
             session=SessionHistory() if self.turn is None else self.turn.history,
         )
+
+
+class PrepareEffect(Effect):
+    """PREPARE: the stages that find out what the execution begins with. An offline replay has no preparer."""
+
+    is_instant = True
+
+    def __init__(self, correlation: CorrelationContext, preparer: Preparer | None) -> None:
+        self.key = PREPARE_KEY
+        self.fingerprint = PREPARE_KEY
+        self.correlation = correlation
+        self._preparer = preparer
+
+    async def run(self, environment: Environment) -> Outcome:
+        """Run the stages."""
+        if self._preparer is None:
+            raise RuntimeError("an offline replay prepares nothing")
+        return await self._preparer.run(environment)
+
+    def end_events(self, outcome: Outcome) -> list[StageEnd]:
+        """Return the ends of the stages."""
+        stages = outcome.stages if isinstance(outcome, Prepared | Refused) else ()
+        return [StageEnd(stage.stage, stage.duration_ms, stage.outcome) for stage in stages]

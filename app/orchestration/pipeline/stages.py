@@ -155,12 +155,13 @@ def allowed_tools(request: SystemRequest, pattern: Pattern, registry: ToolRegist
 
 def build_conversation(preparation: Preparation) -> SanitizedHistory:
     """Return the conversation that the first inference reads: the latest turns that fit, then the request."""
-    if preparation.session.message_count == 0:
-        return SanitizedHistory(tuple(preparation.request.messages), truncated=False)
+    own, session = preparation.request.messages, preparation.session
+    if session.message_count == 0:
+        return SanitizedHistory(tuple(own), truncated=False)
     limits, counter = preparation.limits, preparation.environment.token_counter
     tokens = _largest_capacity(preparation) - counter.tools(preparation.offered)
     history_limits = HistoryLimits(limits.history_messages, limits.history_tokens, tokens)
-    return sanitize_history(preparation.request.messages, preparation.session, history_limits, counter)
+    return sanitize_history(own, session, history_limits, counter)
 
 
 def sanitize_history(

@@ -12,21 +12,20 @@ import anyio
 
 from app.domain.contract.response import StepStatus
 from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure, StorageFailure
-from app.domain.journal.events import INIT_ANCHOR, CorrelationContext, LifecycleTransition, StageEnd
+from app.domain.journal.events import INIT_ANCHOR, LifecycleTransition, StageEnd
 from app.domain.journal.header import ExecutionHeader
-from app.domain.journal.outcomes import Outcome, Prepared, Refused, StageTrace
-from app.domain.journal.step_key import PREPARE_KEY
+from app.domain.journal.outcomes import Prepared, Refused
 from app.domain.lifecycle import Mode, State
 from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.branches import has_diverged
 from app.orchestration.execution.context import RunContext, start_context
-from app.orchestration.execution.effect import BranchStopped, BranchSuspended, Effect
+from app.orchestration.execution.effect import BranchStopped, BranchSuspended
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import BoundInputs, Pattern, UpperBound
 from app.orchestration.execution.progress import RunProgress
 from app.orchestration.execution.response import Termination, build_response, minimal_failure, terminal_event
 from app.orchestration.execution.session_turn import SessionTurn
-from app.orchestration.pipeline.prepare import Preparer
+from app.orchestration.pipeline.prepare import PrepareEffect, Preparer
 from app.orchestration.pipeline.stages import StageTimer
 
 
@@ -83,7 +82,7 @@ async def run_to_end(
         messages = () if preparer is None else await preparer.acquire_turn()
         context = start_context(execution, progress, messages)
         if pattern.plan is not None:
-            context.transition_to(State.PLAN, "accepted")
+            execution.transition_to(INIT_ANCHOR, State.PLAN, "accepted")
             context = await pattern.plan(context, pattern.static_plan)
         context.transition_to(State.PREPARE, "accepted" if pattern.plan is None else "planned")
         context = await _prepare(execution, progress, context, preparer)
@@ -97,26 +96,6 @@ async def run_to_end(
         return _interrupted(execution)
     messages = () if execution.header.request.session_id is None else progress.conversation.new_messages
     return Termination(result if isinstance(result, PatternResult) else PatternResult(result), new_messages=messages)
-
-
-class PrepareEffect(Effect):
-    """PREPARE: the stages that find out what the execution begins with. An offline replay has no preparer."""
-
-    is_instant = True
-
-    def __init__(self, correlation: CorrelationContext, preparer: Preparer | None) -> None:
-        super().__init__(PREPARE_KEY, PREPARE_KEY, correlation)
-        self._preparer = preparer
-
-    async def run(self) -> Outcome:
-        """Run the stages."""
-        if self._preparer is None:
-            raise RuntimeError("an offline replay prepares nothing")
-        return await self._preparer.run()
-
-    def end_events(self, outcome: Outcome) -> list[StageEnd]:
-        """Return the ends of the stages."""
-        return [_stage_end(stage) for stage in outcome.stages] if isinstance(outcome, Prepared | Refused) else []
 
 
 async def _prepare(
@@ -219,13 +198,9 @@ def _summed_stages(execution: Execution, progress: RunProgress, termination: Ter
     ledger, outcome = execution.ledger, "ok" if termination.failure is None else "failed"
     execute_ms = max(0.0, ledger.last_at - progress.prepared_at) * 1000
     return [
-        _stage_end(StageTrace("Execute", execute_ms, outcome)),
-        _stage_end(StageTrace("FailoverDecide", ledger.upstream_ms + ledger.waited_ms, outcome)),
+        StageEnd("Execute", execute_ms, outcome),
+        StageEnd("FailoverDecide", ledger.upstream_ms + ledger.waited_ms, outcome),
     ]
-
-
-def _stage_end(stage: StageTrace) -> StageEnd:
-    return StageEnd(stage.stage, stage.duration_ms, stage.outcome)
 
 
 def _reason(termination: Termination) -> str:
