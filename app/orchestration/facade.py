@@ -168,7 +168,7 @@ class Facade:
         request, limits = await self._admit(merge_overrides(origin.header, fork), principal.tenant)
         fresh = self._header(request, principal, limits, options)
         header, steps = fork_execution(fresh, origin, fork, tools=self._override_tools(request, fork))
-        await self._environment.journal.open(header, rows=steps)
+        await self._environment.journal.open(header, steps=steps)
         history = ExecutionHistory(header, {step.key: step for step in steps}, ())
         return self._launcher.start(history, subscribe=options.subscribe, auth_resolve=auth_resolve)
 

@@ -9,66 +9,75 @@ from app.ports.storage import StoredExecution
 
 
 class EventSink(Protocol):
-    """Whoever listens to all events: telemetry, live readers."""
+    """Receiver of all events, such as telemetry and live subscriptions."""
 
     def publish(self, execution_id: ExecutionId, items: Sequence[StoredEvent | LiveDelta]) -> None:
-        """Takes events of one execution, in order. Must not block and must not raise."""
+        """Take events of one execution, in order. Must neither block nor raise."""
         ...
 
 
 class Subscription(Protocol):
-    """A live reader of one execution, behind a bounded queue. It is read by `next`, or by `notify` and `take`."""
+    """Reader of the events of one execution, behind a bounded queue.
+
+    Read it with `next`, or with `notify` and `take`.
+    """
 
     async def next(self) -> Sequence[StoredEvent | LiveDelta]:
-        """All that waits, at least one; empty when the subscription ended."""
+        """Wait for items and return all that are queued, at least one; none when the subscription has ended."""
         ...
 
     def notify(self, callback: Callable[[], None] | None) -> None:
-        """Calls back whenever something has arrived or the subscription has ended, at once and so in few steps."""
+        """Call back when items arrive or the subscription ends. The callback runs at once, so it must be short."""
         ...
 
     def take(self) -> Sequence[StoredEvent | LiveDelta]:
-        """All that waits, without waiting."""
+        """Return all queued items without waiting."""
         ...
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will arrive than what waits."""
+        """Return True if nothing arrives after the items that are queued."""
         ...
 
     @property
     def overflowed(self) -> bool:
-        """Whether the reader was dropped because it fell behind."""
+        """Return True if the reader fell behind and was disconnected."""
         ...
 
     def close(self) -> None:
-        """The reader leaves. Closing twice is fine."""
+        """End the subscription. A second call has no effect."""
         ...
 
 
 class EventFeed(Protocol):
-    """Live readers."""
+    """Live events of the executions that run in this process."""
 
     def subscribe(self, execution_id: ExecutionId, *, past_suspension: bool = False) -> Subscription:
-        """A reader of all that is published from now on, to the terminal event, or to a suspension before it."""
+        """Return a subscription to what is published from now on.
+
+        It ends after the terminal event, or after a suspension unless `past_suspension`.
+        """
         ...
 
     def disconnect(self, execution_id: ExecutionId) -> None:
-        """Ends all readers of that execution behind what waits for them; they may come back."""
+        """End all subscriptions to the execution after the items that are queued; readers may come back."""
         ...
 
     def disconnect_all_except(self, running: Collection[ExecutionId]) -> None:
-        """The same for every execution that is not one of these."""
+        """End the subscriptions to all executions but these."""
         ...
 
     def has_subscribers(self, execution_id: ExecutionId) -> bool:
-        """Whether anybody reads this execution live right now."""
+        """Return True if the execution has live subscriptions."""
         ...
 
 
 class EventTailer(Protocol):
-    """Live readers of executions that run elsewhere, or nowhere yet."""
+    """Stored events of executions that run in another process, or have not started."""
 
     def tail(self, stored: StoredExecution, after: int, *, past_suspension: bool = True) -> Subscription:
-        """A reader of all events behind that number to the terminal event, or to the next suspension before it."""
+        """Return a subscription to the events after a sequence number.
+
+        It ends after the terminal event, or after the next suspension unless `past_suspension`.
+        """
         ...

@@ -14,9 +14,9 @@ from app.domain.lifecycle import State
 
 @dataclass(frozen=True, slots=True)
 class ExecutionHistory:
-    """What a journal holds of one execution: its header, its steps by key, its events in order.
+    """Committed history of one execution: its header, its steps by key, its events in order.
 
-    `commits` is how many commits it took, the header's aside; `epoch` counts its owners, the reader included.
+    `commit_count` does not include the commit of the header. `epoch` counts the owners, the reader included.
     """
 
     header: ExecutionHeader
@@ -28,7 +28,7 @@ class ExecutionHistory:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyClaim:
-    """The Idempotency-Key an execution is opened under; `body_digest` is that of the canonical body."""
+    """Idempotency key under which an execution is opened; `body_digest` is the digest of the canonical request body."""
 
     key: str
     body_digest: str
@@ -36,7 +36,7 @@ class IdempotencyClaim:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyHit:
-    """The execution that an Idempotency-Key belongs to already, and where it stands."""
+    """Execution that already holds an idempotency key, and its state."""
 
     execution_id: ExecutionId
     request_id: RequestId
@@ -45,11 +45,11 @@ class IdempotencyHit:
 
 
 class Journal(Protocol):
-    """The list of recorded outcomes and events of every execution.
+    """Writer of the outcomes and events of all executions.
 
-    One ordered writer: what is put for one execution commits in that order, an outcome together with its events, so
-    what is stored is always a prefix. Publication to sinks follows the commit. What its header calls journaled is
-    committed step by step. What it calls held in memory is published at once, and kept when it ends, if at all.
+    The commits of one execution are written in the order of `put`, each outcome together with its events, so the stored
+    history is always a prefix. Events are published after their commit. An execution whose header says `journaled` is
+    committed step by step. One that says `memory` is published at once and stored when it ends, if at all.
     """
 
     async def open(
@@ -57,54 +57,55 @@ class Journal(Protocol):
         header: ExecutionHeader,
         claim: IdempotencyClaim | None = None,
         *,
-        rows: Sequence[RecordedStep] = (),
+        steps: Sequence[RecordedStep] = (),
         queued: bool = False,
     ) -> IdempotencyHit | None:
-        """Begins a record; None when it did. The execution that holds the claimed key already is returned instead.
+        """Begin a history and return None, or return the execution that already holds the claimed key.
 
-        With `rows` it begins with these steps, in the commit of its header; it is journaled then, and claims no key.
-        Nobody owns one that `waits` for its turn, and it is not open here.
+        With `steps` the history begins with these steps, in the commit of its header; it is journaled then and claims
+        no key. A `queued` execution has no owner and is not open here.
 
         Raises: RequestFailure (REQUEST_ID_CONFLICT, REQUEST_SESSION_BUSY, REQUEST_RESUME_REQUIRED); StorageFailure.
         """
         ...
 
-    def attach(self, record: ExecutionHistory) -> None:
-        """Goes on with a record that another owner, or an earlier run, left. Publishes nothing."""
+    def attach(self, history: ExecutionHistory) -> None:
+        """Continue a history that another owner or an earlier run has left. Nothing is published."""
         ...
 
     def put(
         self,
         execution_id: ExecutionId,
-        row: RecordedStep | None,
+        step: RecordedStep | None,
         events: Sequence[UnnumberedEvent],
         new_messages: Sequence[Message] = (),
     ) -> None:
-        """Queues one commit; numbers the events. Never waits.
+        """Queue one commit and number its events. Never waits.
 
-        `turn` is what the session's conversation grows by, with the terminal event.
+        `new_messages` are appended to the session's conversation, together with the terminal event.
         """
         ...
 
     def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: InferenceDelta) -> None:
-        """Publishes a delta behind all that was put before it. Nothing is kept."""
+        """Publish a delta after everything that was put before it. It is not stored."""
         ...
 
     async def durable(self, execution_id: ExecutionId) -> None:
-        """Returns when all that was put is committed. What is held in memory becomes journaled by it, unless it ended.
+        """Wait until everything that was put is committed. An execution in memory becomes journaled, unless it has
+        ended.
 
-        Raises: StorageFailure; RequestFailure (REQUEST_ID_CONFLICT) when it cannot become journaled.
+        Raises: StorageFailure; RequestFailure (REQUEST_ID_CONFLICT) if it cannot become journaled.
         """
         ...
 
     async def load(self, execution_id: ExecutionId) -> ExecutionHistory | None:
-        """What is committed of an execution that is open here."""
+        """Return the committed history of an execution that is open here."""
         ...
 
     async def flushed(self) -> None:
-        """Returns when every record that ended so far is written, or given up."""
+        """Wait until the history of every ended execution is written or given up."""
         ...
 
     def close(self, execution_id: ExecutionId) -> None:
-        """Nothing more is put here: the execution has ended, or another owner goes on with it."""
+        """Accept nothing more for the execution: it has ended, or another owner continues it."""
         ...

@@ -11,7 +11,7 @@ from app.domain.tools import ToolDefinition
 
 
 class TokenCounter(Protocol):
-    """An estimate of how many tokens a model reads; never exact."""
+    """Estimator of how many tokens a model reads; never exact."""
 
     def text(self, text: str) -> int: ...
 
@@ -21,7 +21,7 @@ class TokenCounter(Protocol):
 
 
 class Progress(Protocol):
-    """Where an engine says what has arrived so far, so that an attempt that is cut off is still accounted for."""
+    """Receiver of what an engine has produced so far, so that a cancelled attempt is still accounted for."""
 
     def text(self, piece: str) -> None: ...
 
@@ -32,7 +32,9 @@ class Progress(Protocol):
 
 @dataclass(eq=False)
 class EngineError(Exception):
-    """An attempt failed. `retry_after` is seconds; `message` names no key and no upstream text."""
+    """Failure of one attempt. `retry_after` is in seconds; `message` contains no credential and no text of the
+    provider.
+    """
 
     reason: AttemptFailureReason
     message: str
@@ -44,21 +46,21 @@ class EngineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EngineCapabilities:
-    """What an engine can do by itself. What it cannot is done another way, by rule, and the answer says so."""
+    """Features that an engine has itself. For each missing one there is a fallback, and the response names it."""
 
     schema: bool = False
-    """Keeps a JSON Schema while it writes."""
+    """Enforces a JSON Schema during generation."""
     schema_with_tools: bool = False
-    """Does so although tools are offered."""
+    """Enforces the schema even if tools are offered."""
     grammar: bool = False
-    """Keeps a GBNF grammar while it writes."""
+    """Enforces a GBNF grammar during generation."""
     tools: bool = True
     forced_calls: bool = True
-    """Can be made to call one tool."""
+    """Can be forced to call one particular tool."""
     parallel_tools: bool = True
-    """Reads an answer that asks for several calls."""
+    """Accepts a conversation in which one reply has several calls."""
     streaming_usage: bool = True
-    """Can be asked for the usage of a stream."""
+    """Reports the token usage of a stream on request."""
     system_role: bool = True
     images: bool = True
     embeddings: bool = False
@@ -66,7 +68,7 @@ class EngineCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class EngineProfile:
-    """What is known of a configured engine. `options` are the hints.options keys that may pass through."""
+    """Facts about a configured engine. `options` are the `hints.options` keys that are passed on."""
 
     name: str
     model: str
@@ -79,19 +81,22 @@ class EngineProfile:
 
 
 class Engine(Protocol):
-    """A configured model endpoint. Its name is `provider` on the wire."""
+    """Configured model endpoint. Its name is `provider` on the wire."""
 
     @property
     def profile(self) -> EngineProfile: ...
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        """One try, without retries. Everything that is published goes through `progress` first. Options that the
-        profile does not list are not passed on; they, and whatever else is not, are named in the reply's `withheld`.
+        """Make one attempt, without retries, and return the whole reply.
 
-        Raises: EngineFault. Cancelling it closes whatever it had opened, at once.
+        Text, reasoning and usage are passed to `progress` as they arrive. Options that the profile does not list are
+        not passed on; the reply's `withheld` names them and everything else that was left out. Cancelling the call
+        closes its connection at once.
+
+        Raises: EngineError.
         """
         ...
 
     async def ping(self) -> str:
-        """Makes sure that the endpoint answers, and says in a few words what it found. Raises: EngineFault."""
+        """Check that the endpoint answers and return a short description of it. Raises: EngineError."""
         ...

@@ -1,4 +1,4 @@
-"""What we need from outside, on one page."""
+"""Runtime ports: time, randomness, threads, and the runner of executions."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Time. `now` is Unix seconds, `monotonic` seconds of no particular origin."""
+    """Source of time. `now` is in Unix seconds, `monotonic` in seconds of no particular origin."""
 
     def now(self) -> float: ...
 
@@ -19,21 +19,21 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls back once after that time; the returned function calls it off."""
+        """Call back once after that time; the returned function cancels it."""
         ...
 
 
 class Entropy(Protocol):
-    """Randomness and new ids."""
+    """Source of randomness and new ids."""
 
     def uuid7(self) -> str: ...
 
     def token(self, size: int) -> str:
-        """`size` random bytes as lower-case hex."""
+        """Return `size` random bytes as lower-case hex."""
         ...
 
     def random_below(self, bound: int) -> int:
-        """A uniform integer from 0 to `bound` - 1."""
+        """Return a uniformly distributed integer from 0 to `bound` - 1."""
         ...
 
 
@@ -47,7 +47,7 @@ class ThreadPool(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueTicket:
-    """A stored execution that waits for its turn to run. It is of use while the execution is in that epoch."""
+    """Queued execution. The ticket is valid while the execution is in that epoch."""
 
     tenant: TenantId
     execution_id: ExecutionId
@@ -55,28 +55,30 @@ class QueueTicket:
 
 
 class Runner(Protocol):
-    """Who runs executions: admission, in-flight limit, tasks, the line of those that wait, drain."""
+    """Scheduler of executions: admission, in-flight limit, tasks, the queue, and draining."""
 
     def start(self, execution_id: ExecutionId, body: Callable[[], Awaitable[None]]) -> None:
-        """Runs `body` here and now, in a task of its own, which outlives the caller.
+        """Run `body` here and now, in a task of its own that outlives the caller.
 
         Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN).
         """
         ...
 
     async def admit(self) -> None:
-        """Makes sure that one more may wait for its turn.
+        """Make sure that one more execution may be queued.
 
         Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN); StorageFailure.
         """
         ...
 
     async def queue(self, ticket: QueueTicket) -> None:
-        """Has the execution advanced, here or elsewhere, when its turn comes; once, however often it is queued.
+        """Have the execution run when its turn comes, in this process or another: once, however often it is queued.
 
         Raises: StorageFailure.
         """
         ...
 
     @property
-    def is_draining(self) -> bool: ...
+    def is_draining(self) -> bool:
+        """Return True if no new work is accepted because the process is stopping."""
+        ...

@@ -1,4 +1,4 @@
-"""What is kept beyond an execution's run, and what we need of whoever keeps it."""
+"""Storage ports: stored executions, sessions and replicas."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StoredExecution:
-    """An execution as the store knows it. `owner` runs it, unless nobody does; `epoch` counts its owners.
+    """Execution as it is stored. `owner` is the replica that runs it, if any; `epoch` counts its owners.
 
-    `events` is the number of the last event. A response that cannot be read is left out, and is the last error.
+    If its response cannot be read, the status has none, and the last error says so.
     """
 
     execution_id: ExecutionId
@@ -39,7 +39,10 @@ class StoredExecution:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryTicket:
-    """A live execution that somebody has to see to. It is of use while the execution is in that epoch."""
+    """Live execution that needs an owner or a cancellation.
+
+    The ticket is valid while the execution is in that epoch.
+    """
 
     execution_id: ExecutionId
     tenant: TenantId
@@ -49,7 +52,7 @@ class RecoveryTicket:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionFilter:
-    """Which executions are listed; None takes all."""
+    """Conditions of a list of executions; None matches all."""
 
     state: State | None = None
     mode: Mode | None = None
@@ -58,7 +61,7 @@ class ExecutionFilter:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some of a collection; `next` is what the page after this begins after, None on the last."""
+    """Part of a collection. `next` is the cursor of the following page; None on the last one."""
 
     items: Sequence[T]
     next: str | None
@@ -66,7 +69,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class OpenSuspension:
-    """An open question of a suspended execution."""
+    """Open suspension of an execution."""
 
     execution_id: ExecutionId
     request_id: RequestId
@@ -84,33 +87,33 @@ class AnswerReceipt:
 
 
 class ExecutionStore(Protocol):
-    """Everything that is kept of executions, of whichever replica. Another tenant's does not exist.
+    """Stored executions of all replicas. Those of another tenant are treated as missing.
 
-    Raises: StorageFailure, in everything.
+    Every method raises StorageFailure.
     """
 
     async def find(self, tenant: TenantId, request_id: RequestId) -> StoredExecution | None:
-        """The execution of that name."""
+        """Return the execution with that request id."""
         ...
 
     async def executions(
-        self, tenant: TenantId, selection: ExecutionFilter, *, after: str | None = None, limit: int
+        self, tenant: TenantId, where: ExecutionFilter, *, after: str | None = None, limit: int
     ) -> Page[StoredExecution]:
-        """The newest first."""
+        """Return a page of executions, the newest first."""
         ...
 
     async def load(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHistory | None:
-        """All that is committed of it."""
+        """Return the committed history of the execution."""
         ...
 
     async def events(
         self, tenant: TenantId, execution_id: ExecutionId, *, after: int = 0, limit: int
     ) -> Sequence[StoredEvent]:
-        """At most `limit` events behind that number, in order; fewer when that is all there is."""
+        """Return at most `limit` events after a sequence number, in order; fewer if there are no more."""
         ...
 
     async def suspensions(self, tenant: TenantId, execution_id: ExecutionId | None = None) -> Sequence[OpenSuspension]:
-        """The open questions of the tenant, or of one execution, the oldest execution first."""
+        """Return the open suspensions of the tenant or of one execution, those of the oldest execution first."""
         ...
 
     async def answer(
@@ -118,7 +121,7 @@ class ExecutionStore(Protocol):
         tenant: TenantId,
         execution_id: ExecutionId,
         suspension_id: SuspensionId,
-        row: RecordedStep,
+        step: RecordedStep,
         events: Sequence[UnnumberedEvent] = (),
         *,
         claim: bool = False,
@@ -127,48 +130,48 @@ class ExecutionStore(Protocol):
 
         With `claim` this replica becomes the owner, in the same transaction, if no suspension is left open.
 
-        Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED when it is not suspended, REQUEST_RESUME_MISMATCH when that
-        question is not open); nothing is changed then.
+        Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED if the execution is not suspended, REQUEST_RESUME_MISMATCH if
+        that suspension is not open); nothing is changed then.
         """
         ...
 
     async def claim(self, execution_id: ExecutionId, epoch: int) -> ExecutionHistory | None:
-        """Makes this replica the owner, if it is still in that epoch and has not ended: its record then, else None.
+        """Make this replica the owner and return the history; None if the epoch has passed or the execution has ended.
 
-        Whatever an earlier owner still writes is refused from now on. One whose record is broken ends here, as ERROR,
-        and so does its session's turn: None too. Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when a later version
-        wrote it; nothing is changed then, for somebody else may know it.
+        From then on, all writes of an earlier owner are refused. An execution with a damaged history is ended as ERROR,
+        its session's turn is released, and None is returned. Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) if a
+        newer version wrote the history; nothing is changed then, since another replica may be able to read it.
         """
         ...
 
     async def release(self, execution_id: ExecutionId, epoch: int) -> None:
-        """Undoes the claim that led to that epoch, of whose execution nothing was put since; it has no owner then."""
+        """Undo the claim that began that epoch, after which nothing was put. The execution has no owner then."""
         ...
 
     async def request_cancel(self, tenant: TenantId, execution_id: ExecutionId) -> None:
-        """Writes down that it is to be cancelled, for whoever owns it; its owner is told where that can be done."""
+        """Record that the execution is to be cancelled, and notify its owner where notifications are available."""
         ...
 
     async def cancel_requested(self) -> Sequence[RecoveryTicket]:
-        """Live executions that somebody asked to cancel, of this replica or of nobody."""
+        """Return live executions with a requested cancellation that this replica owns or that have no owner."""
         ...
 
     async def orphaned(self, alive: Collection[ReplicaId]) -> Sequence[RecoveryTicket]:
-        """Live executions that somebody should run: their owner is not alive, or their last question is answered."""
+        """Return live executions that need an owner: theirs is not alive, or their last suspension was answered."""
         ...
 
     async def expired(self) -> Sequence[RecoveryTicket]:
-        """Suspended executions with an open question that is past its time."""
+        """Return suspended executions with an open suspension that has expired."""
         ...
 
     async def purge(self, *, ended_before: float, limit: int) -> int:
-        """Drops journal and events of executions that ended before that, at most so many; how many there were."""
+        """Delete the history of at most `limit` executions that ended before that time; return how many there were."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A conversation; `details` are what the client keeps with it."""
+    """Conversation as it is stored; `details` are set by the client."""
 
     session_id: SessionId
     created_at: float
@@ -180,9 +183,9 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True)
 class SessionHistory:
-    """What was said in a session: how many messages, the last of them, and the system messages that it begins with.
+    """Messages of a session: their number, the most recent ones, and the leading system messages.
 
-    All are in the order in which they were said; what a session begins with may be among the last too.
+    All are in chronological order; a leading message may also be one of the recent ones.
     """
 
     message_count: int = 0
@@ -191,44 +194,44 @@ class SessionHistory:
 
 
 class ReplicaRegistry(Protocol):
-    """Who shares this database."""
+    """Registry of the replicas that share a database."""
 
     async def heartbeat(self) -> frozenset[ReplicaId]:
-        """Says that this replica lives, and returns who does, this one included. Raises: StorageFailure."""
+        """Record that this replica is alive and return all that are, this one included. Raises: StorageFailure."""
         ...
 
     async def leave(self) -> None:
-        """Says that it does not live any more. Raises: StorageFailure."""
+        """Remove this replica. Raises: StorageFailure."""
         ...
 
 
 class SessionStore(Protocol):
-    """What sessions hold. Another tenant's do not exist. Raises: StorageFailure, in everything that waits.
+    """Stored sessions. Those of another tenant are treated as missing.
 
-    The journal gives a session's turn to one execution when it opens, and on to the next that waits when it ends,
-    in the commit that appends what was said.
+    The journal grants the turn of a session to one execution when it opens, and to the next one in the queue in the
+    commit that ends the execution and appends its messages. Every coroutine raises StorageFailure.
     """
 
     async def session(self, tenant: TenantId, session_id: SessionId) -> StoredSession | None: ...
 
     async def sessions(self, tenant: TenantId, *, after: str | None = None, limit: int) -> Page[StoredSession]:
-        """The one spoken in last first."""
+        """Return a page of sessions, the most recently used first."""
         ...
 
     async def update(
         self, tenant: TenantId, session_id: SessionId, changes: Mapping[str, JsonValue]
     ) -> StoredSession | None:
-        """Replaces those details, and drops those that are None."""
+        """Replace these details and delete those that are None."""
         ...
 
     async def messages(
         self, tenant: TenantId, session_id: SessionId, *, after: int = 0, limit: int
     ) -> Sequence[Message]:
-        """At most `limit` messages behind that number, the oldest first; they are numbered from 1."""
+        """Return at most `limit` messages after a number, the oldest first; they are numbered from 1."""
         ...
 
     async def history(self, tenant: TenantId, session_id: SessionId, *, limit: int) -> SessionHistory:
-        """What was said so far, with at most so many of the last messages."""
+        """Return the history with at most `limit` recent messages."""
         ...
 
     async def acquire_turn(
@@ -240,19 +243,19 @@ class SessionStore(Protocol):
         limit: int,
         on_wait: Callable[[], None],
     ) -> SessionHistory:
-        """What was said before, when it is that execution's turn. `waits` is called once where it is not so yet.
+        """Wait for the execution's turn and return the history before it. `on_wait` is called once if it has to wait.
 
-        Raises: RequestFailure (REQUEST_NOT_FOUND) when there is no such session any more.
+        Raises: RequestFailure (REQUEST_NOT_FOUND) if the session does not exist any more.
         """
         ...
 
     def release_turn(self, tenant: TenantId, session_id: SessionId) -> None:
-        """A turn has ended here: who waits for the next looks at once."""
+        """Signal that a turn has ended in this process, so that waiting executions check at once."""
         ...
 
     async def delete(self, tenant: TenantId, session_id: SessionId) -> bool:
-        """Removes it with its messages and its executions, journals and events; whether there was one.
+        """Delete a session with its messages, executions and their histories; return False if there is none.
 
-        One that runs is lost to its owner.
+        An execution that is running is lost to its owner.
         """
         ...

@@ -13,9 +13,10 @@ from app.ports.runtime import Clock, Entropy
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a running tool may know. `seconds_left` is the time it has; `entropy` and `clock` are the only ones.
+    """Environment of a running tool. `seconds_left` is its time limit; `clock` and `entropy` are its only sources of
+    time and chance.
 
-    `idempotency_key` is the same for every attempt at this call, whichever process makes it, and for no other call.
+    `idempotency_key` is the same for every attempt at this call, in every process, and for no other call.
     """
 
     tool_call_id: ToolCallId
@@ -26,31 +27,31 @@ class ToolContext:
 
 
 class ToolError(Exception):
-    """A tool says that it failed; the text is for the model."""
+    """Error of a tool; its text is for the model."""
 
     @staticmethod
     def suspend(value: JsonValue) -> "ToolSuspended":
-        """What a tool raises to ask somebody outside; the answer will be its result, and it is not run again."""
+        """Return an exception to raise in order to ask a question; the answer becomes the result of the call."""
         return ToolSuspended(value)
 
 
-class ToolSuspended(ToolError):  # noqa: N818 - a question is no error; the executor tells it apart
-    """A tool asks somebody outside before it has a result."""
+class ToolSuspended(ToolError):  # noqa: N818 - a question, not an error
+    """Question of a tool that must be answered from outside before the call has a result."""
 
     def __init__(self, value: JsonValue) -> None:
-        super().__init__("it waits for an answer")
+        super().__init__("the tool waits for an answer")
         self.value = value
 
 
 class Tool(Protocol):
-    """The four methods of the tool seed."""
+    """Tool as the service calls it: the four methods of the tool seed."""
 
     def info(self) -> ToolInfo: ...
 
     def definition(self) -> ToolDefinition: ...
 
     async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        """Runs with arguments that fit the definition. Raises: ToolError for the model to read."""
+        """Run with arguments that match the definition. Raises: ToolError, with a text for the model."""
         ...
 
     def available(self) -> Availability: ...

@@ -213,7 +213,7 @@ def test_a_header_survives_json() -> None:
 async def test_an_execution_that_begins_with_steps_stores_them_with_its_header(
     journal: Journal, sink: RecordingSink
 ) -> None:
-    await journal.open(journaled("a"), rows=[recorded_step("prepare"), recorded_step("0")])
+    await journal.open(journaled("a"), steps=[recorded_step("prepare"), recorded_step("0")])
     record = await journal.load("a")
     assert record is not None
     assert (list(record.steps), record.events, record.commit_count) == (["prepare", "0"], (), 0)

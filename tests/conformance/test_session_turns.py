@@ -54,15 +54,15 @@ async def said(on: StoreReplica) -> list[str]:
 async def test_b6_106_what_begins_with_another_one_s_steps_takes_its_turn_like_the_others(
     here: StoreReplica, there: StoreReplica
 ) -> None:
-    await here.journal.open(journaled("a", "r-a", session_id="s"), rows=[recorded_step("0")])
+    await here.journal.open(journaled("a", "r-a", session_id="s"), steps=[recorded_step("0")])
     for steps in ([], [recorded_step("0")]):
         with pytest.raises(RequestFailure) as failure:
-            await there.journal.open(journaled("b", "r-b", session_id="s"), rows=steps)
+            await there.journal.open(journaled("b", "r-b", session_id="s"), steps=steps)
         assert failure.value.code is Code.REQUEST_SESSION_BUSY
     assert await there.store.find("local", "r-b") is None
     assert await turn(here, "a") == SessionHistory(0, [], ())
     await ends(here, "a", "1", "2")
-    await there.journal.open(journaled("c", "r-c", session_id="s"), rows=[recorded_step("0")])
+    await there.journal.open(journaled("c", "r-c", session_id="s"), steps=[recorded_step("0")])
     assert texts(await turn(there, "c")) == ["1", "2"]
 
 

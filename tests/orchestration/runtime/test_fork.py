@@ -28,7 +28,7 @@ async def fork(
     header = here.execution(origin.header.request).header
     fresh = replace(header, execution_id="fork", request_id="fork", durability="journaled")
     header, rows = fork_execution(fresh, origin, asked, tools=asked.overrides.tools)
-    await here.journal.open(header, rows=rows)
+    await here.journal.open(header, steps=rows)
     record = ExecutionHistory(header, {row.key: row for row in rows}, ())
     execution = Execution(header, environment=here.environment, journal=here.journal, history=record)
     await here.drive(execution)

@@ -153,18 +153,18 @@ class StoredJournal:
         header: ExecutionHeader,
         claim: IdempotencyClaim | None = None,
         *,
-        rows: Sequence[RecordedStep] = (),
+        steps: Sequence[RecordedStep] = (),
         queued: bool = False,
     ) -> IdempotencyHit | None:
         if header.durability == "memory":
-            if rows:
+            if steps:
                 raise RuntimeError("what begins with steps is journaled")
             self._begin(header, self._names.reserve).held = []
             return None
         opened = self._begin(header, self._names.share)
         try:
             owner = None if queued else self.owner
-            work = opened.begun(rows, owner) if rows else new_execution(header, owner, claim)
+            work = opened.begun(steps, owner) if steps else new_execution(header, owner, claim)
             self._writer.put(QueuedCommit(opened.writing, work, encoded_size(work)))
             await self._writer.flush(opened.writing)
         except BaseException:
