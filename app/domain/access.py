@@ -1,4 +1,4 @@
-"""Who asks, and what they may do."""
+"""Callers and their permissions."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from app.domain.ids import TenantId, UserId
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller: the tenant whose data it sees and the user it acts for."""
+    """Caller: the tenant whose data it may access, and the user it acts for."""
 
     tenant: TenantId
     user: UserId
@@ -15,4 +15,4 @@ class Principal:
 
 
 LOCAL = Principal(tenant=TenantId("local"), user=UserId("local"))
-"""The one principal of a deployment without authentication: it may do everything."""
+"""The only principal of a deployment without authentication; it may do everything."""

@@ -1,4 +1,4 @@
-"""Both kinds of state machine as values that can be JSON, and as Mermaid text, drawn from their tables."""
+"""State machines as JSON values and Mermaid text, generated from their tables."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ _S = TypeVar("_S", fallback.State, lifecycle.State)
 
 
 def lifecycle_machine(mode: lifecycle.Mode) -> dict[str, Any]:
-    """One mode's lifecycle: for each state the states that may follow it."""
+    """Return the lifecycle of one mode: for each state the states that may follow it."""
     table = lifecycle.NEXT[mode]
     used = [state for state in lifecycle.State if table[state] or state in lifecycle.TERMINAL]
     return {
@@ -23,7 +23,7 @@ def lifecycle_machine(mode: lifecycle.Mode) -> dict[str, Any]:
 
 
 def lifecycle_mermaid(mode: lifecycle.Mode) -> str:
-    """One mode's lifecycle as a Mermaid state diagram."""
+    """Return the lifecycle of one mode as a Mermaid state diagram."""
     edges = [
         f"{before} --> {after}"
         for before, following in lifecycle.NEXT[mode].items()
@@ -33,7 +33,7 @@ def lifecycle_mermaid(mode: lifecycle.Mode) -> str:
 
 
 def fallback_machine() -> dict[str, Any]:
-    """The fallback grid: state, event, next state; a conditional cell is its guard's name and both its targets."""
+    """Return the fallback grid: state, event, next state. A conditional cell is its guard's name with both targets."""
     return {
         "name": "fallback",
         "states": list(fallback.State),
@@ -49,7 +49,7 @@ def fallback_machine() -> dict[str, Any]:
 
 
 def fallback_mermaid() -> str:
-    """The fallback grid as a Mermaid state diagram; terminal states, which ignore every event, only end it."""
+    """Return the fallback grid as a Mermaid state diagram; the ignored events of terminal states are left out."""
     labels: dict[tuple[fallback.State, fallback.State], list[str]] = {}
     for state, row in fallback.TABLE.items():
         if state in fallback.TERMINAL:
@@ -63,7 +63,7 @@ def fallback_mermaid() -> str:
 
 
 def machines() -> list[dict[str, Any]]:
-    """Every machine of the service: one lifecycle a mode, then the fallback grid."""
+    """Return every machine of the service: one lifecycle per mode, then the fallback grid."""
     return [*(lifecycle_machine(mode) for mode in lifecycle.Mode), fallback_machine()]
 
 
@@ -74,7 +74,7 @@ def _cell(cell: fallback.Cell) -> fallback.State | dict[str, Any]:
 
 
 def _targets(cell: fallback.Cell) -> tuple[fallback.State, ...]:
-    """Where a cell leads: a guard is asked with one candidate and retry left, then with none."""
+    """Return the targets of a cell. A guard is called with one candidate and one retry left, then with none."""
     if isinstance(cell, fallback.State):
         return (cell,)
     return tuple(cell(fallback.FallbackFsm(left, left)) for left in (1, 0))

@@ -1,20 +1,20 @@
-"""The failure taxonomy: one row a code, one exception class a category.
+"""Failure taxonomy: one row per code, one exception class per category.
 
     Failure
-    ├── InferenceFailure       a model could not be asked, or answered nothing usable
-    ├── ToolFailure            a tool was missing, refused, failed or may have acted
-    ├── ConstraintFailure      an answer does not have the promised form
-    ├── ValidationFailure      an answer has the form, but breaks a rule
-    ├── OrchestrationFailure   the run itself reached a limit or broke a law
+    ├── InferenceFailure       a model could not be asked, or its answer is not usable
+    ├── ToolFailure            a tool is missing, refused, failed, or may have acted
+    ├── ConstraintFailure      an answer does not have the required format
+    ├── ValidationFailure      an answer has the required format, but breaks a rule
+    ├── OrchestrationFailure   the execution reached a limit or broke an invariant
     ├── ConfigurationFailure   the deployment or the request's contract is not usable
-    ├── Cancellation           a client, a signal or the deadline ended it
-    ├── RequestFailure         the request cannot be taken
-    ├── AccessFailure          the caller is not known or not permitted
-    └── StorageFailure         what must be kept could not be kept
+    ├── Cancellation           a client, a signal or the deadline ended the execution
+    ├── RequestFailure         the request cannot be accepted
+    ├── AccessFailure          the caller is not authenticated or not permitted
+    └── StorageFailure         the state could not be stored or read
 
-The first seven are the boundary seed's; the last three hold what the seeds raise but do not place. Every
-status, retryability and description on the wire is read from `TAXONOMY` and nowhere else: `/v1/errors`, OpenAPI
-and README print this table.
+The first seven are the boundary seed's; the last three hold what the seeds raise but do not place. Every status,
+retryability and description on the wire is read from `TAXONOMY` and nowhere else: `/v1/errors`, OpenAPI and README
+print this table.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 
 class Category(StrEnum):
-    """Where a failure belongs; decides who may recover from it."""
+    """Category of a failure; it decides who may recover from it."""
 
     INFERENCE = "InferenceFailure"
     TOOL = "ToolFailure"
@@ -40,7 +40,7 @@ class Category(StrEnum):
 
 
 class Code(StrEnum):
-    """Every stable error code; clients switch on these."""
+    """Stable error code; clients switch on it."""
 
     INFERENCE_ENGINE_ERROR = "INFERENCE_ENGINE_ERROR"
     INFERENCE_MODEL_UNAVAILABLE = "INFERENCE_MODEL_UNAVAILABLE"
@@ -99,7 +99,7 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way a code can occur: `status` is HTTP's, `retryable` says whether sending it again may help."""
+    """Variant of a code: its HTTP status, and whether sending the request again may help."""
 
     condition: str
     status: int
@@ -108,7 +108,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class FailureRow:
-    """Everything that is true of one code. The first variant is meant when none is named."""
+    """Facts about one code. The first variant applies if none is named."""
 
     code: Code
     category: Category
@@ -117,7 +117,7 @@ class FailureRow:
     variants: tuple[Variant, ...]
 
     def variant(self, condition: str | None) -> Variant:
-        """The variant of that condition. Raises `KeyError` for a condition this code does not have."""
+        """Return the variant with that condition. Raises: KeyError if the code has none."""
         if condition is None:
             return self.variants[0]
         for variant in self.variants:
@@ -157,25 +157,25 @@ _ROWS = (
     _row(_C.TOOL_UNAVAILABLE, _K.TOOL, "A tool cannot run right now",
          "Retry later or skip the tool", _always(503, retryable=True)),
     _row(_C.TOOL_OUTCOME_UNKNOWN, _K.TOOL, "A tool call may or may not have happened",
-         "A person finds out and says so", _always(500)),
+         "Find out whether it happened, then answer the suspension", _always(500)),
     _row(_C.CONSTRAINT_GRAMMAR_REJECTED, _K.CONSTRAINT, "The answer does not follow the grammar",
          "Infer again", _always(502, retryable=True)),
     _row(_C.CONSTRAINT_SCHEMA_INVALID, _K.CONSTRAINT, "The answer does not fit the schema",
          "Infer again", _always(502, retryable=True)),
-    _row(_C.CONSTRAINT_JSON_INVALID, _K.CONSTRAINT, "The answer holds no JSON value",
+    _row(_C.CONSTRAINT_JSON_INVALID, _K.CONSTRAINT, "The answer contains no JSON value",
          "Repair, or infer again", _always(502, retryable=True)),
     _row(_C.CONSTRAINT_ENUM_UNRECOGNIZED, _K.CONSTRAINT, "The answer names a value outside an enumeration",
          "Infer again", _always(502, retryable=True)),
     _row(_C.VALIDATION_RULE_FAILED, _K.VALIDATION, "The answer breaks a rule",
          "Infer again with the violations", _always(502, retryable=True)),
-    _row(_C.VALIDATION_SEMANTIC_FAILED, _K.VALIDATION, "The answer was judged not to serve its intent",
-         "Infer again with the judgement", _always(502, retryable=True)),
-    _row(_C.ORCHESTRATION_STEP_MISMATCH, _K.ORCHESTRATION, "A plan step received an input of another type",
+    _row(_C.VALIDATION_SEMANTIC_FAILED, _K.VALIDATION, "A judge found that the answer does not serve its intent",
+         "Infer again with the judge's reasons", _always(502, retryable=True)),
+    _row(_C.ORCHESTRATION_STEP_MISMATCH, _K.ORCHESTRATION, "A plan step received an input of the wrong type",
          "Change the plan", _always(422)),
     _row(_C.ORCHESTRATION_ITERATION_LIMIT, _K.ORCHESTRATION, "The model asked for more tool rounds than are allowed",
          "Raise limits.tool_rounds or simplify the task", _always(422)),
     _row(_C.ORCHESTRATION_NO_CONSENSUS, _K.ORCHESTRATION, "The replicas did not agree enough",
-         "Lower the bar or change the question", _always(422)),
+         "Lower the quorum or change the question", _always(422)),
     _row(_C.ORCHESTRATION_PLAN_REFUSED, _K.ORCHESTRATION, "The plan breaks its policy",
          "Change the plan or the policy", _always(422)),
     _row(_C.ORCHESTRATION_DEADLOCK, _K.ORCHESTRATION, "No node of the flow can fire",
@@ -184,12 +184,12 @@ _ROWS = (
          "See the log", _always(422)),
     _row(_C.ORCHESTRATION_BUDGET_EXCEEDED, _K.ORCHESTRATION, "The token or cost budget is spent",
          "Raise limits.tokens or limits.cost", _always(422)),
-    _row(_C.ORCHESTRATION_INVALID_TRANSITION, _K.ORCHESTRATION, "A state machine refused a transition: a bug of ours",
+    _row(_C.ORCHESTRATION_INVALID_TRANSITION, _K.ORCHESTRATION, "A state machine refused a transition: a service bug",
          "Report it with the request_id", _always(500)),
-    _row(_C.ORCHESTRATION_REPLAY_DIVERGED, _K.ORCHESTRATION, "A replay asked for something else than the record",
+    _row(_C.ORCHESTRATION_REPLAY_DIVERGED, _K.ORCHESTRATION, "A replay asked for another step than the recorded one",
          "Report it with the request_id", _always(500)),
     _row(_C.CONFIG_SCHEMA_REQUIRED, _K.CONFIGURATION, "The mode needs output.schema or output.grammar",
-         "Send one", _always(422)),
+         "Send output.schema or output.grammar", _always(422)),
     _row(_C.CONFIG_GRAMMAR_NOT_FOUND, _K.CONFIGURATION, "No grammar of that name is registered",
          "Send the grammar itself or a registered name", _always(422)),
     _row(_C.CONFIG_GRAMMAR_INVALID, _K.CONFIGURATION, "The grammar cannot be used",
@@ -203,9 +203,9 @@ _ROWS = (
     _row(_C.CONFIG_INVALID, _K.CONFIGURATION, "The configuration cannot be used",
          "Fix the key that the message names", _always(500)),
     _row(_C.CANCELLED_TIMEOUT, _K.CANCELLATION, "The deadline passed",
-         "Re-submit with a larger hints.timeout", _always(504)),
+         "Send the request again with a larger hints.timeout", _always(504)),
     _row(_C.CANCELLED_SIGNAL, _K.CANCELLATION, "The execution was cancelled",
-         "Re-submit", _always(409)),
+         "Send the request again", _always(409)),
     _row(_C.REQUEST_INVALID, _K.REQUEST, "The request is not a valid SystemRequest",
          "Fix the fields that details.errors names",
          Variant("content", 422, False), Variant("syntax", 400, False)),
@@ -221,7 +221,7 @@ _ROWS = (
          "Resume or cancel its execution first", _always(409)),
     _row(_C.REQUEST_RESUME_UNEXPECTED, _K.REQUEST, "The execution is not suspended",
          "Read its state first", _always(409)),
-    _row(_C.REQUEST_RESUME_MISMATCH, _K.REQUEST, "No such suspension, or more than one is meant",
+    _row(_C.REQUEST_RESUME_MISMATCH, _K.REQUEST, "No open suspension matches, or more than one does",
          "Name the suspension_id", _always(409)),
     _row(_C.REQUEST_SESSION_BUSY, _K.REQUEST, "The session's last turn is still running",
          "Retry after Retry-After, or send if_session_busy: enqueue", _always(409, retryable=True)),
@@ -231,7 +231,7 @@ _ROWS = (
          "Send a new key", _always(422)),
     _row(_C.REQUEST_RATE_LIMITED, _K.REQUEST, "The caller's rate is used up",
          "Retry after Retry-After", _always(429, retryable=True)),
-    _row(_C.REQUEST_OVERLOADED, _K.REQUEST, "The service runs as many executions as it may",
+    _row(_C.REQUEST_OVERLOADED, _K.REQUEST, "The service is at its limit of running executions",
          "Retry after Retry-After", _always(503, retryable=True)),
     _row(_C.REQUEST_SHUTTING_DOWN, _K.REQUEST, "This replica is stopping",
          "Retry: another replica answers", _always(503, retryable=True)),
@@ -241,10 +241,10 @@ _ROWS = (
          "Ask for the permission", _always(403)),
     _row(_C.STORAGE_UNAVAILABLE, _K.STORAGE, "The database does not answer",
          "Retry after Retry-After", _always(503, retryable=True)),
-    _row(_C.STORAGE_FULL, _K.STORAGE, "The database has no room",
-         "Free room, then retry", _always(503, retryable=True)),
+    _row(_C.STORAGE_FULL, _K.STORAGE, "The database is full",
+         "Free space, then retry", _always(503, retryable=True)),
     _row(_C.STORAGE_SNAPSHOT_INVALID, _K.STORAGE, "The stored state belongs to another version",
-         "Start anew; the stored state stays", _always(409)),
+         "Start a new execution; the stored state is kept", _always(409)),
 )
 # fmt: on
 TAXONOMY: Mapping[Code, FailureRow] = MappingProxyType({row.code: row for row in _ROWS})
@@ -252,9 +252,9 @@ TAXONOMY: Mapping[Code, FailureRow] = MappingProxyType({row.code: row for row in
 
 @dataclass(eq=False)
 class Failure(Exception):  # noqa: N818 - the taxonomy's word; the wire calls it a SystemError
-    """A failure with a row in the taxonomy, told to the caller as a `SystemError`.
+    """Failure with a row in the taxonomy; callers see it as a `SystemError`.
 
-    `message` is for people and never holds input values, keys or upstream bodies; `details` is for programs.
+    `message` is for people and never contains input, credentials or upstream bodies; `details` are for programs.
     `condition` names the variant of the row (None: its first). `retry_after` is in seconds.
     """
 
@@ -281,66 +281,66 @@ class Failure(Exception):  # noqa: N818 - the taxonomy's word; the wire calls it
 
     @property
     def status(self) -> int:
-        """The HTTP status this failure is answered with."""
+        """Return the HTTP status of this failure."""
         return self.variant.status
 
 
 class InferenceFailure(Failure):
-    """A model could not be asked, or answered nothing usable."""
+    """Failure to ask a model, or to use its answer."""
 
     category = Category.INFERENCE
 
 
 class ToolFailure(Failure):
-    """A tool was missing, refused, failed or may have acted."""
+    """Failure of a tool that is missing, refused, failed, or may have acted."""
 
     category = Category.TOOL
 
 
 class ConstraintFailure(Failure):
-    """An answer does not have the promised form."""
+    """Failure of an answer that does not have the required format."""
 
     category = Category.CONSTRAINT
 
 
 class ValidationFailure(Failure):
-    """An answer has the promised form, but breaks a rule."""
+    """Failure of an answer that has the required format, but breaks a rule."""
 
     category = Category.VALIDATION
 
 
 class OrchestrationFailure(Failure):
-    """The run itself reached a limit or broke a law."""
+    """Failure of an execution that reached a limit or broke an invariant."""
 
     category = Category.ORCHESTRATION
 
 
 class ConfigurationFailure(Failure):
-    """The deployment, or the request's own contract, is not usable."""
+    """Failure of a deployment, or of a request's own contract, that is not usable."""
 
     category = Category.CONFIGURATION
 
 
 class Cancellation(Failure):
-    """A client, a signal or the deadline ended the execution."""
+    """End of an execution by a client, a signal or the deadline."""
 
     category = Category.CANCELLATION
 
 
 class RequestFailure(Failure):
-    """The request cannot be taken."""
+    """Failure of a request that cannot be accepted."""
 
     category = Category.REQUEST
 
 
 class AccessFailure(Failure):
-    """The caller is not known or not permitted."""
+    """Failure of a caller who is not authenticated or not permitted."""
 
     category = Category.ACCESS
 
 
 class StorageFailure(Failure):
-    """What must be kept could not be kept."""
+    """Failure to store or read the state."""
 
     category = Category.STORAGE
 
@@ -353,5 +353,5 @@ FAILURES: Mapping[Category, type[Failure]] = MappingProxyType(
 def failure(
     code: Code, message: str, *, details: Mapping[str, Any] | None = None, condition: str | None = None
 ) -> Failure:
-    """The failure of that code, as an instance of its category's exception class."""
+    """Return the failure of that code, as an instance of its category's exception class."""
     return FAILURES[TAXONOMY[code].category](code, message, dict(details or {}), condition)

@@ -1,15 +1,15 @@
-"""The provider-fallback machine: what one inference does when a provider fails.
+"""Provider-fallback machine: what one inference does when a provider fails.
 
 Theory of operation
 
 1. One machine serves one inference. It is never shared, and knows neither clocks nor providers: it counts.
-2. Two counters stand beside the grid: `candidates_left` (not yet attempted) and `retries_spent` (on this candidate).
-3. SELECTING takes the next candidate on PROVIDER_SUCCESS, while one is left; entering ATTEMPTING from there resets
-   `retries_spent` to 0. With none left it is EXHAUSTED.
-4. RETRYING goes back to ATTEMPTING on RETRYABLE_ERROR or PROVIDER_SUCCESS while a retry is left, and spends it; else
-   it moves on to SELECTING. TIMEOUT there gives this candidate up at once.
+2. Two counters belong to the grid: `candidates_left` (not yet attempted) and `retries_spent` (on this candidate).
+3. SELECTING takes the next candidate on PROVIDER_SUCCESS while one is left; entering ATTEMPTING from there resets
+   `retries_spent` to 0. With none left it goes to EXHAUSTED.
+4. RETRYING goes back to ATTEMPTING on RETRYABLE_ERROR or PROVIDER_SUCCESS while a retry is left, and spends it;
+   otherwise it goes to SELECTING. TIMEOUT there gives up the candidate at once.
 5. SUCCEEDED, EXHAUSTED and ABORTED are terminal: they ignore every event, uncounted.
-6. A blank cell is refused with `InvalidTransition` and changes nothing: a bug in the driver.
+6. A blank cell is refused with `InvalidTransition` and changes nothing: it is a bug of the driver.
 
 With n candidates and r retries each, a candidate is left after at most r+1 visits of ATTEMPTING and of RETRYING and
 one of SELECTING, so every event sequence is terminal within n(2r+3)+2 state changes. The pipeline seed's own bounds,
@@ -22,7 +22,7 @@ from types import MappingProxyType
 
 
 class State(StrEnum):
-    """Where one inference stands with its providers."""
+    """State of the fallback of one inference."""
 
     IDLE = "IDLE"
     SELECTING = "SELECTING"
@@ -34,7 +34,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What can happen to it."""
+    """Event of the fallback machine."""
 
     START = "START"
     PROVIDER_SUCCESS = "PROVIDER_SUCCESS"
@@ -45,7 +45,7 @@ class Event(StrEnum):
 
 
 class InvalidTransition(RuntimeError):  # noqa: N818 - the pipeline seed's name
-    """The driver fired an event that the state has no cell for."""
+    """Error of a driver that fired an event for which the state has no cell."""
 
     def __init__(self, state: State, event: Event) -> None:
         super().__init__(f"{state} has no cell for {event}")
@@ -57,9 +57,10 @@ TERMINAL = frozenset({State.SUCCEEDED, State.EXHAUSTED, State.ABORTED})
 
 
 class FallbackFsm:
-    """One inference's walk through the grid.
+    """Walk of one inference through the grid.
 
-    `transitions` counts state changes. Promises to be terminal within `bound` of them, whatever is fired.
+    `transitions` counts state changes. The machine is terminal within `max_transitions` of them, whichever events are
+    fired.
     """
 
     __slots__ = ("candidates_left", "max_retries", "retries_spent", "state", "transitions")
@@ -74,9 +75,9 @@ class FallbackFsm:
         self.transitions = 0
 
     def fire(self, event: Event) -> State:
-        """Takes the cell's edge and returns the new state.
+        """Take the cell's edge and return the new state.
 
-        Raises: InvalidTransition where the grid has no cell; nothing is changed then.
+        Raises: InvalidTransition if the grid has no cell; nothing is changed then.
         """
         cell = TABLE[self.state].get(event)
         if cell is None:
@@ -88,27 +89,30 @@ class FallbackFsm:
 
     @property
     def retry_left(self) -> bool:
-        """Whether RETRYING would go back to this candidate."""
+        """Return True if RETRYING would go back to this candidate."""
         return self.retries_spent < self.max_retries
 
 
 def max_transitions(candidates: int, max_retries: int) -> int:
-    """The most state changes any event sequence can cause."""
+    """Return the maximum number of state changes that any event sequence can cause."""
     return candidates * (2 * max_retries + 3) + 2
 
 
 def max_transitions_if_answered(candidates: int, max_retries: int) -> int:
-    """The most state changes of an event sequence that ends in SUCCEEDED; there is none without a candidate."""
+    """Return the maximum number of state changes of an event sequence that ends in SUCCEEDED.
+
+    There is no such sequence without a candidate.
+    """
     return candidates * (2 * max_retries + 3)
 
 
 def max_attempts(candidates: int, max_retries: int) -> int:
-    """The most visits of ATTEMPTING that any event sequence can cause."""
+    """Return the maximum number of visits of ATTEMPTING that any event sequence can cause."""
     return candidates * (max_retries + 1)
 
 
 def next_candidate(fsm: FallbackFsm) -> State:
-    """ATTEMPTING with fresh retries while a candidate is left, else EXHAUSTED."""
+    """Return ATTEMPTING with fresh retries while a candidate is left, otherwise EXHAUSTED."""
     if fsm.candidates_left == 0:
         return State.EXHAUSTED
     fsm.candidates_left -= 1
@@ -117,7 +121,7 @@ def next_candidate(fsm: FallbackFsm) -> State:
 
 
 def retry_or_next(fsm: FallbackFsm) -> State:
-    """ATTEMPTING while a retry is left, which it spends, else SELECTING."""
+    """Return ATTEMPTING while a retry is left, and spend it; otherwise SELECTING."""
     if not fsm.retry_left:
         return State.SELECTING
     fsm.retries_spent += 1

@@ -1,6 +1,7 @@
-"""Places within a JSON value: written as `$.items[0].name`, read from that, and found.
+"""JSON paths such as `$.items[0].name`: formatting, parsing and evaluation.
 
-The part of JSONPath [RFC 9535] that names members, elements, and all of them by `*`; filters and slices are no places.
+This is the part of JSONPath [RFC 9535] that names members, elements, and all of them by `*`, without filters and
+slices.
 """
 
 import re
@@ -8,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 PathStep = str | int | None
-"""A member's name, an element's index from 0 (negative: from the end), or None for every one of them."""
-MOST_STEPS: Final = 64
+"""Name of a member, index of an element (from 0; a negative one from the end), or None for all of them."""
+MAX_STEPS: Final = 64
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _STEP = re.compile(
     r"""\.(?P<name>[^\W\d][\w-]*+)|\[(?P<index>-?\d{1,9})\]|(?P<every>\.\*|\[\*\])"""
@@ -18,17 +19,17 @@ _STEP = re.compile(
 _ESCAPE = re.compile(r"\\(.)")
 
 
-def format_path(steps: Iterable[PathStep], most_characters: int = 64) -> str:
-    """The path as text, `$` for the whole value; names are cut at `most_characters`."""
-    return "$" + "".join(_step(step, most_characters) for step in steps)
+def format_path(steps: Iterable[PathStep], max_characters: int = 64) -> str:
+    """Return the path as text, `$` for the whole value; names are cut at `max_characters`."""
+    return "$" + "".join(_step(step, max_characters) for step in steps)
 
 
-def _step(step: PathStep, most_characters: int) -> str:
+def _step(step: PathStep, max_characters: int) -> str:
     if step is None:
         return "[*]"
     if isinstance(step, int):
         return f"[{step}]"
-    name = step if len(step) <= most_characters else step[:most_characters] + "…"
+    name = step if len(step) <= max_characters else step[:max_characters] + "…"
     if _PLAIN.match(name):
         return f".{name}"
     quoted = name.replace("\\", "\\\\").replace("'", "\\'")
@@ -36,12 +37,12 @@ def _step(step: PathStep, most_characters: int) -> str:
 
 
 def parse(text: str) -> tuple[PathStep, ...]:
-    """The steps of a written path. Raises: ValueError where it is none."""
+    """Return the steps of a path. Raises: ValueError if the text is not a path."""
     steps: list[PathStep] = []
     at = 1
     while at < len(text):
         found = _STEP.match(text, at)
-        if found is None or len(steps) == MOST_STEPS:
+        if found is None or len(steps) == MAX_STEPS:
             break
         steps.append(_read(found))
         at = found.end()
@@ -61,12 +62,12 @@ def _read(found: re.Match[str]) -> PathStep:
 
 
 Matches = list[tuple[tuple[PathStep, ...], Any]]
-"""Values, each with its place."""
+"""Values, each with its path."""
 
 
-def children(found: Matches, step: PathStep) -> Matches:
-    """Everything that stands one step below these places; nothing where the step leads nowhere."""
-    return [((*place, key), inner) for place, outer in found for key, inner in _children(outer, step)]
+def children(matches: Matches, step: PathStep) -> Matches:
+    """Return all values one step below these; none where the step leads nowhere."""
+    return [((*place, key), inner) for place, outer in matches for key, inner in _children(outer, step)]
 
 
 def _children(outer: Any, step: PathStep) -> Iterable[tuple[PathStep, Any]]:

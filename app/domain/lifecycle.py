@@ -1,14 +1,14 @@
-"""The lifecycle of one execution: which state may follow which, one table a mode.
+"""Lifecycle of one execution: which state may follow which, one table per mode.
 
 Theory of operation
 
 1. Every execution starts in INIT at attempt 1 and ends in exactly one of COMPLETE, ERROR, CANCELLED.
-2. Any live state may end in ERROR or CANCELLED; EXECUTE and SUSPENDED lead to each other in every mode.
-3. All other edges stand in `_EDGES`. Voting replaces retry in redundant mode, and a flow does not retry as a whole.
-4. A retry is the edge VALIDATE→EXECUTE and nothing else; it is what makes `attempt` grow.
-5. An edge that the table lacks is refused and changes nothing: a bug in whoever asked for it.
+2. Every live state may end in ERROR or CANCELLED; EXECUTE and SUSPENDED lead to each other in every mode.
+3. All other edges are in `_EDGES`. Redundant mode votes instead of retrying, and a flow is not retried as a whole.
+4. A retry is the edge VALIDATE→EXECUTE and nothing else; it increments `attempt`.
+5. An edge that the table lacks is refused and changes nothing: it is a bug of the caller.
 
-Only the outermost pattern moves the lifecycle. The deadline runs while the execution is neither queued nor SUSPENDED.
+Only the outermost pattern moves the lifecycle. The deadline runs unless the execution is queued or SUSPENDED.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from app.domain.failures import Code, OrchestrationFailure
 
 
 class Mode(StrEnum):
-    """Which pattern a request runs."""
+    """Pattern that a request runs."""
 
     CHAT = "chat"
     STRUCTURED = "structured"
@@ -30,7 +30,7 @@ class Mode(StrEnum):
 
 
 class State(StrEnum):
-    """Where an execution stands."""
+    """State of an execution."""
 
     INIT = "INIT"
     PLAN = "PLAN"
@@ -61,13 +61,13 @@ _EDGES: Mapping[Mode, tuple[tuple[State, State], ...]] = {
                       (_S.VALIDATE, _S.COMPLETE)),
 }
 # fmt: on
-_WAITING = ((_S.EXECUTE, _S.SUSPENDED), (_S.SUSPENDED, _S.EXECUTE))
+_SUSPENSION = ((_S.EXECUTE, _S.SUSPENDED), (_S.SUSPENDED, _S.EXECUTE))
 
 
 def _table(edges: tuple[tuple[State, State], ...]) -> Mapping[State, frozenset[State]]:
-    visited = {state for edge in (*edges, *_WAITING) for state in edge} - TERMINAL
+    visited = {state for edge in (*edges, *_SUSPENSION) for state in edge} - TERMINAL
     following = {state: {_S.ERROR, _S.CANCELLED} for state in visited}
-    for before, after in (*edges, *_WAITING):
+    for before, after in (*edges, *_SUSPENSION):
         following[before].add(after)
     return MappingProxyType({state: frozenset(following.get(state, ())) for state in State})
 
@@ -78,9 +78,9 @@ NEXT: Mapping[Mode, Mapping[State, frozenset[State]]] = MappingProxyType(
 
 
 def max_transitions(mode: Mode, attempts: int, avoided: frozenset[State] = frozenset()) -> int:
-    """The most state changes of an execution with so many attempts, from nothing to INIT and to its end.
+    """Return the maximum number of state changes in that many attempts, from nothing to INIT and to the end.
 
-    It does not enter the states that are `avoided`, and waits for nobody.
+    The `avoided` states are not entered, and the execution is never suspended.
     """
     return 1 + _longest(mode, _S.INIT, attempts - 1, avoided | {_S.SUSPENDED})
 
@@ -93,16 +93,16 @@ def _longest(mode: Mode, state: State, retries: int, avoided: frozenset[State]) 
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """One execution's place in its mode's table."""
+    """State of one execution in its mode's table."""
 
     mode: Mode
     state: State = State.INIT
     attempt: int = 1
 
     def transition_to(self, to: State) -> "Lifecycle":
-        """The place that edge leads to.
+        """Return the lifecycle after that edge.
 
-        Raises: OrchestrationFailure (ORCHESTRATION_INVALID_TRANSITION) when the table has no such edge.
+        Raises: OrchestrationFailure (ORCHESTRATION_INVALID_TRANSITION) if the table has no such edge.
         """
         if to not in NEXT[self.mode][self.state]:
             raise OrchestrationFailure(

@@ -1,4 +1,4 @@
-"""Call of a model and its reply, in no dialect of a provider."""
+"""Call of a model and its reply, independent of the provider's dialect."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from app.domain.tools import ToolDefinition
 
 
 class AttemptFailureReason(StrEnum):
-    """Why an attempt on a provider failed; every foreign error is translated into one of these."""
+    """Reason why an attempt on a provider failed. Every provider error is translated into one of these."""
 
     RATE_LIMITED = "rate_limited"
     OVERLOADED = "overloaded"
@@ -34,7 +34,7 @@ class AttemptFailureReason(StrEnum):
 
 @dataclass(frozen=True)
 class ResponseFormat:
-    """The form that an answer must have: a JSON Schema 2020-12, a GBNF grammar, or both."""
+    """Required format of an answer: a JSON Schema 2020-12, a GBNF grammar, or both."""
 
     schema: Mapping[str, Any] | None = None
     grammar: str | None = None
@@ -45,11 +45,11 @@ NO_RESPONSE_FORMAT = ResponseFormat()
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole answer of a model, in no provider's dialect.
+    """Complete answer of a model, independent of the provider's dialect.
 
-    `finish_reason` is stop, tool or length; `raw_finish` is the provider's own word where it is none of these. `kept`
-    is what only this provider can read and wants to be told again. `withheld` names, by dotted name, what the call held
-    and the request did not, since the provider or its model would have refused it.
+    `finish_reason` is stop, tool or length; `raw_finish` is the provider's own word if it is none of these. `kept`
+    holds blocks that only this provider can read and that it needs back, such as signed thoughts. `withheld` names, by
+    dotted name, the parts of the call that were not sent because the provider or its model would have refused them.
     """
 
     text: str
@@ -63,16 +63,16 @@ class Reply:
     withheld: tuple[str, ...] = ()
 
     def message(self, provider: str) -> Message:
-        """The answer of that provider as the next inference is told it."""
-        said = {"role": "assistant", "content": self.text, "tool_calls": list(self.tool_calls) or None}
-        return ModelMessage(**said, provider=provider, kept=list(self.kept)) if self.kept else Message(**said)
+        """Return the answer as a message for the next inference."""
+        fields = {"role": "assistant", "content": self.text, "tool_calls": list(self.tool_calls) or None}
+        return ModelMessage(**fields, provider=provider, kept=list(self.kept)) if self.kept else Message(**fields)
 
 
 @dataclass(frozen=True)
 class EngineCall:
-    """What an engine is asked: a whole conversation, the tools offered, the hints.
+    """Input of an engine: a whole conversation, the offered tools, and the hints.
 
-    At most one of `schema` (JSON Schema) and `grammar` (GBNF) is set, and only for an engine that keeps it by itself.
+    At most one of `schema` (JSON Schema) and `grammar` (GBNF) is set, and only for an engine that enforces it itself.
     """
 
     messages: Sequence[Message]

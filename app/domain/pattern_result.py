@@ -1,4 +1,4 @@
-"""What a pattern produces: the answer's text, and what its mode adds to it."""
+"""Result of a pattern."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from app.domain.contract.response import PlanReport, ValidationResult, VoteRepor
 
 @dataclass(frozen=True, slots=True)
 class PatternResult:
-    """The part of a response that its pattern answers for. `confidence` is a share of 1."""
+    """Part of a response that the pattern provides. `confidence` is between 0 and 1."""
 
     content: str | None
     structured_output: JsonValue = None

@@ -1,4 +1,4 @@
-"""What a suspended execution waits for, and what answers it may be given [flow seed].
+"""Suspensions and their valid answers [flow seed].
 
 question, flow      any JSON: becomes the result
 approval            {"decision": "approve" | "deny", "reason"?}
@@ -19,34 +19,34 @@ class _Decision(BaseModel):
 
 
 class Approve(_Decision):
-    """The call may run."""
+    """Decision: the call may run."""
 
     decision: Literal["approve"]
     reason: str | None = None
 
 
 class Deny(_Decision):
-    """The call must not run; the model is told the reason."""
+    """Decision: the call must not run; the model sees the reason."""
 
     decision: Literal["deny"]
     reason: str | None = None
 
 
 class Happened(_Decision):
-    """The call has run, with this result."""
+    """Decision: the call has run, with this result."""
 
     decision: Literal["happened"]
     result: JsonValue
 
 
 class RunAgain(_Decision):
-    """The call has not run and may be run now."""
+    """Decision: the call has not run and may run now."""
 
     decision: Literal["run"]
 
 
 class GiveUp(_Decision):
-    """Nobody knows; the call is not run again."""
+    """Decision: the outcome stays unknown; the call is not run again."""
 
     decision: Literal["give_up"]
 
@@ -55,18 +55,18 @@ ApprovalDecision = Annotated[Approve | Deny, Field(discriminator="decision")]
 UnknownOutcomeDecision = Annotated[Happened | RunAgain | GiveUp, Field(discriminator="decision")]
 APPROVAL_DECISIONS: TypeAdapter[Approve | Deny] = TypeAdapter(ApprovalDecision)
 UNKNOWN_OUTCOME_DECISIONS: TypeAdapter[Happened | RunAgain | GiveUp] = TypeAdapter(UnknownOutcomeDecision)
-_FORMS: Mapping[SuspensionKind, TypeAdapter[Any]] = MappingProxyType(
+_ADAPTERS: Mapping[SuspensionKind, TypeAdapter[Any]] = MappingProxyType(
     {SuspensionKind.APPROVAL: APPROVAL_DECISIONS, SuspensionKind.UNKNOWN_OUTCOME: UNKNOWN_OUTCOME_DECISIONS}
 )
 
 
 def payload_errors(kind: SuspensionKind, payload: JsonValue) -> list[tuple[str, str]]:
-    """What is wrong with an answer to a suspension of that kind, as pairs of path and message; none for a good one."""
-    if kind not in _FORMS:
+    """Return the errors of an answer to a suspension of that kind, as pairs of path and message."""
+    if kind not in _ADAPTERS:
         return []
     try:
-        _FORMS[kind].validate_python(payload)
+        _ADAPTERS[kind].validate_python(payload)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False, include_input=False)
-        return [(".".join(("payload", *map(str, fault["loc"]))), fault["msg"]) for fault in faults]
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
+        return [(".".join(("payload", *map(str, fault["loc"]))), fault["msg"]) for fault in errors]
     return []

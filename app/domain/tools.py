@@ -1,4 +1,4 @@
-"""What a tool says of itself: its definition for the model and its safety for us."""
+"""Tools: their definition for the model and their safety for the service."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class SideEffects(StrEnum):
-    """What a call does to the world."""
+    """Effect of a call on the outside world."""
 
     NONE = "none"
     READ = "read"
@@ -17,9 +17,9 @@ class SideEffects(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolDefinition:
-    """What the model is told: `parameters` is a JSON Schema of an object.
+    """Definition that the model sees: `parameters` is a JSON Schema of an object.
 
-    A tool gives the same object every time, so what is derived from it is kept by identity.
+    A tool returns the same object every time, so that values derived from it can be cached by identity.
     """
 
     name: str
@@ -29,7 +29,7 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ToolInfo:
-    """What the service is told. `timeout` is the tool's own limit in seconds, None for the deadline alone."""
+    """Facts about a tool for the service. `timeout` is the tool's own limit in seconds; None for the deadline alone."""
 
     name: str
     type: str
@@ -41,13 +41,13 @@ class ToolInfo:
 
     @property
     def unsafe(self) -> bool:
-        """Whether a second run could act twice: not idempotent, and its effect reaches the world."""
+        """Return True if a second run could act twice: not idempotent, with an effect on the outside world."""
         return not self.idempotent and self.side_effects in {SideEffects.WRITE, SideEffects.EXTERNAL}
 
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Whether a tool can run right now; `reason` says why not."""
+    """Current availability of a tool, with the reason if it cannot run."""
 
     available: bool
     reason: str = ""
@@ -55,7 +55,9 @@ class Availability:
 
 @dataclass(frozen=True)
 class OfferedTool:
-    """A tool as one inference offered it; `unsafe` makes its calls barriers, `approval` has each wait for a person."""
+    """Tool as one inference offered it. Calls of an `unsafe` one are barriers; with `approval` each call waits for a
+    person.
+    """
 
     name: str
     unsafe: bool
@@ -64,9 +66,9 @@ class OfferedTool:
 
 
 def concurrent_groups(names: Sequence[str], unsafe: frozenset[str]) -> list[list[int]]:
-    """Splits the calls of one reply into groups that may run at once, as indexes in call order.
+    """Return the calls of one reply as groups that may run concurrently, as indexes in call order.
 
-    An unsafe call is a barrier: it stands alone, all before it have settled and none after it has started.
+    An unsafe call is a barrier: it is alone in its group, all calls before it have ended and none after it has begun.
     """
     groups: list[list[int]] = []
     barrier = True

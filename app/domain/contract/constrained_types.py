@@ -1,6 +1,6 @@
-"""What single fields of the boundary hold, and how many of anything a list may hold.
+"""Constrained types of contract fields, and the maximum lengths of lists.
 
-A list has a bound, or ends at its first fault: telling one takes time.
+Every list has a maximum length, or its validation ends at the first error, since reporting each one takes time.
 """
 
 from enum import StrEnum
@@ -14,8 +14,8 @@ from app.domain.ids import RequestId, SessionId, TraceId
 MAX_MESSAGES: Final = 10_000
 MAX_STEPS: Final = 1_000
 MAX_REPLICAS: Final = 100
-"""More than these no deployment allows."""
-_ID = StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
+"""Upper bounds of the configurable limits."""
+_ID: Final = StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
 RequestIdText = Annotated[RequestId, _ID]
 SessionIdText = Annotated[SessionId, _ID]
 TraceIdText = Annotated[TraceId, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
@@ -28,7 +28,7 @@ UnitInterval = Annotated[float, Field(ge=0, le=1)]
 
 
 class ConfidenceSource(StrEnum):
-    """Where a confidence comes from."""
+    """Source of a confidence."""
 
     VOTING = "voting"
     VALIDATION = "validation"
@@ -36,7 +36,7 @@ class ConfidenceSource(StrEnum):
 
 
 class FormatEnforcement(StrEnum):
-    """How an answer was kept to its form: by the engine itself, by a `submit` tool, or by the prompt."""
+    """Way in which the format of an answer was enforced: by the engine itself, by a `submit` tool, or by the prompt."""
 
     SCHEMA = "schema"
     GRAMMAR = "grammar"

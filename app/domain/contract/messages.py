@@ -1,4 +1,4 @@
-"""What is said: messages, their parts, the calls a model asks for and what came of them."""
+"""Messages, their parts, tool calls and tool results."""
 
 import base64
 import binascii
@@ -13,9 +13,9 @@ from app.domain.ids import ToolCallId
 
 Role = Literal["system", "user", "assistant", "tool"]
 TOOL_NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
-"""Names are compared bytewise, so only names without look-alikes are taken."""
+"""Names are compared bytewise, so only characters without look-alikes are accepted."""
 UNREADABLE_ARGUMENTS = "_raw"
-"""The one argument of a call whose arguments are no JSON object: their text. No tool is run with it."""
+"""Name of the only argument if the arguments are not a JSON object; it holds their text. Such a call is not run."""
 
 
 class _Value(BaseModel):
@@ -23,16 +23,16 @@ class _Value(BaseModel):
 
 
 class TextPart(_Value):
-    """Text beside other parts."""
+    """Text next to other parts."""
 
-    type: Literal["text"] = Field(description="Says that this part is text.")
+    type: Literal["text"] = Field(description="Type of the part.")
     text: str = Field(description="The text.")
 
 
 class ImagePart(_Value):
-    """An image, in the message itself."""
+    """Image, embedded in the message."""
 
-    type: Literal["image"] = Field(description="Says that this part is an image.")
+    type: Literal["image"] = Field(description="Type of the part.")
     media_type: str = Field(pattern=r"^image/[a-z0-9.+-]{1,40}$", description="The image's media type.")
     data: str = Field(min_length=1, description="The image's bytes in base64.")
 
@@ -50,57 +50,56 @@ Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 
 
 class ToolCall(_Value):
-    """A tool call that a model asked for."""
+    """Tool call that a model asked for."""
 
     id: ToolCallId = Field(
-        min_length=1, max_length=256, description="The provider's id of the call, ours where it gave none."
+        min_length=1, max_length=256, description="Id of the call, generated if the provider gave none."
     )
-    name: str = Field(min_length=1, max_length=256, description="The tool's name as the model wrote it.")
+    name: str = Field(min_length=1, max_length=256, description="Name of the tool as the model wrote it.")
     arguments: dict[str, Any] = Field(description="The arguments by name.")
 
 
 class Message(_Value):
-    """One message of a conversation, in no provider's dialect."""
+    """Message of a conversation, independent of any provider's dialect."""
 
-    role: Role = Field(description="Who says it.")
+    role: Role = Field(description="Author's role.")
     content: str | Annotated[list[Part], Field(fail_fast=True)] = Field(
         description="Text, or a list of text and image parts."
     )
     tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = Field(
-        None, description="The calls an assistant message asks for."
+        None, description="Tool calls of an assistant message."
     )
-    tool_call_id: ToolCallId | None = Field(None, max_length=256, description="The call a tool message answers.")
-    name: str | None = Field(None, max_length=64, description="The author's or tool's name.")
+    tool_call_id: ToolCallId | None = Field(None, max_length=256, description="Call that a tool message answers.")
+    name: str | None = Field(None, max_length=64, description="Name of the author or tool.")
 
     @property
     def text(self) -> str:
-        """All text of the message, parts joined by a newline; images have none."""
+        """Return all text of the message, with parts joined by newlines; images have none."""
         if isinstance(self.content, str):
             return self.content
         return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
 
     @property
     def images(self) -> list[ImagePart]:
-        """The images among its parts, in order."""
+        """Return the images among the parts, in order."""
         return [] if isinstance(self.content, str) else [part for part in self.content if isinstance(part, ImagePart)]
 
 
 class ModelMessage(Message):
-    """An answer of a model with what only the provider that gave it can read, such as signed thoughts.
+    """Answer of a model with content that only its provider can read, such as signed thoughts.
 
-    `kept` holds blocks in that provider's own form, in the order in which they came. For any other provider it is
-    left out.
+    `kept` holds blocks in the provider's own format, in their original order. They are omitted for any other provider.
     """
 
-    provider: str = Field(description="The configured name of the engine that answered.")
-    kept: list[dict[str, Any]] = Field(description="What that provider wants to be told again, as it said it.")
+    provider: str = Field(description="Configured name of the engine that answered.")
+    kept: list[dict[str, Any]] = Field(description="Blocks that the provider needs back unchanged.")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came of one tool call; `content` is the text the model sees. `code` is set when `is_error` is.
+    """Result of one tool call; `content` is the text the model sees. `code` is set if `is_error` is.
 
-    `idempotent` says whether the tool may be called again without harm.
+    `idempotent` is True if the tool may be called again without harm.
     """
 
     call: ToolCall
@@ -112,7 +111,7 @@ class ToolResult:
     idempotent: bool = False
 
     def failure(self) -> Failure | None:
-        """What an error is to whoever cannot go on without the result; its text stays where the calls are listed."""
+        """Return an error as a failure, for callers that need the result; its text is only in the list of calls."""
         if self.code is None:
             return None
         row = TAXONOMY[self.code]
@@ -122,33 +121,33 @@ class ToolResult:
         return failure(self.code, row.meaning, details=details, condition=condition if known else None)
 
     def message(self) -> Message:
-        """The result as the model is told it."""
+        """Return the result as a message for the model."""
         return Message(role="tool", content=self.content, tool_call_id=self.call.id, name=self.call.name[:64])
 
 
 def conversation_errors(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """What is wrong with the order of a conversation, as (field path, message) pairs; empty when nothing is.
+    """Return the errors in the order of a conversation, as pairs of field path and message.
 
-    Every tool result must follow its call, every call has exactly one result before anybody speaks again, and no
-    call id stands twice in one message.
+    Every tool result must follow its call, every call must have exactly one result before the next message of another
+    role, and no call id may occur twice in one message.
     """
-    faults: list[tuple[str, str]] = []
+    errors: list[tuple[str, str]] = []
     open_calls: dict[str, str] = {}
     for index, message in enumerate(messages):
         here = f"messages.{index}"
         if message.role == "tool":
             if open_calls.pop(message.tool_call_id or "", None) is None:
-                faults.append((f"{here}.tool_call_id", "must name a call of the assistant message before it"))
+                errors.append((f"{here}.tool_call_id", "must name a call of the assistant message before it"))
             continue
-        faults.extend((where, "has no result after it") for where in open_calls.values())
+        errors.extend((where, "has no result after it") for where in open_calls.values())
         open_calls = {}
         if message.tool_call_id is not None:
-            faults.append((f"{here}.tool_call_id", "is for tool messages only"))
+            errors.append((f"{here}.tool_call_id", "is for tool messages only"))
         if message.tool_calls and message.role != "assistant":
-            faults.append((f"{here}.tool_calls", "is for assistant messages only"))
+            errors.append((f"{here}.tool_calls", "is for assistant messages only"))
         for number, call in enumerate(message.tool_calls or ()):
             if call.id in open_calls:
-                faults.append((f"{here}.tool_calls.{number}.id", "stands twice in this message"))
+                errors.append((f"{here}.tool_calls.{number}.id", "occurs twice in this message"))
             open_calls[call.id] = f"{here}.tool_calls.{number}"
-    faults.extend((where, "has no result after it") for where in open_calls.values())
-    return faults
+    errors.extend((where, "has no result after it") for where in open_calls.values())
+    return errors

@@ -1,4 +1,4 @@
-"""What is told of a request before it runs."""
+"""Quote: upper bounds of a request before it runs."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -6,7 +6,7 @@ from app.domain.contract.response import Cost
 
 
 class Quote(BaseModel):
-    """The most that a request can come to; what the state machines and the limits guarantee, not an estimate."""
+    """Upper bounds of a request, guaranteed by the state machines and the limits; not an estimate."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -15,4 +15,4 @@ class Quote(BaseModel):
     transitions: int = Field(ge=0, description="State changes of its lifecycle and of the fallback machines.")
     tokens: int = Field(ge=0, description="Tokens over all attempts, by the engines' context windows.")
     seconds: float = Field(ge=0, description="Seconds of running time.")
-    cost: Cost | None = Field(None, description="Cost; null when an engine that may be asked has no price.")
+    cost: Cost | None = Field(None, description="Cost; null if an engine that may be used has no price.")

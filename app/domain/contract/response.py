@@ -1,4 +1,4 @@
-"""Response contract: `SystemResponse` and its parts."""
+"""Responses of the HTTP contract, version 1, which follows the boundary seed."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -15,7 +15,7 @@ Durability = Literal["memory", "journaled"]
 
 
 Json: TypeAlias = Any
-"""A JSON value of ours, which was read strictly: to check it once more would take longer than that."""
+"""JSON value that was read strictly before; it is not validated again, since that would take longer than reading it."""
 
 
 class _Outbound(BaseModel):
@@ -23,16 +23,16 @@ class _Outbound(BaseModel):
 
 
 class TokenUsage(_Outbound):
-    """Tokens over all attempts: output includes reasoning, input includes cached."""
+    """Tokens of all attempts. Output includes reasoning, input includes cached tokens."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    input_tokens: int = Field(0, ge=0, description="Tokens read.")
-    output_tokens: int = Field(0, ge=0, description="Tokens written.")
-    reasoning_tokens: int = Field(0, ge=0, description="Tokens of output spent on reasoning.")
-    cached_tokens: int = Field(0, ge=0, description="Tokens of input read from a cache.")
-    total_tokens: int = Field(0, ge=0, description="Input and output together.")
-    estimated: bool = Field(False, description="Whether any part is an estimate of ours.")
+    input_tokens: int = Field(0, ge=0, description="Input tokens.")
+    output_tokens: int = Field(0, ge=0, description="Output tokens.")
+    reasoning_tokens: int = Field(0, ge=0, description="Output tokens used for reasoning.")
+    cached_tokens: int = Field(0, ge=0, description="Input tokens read from a cache.")
+    total_tokens: int = Field(0, ge=0, description="Input and output tokens together.")
+    estimated: bool = Field(False, description="True if any part is an estimate.")
 
     def __add__(self, other: "TokenUsage") -> "TokenUsage":
         return TokenUsage(
@@ -46,25 +46,25 @@ class TokenUsage(_Outbound):
 
 
 class Cost(_Outbound):
-    """What the tokens cost by the configured prices."""
+    """Cost of the tokens by the configured prices."""
 
-    amount: float = Field(ge=0, description="The amount.")
+    amount: float = Field(ge=0, description="Amount.")
     currency: str = Field(description="ISO 4217.")
 
 
 class SystemError(_Outbound):
-    """A failure as clients see it; `code` is for programs, `message` for people."""
+    """Failure as clients see it; `code` is for programs, `message` for people."""
 
     code: Code = Field(description="Stable error code.")
     category: Category = Field(description="Category of the failure taxonomy.")
-    retryable: bool = Field(description="Whether sending it again may help.")
-    message: str = Field(description="What happened, for people; never echoes input.")
+    retryable: bool = Field(description="True if sending the request again may help.")
+    message: str = Field(description="Description for people; never echoes input.")
     details: dict[str, Any] = Field(default_factory=dict, description="Facts for programs.")
-    caused_by: str | None = Field(None, description="The code or kind of what caused it.")
+    caused_by: str | None = Field(None, description="Code or type of the cause.")
 
     @classmethod
     def of(cls, failure: Failure) -> "SystemError":
-        """The failure as clients see it; how long to wait, in seconds, stands in `details.retry_after`."""
+        """Return the failure as clients see it; `details.retry_after` is the wait in seconds."""
         cause = failure.__cause__
         wait = {} if failure.retry_after is None else {"retry_after": failure.retry_after}
         return cls(
@@ -78,33 +78,33 @@ class SystemError(_Outbound):
 
 
 class ToolCallMade(_Outbound):
-    """One tool call the model asked for, refused ones included."""
+    """Tool call that the model asked for, refused ones included."""
 
-    id: str = Field(description="The provider's id of the call, ours where it gave none.")
-    name: str = Field(description="The tool's name as the model wrote it.")
-    arguments: dict[str, Any] = Field(description="The arguments by name.")
-    result: str = Field(description="The text the model saw.")
-    is_error: bool = Field(description="Whether the result is an error text.")
-    attempts: int = Field(ge=0, description="How often the tool ran.")
-    duration_ms: float = Field(ge=0, description="Milliseconds over all attempts.")
-    step_name: str | None = Field(None, description="The plan step it belongs to.")
+    id: str = Field(description="Id of the call, generated if the provider gave none.")
+    name: str = Field(description="Name of the tool as the model wrote it.")
+    arguments: dict[str, Any] = Field(description="Arguments by name.")
+    result: str = Field(description="Text the model saw.")
+    is_error: bool = Field(description="True if the result is an error text.")
+    attempts: int = Field(ge=0, description="Number of times the tool ran.")
+    duration_ms: float = Field(ge=0, description="Duration of all attempts in milliseconds.")
+    step_name: str | None = Field(None, description="Plan step the call belongs to.")
 
 
 class ValidationResult(_Outbound):
-    """What validation found."""
+    """Errors, warnings and repairs of the answer."""
 
-    valid: bool = Field(description="The verdict.")
-    errors: list[JsonValue] = Field(default_factory=list, description="What failed.")
-    warnings: list[JsonValue] = Field(default_factory=list, description="What is doubtful.")
-    repairs: list[JsonValue] = Field(default_factory=list, description="What was repaired.")
-    attempts: int = Field(1, ge=1, description="Attempts made.")
+    valid: bool = Field(description="True if the answer is valid.")
+    errors: list[JsonValue] = Field(default_factory=list, description="Errors.")
+    warnings: list[JsonValue] = Field(default_factory=list, description="Warnings.")
+    repairs: list[JsonValue] = Field(default_factory=list, description="Repairs.")
+    attempts: int = Field(1, ge=1, description="Number of attempts.")
 
 
 class StepStatus(StrEnum):
-    """How a step of a plan stands.
+    """Status of a plan step.
 
-    It is skipped where a step that it depends on did not complete, cancelled where it was cut off or the execution
-    ended before it, and pending only while the execution is suspended.
+    A step is skipped if a step that it depends on did not complete, cancelled if it was cut off or the execution ended
+    before it, and pending only while the execution is suspended.
     """
 
     PENDING = "pending"
@@ -115,33 +115,33 @@ class StepStatus(StrEnum):
 
 
 class StepReport(_Outbound):
-    """One plan step as it ended."""
+    """Plan step with its result."""
 
-    name: str = Field(description="The step's name.")
-    type: str = Field(description="The step's type.")
-    status: StepStatus = Field(description="How it ended.")
-    output: Json = Field(None, description="Its output.")
-    error: SystemError | None = Field(None, description="Its failure.")
+    name: str = Field(description="Name of the step.")
+    type: str = Field(description="Type of the step.")
+    status: StepStatus = Field(description="Status of the step.")
+    output: Json = Field(None, description="Output of the step.")
+    error: SystemError | None = Field(None, description="Failure of the step.")
 
 
 class PlanTrace(_Outbound):
-    """Where a plan came from."""
+    """Origin of a plan."""
 
-    planner_id: str = Field(description="The planner.")
-    rationale: str = Field(description="Why these steps.")
-    created_at: datetime = Field(description="When.")
-    step_count: int = Field(ge=0, description="How many steps.")
+    planner_id: str = Field(description="Id of the planner.")
+    rationale: str = Field(description="Reason for these steps.")
+    created_at: datetime = Field(description="Time of creation.")
+    step_count: int = Field(ge=0, description="Number of steps.")
 
 
 class PlanReport(_Outbound):
-    """The plan that ran."""
+    """Plan that ran."""
 
-    steps: list[StepReport] = Field(description="The steps in plan order.")
-    trace: PlanTrace = Field(description="Where the plan came from.")
+    steps: list[StepReport] = Field(description="Steps in plan order.")
+    trace: PlanTrace = Field(description="Origin of the plan.")
 
 
 class VoteReport(_Outbound):
-    """The vote that was held."""
+    """Vote that was held."""
 
     candidates: list[Json] = Field(description="The replicas' values.")
     tally: list[Json] = Field(description="Votes by value.")
@@ -150,7 +150,7 @@ class VoteReport(_Outbound):
 
 
 class SuspensionKind(StrEnum):
-    """What a suspended execution waits for."""
+    """Kind of a suspension."""
 
     QUESTION = "question"
     FLOW = "flow"
@@ -159,54 +159,60 @@ class SuspensionKind(StrEnum):
 
 
 class Suspension(_Outbound):
-    """One open question of a suspended execution."""
+    """Open suspension of an execution."""
 
-    suspension_id: SuspensionId = Field(description="Names this suspension.")
-    kind: SuspensionKind = Field(description="What is waited for.")
-    tool_id: str = Field(description="What a resume names.")
-    tool_call_id: ToolCallId | None = Field(None, description="The call that waits.")
-    value: JsonValue = Field(description="The question.")
-    arguments_digest: str | None = Field(None, description="Digest of the arguments an approval is bound to.")
-    expires_at: datetime = Field(description="When it expires.")
+    suspension_id: SuspensionId = Field(description="Id of the suspension.")
+    kind: SuspensionKind = Field(description="Kind of the suspension.")
+    tool_id: str = Field(description="Name that a resume uses.")
+    tool_call_id: ToolCallId | None = Field(None, description="Tool call that is suspended.")
+    value: JsonValue = Field(description="Question.")
+    arguments_digest: str | None = Field(None, description="Digest of the arguments that an approval applies to.")
+    expires_at: datetime = Field(description="Time of expiry.")
 
 
 class ResponseMetadata(_Outbound):
-    """How the answer came about."""
+    """Details of how the answer was produced."""
 
-    provider: str | None = Field(None, description="The configured engine that answered last.")
-    model: str | None = Field(None, description="The model as that provider names it.")
-    finish_reason: str | None = Field(None, description="Why the last answer ended.")
-    tool_rounds: int = Field(0, ge=0, description="Tool rounds run.")
-    fallback_attempts: int = Field(0, ge=0, description="Attempts beyond the first of each inference.")
-    truncated_history: bool = Field(False, description="Whether history was cut.")
-    left_out: list[str] = Field(default_factory=list, description="What a provider could not be given.")
-    kept_by: FormatEnforcement | None = Field(None, description="How the answer was kept to the form asked for.")
-    durability: Durability = Field("memory", description="What survives the process.")
-    client: dict[str, str] = Field(default_factory=dict, description="The request's own metadata.")
+    provider: str | None = Field(None, description="Configured engine that answered last.")
+    model: str | None = Field(None, description="Model as the provider names it.")
+    finish_reason: str | None = Field(None, description="Reason why the last answer ended.")
+    tool_rounds: int = Field(0, ge=0, description="Number of tool rounds.")
+    fallback_attempts: int = Field(0, ge=0, description="Number of attempts after the first of each inference.")
+    truncated_history: bool = Field(False, description="True if the history was truncated.")
+    left_out: list[str] = Field(
+        default_factory=list, description="Parts of the request that a provider could not be given."
+    )
+    kept_by: FormatEnforcement | None = Field(None, description="Enforcement of the required format.")
+    durability: Durability = Field("memory", description="Durability of the execution.")
+    client: dict[str, str] = Field(default_factory=dict, description="Metadata of the request.")
 
 
 class SystemResponse(_Outbound):
-    """One answer of the system, failures included."""
+    """Response of the system, failures included."""
 
-    request_id: RequestId = Field(description="The request's id.")
-    session_id: SessionId | None = Field(None, description="The session's id.")
-    trace_id: TraceId = Field(description="The trace's id.")
-    mode: Mode = Field(description="Which pattern ran.")
-    state: State = Field(description="Where the execution stands.")
-    content: str | None = Field(None, description="The answer's text; partial beside an error.")
-    structured_output: Json = Field(None, description="The answer's value where a form was asked for.")
-    tool_calls_made: list[ToolCallMade] = Field(default_factory=list, description="Every call, in order.")
-    confidence: UnitInterval | None = Field(None, description="How sure the answer is.")
-    confidence_source: ConfidenceSource | None = Field(None, description="Where the confidence comes from.")
-    validation_result: ValidationResult | None = Field(None, description="What validation found.")
-    token_usage: TokenUsage = Field(default_factory=TokenUsage, description="Tokens over all attempts.")
-    cost: Cost | None = Field(None, description="Cost, where prices are configured.")
-    plan: PlanReport | None = Field(None, description="Plan mode.")
-    vote: VoteReport | None = Field(None, description="Redundant mode.")
-    final_answer: dict[str, JsonValue] | None = Field(None, description="Multi-pass reasoning and salvage.")
-    suspensions: list[Suspension] = Field(default_factory=list, description="Open questions.")
-    metadata: ResponseMetadata = Field(default_factory=ResponseMetadata, description="How it came about.")
-    error: SystemError | None = Field(None, description="The failure that ended it.")
+    request_id: RequestId = Field(description="Id of the request.")
+    session_id: SessionId | None = Field(None, description="Id of the session.")
+    trace_id: TraceId = Field(description="Id of the trace.")
+    mode: Mode = Field(description="Pattern that ran.")
+    state: State = Field(description="State of the execution.")
+    content: str | None = Field(None, description="Text of the answer; partial if there is an error.")
+    structured_output: Json = Field(None, description="Value of the answer if a format was required.")
+    tool_calls_made: list[ToolCallMade] = Field(default_factory=list, description="All tool calls, in order.")
+    confidence: UnitInterval | None = Field(None, description="Confidence in the answer.")
+    confidence_source: ConfidenceSource | None = Field(None, description="Source of the confidence.")
+    validation_result: ValidationResult | None = Field(None, description="Result of the validation.")
+    token_usage: TokenUsage = Field(default_factory=TokenUsage, description="Tokens of all attempts.")
+    cost: Cost | None = Field(None, description="Cost, if prices are configured.")
+    plan: PlanReport | None = Field(None, description="Plan, in plan mode.")
+    vote: VoteReport | None = Field(None, description="Vote, in redundant mode.")
+    final_answer: dict[str, JsonValue] | None = Field(
+        None, description="Final answer of multi-pass reasoning or salvage."
+    )
+    suspensions: list[Suspension] = Field(default_factory=list, description="Open suspensions.")
+    metadata: ResponseMetadata = Field(
+        default_factory=ResponseMetadata, description="Details of the answer."
+    )
+    error: SystemError | None = Field(None, description="Failure that ended the execution.")
 
 
 NO_USAGE = TokenUsage()

@@ -1,4 +1,4 @@
-"""Rules that an answer must keep beyond its form, as data: what `output.rules` holds inline or by name."""
+"""Rules for answers beyond their format, as data: `output.rules` holds them inline or by name."""
 
 from typing import Annotated, Final, Literal
 
@@ -13,9 +13,9 @@ def _path(text: str) -> str:
 
 
 RulePath = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_path)]
-"""A place in the structured output, such as `$.items[*].price`."""
+"""Path in the structured output, such as `$.items[*].price`."""
 MAX_RULES: Final = 64
-"""Rules of one contract."""
+"""Maximum number of rules in one contract."""
 RuleName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 Operator = Literal["eq", "ne", "lt", "le", "gt", "ge"]
 
@@ -23,22 +23,22 @@ Operator = Literal["eq", "ne", "lt", "le", "gt", "ge"]
 class _Rule(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    path: RulePath | None = Field(None, description="Place in the structured output; absent: the answer's text.")
-    severity: Literal["error", "warning"] = Field("error", description="What it means when the rule is broken.")
+    path: RulePath | None = Field(None, description="Path in the structured output; absent: the answer's text.")
+    severity: Literal["error", "warning"] = Field("error", description="Severity of a violation.")
 
 
 class NotEmpty(_Rule):
-    """There is something else than blanks, an empty list, an empty object or null."""
+    """Rule: the value is not blank, not an empty list or object, and not null."""
 
-    type: Literal["not_empty"] = Field(description="Says which kind of rule this is.")
+    type: Literal["not_empty"] = Field(description="Type of the rule.")
 
 
 class Length(_Rule):
-    """A text has so many characters, a list so many elements, an object so many members."""
+    """Rule: a text has that many characters, a list that many elements, an object that many members."""
 
-    type: Literal["length"] = Field(description="Says which kind of rule this is.")
-    min: int | None = Field(None, ge=0, description="Fewest.")
-    max: int | None = Field(None, ge=0, description="Most.")
+    type: Literal["length"] = Field(description="Type of the rule.")
+    min: int | None = Field(None, ge=0, description="Minimum.")
+    max: int | None = Field(None, ge=0, description="Maximum.")
 
     @model_validator(mode="after")
     def _bounds_are_some(self) -> "Length":
@@ -50,35 +50,37 @@ class Length(_Rule):
 
 
 class Regex(_Rule):
-    """A text holds a match of a pattern, which is searched for in linear time: no look-around, no back references."""
+    """Rule: a text contains a match of a pattern, found in linear time: no look-around, no back references."""
 
-    type: Literal["regex"] = Field(description="Says which kind of rule this is.")
-    pattern: str = Field(min_length=1, max_length=4096, description="The pattern; ^ and $ tie it to the ends.")
+    type: Literal["regex"] = Field(description="Type of the rule.")
+    pattern: str = Field(min_length=1, max_length=4096, description="Pattern; ^ and $ anchor it to the ends.")
 
 
 class Compare(_Rule):
-    """A value compares with another; numbers with numbers and texts with texts, anything only for equality."""
+    """Rule: a value compares with another one: numbers with numbers, texts with texts, other values only for
+    equality.
+    """
 
-    type: Literal["compare"] = Field(description="Says which kind of rule this is.")
-    path: RulePath = Field(description="Place in the structured output.")
-    operator: Operator = Field(description="How the value at `path` compares with the other.")
-    value: JsonValue = Field(None, description="What it is compared with.")
-    other: RulePath | None = Field(None, description="Place of what it is compared with, instead of `value`.")
+    type: Literal["compare"] = Field(description="Type of the rule.")
+    path: RulePath = Field(description="Path in the structured output.")
+    operator: Operator = Field(description="Comparison of the value at `path` with the other one.")
+    value: JsonValue = Field(None, description="Value to compare with.")
+    other: RulePath | None = Field(None, description="Path of the value to compare with, instead of `value`.")
 
 
 class OneOf(_Rule):
-    """A value is one of some; a text is taken without the blanks around it."""
+    """Rule: a value is one of a list; whitespace around a text is ignored."""
 
-    type: Literal["one_of"] = Field(description="Says which kind of rule this is.")
-    values: list[JsonValue] = Field(min_length=1, max_length=1000, description="The values allowed.")
+    type: Literal["one_of"] = Field(description="Type of the rule.")
+    values: list[JsonValue] = Field(min_length=1, max_length=1000, description="Allowed values.")
 
 
 class Custom(_Rule):
-    """A rule written in Python and registered under a name."""
+    """Rule written in Python and registered under a name."""
 
-    type: Literal["custom"] = Field(description="Says which kind of rule this is.")
-    name: RuleName = Field(description="The registered name.")
-    options: dict[str, JsonValue] = Field(default_factory=dict, description="What the rule is told.")
+    type: Literal["custom"] = Field(description="Type of the rule.")
+    name: RuleName = Field(description="Registered name of the rule.")
+    options: dict[str, JsonValue] = Field(default_factory=dict, description="Options of the rule.")
 
 
 Rule = Annotated[NotEmpty | Length | Regex | Compare | OneOf | Custom, Field(discriminator="type")]

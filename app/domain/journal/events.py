@@ -1,8 +1,9 @@
-"""The closed union of events: what the core says while it runs.
+"""Events that the core emits; the union is closed.
 
-The core never logs, measures or traces; it emits these. An event says only what happened. `Recorded` is an event in
-its execution's log, with its number and its correlation; a delta is live only and has no number. These envelopes are
-named tuples, since one or two are made for every event and a frozen dataclass takes three times as long to make.
+The core neither logs nor measures nor traces: sinks do, by these events. A `StoredEvent` is an event in the log of its
+execution, with its number and correlation; a delta is only live and has no number. These envelopes are named tuples,
+since one or two are made for every event and a frozen dataclass takes three times as long to make. Events have no
+slots, since orjson writes a dataclass that has a dict five times as fast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,16 +23,16 @@ from app.domain.lifecycle import State
 
 INIT_ANCHOR = "init"
 END_ANCHOR = "end"
-"""Anchors of the first and the last events, which hang behind no step."""
+"""Anchors of the first and the last events, which belong to no step."""
 FinishReason = Literal["stop", "tool", "length", "content_filter", "cancelled", "error"]
 
 
 @dataclass(frozen=True)
 class CorrelationContext:
-    """The ids that link an event to its execution and span [boundary seed].
+    """Ids that link an event to its execution and span [boundary seed].
 
-    `trace_id` is 32 hex digits, span ids 16. `caused_by` is the tool call or step that led here, `step_name` the step
-    of a plan that it happens in.
+    `trace_id` is 32 hex digits, span ids are 16. `caused_by` is the tool call or step that led here, `step_name` the
+    plan step in which it happened.
     """
 
     request_id: RequestId
@@ -43,7 +44,7 @@ class CorrelationContext:
     step_name: str | None = None
 
     def child(self, span_id: SpanId, caused_by: str | None = None) -> "CorrelationContext":
-        """That of a span of its own within this one."""
+        """Return the context of a span within this one."""
         return CorrelationContext(
             self.request_id, self.session_id, self.trace_id, span_id, self.span_id, caused_by, self.step_name
         )
@@ -51,7 +52,7 @@ class CorrelationContext:
 
 @dataclass(frozen=True)
 class LifecycleTransition:
-    """The execution moved; the first has no `from_state`."""
+    """Change of the execution's state. The first one has no `from_state`."""
 
     type: ClassVar[str] = "lifecycle.transition"
     from_state: State | None
@@ -62,7 +63,7 @@ class LifecycleTransition:
 
 @dataclass(frozen=True)
 class FallbackTransition:
-    """The fallback machine of one inference moved; `segment` is the attempt it speaks of, if there is one."""
+    """Change of the fallback machine of one inference; `segment` is the attempt concerned, if there is one."""
 
     type: ClassVar[str] = "fallback.transition"
     from_state: FsmState
@@ -77,7 +78,7 @@ class FallbackTransition:
 
 @dataclass(frozen=True)
 class StageEnd:
-    """A stage of the pipeline ended."""
+    """End of a pipeline stage."""
 
     type: ClassVar[str] = "stage.end"
     stage: str
@@ -87,7 +88,7 @@ class StageEnd:
 
 @dataclass(frozen=True)
 class InferenceStart:
-    """One attempt on one provider begins; `replica` is absent where there are none."""
+    """Start of an attempt on a provider. `replica` is None outside redundant mode."""
 
     type: ClassVar[str] = "inference.start"
     segment: str
@@ -103,9 +104,9 @@ class InferenceStart:
 
 @dataclass(frozen=True)
 class InferenceDelta:
-    """A piece of an answer as it arrives; `offset` is the characters of its kind before it in the segment.
+    """Piece of an answer. `offset` is the number of characters of its kind before it in the segment.
 
-    With `value`, what a structured answer's value is so far, it is the characters that value was read from.
+    `value` is the partial value of a structured answer; `offset` is then the number of characters it was read from.
     """
 
     type: ClassVar[str] = "inference.delta"
@@ -118,7 +119,7 @@ class InferenceDelta:
 
 @dataclass(frozen=True)
 class InferenceRetracted:
-    """What was streamed in the segment is void; another attempt follows."""
+    """Withdrawal of the streamed content of a segment; another attempt follows."""
 
     type: ClassVar[str] = "inference.retracted"
     segment: str
@@ -126,7 +127,7 @@ class InferenceRetracted:
 
 @dataclass(frozen=True)
 class InferenceEnd:
-    """The attempt ended."""
+    """End of an attempt on a provider."""
 
     type: ClassVar[str] = "inference.end"
     segment: str
@@ -139,7 +140,7 @@ class InferenceEnd:
 
 @dataclass(frozen=True)
 class ToolStart:
-    """One attempt at one tool call begins."""
+    """Start of an attempt at a tool call."""
 
     type: ClassVar[str] = "tool.start"
     tool_name: str
@@ -149,7 +150,7 @@ class ToolStart:
 
 @dataclass(frozen=True)
 class ToolEnd:
-    """The attempt ended."""
+    """End of an attempt at a tool call."""
 
     type: ClassVar[str] = "tool.end"
     tool_name: str
@@ -161,9 +162,9 @@ class ToolEnd:
 
 @dataclass(frozen=True)
 class ConstraintRepaired:
-    """An answer was repaired, or respelled, to keep its form; each repair has `action`, `path` and `times`.
+    """Repairs or respellings that made an answer match its format; each has `action`, `path` and `times`.
 
-    `replica` is absent where there are none.
+    `replica` is None outside redundant mode.
     """
 
     type: ClassVar[str] = "constraint.repaired"
@@ -174,7 +175,10 @@ class ConstraintRepaired:
 
 @dataclass(frozen=True)
 class ValidationEnd:
-    """An answer was judged. Rules never quote what was said, a judge may. `replica` is absent where there are none."""
+    """Result of a validation.
+
+    Rules never quote the answer, but a judge may. `replica` is None outside redundant mode.
+    """
 
     type: ClassVar[str] = "validation.end"
     attempt: int
@@ -186,7 +190,7 @@ class ValidationEnd:
 
 @dataclass(frozen=True)
 class PlanCreated:
-    """The plan that will run is there; each step has `name`, `type` and `depends_on`, the names of those before it."""
+    """The plan to run; each step has `name`, `type` and `depends_on`, the names of its predecessors."""
 
     type: ClassVar[str] = "plan.created"
     planner_id: str
@@ -195,7 +199,7 @@ class PlanCreated:
 
 @dataclass(frozen=True)
 class VoteCast:
-    """A replica voted, or failed and has no vote; what it voted for is not told."""
+    """Vote of a replica, or its failure without one. The event does not contain the vote."""
 
     type: ClassVar[str] = "vote.cast"
     replica: int
@@ -205,9 +209,9 @@ class VoteCast:
 
 @dataclass(frozen=True)
 class VoteDecided:
-    """The vote ended, early when some of the `replicas` were called off: with the `votes` of the winner, or a failure.
+    """End of a vote: the `votes` of the winner or a failure, early if some `replicas` were cancelled.
 
-    `replica` is the lowest that gave the winning answer whole. `confidence` is a share of 1.
+    `replica` is the first one that gave the winning answer. `confidence` is between 0 and 1.
     """
 
     type: ClassVar[str] = "vote.decided"
@@ -223,7 +227,7 @@ class VoteDecided:
 
 @dataclass(frozen=True)
 class StepStart:
-    """An attempt at a step of a plan begins; attempts are counted from 1."""
+    """Start of an attempt at a plan step; attempts are counted from 1."""
 
     type: ClassVar[str] = "step.start"
     step_type: str
@@ -232,7 +236,7 @@ class StepStart:
 
 @dataclass(frozen=True)
 class StepEnd:
-    """The attempt ended; when it failed, another may follow. It is told of one that the execution's end cut off too."""
+    """End of an attempt at a plan step, or its cut-off by the end of the execution. Another may follow a failed one."""
 
     type: ClassVar[str] = "step.end"
     step_type: str
@@ -244,7 +248,7 @@ class StepEnd:
 
 @dataclass(frozen=True)
 class ExecutionSuspended:
-    """Nothing can run until the open questions are answered."""
+    """Suspension of the execution: nothing can run until the open suspensions are answered."""
 
     type: ClassVar[str] = "execution.suspended"
     suspensions: tuple[Suspension, ...]
@@ -253,7 +257,7 @@ class ExecutionSuspended:
 
 @dataclass(frozen=True)
 class ExecutionResumed:
-    """Somebody answered an open question; the execution goes on when none is left."""
+    """Answer to an open suspension; the execution continues when none is left."""
 
     type: ClassVar[str] = "execution.resumed"
     suspension_id: SuspensionId
@@ -264,7 +268,7 @@ class ExecutionResumed:
 
 @dataclass(frozen=True)
 class ExecutionCompleted:
-    """Terminal: it ended with an answer."""
+    """Terminal event of an execution that ended with an answer."""
 
     type: ClassVar[str] = "execution.completed"
     response: SystemResponse
@@ -272,7 +276,7 @@ class ExecutionCompleted:
 
 @dataclass(frozen=True)
 class ExecutionFailed:
-    """Terminal: it ended with a failure."""
+    """Terminal event of an execution that ended with a failure."""
 
     type: ClassVar[str] = "execution.failed"
     response: SystemResponse
@@ -280,7 +284,7 @@ class ExecutionFailed:
 
 @dataclass(frozen=True)
 class ExecutionCancelled:
-    """Terminal: a client, a signal or the deadline ended it."""
+    """Terminal event of an execution that a client, a signal or the deadline ended."""
 
     type: ClassVar[str] = "execution.cancelled"
     response: SystemResponse
@@ -288,9 +292,9 @@ class ExecutionCancelled:
 
 TerminalEvent: TypeAlias = ExecutionCompleted | ExecutionFailed | ExecutionCancelled
 TERMINAL_EVENTS: frozenset[type[Any]] = frozenset({ExecutionCompleted, ExecutionFailed, ExecutionCancelled})
-"""After one of these there is nothing more."""
+"""No event follows one of these."""
 RESTING_EVENTS = TERMINAL_EVENTS | {ExecutionSuspended}
-"""After one of these nothing more happens by itself."""
+"""No event follows one of these unless a suspension is answered."""
 Event: TypeAlias = (
     LifecycleTransition
     | FallbackTransition
@@ -311,11 +315,11 @@ Event: TypeAlias = (
     | ExecutionResumed
     | TerminalEvent
 )
-"""Everything that is numbered and kept. `InferenceDelta` is neither."""
+"""Every event that is numbered and stored; `InferenceDelta` is neither."""
 
 
 class StoredEvent(NamedTuple):
-    """An event in its execution's log: numbered from 1 without gaps. `at` is Unix seconds."""
+    """Event in the log of its execution, numbered from 1 without gaps. `at` is in Unix seconds."""
 
     sequence_number: int
     at: float
@@ -325,17 +329,17 @@ class StoredEvent(NamedTuple):
 
 
 class InheritedEvent(StoredEvent):
-    """One that tells again what a fork keeps: its origin did it, so nothing of it is counted a second time."""
+    """Event of a step that a fork inherits. It happened in the origin, so it is not counted again."""
 
     __slots__ = ()
 
 
 UnnumberedEvent: TypeAlias = tuple[str, CorrelationContext, Event]
-"""The step that an event hangs behind, what is told with it, the event: what the execution hands to the journal."""
+"""The anchor of an event (the step it belongs to), its correlation, and the event, as they are put into the journal."""
 
 
 class LiveDelta(NamedTuple):
-    """A delta on its way to whoever is watching; never kept."""
+    """Delta on its way to subscribers; it is not stored."""
 
     at: float
     correlation: CorrelationContext
@@ -343,19 +347,19 @@ class LiveDelta(NamedTuple):
 
 
 def number_events(
-    told: Sequence[UnnumberedEvent], first: int, at: float, fork: Fork | None = None
+    events: Sequence[UnnumberedEvent], first: int, at: float, fork: Fork | None = None
 ) -> list[StoredEvent]:
-    """The events of one commit, numbered on from the first; those of what the `fork` keeps are `Kept`."""
+    """Return the events of one commit with consecutive numbers; those of steps that the `fork` inherits are marked."""
     return [
         (StoredEvent if fork is None or not fork.inherits(anchor) else InheritedEvent)(
             number, at, anchor, correlation, event
         )
-        for number, (anchor, correlation, event) in enumerate(told, first)
+        for number, (anchor, correlation, event) in enumerate(events, first)
     ]
 
 
 def format_timestamp(at: float) -> str:
-    """Unix seconds as RFC 3339 UTC with microseconds."""
+    """Return Unix seconds as RFC 3339 in UTC, with microseconds."""
     seconds, microseconds = divmod(round(at * 1_000_000), 1_000_000)
     return f"{_second(seconds)}.{microseconds:06d}Z"
 

@@ -1,4 +1,4 @@
-"""Header of an execution and the limits in force for it."""
+"""Header of an execution and its effective limits."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ from app.domain.lifecycle import Mode
 
 @dataclass(frozen=True)
 class EffectiveLimits:
-    """The limits in force for one execution, the request's and the configured ones together.
+    """Limits of one execution: the configured ones, narrowed by the request.
 
-    Seconds, counts, tokens, and cost in the configured currency.
+    Times are in seconds, cost in the configured currency.
     """
 
     timeout: float
@@ -31,10 +31,10 @@ class EffectiveLimits:
 
 @dataclass(frozen=True)
 class ExecutionHeader:
-    """What an execution is, written before its first step.
+    """Facts about an execution that are recorded before its first step.
 
-    `bounds` are the limits in force, `currency` is that of the prices, `args_key` keys the hashes of tool arguments.
-    `durability` is what it begins with: one held in memory becomes journaled before its first unsafe call.
+    `bounds` are its effective limits, `currency` is that of the prices, and `args_key` keys the hashes of tool
+    arguments. `durability` is the initial one: an execution in memory becomes journaled before its first unsafe call.
     """
 
     execution_id: ExecutionId

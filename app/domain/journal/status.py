@@ -1,4 +1,4 @@
-"""Where an execution stands, as its record tells it."""
+"""Status of an execution, folded from its history."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ from app.domain.lifecycle import TERMINAL, State
 
 @dataclass(frozen=True, slots=True)
 class ExecutionStatus:
-    """An execution's place, its steps so far, its most recent error, and its response while it has one.
+    """State, number of steps, most recent error, and the response if there is one.
 
-    `entered_at` is Unix seconds. The error may have been recovered from.
+    `entered_at` is in Unix seconds. The execution may have recovered from the error.
     """
 
     entered_at: float
@@ -38,29 +38,30 @@ class ExecutionStatus:
 
     @property
     def ended(self) -> bool:
+        """Return True in a terminal state."""
         return self.state in TERMINAL
 
-    def apply(self, rows: Sequence[RecordedStep], events: Sequence[StoredEvent]) -> "ExecutionStatus":
-        """Where it stands with these steps and events recorded too."""
+    def apply(self, steps: Sequence[RecordedStep], events: Sequence[StoredEvent]) -> "ExecutionStatus":
+        """Return the status after these steps and events."""
         entered_at, state, attempt = self.entered_at, self.state, self.attempt
         last_error, response = self.last_error, self.response
-        for told in events:
-            event = told.event
-            if type(event) not in _TELLING:
+        for stored in events:
+            event = stored.event
+            if type(event) not in _RELEVANT:
                 continue
             if isinstance(event, LifecycleTransition):
-                state, attempt, entered_at, response = event.to_state, event.attempt, told.at, None
+                state, attempt, entered_at, response = event.to_state, event.attempt, stored.at, None
             elif isinstance(event, _MAY_FAIL):
                 last_error = event.error_code or last_error
-            elif isinstance(event, _LAST):
+            elif isinstance(event, _RESTING):
                 response = event.response
                 last_error = response.error.code if response.error else last_error
-        steps = self.total_steps + len(rows)
-        last_step = rows[-1].key if rows else self.last_step
-        return ExecutionStatus(entered_at, state, attempt, steps, last_step, last_error, response)
+        total_steps = self.total_steps + len(steps)
+        last_step = steps[-1].key if steps else self.last_step
+        return ExecutionStatus(entered_at, state, attempt, total_steps, last_step, last_error, response)
 
 
 _MAY_FAIL = (ToolEnd, StepEnd, VoteCast, VoteDecided)
-_LAST = (ExecutionSuspended, ExecutionCompleted, ExecutionFailed, ExecutionCancelled)
-_TELLING = frozenset({LifecycleTransition, *_MAY_FAIL, *_LAST})
-"""Most events say nothing about it, and are not looked at twice."""
+_RESTING = (ExecutionSuspended, ExecutionCompleted, ExecutionFailed, ExecutionCancelled)
+_RELEVANT = frozenset({LifecycleTransition, *_MAY_FAIL, *_RESTING})
+"""Most events do not change the status; they are skipped at once."""

@@ -49,7 +49,7 @@ def test_a_whole_conversation_has_no_faults(conversation: tuple[Message, ...]) -
             [("messages.0.tool_calls.0", NO_RESULT), ("messages.2.tool_call_id", NO_CALL)],
         ),
         ((asks("a", "b"), result("a")), [("messages.0.tool_calls.1", NO_RESULT)]),
-        ((asks("a", "a"), result("a")), [("messages.0.tool_calls.1.id", "stands twice in this message")]),
+        ((asks("a", "a"), result("a")), [("messages.0.tool_calls.1.id", "occurs twice in this message")]),
         (
             (Message(role="user", content="7", tool_call_id="a"),),
             [("messages.0.tool_call_id", "is for tool messages only")],

@@ -89,7 +89,7 @@ async def test_what_is_refused_before_there_is_an_execution_is_a_problem_documen
     assert answer.headers["x-request-id"] == "r-1"
     assert answer.json == {
         "type": "/v1/errors#REQUEST_OVERLOADED",
-        "title": "The service runs as many executions as it may",
+        "title": "The service is at its limit of running executions",
         "status": 503,
         "detail": "too many",
         "instance": "/requests/r-1",
