@@ -209,9 +209,7 @@ class SystemResponse(_Outbound):
         None, description="Final answer of multi-pass reasoning or salvage."
     )
     suspensions: list[Suspension] = Field(default_factory=list, description="Open suspensions.")
-    metadata: ResponseMetadata = Field(
-        default_factory=ResponseMetadata, description="Details of the answer."
-    )
+    metadata: ResponseMetadata = Field(default_factory=ResponseMetadata, description="Details of the answer.")
     error: SystemError | None = Field(None, description="Failure that ended the execution.")
 
 
