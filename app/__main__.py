@@ -4,8 +4,8 @@ import gc
 
 
 def portico() -> None:
-    """Runs the command that this process was started with."""
-    # What is loaded stays: looking through it for garbage takes a fifth of the time until the service is ready.
+    """Run the command that this process was started with."""
+    # Imported objects stay alive; searching them for garbage takes a fifth of the start-up time.
     gc.disable()
     from app.bootstrap.service import open_history_reader, open_service  # noqa: PLC0415 - see above
     from app.entrypoints import cli  # noqa: PLC0415 - see above
@@ -16,7 +16,10 @@ def portico() -> None:
     gc.enable()
     cli.main(
         cli.Wiring(
-            create_app=create_app, protocol=BoundedProtocol, open_service=open_service, open_archive=open_history_reader
+            create_app=create_app,
+            protocol=BoundedProtocol,
+            open_service=open_service,
+            open_history_reader=open_history_reader,
         )
     )
 

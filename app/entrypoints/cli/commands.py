@@ -1,4 +1,4 @@
-"""What `portico` can be told to do: serve, check, execute, replay, openapi."""
+"""Commands of `portico`: serve, check, execute, replay, openapi."""
 
 import asyncio
 import json
@@ -32,26 +32,26 @@ OpenService = Callable[[Settings], AbstractAsyncContextManager[Service]]
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What the commands put to work. It is handed in, because the command line and HTTP do not know each other."""
+    """The parts that the commands use; passed in, because the command line and HTTP do not import each other."""
 
     create_app: Callable[[Settings], FastAPI]
     protocol: type[asyncio.Protocol]
     open_service: OpenService
-    open_archive: OpenHistoryReader
+    open_history_reader: OpenHistoryReader
 
 
 ConfigOption = Annotated[
-    Path | None, typer.Option(help="The configuration file; else PORTICO_CONFIG, else portico.toml here.")
+    Path | None, typer.Option(help="Configuration file. Default: PORTICO_CONFIG, else portico.toml in this directory.")
 ]
 
 
 def main(wiring: Wiring) -> None:
-    """Runs the command that the process was started with."""
+    """Run the command that the process was started with."""
     command_line()(obj=wiring, prog_name="portico")
 
 
 def command_line() -> typer.Typer:
-    """The commands; whoever runs them passes the `Wiring` as `obj`."""
+    """Return the commands, which expect the `Wiring` as `obj`."""
     portico = typer.Typer(
         help="One typed request in, one typed response out, every step visible.",
         epilog=EPILOG,
@@ -70,17 +70,16 @@ def command_line() -> typer.Typer:
 def _serve(
     context: typer.Context,
     *,
-    host: Annotated[str | None, typer.Option(help="Where to bind_listener, instead of server.host.")] = None,
-    port: Annotated[int | None, typer.Option(help="Where to listen, instead of server.port; 0 for any.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: server.host.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on, 0 for any. Default: server.port.")] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Serve HTTP until SIGTERM or Ctrl-C; a second one ends it at once."""
+    """Serve HTTP until SIGTERM or Ctrl-C. A second signal ends the process at once."""
     wiring: Wiring = context.obj
-    given = {"server.host": host, "server.port": port}
+    options = {"server.host": host, "server.port": port}
     with failures_as_exits():
-        settings = load_settings(
-            path=config, overrides={key: value for key, value in given.items() if value is not None}
-        )
+        overrides = {key: value for key, value in options.items() if value is not None}
+        settings = load_settings(path=config, overrides=overrides)
         listener = bind_listener(settings.server)
         address, number = listener.getsockname()[:2]
         announce = partial(_announce, settings, f"[{address}]:{number}" if ":" in address else f"{address}:{number}")
@@ -90,47 +89,47 @@ def _serve(
 
 def _announce(settings: Settings, address: str) -> None:
     console = Console(highlight=False)
-    console.print(f"Portico listens on [bold]http://{address}[/bold], described at /docs.", soft_wrap=True)
-    console.print(f'auth.mode is "{settings.auth.mode}": only this machine can reach it, and may do everything.')
+    console.print(f"Portico listens on [bold]http://{address}[/bold]. The API is described at /docs.", soft_wrap=True)
+    console.print(f'auth.mode is "{settings.auth.mode}": only this machine has access, without restrictions.')
     if settings.is_rehearsal:
-        console.print("No engine is configured: the built-in rehearsal engine answers, which is not a model.")
+        console.print("No engine is configured: the built-in rehearsal engine answers. It is not a model.")
 
 
 def _check(context: typer.Context, *, config: ConfigOption = None) -> None:
-    """Validate the configuration, then reach each engine."""
+    """Validate the configuration, then try to reach each engine."""
     wiring: Wiring = context.obj
     with failures_as_exits():
         settings = load_settings(path=config)
         typer.echo("configuration  ok")
-        all_reached = anyio.run(_reach, wiring.open_service, settings)
+        all_reached = anyio.run(_ping_engines, wiring.open_service, settings)
     if not all_reached:
         raise typer.Exit(EXIT_CODES[Category.INFERENCE])
 
 
-async def _reach(open_service: OpenService, settings: Settings) -> bool:
+async def _ping_engines(open_service: OpenService, settings: Settings) -> bool:
     console = Console()
     async with open_service(with_temporary_storage(settings)) as service:
         reports = await service.facade.introspection.ping_engines()
     for report in reports:
-        word, style = ("ok", "green") if report.ok else ("unreachable", "bold red")
-        line = Text.assemble(f"engine {report.name}  ", (word, style), f"  {printable(report.detail)}")
+        status, style = ("ok", "green") if report.ok else ("unreachable", "bold red")
+        line = Text.assemble(f"engine {report.name}  ", (status, style), f"  {printable(report.detail)}")
         console.print(line, soft_wrap=True)
     return all(report.ok for report in reports)
 
 
-def _execute(  # noqa: PLR0913 - one parameter an option, as Typer reads them
+def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
     context: typer.Context,
-    text: Annotated[str, typer.Argument(help="What the user says.", show_default=False)],
+    text: Annotated[str, typer.Argument(help="The user message.", show_default=False)],
     *,
-    mode: Annotated[Mode, typer.Option(help="The pattern that runs.")] = Mode.CHAT,
-    tool: Annotated[list[str] | None, typer.Option(help="A tool to offer; repeat for more. All, when absent.")] = None,
-    model: Annotated[str | None, typer.Option(help="A route or an engine by name.")] = None,
-    system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Show the answer as it comes.")] = False,
+    mode: Annotated[Mode, typer.Option(help="Mode of the execution.")] = Mode.CHAT,
+    tool: Annotated[list[str] | None, typer.Option(help="Tool to offer; repeat for several. Default: all.")] = None,
+    model: Annotated[str | None, typer.Option(help="Name of a route or an engine.")] = None,
+    system: Annotated[str | None, typer.Option(help="System prompt.")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is generated.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole SystemResponse as JSON.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Run one request in this process: its events on standard error, its answer on standard output."""
+    """Run one request in this process. Events go to standard error, the answer to standard output."""
     wiring: Wiring = context.obj
     with failures_as_exits():
         settings = load_settings(path=config)
@@ -147,29 +146,30 @@ def _replay(
     context: typer.Context,
     ids: Annotated[list[str] | None, typer.Argument(help="Request ids.", metavar="[ID]...", show_default=False)] = None,
     *,
-    last: Annotated[int | None, typer.Option(min=1, help="The newest ones instead, so many.")] = None,
+    last: Annotated[int | None, typer.Option(min=1, help="Number of newest executions to replay instead.")] = None,
     fail_on_difference: Annotated[
-        bool, typer.Option("--fail-on-difference", help="Exit with 14 when one differs, for use in CI.")
+        bool, typer.Option("--fail-on-difference", help="Exit with 14 if a replay differs, for CI.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
-    tenant: Annotated[str, typer.Option(help="Whose executions.")] = LOCAL.tenant,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    tenant: Annotated[str, typer.Option(help="Tenant of the executions.")] = LOCAL.tenant,
     config: ConfigOption = None,
 ) -> None:
-    """Run stored executions again, offline and beside a running server: is every step what it was?"""
+    """Replay stored executions offline, also beside a running server, and compare every step with the record."""
     wiring: Wiring = context.obj
     if bool(ids) == (last is not None):
-        raise typer.BadParameter("name executions, or say --last how many", param_hint="ID or --last")
+        raise typer.BadParameter("give request ids, or --last with a number", param_hint="ID or --last")
     with failures_as_exits():
         settings = load_settings(path=config)
-        chosen = ReplaySelection(TenantId(tenant), [RequestId(each) for each in ids or ()], last)
-        told = anyio.run(replay_stored, wiring.open_archive, settings, chosen, ReplayPrinter(as_json=as_json))
-    code = exit_code(told, chosen, fail_on_difference=fail_on_difference)
+        selection = ReplaySelection(TenantId(tenant), [RequestId(each) for each in ids or ()], last)
+        printer = ReplayPrinter(as_json=as_json)
+        outcomes = anyio.run(replay_stored, wiring.open_history_reader, settings, selection, printer)
+    code = exit_code(outcomes, selection, fail_on_difference=fail_on_difference)
     if code:
         raise typer.Exit(code)
 
 
 def _openapi(context: typer.Context) -> None:
-    """Print the description of the HTTP API, with the default limits, as JSON."""
+    """Print the description of the HTTP API as JSON, with the default limits."""
     wiring: Wiring = context.obj
     json.dump(wiring.create_app(Settings()).openapi(), sys.stdout, indent=2, ensure_ascii=False)
     sys.stdout.write("\n")

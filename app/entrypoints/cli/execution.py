@@ -1,4 +1,4 @@
-"""Running one request in this process, watched from its first event to its last."""
+"""Execution of one request in this process, shown event by event."""
 
 import signal
 import sys
@@ -26,7 +26,7 @@ TEMPORARY_STORE = "sqlite://"
 
 @dataclass(frozen=True, slots=True)
 class ExecuteOptions:
-    """What the options ask for. No `tools` means all, as in a request."""
+    """Options of the request. No `tools` means all tools, as in a request."""
 
     text: str
     system: str | None
@@ -35,32 +35,35 @@ class ExecuteOptions:
     tools: list[str] | None
 
     def request(self) -> SystemRequest:
-        """Raises: RequestFailure (REQUEST_INVALID)."""
-        spoken = [("system", self.system), ("user", self.text)]
-        messages = [{"role": role, "content": content} for role, content in spoken if content is not None]
-        given = {"messages": messages, "mode": self.mode, "model": self.model, "tools": self.tools or None}
+        """Return the request. Raises: RequestFailure (REQUEST_INVALID)."""
+        texts = [("system", self.system), ("user", self.text)]
+        messages = [{"role": role, "content": content} for role, content in texts if content is not None]
+        fields = {"messages": messages, "mode": self.mode, "model": self.model, "tools": self.tools or None}
         try:
-            return SystemRequest.model_validate(given)
-        except ValidationError as error:
-            faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            failure = RequestFailure(Code.REQUEST_INVALID, "; ".join(faults))
+            return SystemRequest.model_validate(fields)
+        except ValidationError as invalid:
+            errors = (f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in invalid.errors())
+            failure = RequestFailure(Code.REQUEST_INVALID, "; ".join(errors))
         raise failure
 
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """What goes where: the answer to standard output, as text or JSON; tokens beside the events when it is JSON."""
+    """Options of the output: the answer goes to standard output, as text or JSON.
+
+    Streamed tokens go to standard output too, or with JSON to standard error.
+    """
 
     stream: bool
     as_json: bool
 
     def view(self) -> LiveView:
-        """The view for the events."""
+        """Return the view of the events."""
         tokens = sys.stderr if self.as_json else sys.stdout
         return LiveView(Console(stderr=True, highlight=False), tokens if self.stream else None)
 
     def write(self, response: SystemResponse, shown: str) -> None:
-        """Writes the answer, unless all of it was shown as it came."""
+        """Write the answer, unless all of it was streamed already."""
         if self.as_json:
             sys.stdout.write(response.model_dump_json(indent=2) + "\n")
         elif response.error is None and not (self.stream and shown == response.content):
@@ -68,7 +71,7 @@ class OutputOptions:
 
 
 def with_temporary_storage(settings: Settings) -> Settings:
-    """The same with a store of its own, gone when the process ends: the file of the settings may belong to a server."""
+    """Return the settings with a store in memory, because the configured one may belong to a running server."""
     return settings.model_copy(update={"storage": settings.storage.model_copy(update={"url": TEMPORARY_STORE})})
 
 
@@ -78,41 +81,41 @@ async def run_once(
     request: SystemRequest,
     output: OutputOptions,
 ) -> SystemResponse:
-    """Runs it to its end; Ctrl-C cancels it. The log keeps to errors, for the view tells the rest.
+    """Run the request to its end and write the answer; Ctrl-C cancels it.
 
-    Raises: Failure when it is refused.
+    Only errors are logged, because the view shows everything else. Raises: Failure if the request is refused.
     """
     quiet = settings.model_copy(update={"telemetry": settings.telemetry.model_copy(update={"log_level": "error"})})
     view = output.view()
     async with open_service(with_temporary_storage(quiet)) as service:
-        running = await service.facade.execute(request, LOCAL, CallOptions(subscribe=True))
-        if isinstance(running, ExecutionView | Accepted):
-            raise AssertionError("what is watched begins at once, and without an Idempotency-Key it is new")  # noqa: TRY004 - a bug of ours
-        response = await _follow(running, view)
+        handle = await service.facade.execute(request, LOCAL, CallOptions(subscribe=True))
+        if isinstance(handle, ExecutionView | Accepted):
+            raise AssertionError("an execution with a subscriber and without an Idempotency-Key starts at once")  # noqa: TRY004 - a bug, not a type error
+        response = await _follow(handle, view)
     output.write(response, view.shown)
     return response
 
 
-async def _follow(running: ExecutionHandle, view: LiveView) -> SystemResponse:
-    ended = anyio.Event()
-    running.add_done_callback(ended.set)
+async def _follow(handle: ExecutionHandle, view: LiveView) -> SystemResponse:
+    done = anyio.Event()
+    handle.add_done_callback(done.set)
     async with anyio.create_task_group() as group:
-        await group.start(_cancel_on_signal, running)
-        while running.subscription is not None and (items := await running.subscription.next()):
+        await group.start(_cancel_on_signal, handle)
+        while handle.subscription is not None and (items := await handle.subscription.next()):
             for item in items:
                 view.show(item)
         view.end_line()
-        await ended.wait()
+        await done.wait()
         group.cancel_scope.cancel()
-    if running.response is None:
+    if handle.response is None:
         raise AssertionError("an execution that is done has a response")
-    return running.response
+    return handle.response
 
 
-async def _cancel_on_signal(running: ExecutionHandle, *, task_status: TaskStatus[None]) -> None:
-    """Cancels at the first signal; from then on a signal does what it always does."""
+async def _cancel_on_signal(handle: ExecutionHandle, *, task_status: TaskStatus[None]) -> None:
+    """Cancel at the first signal; later signals have their default effect."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for _ in signals:
-            running.cancel()
+            handle.cancel()
             return

@@ -1,4 +1,4 @@
-"""Failures as exit codes: one for each category, and one line on standard error."""
+"""Exit codes of failures: one per category, with one line on standard error."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,35 +24,35 @@ EXIT_CODES: Mapping[Category, int] = MappingProxyType(
         Category.STORAGE: 19,
     }
 )
-EPILOG = "Exit codes: 0 done, 2 wrong usage, " + ", ".join(f"{code} {kind}" for kind, code in EXIT_CODES.items())
+EPILOG = "Exit codes: 0 success, 2 wrong usage, " + ", ".join(f"{code} {kind}" for kind, code in EXIT_CODES.items())
 
 
 @contextmanager
 def failures_as_exits() -> Iterator[None]:
-    """Turns a failure into its line and its exit code; anything else is a bug and shows as one."""
+    """Turn a failure into its line and its exit code; any other exception is a bug and is shown as one."""
     failures: list[Failure] = []
     try:
         yield
-    except* Failure as group:  # task groups of the service wrap what is raised inside them
-        failures.extend(_within(group))
+    except* Failure as group:  # task groups of the service wrap exceptions
+        failures.extend(_flatten(group))
     for failure in failures[:1]:
         print_failure(Console(stderr=True), failure.code, failure.message)
         raise typer.Exit(EXIT_CODES[failure.category])
 
 
-def _within(group: BaseExceptionGroup[Failure]) -> Iterator[Failure]:
+def _flatten(group: BaseExceptionGroup[Failure]) -> Iterator[Failure]:
     for inner in group.exceptions:
         if isinstance(inner, BaseExceptionGroup):
-            yield from _within(inner)
+            yield from _flatten(inner)
         else:
             yield inner
 
 
 def print_failure(console: Console, code: Code, message: str) -> None:
-    """The one line that says what went wrong."""
+    """Print the line that describes the failure."""
     console.print(Text.assemble((code, "bold red"), f": {printable(message)}"), soft_wrap=True)
 
 
 def printable(text: str) -> str:
-    """The text with every character that could steer a terminal shown as its escape."""
+    """Return the text with every character that could control a terminal replaced by its escape sequence."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -1,7 +1,7 @@
-"""Telling stored executions again: what each came to, for a person or a program, and the exit code for a CI job.
+"""Replay of stored executions: one line per execution, for a person or a program, and the exit code for a CI job.
 
-What is named must be there, and be a record that this version can tell again. Of the newest ones those that still run,
-or of which nothing but the answer is kept, are passed over.
+An execution that is named must exist and be replayable by this version. Among the newest ones, executions that still
+run and those of which only the response is stored are skipped.
 """
 
 import sys
@@ -22,12 +22,12 @@ from app.settings import Settings
 
 OpenHistoryReader: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[HistoryReader]]
 ReplayOutcome: TypeAlias = ReplayReport | Failure | Exception
-"""What a replay finds, why it cannot be done, or the bug of ours that it ran into."""
+"""The report of a replay, the reason why there is none, or the bug that it met."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaySelection:
-    """Which executions: those of these ids, or the `last` ones."""
+    """The executions to replay: those with these ids, or the `last` ones."""
 
     tenant: TenantId
     ids: Sequence[RequestId]
@@ -36,50 +36,50 @@ class ReplaySelection:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPrinter:
-    """Where it is told: a line each, on standard output, readable or as JSON."""
+    """The output on standard output, one line per execution, readable or as JSON."""
 
     as_json: bool
 
     def print(self, request_id: str, outcome: ReplayOutcome) -> None:
-        """One line."""
+        """Print one line."""
         if self.as_json:
             sys.stdout.write(orjson.dumps({"request_id": request_id} | _fields(outcome)).decode() + "\n")
         else:
-            word, style, more = _words(outcome)
-            line = Text.assemble(f"{printable(request_id)}  ", (word, style), f"  {printable(more)}")
+            verdict, style, detail = _summary(outcome)
+            line = Text.assemble(f"{printable(request_id)}  ", (verdict, style), f"  {printable(detail)}")
             Console(highlight=False).print(line, soft_wrap=True)
 
 
 async def replay_stored(
-    open_archive: OpenHistoryReader, settings: Settings, chosen: ReplaySelection, report: ReplayPrinter
+    open_reader: OpenHistoryReader, settings: Settings, selection: ReplaySelection, printer: ReplayPrinter
 ) -> Sequence[ReplayOutcome]:
-    """Tells the chosen executions again, one after the other, and what each came to. Raises: Failure."""
-    told: list[ReplayOutcome] = []
-    async with open_archive(settings) as archive:
-        ids = chosen.ids if chosen.last is None else await archive.newest(chosen.tenant, chosen.last)
+    """Replay and print the selected executions one after the other, and return the outcomes. Raises: Failure."""
+    outcomes: list[ReplayOutcome] = []
+    async with open_reader(settings) as reader:
+        ids = selection.ids if selection.last is None else await reader.newest(selection.tenant, selection.last)
         for request_id in ids:
-            told.append(await _told(archive, chosen.tenant, request_id))
-            report.print(request_id, told[-1])
-    return told
+            outcomes.append(await _replay(reader, selection.tenant, request_id))
+            printer.print(request_id, outcomes[-1])
+    return outcomes
 
 
-def exit_code(told: Sequence[ReplayOutcome], chosen: ReplaySelection, *, fail_on_difference: bool) -> int:
-    """0 where all is well: what differs counts when it is to, what cannot be told again always."""
-    differs = any(isinstance(each, Exception) and not isinstance(each, Failure) for each in told)
-    differs |= any(isinstance(each, ReplayReport) and not each.identical for each in told)
+def exit_code(outcomes: Sequence[ReplayOutcome], selection: ReplaySelection, *, fail_on_difference: bool) -> int:
+    """Return 0 on success. A difference fails if asked to; an execution that cannot be replayed always fails."""
+    differs = any(isinstance(each, Exception) and not isinstance(each, Failure) for each in outcomes)
+    differs |= any(isinstance(each, ReplayReport) and not each.identical for each in outcomes)
     if differs and fail_on_difference:
         return EXIT_CODES[Category.ORCHESTRATION]
-    refusals = [each for each in told if isinstance(each, Failure)]
-    failed = [each for each in refusals if chosen.last is None or not isinstance(each, RequestFailure)]
+    refusals = [each for each in outcomes if isinstance(each, Failure)]
+    failed = [each for each in refusals if selection.last is None or not isinstance(each, RequestFailure)]
     return EXIT_CODES[failed[0].category] if failed else 0
 
 
-async def _told(archive: HistoryReader, tenant: TenantId, request_id: RequestId) -> ReplayOutcome:
+async def _replay(reader: HistoryReader, tenant: TenantId, request_id: RequestId) -> ReplayOutcome:
     try:
-        return await archive.replay(tenant, request_id)
+        return await reader.replay(tenant, request_id)
     except Failure as refused:
         return refused
-    except Exception as bug:  # noqa: BLE001 - a pattern that breaks on one record must not hide what the others come to
+    except Exception as bug:  # noqa: BLE001 - a pattern that breaks on one record must not hide the outcomes of others
         return bug
 
 
@@ -93,7 +93,7 @@ def _fields(outcome: ReplayOutcome) -> dict[str, object]:
             return {"identical": False, "bug": type(outcome).__name__}
 
 
-def _words(outcome: ReplayOutcome) -> tuple[str, str, str]:
+def _summary(outcome: ReplayOutcome) -> tuple[str, str, str]:
     match outcome:
         case ReplayReport(identical=True):
             return "identical", "green", f"{outcome.steps} steps"
@@ -103,4 +103,4 @@ def _words(outcome: ReplayOutcome) -> tuple[str, str, str]:
         case Failure():
             return outcome.code, "yellow", outcome.message
         case _:
-            return "differs", "bold red", f"it breaks: {type(outcome).__name__}"
+            return "differs", "bold red", f"the pattern raised {type(outcome).__name__}"

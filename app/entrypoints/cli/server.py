@@ -1,17 +1,17 @@
-"""Serving HTTP: the listener, and an end that loses nobody.
+"""HTTP server: the listener, and a shutdown that loses no running work.
 
 Theory of operation
 
-1. The port is taken before anything is opened, and listens once the service is open.
-2. The first SIGTERM or SIGINT begins the drain at once. Until that is over connections are served as before: they learn
-   that the service is not ready, that new work is refused, and how the work that runs ends.
-3. Then uvicorn closes the listener and waits for what is still connected; the service closes last. All of it takes at
-   most `drain_seconds` + 2: whoever has not gone shortly before that is not waited for.
-4. A second signal ends the process on the spot.
-5. The process takes as many files as it may open, and lets connections have half of them at most, so that each can
-   have one upstream; what comes beyond is answered, but refused.
+1. The port is bound before the service is opened, and accepts connections once the service is open.
+2. The first SIGTERM or SIGINT starts the drain at once. During the drain connections are served as before: clients
+   learn that the service is not ready, that new work is refused, and how running work ends.
+3. Then uvicorn closes the listener and waits for the remaining connections; the service closes last. All of it takes at
+   most `drain_seconds` + 2: connections that are left shortly before are not waited for.
+4. A second signal ends the process at once.
+5. The process raises its limit of open files to the maximum. Connections get at most half of the files, so that each
+   can have one upstream; requests on further connections are refused.
 
-The application's lifespan is entered here, not by uvicorn, which makes a traceback of a failure at start.
+The application's lifespan is entered here, because uvicorn prints a traceback for a failure at start.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from app.domain.failures import Code, ConfigurationFailure
 from app.settings import ServerSettings
 
 KEEP_ALIVE_SECONDS = 75
-"""Longer than the idle timeout of common load balancers, so that the one who closes is not us."""
-_LAST_SECONDS = 1.7
-_MOST_FILES = 65_536
-_OWN_FILES = 32
+"""Longer than the idle timeout of common load balancers, so that the balancer closes idle connections."""
+_CLOSING_SECONDS = 1.7
+_MAX_FILES = 65_536
+_RESERVED_FILES = 32
 
 
 def bind_listener(settings: ServerSettings) -> socket.socket:
-    """The bound listener. Raises: ConfigurationFailure (CONFIG_INVALID) when it cannot be had.
+    """Return the bound listener. Raises: ConfigurationFailure (CONFIG_INVALID) if the address cannot be bound.
 
-    It names its protocol, because asyncio sets TCP_NODELAY on connections of sockets that say they are TCP only.
+    Its protocol is given explicitly, because asyncio sets TCP_NODELAY only on connections of explicit TCP sockets.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -47,9 +47,9 @@ def bind_listener(settings: ServerSettings) -> socket.socket:
         listener.bind((settings.host, settings.port))
     except OSError as error:
         listener.close()
-        why = (error.strerror or "").lower()
+        reason = (error.strerror or "").lower()
         raise ConfigurationFailure(
-            Code.CONFIG_INVALID, f"server.port: cannot listen on {settings.host} port {settings.port}: {why}"
+            Code.CONFIG_INVALID, f"server.port: cannot listen on {settings.host} port {settings.port}: {reason}"
         ) from None
     return listener
 
@@ -62,7 +62,7 @@ async def serve(
     protocol: type[asyncio.Protocol],
     announce: Callable[[], None],
 ) -> None:
-    """Serves until a signal, then drains. `announce` is called once connections are accepted."""
+    """Serve until a signal, then drain. `announce` is called once connections are accepted."""
     config = uvicorn.Config(
         application,
         loop="asyncio",
@@ -73,7 +73,7 @@ async def serve(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_connections(settings.max_in_flight),
+        limit_concurrency=_connection_limit(settings.max_in_flight),
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=1,
     )
@@ -82,17 +82,17 @@ async def serve(
         await server.serve(sockets=[listener])
 
 
-def _connections(max_in_flight: int) -> int:
-    """How many may be open: one for each execution and as many that wait, if there are files enough."""
+def _connection_limit(max_in_flight: int) -> int:
+    """Return the limit of open connections: two per execution, if there are enough files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    files = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < files:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-    return max(1, min(2 * max_in_flight, (files - _OWN_FILES) // 2))
+    return max(1, min(2 * max_in_flight, (files - _RESERVED_FILES) // 2))
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, ending as the head of this file says."""
+    """uvicorn with the shutdown that the head of this file describes."""
 
     def __init__(
         self,
@@ -107,21 +107,21 @@ class _Server(uvicorn.Server):
         self._grace = grace
         self._announce = announce
         self._loop = asyncio.get_running_loop()
-        self._asked_to_end = asyncio.Event()
+        self._stop_requested = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._announce()
 
     async def main_loop(self) -> None:
-        """uvicorn's, which looks ten times a second whether it should end, left without delay."""
+        """Run uvicorn's loop, which polls for the end ten times a second, and leave it without delay."""
         async with anyio.create_task_group() as ticking:
             ticking.start_soon(super().main_loop)
-            await self._asked_to_end.wait()
+            await self._stop_requested.wait()
             ticking.cancel_scope.cancel()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._loop.call_later(self._grace + _LAST_SECONDS, self._stop_waiting)
+        self._loop.call_later(self._grace + _CLOSING_SECONDS, self._stop_waiting)
         await self._drain()
         await super().shutdown(sockets)
 
@@ -129,7 +129,7 @@ class _Server(uvicorn.Server):
         if self.should_exit:
             os._exit(128 + sig)
         self.should_exit = True
-        self._loop.call_soon_threadsafe(self._asked_to_end.set)
+        self._loop.call_soon_threadsafe(self._stop_requested.set)
 
     def _stop_waiting(self) -> None:
         self.force_exit = True

@@ -136,7 +136,7 @@ class StagedService:
             create_app=lambda _: FastAPI(title="Staged"),
             protocol=HttpToolsProtocol,
             open_service=self.open,
-            open_archive=open_history_reader,
+            open_history_reader=open_history_reader,
         )
         return CliRunner().invoke(command_line(), list(arguments), obj=wiring, prog_name="portico")
 

@@ -72,7 +72,7 @@ def portico(*arguments: str, opener: OpenHistoryReader = open_history_reader) ->
         create_app=lambda _: FastAPI(title="Staged"),
         protocol=HttpToolsProtocol,
         open_service=open_service,
-        open_archive=opener,
+        open_history_reader=opener,
     )
     return CliRunner().invoke(command_line(), ["replay", *arguments], obj=wiring, prog_name="portico")
 
@@ -138,7 +138,7 @@ def test_a_pattern_that_breaks_is_a_difference_and_hides_no_other() -> None:
     failed = portico("--last", "2", "--json", "--fail-on-difference", opener=BROKEN)
     assert failed.exit_code == 14
     assert [(each["identical"], each["bug"]) for each in lines(failed)] == [(False, "ZeroDivisionError")] * 2
-    assert "it breaks: ZeroDivisionError" in portico("a", opener=BROKEN).stdout
+    assert "the pattern raised ZeroDivisionError" in portico("a", opener=BROKEN).stdout
 
 
 def test_a_record_of_another_version_is_refused() -> None:
