@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, NoReturn, TypeVar
 
 from anyio import to_thread
-from fastapi import Depends
+from fastapi import Depends, Request
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect
@@ -24,7 +24,7 @@ from app.domain.contract.constrained_types import RequestIdText
 from app.domain.failures import Code, RequestFailure
 from app.domain.ids import RequestId
 from app.domain.strict_json import StrictJsonError, loads
-from app.entrypoints.http.context import Context, RequestContext, request_context
+from app.entrypoints.http.context import RequestContext, context_of
 
 M = TypeVar("M", bound=BaseModel)
 OFF_LOOP_BYTES = 65_536
@@ -43,16 +43,19 @@ class _Claim(BaseModel):
 _CLAIM = TypeAdapter(_Claim)
 
 
-def json_body(model: type[M], *, after: Callable[..., Any] = request_context) -> Any:
+def json_body(model: type[M], *, after: Callable[..., Any] | None = None) -> Any:
     """Return the dependency that reads the body as this model.
 
     The body is read after the dependency `after`, so that the refusal of an unknown resource takes precedence.
     """
 
-    async def read_json_body(context: Context, _: Annotated[Any, Depends(after)]) -> M:
-        return await _read_model(context, model)
+    async def read_json_body(request: Request) -> M:
+        return await _read_model(context_of(request), model)
 
-    return Depends(read_json_body)
+    async def read_json_body_after(request: Request, _: Annotated[Any, Depends(after)]) -> M:
+        return await _read_model(context_of(request), model)
+
+    return Depends(read_json_body if after is None else read_json_body_after)
 
 
 async def _read_model(context: RequestContext, model: type[M]) -> M:

@@ -81,17 +81,22 @@ _BODY_LIMITS = (
 )
 
 
-def _header_parameter(name: str, description: str) -> dict[str, Any]:
+def _header_parameter(name: str, description: str, **schema: Any) -> dict[str, Any]:
     return {
         "name": name,
         "in": "header",
         "required": False,
         "description": description,
-        "schema": {"type": "string"},
+        "schema": {"type": "string", **schema},
     }
 
 
 TRACEPARENT = _header_parameter("traceparent", "W3C trace context to continue. An invalid one is ignored.")
+IDEMPOTENCY_KEY = _header_parameter(
+    "Idempotency-Key",
+    "A request with the same key and body gets the response of the first one, with `Idempotency-Replayed: true`.",
+    maxLength=255,
+)
 PREFER = _header_parameter("Prefer", "`respond-async`: do not wait for the execution. An event stream wins over it.")
 
 

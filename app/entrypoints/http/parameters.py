@@ -1,5 +1,6 @@
 """Parameters of the routes: ids in the path, query strings, headers and cursors."""
 
+import re
 from types import MappingProxyType
 from typing import Annotated
 from urllib.parse import parse_qsl
@@ -20,7 +21,6 @@ from app.ports.storage import ExecutionFilter
 MAX_PARAMETERS = 32
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1_000
-IDEMPOTENCY_KEY = "Idempotency-Key"
 NOT_FOUND_MESSAGES = MappingProxyType(
     {
         "request_id": "no execution has this id",
@@ -28,6 +28,7 @@ NOT_FOUND_MESSAGES = MappingProxyType(
     }
 )
 _REQUEST_ID = TypeAdapter[RequestId](RequestIdText)
+_IDEMPOTENCY_KEY = re.compile(rb"[!-~]{1,255}")
 _CHECKSUM_DIGITS = 8
 _MAX_DIGITS = 15
 """More digits than any number needs, and fewer than a database accepts."""
@@ -45,15 +46,6 @@ RequestIdInPath = Annotated[RequestIdText, Path(description="Id of the request."
 SessionIdInPath = Annotated[SessionIdText, Path(description="Id of the session.")]
 LastEventId = Annotated[
     DecimalInt | None, Header(alias="Last-Event-ID", description="Number of the last event that the client has read.")
-]
-IdempotencyKeyHeader = Annotated[
-    IdempotencyKey | None,
-    Header(
-        alias=IDEMPOTENCY_KEY,
-        pattern="^[!-~]{1,255}$",
-        description="Requests with the same key and body get the response of the first one, with "
-        "`Idempotency-Replayed: true`.",
-    ),
 ]
 
 
@@ -148,13 +140,19 @@ def request_id_in_path(scope: Scope) -> RequestId | None:
         return None
 
 
-def single_header(scope: Scope, name: str) -> None:
-    """Check that a header is not repeated; FastAPI reads the first one. Raises: RequestFailure (REQUEST_INVALID)."""
-    raw_name = name.lower().encode()
-    if sum(key == raw_name for key, _ in scope["headers"]) > 1:
-        message = "must be given once"
-        errors = [{"field": name, "message": message}]
-        raise RequestFailure(Code.REQUEST_INVALID, f"{name}: {message}", {"errors": errors})
+def idempotency_key(scope: Scope) -> IdempotencyKey | None:
+    """Return the Idempotency-Key, read here because a typed header parameter costs 16 µs a request.
+
+    Raises: RequestFailure (REQUEST_INVALID).
+    """
+    given: list[bytes] = [value for key, value in scope["headers"] if key == b"idempotency-key"]
+    if not given:
+        return None
+    if len(given) > 1 or not _IDEMPOTENCY_KEY.fullmatch(given[0]):
+        message = "must be given once, as 1 to 255 visible ASCII characters"
+        errors = [{"field": "Idempotency-Key", "message": message}]
+        raise RequestFailure(Code.REQUEST_INVALID, f"Idempotency-Key {message}", {"errors": errors})
+    return IdempotencyKey(given[0].decode())
 
 
 def encode_cursor(tenant: TenantId, collection: str, position: str | None) -> str | None:

@@ -13,8 +13,8 @@ from app.entrypoints.http.context import Context
 from app.entrypoints.http.correlation import caller_trace
 from app.entrypoints.http.execution_response import REPLAYED, ExecutionResponder
 from app.entrypoints.http.negotiation import ResponseKind, prefers_async, response_kind
-from app.entrypoints.http.openapi import PREFER, TRACEPARENT, describe_body, execution_responses
-from app.entrypoints.http.parameters import IDEMPOTENCY_KEY, IdempotencyKeyHeader, single_header
+from app.entrypoints.http.openapi import IDEMPOTENCY_KEY, PREFER, TRACEPARENT, describe_body, execution_responses
+from app.entrypoints.http.parameters import idempotency_key
 from app.orchestration.facade import Accepted, CallOptions, ExecutionHandle, ExecutionView
 
 router = APIRouter()
@@ -26,24 +26,22 @@ router = APIRouter()
     summary="Run one request",
     response_model=SystemResponse,
     responses=execution_responses("The execution completed", "The execution is suspended"),
-    openapi_extra=describe_body(SystemRequest, TRACEPARENT, PREFER),
+    openapi_extra=describe_body(SystemRequest, TRACEPARENT, PREFER, IDEMPOTENCY_KEY),
 )
 async def execute(
     context: Context,
     body: Annotated[SystemRequest, json_body(SystemRequest)],
-    idempotency_key: IdempotencyKeyHeader = None,
 ) -> Response:
     """Answer with the response; with events as they happen for `Accept: text/event-stream`; or at once for
     `Prefer: respond-async` or `background`. `on_disconnect` defines what happens when the client leaves.
     """
-    single_header(context.scope, IDEMPOTENCY_KEY)
     responder = ExecutionResponder(context, response_kind(context.scope, background=body.background))
     trace_id, parent_span_id = caller_trace(context.scope)
     options = CallOptions(
         trace_id=trace_id,
         parent_span_id=parent_span_id,
         subscribe=responder.kind is ResponseKind.EVENTS,
-        idempotency_key=idempotency_key,
+        idempotency_key=idempotency_key(context.scope),
         background=prefers_async(context.scope),
     )
     started = await context.facade.execute(body, context.principal, options)
