@@ -1,4 +1,4 @@
-"""Quotes: no execution comes to more, and some come to just as much."""
+"""Quotes: no execution takes more than its quote, and some take exactly as much."""
 
 import itertools
 from collections import Counter
@@ -47,18 +47,18 @@ async def spent(
 
 
 @pytest.mark.parametrize("block", seeds(20))
-async def test_a_thousand_random_executions_never_exceed_their_quote(clock: VirtualClock, block: int) -> None:
+async def test_random_executions_never_exceed_their_quote(clock: VirtualClock, block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         dice = Random(seed)
         engines = random_engines(clock, dice, priced=dice.random() < 0.5)
         here = spending_harness(clock, engines, dice, **random_limits(dice))
         request = random_request(dice, engines)
-        _, _, came_to = await spent(clock, here, request)
-        assert came_to.beyond(quote_of(here, request)) == [], seed
+        _, _, used = await spent(clock, here, request)
+        assert used.beyond(quote_of(here, request)) == [], seed
 
 
 @pytest.mark.parametrize("block", seeds(20))
-async def test_a_thousand_random_plans_never_exceed_their_quote(clock: VirtualClock, block: int) -> None:
+async def test_random_plans_never_exceed_their_quote(clock: VirtualClock, block: int) -> None:
     ended = Counter[str]()
     for seed in range(block * 50, block * 50 + 50):
         dice = Random(seed)
@@ -66,14 +66,14 @@ async def test_a_thousand_random_plans_never_exceed_their_quote(clock: VirtualCl
         tokens, cost = limits(dice) if dice.random() < 0.5 else (None, None)
         here = spending_harness(clock, engines, dice, tokens=tokens, cost=cost, **random_limits(dice))
         request = random_request(dice, engines, Mode.PLAN)
-        response, _, came_to = await spent(clock, here, request)
-        assert came_to.beyond(quote_of(here, request)) == [], seed
+        response, _, used = await spent(clock, here, request)
+        assert used.beyond(quote_of(here, request)) == [], seed
         ended[response.state if response.error is None else response.error.code] += 1
     assert len(ended) > 5
 
 
 @pytest.mark.parametrize("block", seeds(20))
-async def test_a_thousand_executions_with_limits_use_no_more_than_those_and_what_was_running(
+async def test_executions_with_limits_use_no_more_than_the_limits_and_what_was_in_flight(
     clock: VirtualClock, block: int
 ) -> None:
     ended = 0
@@ -83,35 +83,33 @@ async def test_a_thousand_executions_with_limits_use_no_more_than_those_and_what
         tokens, cost = limits(dice)
         here = spending_harness(clock, engines, dice, tokens=tokens, cost=cost, **random_limits(dice))
         request = random_request(dice, engines)
-        response, _, came_to = await spent(clock, here, request)
-        assert came_to.beyond(quote_of(here, request)) == [], seed
+        response, _, used = await spent(clock, here, request)
+        assert used.beyond(quote_of(here, request)) == [], seed
         if tokens is not None and request.mode is not Mode.PLAN:
             running = request.redundancy.n if request.redundancy else 1
             window = max(engine.profile.context_window for engine in engines)
-            assert came_to.tokens <= tokens + running * window, seed
+            assert used.tokens <= tokens + running * window, seed
         ended += ended_by_budget(response)
     assert ended > 5
 
 
 @pytest.mark.parametrize("block", seeds(20))
-async def test_with_engines_that_keep_to_what_they_are_told_no_limit_is_passed_at_all(
-    clock: VirtualClock, block: int
-) -> None:
+async def test_with_engines_that_keep_to_max_tokens_no_limit_is_exceeded(clock: VirtualClock, block: int) -> None:
     ended = 0
     for seed in range(block * 50, block * 50 + 50):
         dice = Random(seed)
         engines = random_engines(clock, dice, priced=True, obedient=True)
         tokens, cost = limits(dice)
         here = spending_harness(clock, engines, dice, tokens=tokens, cost=cost, **random_limits(dice))
-        response, _, came_to = await spent(clock, here, random_request(dice, engines))
-        assert tokens is None or came_to.tokens <= tokens, seed
-        assert cost is None or (came_to.cost or 0.0) <= cost * (1 + 1e-9), seed
+        response, _, used = await spent(clock, here, random_request(dice, engines))
+        assert tokens is None or used.tokens <= tokens, seed
+        assert cost is None or (used.cost or 0.0) <= cost * (1 + 1e-9), seed
         ended += ended_by_budget(response)
     assert ended > 5
 
 
 def limits(dice: Random) -> tuple[int | None, float | None]:
-    """Tokens and cost from next to nothing to more than enough."""
+    """Return limits of tokens and cost from almost nothing to more than enough."""
     tokens = dice.choice([None, dice.randrange(1, 100), dice.randrange(100, 10_000), dice.randrange(10_000, 500_000)])
     cost = dice.choice([None, dice.random() * 1e-4, dice.random() * 0.01, dice.random()])
     return tokens, cost
@@ -123,7 +121,7 @@ PRICE = (1.0, 4.0)
 
 @tool(side_effects=SideEffects.NONE, idempotent=True)
 async def broken() -> str:
-    """Never works."""
+    """Always fail."""
     raise ToolError("broken")
 
 
@@ -131,45 +129,45 @@ def calls(number: int, many: int) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(id=f"c{number}.{index}", name="broken", arguments={}) for index in range(many))
 
 
-def stubborn(
-    clock: VirtualClock, size: tuple[int, int], says: Sequence[str | tuple[ToolCall, ...]], **limits: Any
+def reluctant_harness(
+    clock: VirtualClock, size: tuple[int, int], script: Sequence[str | tuple[ToolCall, ...]], **limits: Any
 ) -> Harness:
-    """That many engines, with that many retries each."""
+    """Return a harness with so many engines and so many retries for each."""
     count, retries = size
-    each = AnswerScript(count * (retries + 1), says)
+    each = AnswerScript(count * (retries + 1), script)
     engines = [ReluctantEngine(clock, profile(f"e{number}", price=PRICE), each) for number in range(count)]
     return make_harness(clock, *engines, tools=[broken], policy=replace(GENEROUS, max_retries=retries), **limits)
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("rounds", [0, 1, 3])
-async def test_a_chat_can_come_to_exactly_its_quote(clock: VirtualClock, size: tuple[int, int], rounds: int) -> None:
-    says = [calls(number, 3) for number in range(rounds)]
-    here = stubborn(clock, size, says, tool_rounds=rounds, calls_per_reply=2)
-    response, _, came_to = await spent(clock, here, chat_request("Hi"))
-    most = quote_of(here, chat_request("Hi"))
+async def test_a_chat_can_take_exactly_its_quote(clock: VirtualClock, size: tuple[int, int], rounds: int) -> None:
+    script = [calls(number, 3) for number in range(rounds)]
+    here = reluctant_harness(clock, size, script, tool_rounds=rounds, calls_per_reply=2)
+    response, _, used = await spent(clock, here, chat_request("Hi"))
+    quote = quote_of(here, chat_request("Hi"))
     assert response.error is not None
-    assert (came_to.inferences, came_to.transitions) == (most.inferences, most.transitions)
-    assert (came_to.tool_calls, came_to.tokens) == (most.tool_calls, most.tokens)
-    assert most.cost is not None
-    assert came_to.cost == pytest.approx(most.cost.amount)
+    assert (used.inferences, used.transitions) == (quote.inferences, quote.transitions)
+    assert (used.tool_calls, used.tokens) == (quote.tool_calls, quote.tokens)
+    assert quote.cost is not None
+    assert used.cost == pytest.approx(quote.cost.amount)
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("attempts", [1, 2, 3])
 @pytest.mark.parametrize("rounds", [None, 0, 2])
-async def test_a_structured_answer_comes_to_one_transition_less_since_who_exhausts_all_is_not_validated(
+async def test_a_structured_answer_takes_one_transition_less_since_an_exhausted_one_is_not_validated(
     clock: VirtualClock, size: tuple[int, int], attempts: int, rounds: int | None
 ) -> None:
     gathered = [] if rounds is None else [*(calls(number, 2) for number in range(rounds)), "gathered"]
-    says = [*gathered, *["prose"] * (attempts - 1)]
-    here = stubborn(clock, size, says, attempts=attempts, tool_rounds=rounds or 0, calls_per_reply=2)
+    script = [*gathered, *["prose"] * (attempts - 1)]
+    here = reluctant_harness(clock, size, script, attempts=attempts, tool_rounds=rounds or 0, calls_per_reply=2)
     tools = None if rounds is None else ["broken"]
     request = chat_request("Hi", mode=Mode.STRUCTURED, output={"schema": SCHEMA}, tools=tools)
-    _, _, came_to = await spent(clock, here, request)
-    most = quote_of(here, request)
-    assert (came_to.inferences, came_to.transitions) == (most.inferences, most.transitions - 1)
-    assert (came_to.tool_calls, came_to.tokens) == (most.tool_calls, most.tokens)
+    _, _, used = await spent(clock, here, request)
+    quote = quote_of(here, request)
+    assert (used.inferences, used.transitions) == (quote.inferences, quote.transitions - 1)
+    assert (used.tool_calls, used.tokens) == (quote.tool_calls, quote.tokens)
 
 
 FITTING = '{"city": "Ulm", "size": 1}'
@@ -177,33 +175,33 @@ REFUSED = '{"valid": false, "score": 0, "issues": ["no"]}'
 
 
 def judged_by(attempts: int, answer: str) -> list[str]:
-    """What is said where every judge is understood only at the last attempt, and then refuses."""
+    """Return a script in which every judgement is readable only at the last attempt, and then refuses."""
     every = [answer, *["unreadable"] * (attempts - 1), REFUSED]
     return (every * attempts)[:-1]
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("attempts", [1, 2, 3])
-async def test_answers_that_are_judged_can_come_to_exactly_their_quote(
+async def test_judged_answers_can_take_exactly_their_quote(
     clock: VirtualClock, size: tuple[int, int], attempts: int
 ) -> None:
     rounds = [calls(number, 2) for number in range(2)]
     chat = chat_request("Hi", output={"semantic": True})
     structured = chat_request("Hi", mode=Mode.STRUCTURED, output={"schema": SCHEMA, "semantic": True})
-    for request, says in ((chat, [*rounds, *judged_by(attempts, "Hi")]), (structured, judged_by(attempts, FITTING))):
-        here = stubborn(clock, size, says, attempts=attempts, tool_rounds=2, calls_per_reply=2)
-        _, _, came_to = await spent(clock, here, request)
-        most = quote_of(here, request)
-        assert (came_to.inferences, came_to.transitions) == (most.inferences, most.transitions)
-        assert (came_to.tool_calls, came_to.tokens) == (most.tool_calls, most.tokens)
+    for request, script in ((chat, [*rounds, *judged_by(attempts, "Hi")]), (structured, judged_by(attempts, FITTING))):
+        here = reluctant_harness(clock, size, script, attempts=attempts, tool_rounds=2, calls_per_reply=2)
+        _, _, used = await spent(clock, here, request)
+        quote = quote_of(here, request)
+        assert (used.inferences, used.transitions) == (quote.inferences, quote.transitions)
+        assert (used.tool_calls, used.tokens) == (quote.tool_calls, quote.tokens)
 
 
-async def test_an_answer_put_together_from_fields_is_quoted_with_its_judge(clock: VirtualClock) -> None:
+async def test_an_answer_combined_from_fields_is_quoted_with_its_judge(clock: VirtualClock) -> None:
     redundancy = {"n": 3, "voting": "field_majority", "models": ["e0", "e0", "e0"]}
     output = {"schema": SCHEMA, "semantic": True}
     plain, fields = (
         quote_of(
-            stubborn(clock, (2, 0), [], attempts=2),
+            reluctant_harness(clock, (2, 0), [], attempts=2),
             chat_request("Hi", mode=Mode.REDUNDANT, output=output, redundancy={**redundancy, "voting": voting}),
         )
         for voting in ("majority", "field_majority")
@@ -214,18 +212,18 @@ async def test_an_answer_put_together_from_fields_is_quoted_with_its_judge(clock
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("n", [1, 2, 5])
-async def test_replicas_can_come_to_exactly_their_quote(clock: VirtualClock, size: tuple[int, int], n: int) -> None:
-    here = stubborn(clock, size, [])
+async def test_replicas_can_take_exactly_their_quote(clock: VirtualClock, size: tuple[int, int], n: int) -> None:
+    here = reluctant_harness(clock, size, [])
     request = chat_request("Hi", mode=Mode.REDUNDANT, output={"schema": SCHEMA}, redundancy={"n": n})
-    _, _, came_to = await spent(clock, here, request)
-    most = quote_of(here, request)
-    assert (came_to.inferences, came_to.transitions) == (most.inferences, most.transitions)
-    assert (came_to.tool_calls, came_to.tokens) == (0, most.tokens)
+    _, _, used = await spent(clock, here, request)
+    quote = quote_of(here, request)
+    assert (used.inferences, used.transitions) == (quote.inferences, quote.transitions)
+    assert (used.tool_calls, used.tokens) == (0, quote.tokens)
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("linear", [False, True])
-async def test_a_plan_comes_to_one_transition_less_since_who_exhausts_all_is_not_validated(
+async def test_a_plan_takes_one_transition_less_since_an_exhausted_one_is_not_validated(
     clock: VirtualClock, size: tuple[int, int], *, linear: bool
 ) -> None:
     schema, call = {"schema": SCHEMA, "attempts": 1}, {"name": "broken", "arguments": {}}
@@ -233,15 +231,15 @@ async def test_a_plan_comes_to_one_transition_less_since_who_exhausts_all_is_not
     steps = [{"type": "infer", "input": "Hi", **keys} for keys in infer] + [{"type": "tool", "input": call}] * 2
     named = [{"name": f"s{number}", **step} for number, step in enumerate(steps)]
     plan = {"steps": named if linear else [{**step, "depends_on": []} for step in named]}
-    here = stubborn(clock, size, [], attempts=2, tool_rounds=0)
+    here = reluctant_harness(clock, size, [], attempts=2, tool_rounds=0)
     request = chat_request("Hi", mode=Mode.PLAN, plan=plan)
-    _, _, came_to = await spent(clock, here, request)
-    most = quote_of(here, request)
+    _, _, used = await spent(clock, here, request)
+    quote = quote_of(here, request)
     if not linear:
-        assert (came_to.inferences, came_to.transitions) == (most.inferences, most.transitions - 1)
-        assert (came_to.tool_calls, came_to.tokens) == (most.tool_calls, most.tokens)
-    assert most.inferences == 3 * size[0] * (size[1] + 1)
-    assert most.tool_calls == 4
+        assert (used.inferences, used.transitions) == (quote.inferences, quote.transitions - 1)
+        assert (used.tool_calls, used.tokens) == (quote.tool_calls, quote.tokens)
+    assert quote.inferences == 3 * size[0] * (size[1] + 1)
+    assert quote.tool_calls == 4
 
 
 def planned(*steps: dict[str, Any], **fields: Any) -> SystemRequest:
@@ -249,10 +247,10 @@ def planned(*steps: dict[str, Any], **fields: Any) -> SystemRequest:
     return chat_request("Hi", mode=Mode.PLAN, plan={"steps": named}, **fields)
 
 
-async def test_a_step_after_a_text_is_quoted_as_it_stands_and_one_after_a_value_by_the_worst(
+async def test_a_step_after_a_text_is_quoted_exactly_and_one_after_a_value_by_the_worst_case(
     clock: VirtualClock,
 ) -> None:
-    here = stubborn(clock, (1, 0), [], attempts=3, tool_rounds=2, calls_per_reply=5)
+    here = reluctant_harness(clock, (1, 0), [], attempts=3, tool_rounds=2, calls_per_reply=5)
     plain = quote_of(here, planned({}, {}))
     assert (plain.inferences, plain.tool_calls) == (2 * 3, 0)
     valued = quote_of(here, planned({"schema": {}, "attempts": 1}, {}))
@@ -263,10 +261,10 @@ async def test_a_step_after_a_text_is_quoted_as_it_stands_and_one_after_a_value_
     assert (none.inferences, none.tool_calls) == (1 + 5, 0)
 
 
-async def test_a_vote_in_a_plan_is_quoted_by_its_replicas_and_one_that_may_be_given_any_by_the_most(
+async def test_a_vote_in_a_plan_is_quoted_by_its_replicas_or_by_the_most_replicas_if_they_are_not_known(
     clock: VirtualClock,
 ) -> None:
-    here = stubborn(clock, (1, 0), [], tool_rounds=0, replicas=7)
+    here = reluctant_harness(clock, (1, 0), [], tool_rounds=0, replicas=7)
     vote = {"type": "redundant", "schema": SCHEMA}
     assert quote_of(here, planned(vote)).inferences == 3
     assert quote_of(here, planned({**vote, "n": 5})).inferences == 5
@@ -276,22 +274,22 @@ async def test_a_vote_in_a_plan_is_quoted_by_its_replicas_and_one_that_may_be_gi
     assert quote_of(here, planned(first, {**vote, "tools": []})).inferences == 7 * 2
 
 
-async def test_a_plan_that_a_model_makes_is_quoted_by_its_policy(clock: VirtualClock) -> None:
-    here = stubborn(clock, (2, 0), [], attempts=3, tool_rounds=1, replicas=4, plan_steps=9)
+async def test_a_generated_plan_is_quoted_by_its_policy(clock: VirtualClock) -> None:
+    here = reluctant_harness(clock, (2, 0), [], attempts=3, tool_rounds=1, replicas=4, plan_steps=9)
 
-    def most(**policy: Any) -> Any:
+    def quote(**policy: Any) -> Any:
         return quote_of(here, chat_request("Hi", mode=Mode.PLAN, plan={"policy": policy}))
 
     each = 1 + 1 + 3
-    assert most(allowed_step_types=["infer"]).inferences == 2 * (3 + 9 * each)
-    assert most(allowed_step_types=["infer"], max_steps=2).inferences == 2 * (3 + 2 * each)
-    assert most(allowed_step_types=["tool"], max_steps=2).tool_calls == 2 * 2
-    assert most(max_steps=1).inferences == 2 * (3 + 4 * (1 + 1 + 1))
-    assert most(allowed_step_types=["rerank", "validate"]).inferences == 2 * 3
+    assert quote(allowed_step_types=["infer"]).inferences == 2 * (3 + 9 * each)
+    assert quote(allowed_step_types=["infer"], max_steps=2).inferences == 2 * (3 + 2 * each)
+    assert quote(allowed_step_types=["tool"], max_steps=2).tool_calls == 2 * 2
+    assert quote(max_steps=1).inferences == 2 * (3 + 4 * (1 + 1 + 1))
+    assert quote(allowed_step_types=["rerank", "validate"]).inferences == 2 * 3
 
 
-async def test_a_plan_in_a_row_has_one_inference_on_its_way_and_one_with_branches_all(clock: VirtualClock) -> None:
-    here = stubborn(clock, (1, 0), [], tool_rounds=0, tokens=10)
+async def test_a_linear_plan_has_one_inference_in_flight_and_one_with_branches_all(clock: VirtualClock) -> None:
+    here = reluctant_harness(clock, (1, 0), [], tool_rounds=0, tokens=10)
     window = 128_000
     assert quote_of(here, planned({}, {}, {})).tokens == 10 + window
     assert quote_of(here, planned({}, {}, {"depends_on": []})).tokens == 3 * window
@@ -299,8 +297,8 @@ async def test_a_plan_in_a_row_has_one_inference_on_its_way_and_one_with_branche
     assert quote_of(here, wide).tokens == 10 + 5 * window
 
 
-async def test_a_plan_that_cannot_run_is_quoted_for_nothing_and_comes_to_nothing(clock: VirtualClock) -> None:
-    here = stubborn(clock, (2, 1), [])
+async def test_a_plan_that_cannot_run_is_quoted_with_zero_and_takes_nothing(clock: VirtualClock) -> None:
+    here = reluctant_harness(clock, (2, 1), [])
     for request in (
         planned({"type": "nobody"}),
         planned({"type": "tool"}),
@@ -308,41 +306,41 @@ async def test_a_plan_that_cannot_run_is_quoted_for_nothing_and_comes_to_nothing
         planned({"depends_on": ["s0"]}),
         planned({"name": "twice"}, {"name": "twice"}),
     ):
-        _, _, came_to = await spent(clock, here, request)
-        most = quote_of(here, request)
-        assert came_to.beyond(most) == []
-        assert (most.inferences, most.tool_calls, most.tokens) == (0, 0, 0)
+        _, _, used = await spent(clock, here, request)
+        quote = quote_of(here, request)
+        assert used.beyond(quote) == []
+        assert (quote.inferences, quote.tool_calls, quote.tokens) == (0, 0, 0)
 
 
 async def test_each_replica_is_quoted_by_its_own_model(clock: VirtualClock) -> None:
-    here = stubborn(clock, (3, 1), [])
+    here = reluctant_harness(clock, (3, 1), [])
     request = chat_request(
         "Hi", mode=Mode.REDUNDANT, output={"schema": SCHEMA}, redundancy={"n": 2, "models": ["default", "e1"]}
     )
-    _, _, came_to = await spent(clock, here, request)
-    most = quote_of(here, request)
-    assert came_to.inferences == most.inferences == 3 * 2 + 1 * 2
-    assert came_to.transitions == most.transitions
+    _, _, used = await spent(clock, here, request)
+    quote = quote_of(here, request)
+    assert used.inferences == quote.inferences == 3 * 2 + 1 * 2
+    assert used.transitions == quote.transitions
 
 
 async def test_a_running_execution_ends_within_the_quoted_seconds(clock: VirtualClock) -> None:
-    here = stubborn(clock, (1, 0), [], timeout=30)
+    here = reluctant_harness(clock, (1, 0), [], timeout=30)
     assert quote_of(here, chat_request("Hi")).seconds == 35
 
 
-async def test_without_tools_no_call_is_quoted_though_a_model_may_ask_in_vain(clock: VirtualClock) -> None:
-    here = stubborn(clock, (1, 0), [calls(0, 2)], tool_rounds=1)
+async def test_without_tools_no_call_is_quoted_although_a_model_may_ask_for_one(clock: VirtualClock) -> None:
+    here = reluctant_harness(clock, (1, 0), [calls(0, 2)], tool_rounds=1)
     request = chat_request("Hi", tools=[])
-    _, _, came_to = await spent(clock, here, request)
-    most = quote_of(here, request)
-    assert came_to.tool_calls == most.tool_calls == 0
-    assert came_to.inferences == most.inferences == 2
+    _, _, used = await spent(clock, here, request)
+    quote = quote_of(here, request)
+    assert used.tool_calls == quote.tool_calls == 0
+    assert used.inferences == quote.inferences == 2
 
 
 async def test_a_tool_that_is_not_idempotent_is_quoted_once(clock: VirtualClock) -> None:
     @tool(side_effects=SideEffects.NONE, idempotent=False)
     async def once() -> str:
-        """Works."""
+        """Succeed."""
         return "ok"
 
     engine = ReluctantEngine(clock, profile("e"), AnswerScript(1, []))
@@ -351,7 +349,7 @@ async def test_a_tool_that_is_not_idempotent_is_quoted_once(clock: VirtualClock)
     assert quote_of(here, chat_request("Hi", tools=["once", "broken"])).tool_calls == 12
 
 
-async def test_one_engine_without_a_price_leaves_the_cost_open(clock: VirtualClock) -> None:
+async def test_one_engine_without_a_price_makes_the_cost_unknown(clock: VirtualClock) -> None:
     engines = [
         ReluctantEngine(clock, profile(name, price=price), AnswerScript(1, []))
         for name, price in (("a", PRICE), ("b", None))
@@ -361,10 +359,10 @@ async def test_one_engine_without_a_price_leaves_the_cost_open(clock: VirtualClo
     assert quote_of(here, chat_request("Hi", model="a")).cost is not None
 
 
-async def test_a_limit_lowers_what_it_limits_and_leaves_the_rest(clock: VirtualClock) -> None:
-    open_ended = quote_of(stubborn(clock, (2, 1), []), chat_request("Hi"))
-    by_tokens = quote_of(stubborn(clock, (2, 1), [], tokens=1_000), chat_request("Hi"))
-    by_cost = quote_of(stubborn(clock, (2, 1), [], cost=0.01), chat_request("Hi"))
+async def test_a_limit_lowers_its_own_figure_only(clock: VirtualClock) -> None:
+    open_ended = quote_of(reluctant_harness(clock, (2, 1), []), chat_request("Hi"))
+    by_tokens = quote_of(reluctant_harness(clock, (2, 1), [], tokens=1_000), chat_request("Hi"))
+    by_cost = quote_of(reluctant_harness(clock, (2, 1), [], cost=0.01), chat_request("Hi"))
     window = 128_000
     assert by_tokens.tokens == 1_000 + window
     assert by_tokens.cost is not None
@@ -374,6 +372,6 @@ async def test_a_limit_lowers_what_it_limits_and_leaves_the_rest(clock: VirtualC
     assert by_tokens.inferences == by_cost.inferences == open_ended.inferences
 
 
-async def test_a_limit_beyond_what_can_be_used_changes_no_figure(clock: VirtualClock) -> None:
-    wide = quote_of(stubborn(clock, (2, 1), [], tokens=10**12, cost=1e9), chat_request("Hi"))
-    assert wide == quote_of(stubborn(clock, (2, 1), []), chat_request("Hi"))
+async def test_a_limit_above_the_bound_changes_no_figure(clock: VirtualClock) -> None:
+    wide = quote_of(reluctant_harness(clock, (2, 1), [], tokens=10**12, cost=1e9), chat_request("Hi"))
+    assert wide == quote_of(reluctant_harness(clock, (2, 1), []), chat_request("Hi"))

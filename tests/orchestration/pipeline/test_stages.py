@@ -1,4 +1,4 @@
-"""What of a session's history a model is told: the latest turns that fit, never a result without its call."""
+"""HistorySanitize: the latest turns of a session that fit, and never a tool result without its call."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,64 +35,72 @@ def system(text: str) -> Message:
 
 
 def called(text: str = "hi", results: int = 2) -> list[Message]:
-    """A turn with a round of tools."""
+    """Return a turn with a round of tools."""
     calls = [ToolCall(id=f"c{number}", name="t", arguments={"n": number}) for number in range(results)]
-    told = [message("tool", "done", tool_call_id=call.id) for call in calls]
-    return [user(text), Message(role="assistant", content="", tool_calls=calls), *told, assistant()]
+    results_of_calls = [message("tool", "done", tool_call_id=call.id) for call in calls]
+    return [user(text), Message(role="assistant", content="", tool_calls=calls), *results_of_calls, assistant()]
 
 
-def told(
-    past: SessionHistory | Sequence[Message], *own: Message, messages: int = 50, tokens: int = 8_000, room: int = AMPLE
+def sanitized(
+    session: SessionHistory | Sequence[Message],
+    *own: Message,
+    messages: int = 50,
+    tokens: int = 8_000,
+    capacity: int = AMPLE,
 ) -> SanitizedHistory:
-    whole = past if isinstance(past, SessionHistory) else SessionHistory(len(past), past)
-    return sanitize_history(own or [user("now")], whole, HistoryLimits(messages, tokens, room), COUNTER)
+    history = session if isinstance(session, SessionHistory) else SessionHistory(len(session), session)
+    return sanitize_history(own or [user("now")], history, HistoryLimits(messages, tokens, capacity), COUNTER)
 
 
-def test_without_a_past_the_request_is_told_as_it_is() -> None:
+def test_without_a_history_the_request_is_unchanged() -> None:
     own = [system("be brief"), user(), system("and kind"), user()]
-    assert told([], *own, messages=0, tokens=0, room=0) == SanitizedHistory(tuple(own), truncated=False)
+    assert sanitized([], *own, messages=0, tokens=0, capacity=0) == SanitizedHistory(tuple(own), truncated=False)
 
 
-def test_what_fits_is_told_whole() -> None:
-    past = [*called(), user(), assistant()]
-    found = told(past, messages=len(past), tokens=COUNTER.messages(past))
-    assert found == SanitizedHistory((*past, user("now")), truncated=False)
+def test_a_history_that_fits_is_used_whole() -> None:
+    history = [*called(), user(), assistant()]
+    found = sanitized(history, messages=len(history), tokens=COUNTER.messages(history))
+    assert found == SanitizedHistory((*history, user("now")), truncated=False)
 
 
-@pytest.mark.parametrize("less", ["messages", "tokens", "room"])
-def test_one_too_many_costs_the_whole_oldest_turn(less: str) -> None:
-    past = [*called(), user("second"), assistant()]
-    tokens = COUNTER.messages(past)
-    most = {"messages": len(past), "tokens": tokens, "room": tokens + COUNTER.messages([user("now")])}
-    most[less] -= 1
-    assert told(past, **most) == SanitizedHistory((user("second"), assistant(), user("now")), truncated=True)
+@pytest.mark.parametrize("less", ["messages", "tokens", "capacity"])
+def test_one_unit_over_a_limit_drops_the_whole_oldest_turn(less: str) -> None:
+    history = [*called(), user("second"), assistant()]
+    tokens = COUNTER.messages(history)
+    limits = {
+        "messages": len(history),
+        "tokens": tokens,
+        "capacity": tokens + COUNTER.messages([user("now")]),
+    }
+    limits[less] -= 1
+    assert sanitized(history, **limits) == SanitizedHistory((user("second"), assistant(), user("now")), truncated=True)
 
 
-def test_a_last_turn_that_does_not_fit_leaves_nothing_but_the_request() -> None:
-    assert told(called(results=5), messages=3) == SanitizedHistory((user("now"),), truncated=True)
-    assert told([user(), assistant()], messages=0) == SanitizedHistory((user("now"),), truncated=True)
-    assert told([user(), assistant()], room=0) == SanitizedHistory((user("now"),), truncated=True)
+def test_if_the_last_turn_does_not_fit_only_the_request_is_used() -> None:
+    assert sanitized(called(results=5), messages=3) == SanitizedHistory((user("now"),), truncated=True)
+    assert sanitized([user(), assistant()], messages=0) == SanitizedHistory((user("now"),), truncated=True)
+    assert sanitized([user(), assistant()], capacity=0) == SanitizedHistory((user("now"),), truncated=True)
 
 
-def test_several_messages_of_a_user_begin_one_turn() -> None:
-    past = [user("1"), assistant(), user("2"), user("3"), assistant()]
-    assert told(past, messages=4).messages == (*past[2:], user("now"))
-    assert told(past, messages=2).messages == (user("now"),)
+def test_consecutive_user_messages_begin_one_turn() -> None:
+    history = [user("1"), assistant(), user("2"), user("3"), assistant()]
+    assert sanitized(history, messages=4).messages == (*history[2:], user("now"))
+    assert sanitized(history, messages=2).messages == (user("now"),)
 
 
-def test_what_was_not_loaded_was_left_out() -> None:
+def test_messages_that_were_not_loaded_count_as_truncated() -> None:
     last = [user(), assistant()]
-    assert told(SessionHistory(3, last)).truncated is True
-    assert told(SessionHistory(3, last, [system("be brief")])).truncated is False
-    assert told(SessionHistory(4, last, [system("be brief")])).truncated is True
+    assert sanitized(SessionHistory(3, last)).truncated is True
+    assert sanitized(SessionHistory(3, last, [system("be brief")])).truncated is False
+    assert sanitized(SessionHistory(4, last, [system("be brief")])).truncated is True
 
 
-def test_a_prompt_comes_from_the_request_else_from_the_session() -> None:
+def test_the_prompt_comes_from_the_request_or_else_from_the_session() -> None:
     prompt = [system("rhyme"), system("always")]
-    past = SessionHistory(4, [*prompt, user(), assistant()], prompt)
-    assert told(past).messages == (*prompt, user(), assistant(), user("now"))
+    history = SessionHistory(4, [*prompt, user(), assistant()], prompt)
+    assert sanitized(history).messages == (*prompt, user(), assistant(), user("now"))
     own = [system("be brief"), user("now")]
-    assert told(past, *own).messages == (own[0], user(), assistant(), own[1])
+    assert sanitized(history, *own).messages == (own[0], user(), assistant(), own[1])
 
 
 TURNS = st.lists(
@@ -106,23 +114,23 @@ TURNS = st.lists(
 
 
 @given(turns=TURNS, messages=st.integers(0, 20), tokens=st.integers(0, 200))
-def test_whatever_was_said_as_much_is_told_as_may_be_and_no_result_without_its_call(
+def test_any_history_is_cut_to_the_most_turns_that_fit_and_no_result_loses_its_call(
     turns: list[list[Message]], messages: int, tokens: int
 ) -> None:
     whole = [each for turn in turns for each in turn]
     last = whole[max(0, len(whole) - history_window(replace(LIMITS, history_messages=messages))) :]
-    found = told(SessionHistory(len(whole), last), messages=messages, tokens=tokens)
-    kept = found.messages[:-1]
+    found = sanitized(SessionHistory(len(whole), last), messages=messages, tokens=tokens)
+    used = found.messages[:-1]
     assert conversation_errors(found.messages) == []
-    assert found.truncated == (len(kept) < len(whole))
-    begins = [
+    assert found.truncated == (len(used) < len(whole))
+    starts = [
         start
-        for start, said in enumerate(whole)
-        if said.role == "user" and (start == 0 or whole[start - 1].role != "user")
+        for start, each in enumerate(whole)
+        if each.role == "user" and (start == 0 or whole[start - 1].role != "user")
     ]
     fitting = [
         whole[start:]
-        for start in begins
+        for start in starts
         if len(whole) - start <= messages and COUNTER.messages(whole[start:]) <= tokens
     ]
-    assert list(kept) == (fitting[0] if fitting else [])
+    assert list(used) == (fitting[0] if fitting else [])

@@ -1,4 +1,4 @@
-"""What an event log tells, summed up."""
+"""Agent traces: summaries of event logs."""
 
 from collections.abc import Sequence
 
@@ -30,21 +30,21 @@ USAGE = TokenUsage(input_tokens=10, output_tokens=5, reasoning_tokens=2, total_t
 
 
 def traced(*events: tuple[float, str, Event]) -> AgentTrace:
-    """The trace of these events, each with its time and the step it hangs behind."""
+    """Return the trace of these events, each with its time and its anchor."""
     return agent_trace(
         [StoredEvent(number, at, anchor, IDS, event) for number, (at, anchor, event) in enumerate(events, 1)]
     )
 
 
-def moved(to: State, before: State | None = None) -> LifecycleTransition:
+def transition(to: State, before: State | None = None) -> LifecycleTransition:
     return LifecycleTransition(before, to, 1, "because")
 
 
-def begins(segment: str, provider: str) -> InferenceStart:
+def started(segment: str, provider: str) -> InferenceStart:
     return InferenceStart(segment, 1, 0, False, False, None, provider, f"{provider}-model")
 
 
-def ends(segment: str, reason: str = "stop") -> InferenceEnd:
+def ended(segment: str, reason: str = "stop") -> InferenceEnd:
     return InferenceEnd(segment, 250.0, 4, 3, reason, 1)
 
 
@@ -55,24 +55,24 @@ def response(state: State) -> SystemResponse:
     )
 
 
-START: Sequence[tuple[float, str, Event]] = ((100.0, "init", moved(State.INIT)),)
+START: Sequence[tuple[float, str, Event]] = ((100.0, "init", transition(State.INIT)),)
 
 
-def test_an_execution_that_has_only_begun_has_used_nothing() -> None:
+def test_an_execution_without_attempts_has_used_no_tokens() -> None:
     trace = traced(*START)
     assert (trace.request_id, trace.session_id, trace.outcome) == ("r-1", "s-1", State.INIT)
     assert (trace.completed_at, trace.provider_used, trace.fallback_attempts) == (None, None, 0)
     assert (trace.attempts, trace.tool_calls, trace.stages, trace.total_tokens) == ([], [], [], TokenUsage())
 
 
-def test_attempts_are_paired_with_their_ends_and_count_while_it_runs() -> None:
+def test_attempts_are_paired_with_their_ends_and_counted_while_it_runs() -> None:
     trace = traced(
         *START,
-        (101.0, "0/0", begins("0/0", "a")),
-        (102.0, "0/0", ends("0/0", "error")),
-        (103.0, "0/1", begins("0/1", "b")),
-        (104.0, "1/0", begins("1/0", "b")),
-        (105.0, "0/1", ends("0/1")),
+        (101.0, "0/0", started("0/0", "a")),
+        (102.0, "0/0", ended("0/0", "error")),
+        (103.0, "0/1", started("0/1", "b")),
+        (104.0, "1/0", started("1/0", "b")),
+        (105.0, "0/1", ended("0/1")),
     )
     assert [(each.segment, each.finish_reason, each.duration_ms) for each in trace.attempts] == [
         *(("0/0", "error", 250.0), ("0/1", "stop", 250.0), ("1/0", None, None))
@@ -82,18 +82,18 @@ def test_attempts_are_paired_with_their_ends_and_count_while_it_runs() -> None:
     assert trace.total_tokens == TokenUsage(input_tokens=8, output_tokens=6, total_tokens=14)
 
 
-def test_an_attempt_whose_process_was_gone_has_no_end_and_the_next_one_has() -> None:
+def test_an_attempt_whose_process_died_has_no_end_and_its_repetition_has_one() -> None:
     trace = traced(
         *START,
-        (101.0, "0/0", begins("0/0", "a")),
+        (101.0, "0/0", started("0/0", "a")),
         (200.0, "0/0", InferenceRetracted("0/0")),
-        (200.0, "0/0", begins("0/0", "a")),
-        (201.0, "0/0", ends("0/0")),
+        (200.0, "0/0", started("0/0", "a")),
+        (201.0, "0/0", ended("0/0")),
     )
     assert [each.finish_reason for each in trace.attempts] == [None, "stop"]
 
 
-def test_a_tool_call_has_a_row_for_every_attempt_and_says_how_it_went() -> None:
+def test_every_attempt_at_a_tool_call_is_listed_with_its_outcome() -> None:
     trace = traced(
         *START,
         (101.0, "1/0/0/0", ToolStart("look", "call_1", "00")),
@@ -107,12 +107,12 @@ def test_a_tool_call_has_a_row_for_every_attempt_and_says_how_it_went() -> None:
     ]
 
 
-def test_stages_that_are_summed_began_with_their_first_part() -> None:
+def test_a_summed_stage_started_with_its_first_part() -> None:
     tried = FallbackTransition(FsmState.IDLE, FsmState.SELECTING, FsmEvent.START, None, None, 0, "started", None)
     trace = traced(
         *START,
         (101.0, "prepare", StageEnd("ContextGuard", 500.0, "ok")),
-        (102.0, "prepare", moved(State.EXECUTE, State.PREPARE)),
+        (102.0, "prepare", transition(State.EXECUTE, State.PREPARE)),
         (103.0, "0", tried),
         (109.0, "end", StageEnd("Execute", 7_000.0, "ok")),
         (109.0, "end", StageEnd("FailoverDecide", 2_000.0, "ok")),
@@ -120,25 +120,25 @@ def test_stages_that_are_summed_began_with_their_first_part() -> None:
     assert [stage.started_at.timestamp() for stage in trace.stages] == [100.5, 102.0, 103.0]
 
 
-def test_an_end_says_the_rest_until_it_goes_on() -> None:
-    waits = (
-        (102.0, "end", moved(State.SUSPENDED, State.EXECUTE)),
+def test_the_response_gives_the_totals_until_the_execution_is_resumed() -> None:
+    suspension = (
+        (102.0, "end", transition(State.SUSPENDED, State.EXECUTE)),
         (102.0, "end", ExecutionSuspended((), response(State.SUSPENDED))),
     )
     resumed = (
         (500.0, "resume", ExecutionResumed("1", "question", "ask_person", "local")),
-        (500.0, "resume", moved(State.EXECUTE, State.SUSPENDED)),
+        (500.0, "resume", transition(State.EXECUTE, State.SUSPENDED)),
     )
-    done = (
-        (501.0, "end", moved(State.COMPLETE, State.EXECUTE)),
+    end = (
+        (501.0, "end", transition(State.COMPLETE, State.EXECUTE)),
         (501.0, "end", ExecutionCompleted(response(State.COMPLETE))),
     )
-    suspended, running, ended = (
-        traced(*START, *waits),
-        traced(*START, *waits, *resumed),
-        traced(*START, *resumed, *done),
+    suspended, running, complete = (
+        traced(*START, *suspension),
+        traced(*START, *suspension, *resumed),
+        traced(*START, *resumed, *end),
     )
-    assert [each.outcome for each in (suspended, running, ended)] == [State.SUSPENDED, State.EXECUTE, State.COMPLETE]
-    assert (suspended.total_tokens, running.total_tokens, ended.total_tokens) == (USAGE, TokenUsage(), USAGE)
-    assert (ended.provider_used, ended.model_used, ended.fallback_attempts) == ("b", "b-1", 7)
-    assert [each.completed_at is None for each in (suspended, running, ended)] == [True, True, False]
+    assert [each.outcome for each in (suspended, running, complete)] == [State.SUSPENDED, State.EXECUTE, State.COMPLETE]
+    assert (suspended.total_tokens, running.total_tokens, complete.total_tokens) == (USAGE, TokenUsage(), USAGE)
+    assert (complete.provider_used, complete.model_used, complete.fallback_attempts) == ("b", "b-1", 7)
+    assert [each.completed_at is None for each in (suspended, running, complete)] == [True, True, False]

@@ -1,4 +1,4 @@
-"""Forks: which steps are kept, that they are the same ones, and that nothing in them is done twice."""
+"""Forks: the steps that they inherit are the recorded ones, and no effect in them is repeated."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,20 +17,20 @@ from tests.support.send_tool import SEND, sending
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
 
-SAID = [{"role": "user", "content": "and now?"}]
+ADDED = [{"role": "user", "content": "and now?"}]
 
 
 async def fork(
     here: Harness, origin: ExecutionHistory, from_step: int, **overrides: Any
 ) -> tuple[Execution, ExecutionHistory]:
-    """The execution that goes on from that step, at its end, and its record."""
-    asked = ForkRequest.model_validate({"from_step": from_step, "overrides": overrides})
+    """Return a fork at that step, once it has ended, and its history."""
+    request = ForkRequest.model_validate({"from_step": from_step, "overrides": overrides})
     header = here.execution(origin.header.request).header
     fresh = replace(header, execution_id="fork", request_id="fork", durability="journaled")
-    header, rows = fork_execution(fresh, origin, asked, tools=asked.overrides.tools)
-    await here.journal.open(header, steps=rows)
-    record = ExecutionHistory(header, {row.key: row for row in rows}, ())
-    execution = Execution(header, environment=here.environment, journal=here.journal, history=record)
+    header, steps = fork_execution(fresh, origin, request, tools=request.overrides.tools)
+    await here.journal.open(header, steps=steps)
+    history = ExecutionHistory(header, {step.key: step for step in steps}, ())
+    execution = Execution(header, environment=here.environment, journal=here.journal, history=history)
     await here.drive(execution)
     return execution, here.record(execution)
 
@@ -39,69 +39,69 @@ ACT = {"tool_calls": [{"name": "act", "arguments": {}}]}
 
 
 def unsafe() -> FakeTool:
-    """A tool that must not run twice, and needs nobody's leave."""
+    """Return a tool that must not run twice and needs no approval."""
     return FakeTool(side_effects=SideEffects.WRITE, idempotent=False)
 
 
 async def acted(clock: VirtualClock, tool: FakeTool, *more: dict[str, Any]) -> tuple[Harness, ExecutionHistory]:
-    """An execution that did something that must not be done twice."""
+    """Return a harness and the history of an execution that ran the tool."""
     here = make_harness(clock, scripted_engine(clock, "a", ACT, {"text": "done"}, *more), tools=[tool])
     return here, (await here.run(chat_request()))[1]
 
 
-async def test_the_kept_steps_are_the_recorded_ones_and_unsafe_calls_in_them_are_not_repeated(
+async def test_inherited_steps_equal_the_recorded_ones_and_their_unsafe_calls_are_not_repeated(
     clock: VirtualClock,
 ) -> None:
     tool = unsafe()
     here, origin = await acted(clock, tool, {"text": "again"})
     await clock.sleep(86_400)
-    execution, record = await fork(here, origin, 2, messages=SAID)
+    execution, history = await fork(here, origin, 2, messages=ADDED)
     assert tool.run_count == 1
     assert (response_of(execution).content, response_of(execution).state) == ("again", State.COMPLETE)
-    for row in inherited_steps(origin, 2):
-        assert replace(record.steps[row.key], at=0.0) == replace(row, at=0.0)
-    assert record.steps["2"].fingerprint != origin.steps["2"].fingerprint
-    assert replay_offline(record) == len(record.steps)
+    for step in inherited_steps(origin, 2):
+        assert replace(history.steps[step.key], at=0.0) == replace(step, at=0.0)
+    assert history.steps["2"].fingerprint != origin.steps["2"].fingerprint
+    assert replay_offline(history) == len(history.steps)
     assert execution.correlation.caused_by == origin.header.request_id
 
 
-async def test_an_unsafe_call_behind_the_kept_steps_is_done_again(clock: VirtualClock) -> None:
+async def test_an_unsafe_call_after_the_inherited_steps_runs_again(clock: VirtualClock) -> None:
     tool = unsafe()
     here, origin = await acted(clock, tool, {"text": "again"})
     await fork(here, origin, 1)
     assert tool.run_count == 2
 
 
-async def test_the_time_between_the_two_is_nobody_s(clock: VirtualClock) -> None:
+async def test_no_step_takes_the_time_between_the_two_executions(clock: VirtualClock) -> None:
     here, origin = await acted(clock, unsafe(), {"text": "again"})
     await clock.sleep(86_400)
-    _, record = await fork(here, origin, 2)
-    times = [row.at for row in record.steps.values()]
+    _, history = await fork(here, origin, 2)
+    times = [step.at for step in history.steps.values()]
     assert times == sorted(times)
-    assert max(times) - record.header.created_at < 60
+    assert max(times) - history.header.created_at < 60
     last = list(origin.steps.values())[-1].at - origin.header.created_at
     assert last < 60
 
 
-async def test_what_may_have_been_left_undone_is_not_kept(clock: VirtualClock) -> None:
+async def test_an_unfinished_step_is_not_inherited(clock: VirtualClock) -> None:
     here = make_harness(clock, scripted_engine(clock, "a", SEND), tools=[sending([])])
     _, origin = await here.run(chat_request())
     with pytest.raises(RequestFailure) as refused:
         inherited_steps(origin, 2)
     assert refused.value.code is Code.REQUEST_INVALID
-    assert [row.key for row in inherited_steps(origin, 1)] == [
+    assert [step.key for step in inherited_steps(origin, 1)] == [
         PREPARE_KEY,
         *(key for key in origin.steps if key.startswith("0")),
     ]
 
 
-async def test_a_fork_of_a_fork_keeps_what_was_kept(clock: VirtualClock) -> None:
+async def test_a_fork_of_a_fork_inherits_the_inherited_steps(clock: VirtualClock) -> None:
     tool = unsafe()
     here, origin = await acted(clock, tool, {"text": "again"}, {"text": "and again"})
     _, first = await fork(here, origin, 2)
     here.journal.close("fork")
     second = make_harness(clock, scripted_engine(clock, "a", {"text": "and again"}), tools=[tool])
-    execution, record = await fork(second, first, 2, messages=SAID)
+    execution, history = await fork(second, first, 2, messages=ADDED)
     assert response_of(execution).content == "and again"
     assert tool.run_count == 1
-    assert replay_offline(record) == len(record.steps)
+    assert replay_offline(history) == len(history.steps)

@@ -1,4 +1,4 @@
-"""Readers that join a log: everything once, in order, and a long log in parts."""
+"""Catch-up subscriptions: every event once, in order, and a long log in batches."""
 
 from collections.abc import Sequence
 
@@ -16,40 +16,40 @@ def numbers(items: Sequence[StoredEvent | LiveDelta]) -> list[int]:
     return [item.sequence_number for item in items if isinstance(item, StoredEvent)]
 
 
-def test_a_long_log_is_given_in_parts_and_what_happens_comes_behind_it() -> None:
-    here = bus()
-    watching = here.subscribe("a")
+def test_a_long_log_is_returned_in_batches_and_live_events_follow_it() -> None:
+    events = bus()
+    live = events.subscribe("a")
     log = stored_events(*[MOVED] * (2 * MAX_BATCH + 10), COMPLETED)
-    reader = CatchUpSubscription(log[:-1], 0, watching)
-    here.publish("a", log[-3:])
-    parts = [reader.take() for _ in range(3)]
+    subscription = CatchUpSubscription(log[:-1], 0, live)
+    events.publish("a", log[-3:])
+    parts = [subscription.take() for _ in range(3)]
     assert [len(part) for part in parts] == [MAX_BATCH, MAX_BATCH, 11]
     assert [number for part in parts for number in numbers(part)] == list(range(1, len(log) + 1))
-    assert reader.ended
+    assert subscription.ended
 
 
-async def test_it_is_not_over_while_something_of_it_waits() -> None:
-    reader = CatchUpSubscription(stored_events(*[MOVED] * (MAX_BATCH + 1)), 0, None)
-    assert not reader.ended
-    assert [len(await reader.next()), len(await reader.next())] == [MAX_BATCH, 1]
-    assert reader.ended
-    assert await reader.next() == []
+async def test_it_has_not_ended_while_events_are_pending() -> None:
+    subscription = CatchUpSubscription(stored_events(*[MOVED] * (MAX_BATCH + 1)), 0, None)
+    assert not subscription.ended
+    assert [len(await subscription.next()), len(await subscription.next())] == [MAX_BATCH, 1]
+    assert subscription.ended
+    assert await subscription.next() == []
 
 
-def test_what_arrives_while_the_log_is_read_is_not_taken_for_an_end() -> None:
-    here = bus()
-    watching = here.subscribe("a")
+def test_an_end_that_arrives_while_the_log_is_read_is_still_returned() -> None:
+    events = bus()
+    live = events.subscribe("a")
     log = stored_events(MOVED, STARTED, COMPLETED)
-    here.publish("a", log[1:])
-    reader = CatchUpSubscription([], 2, watching)
-    assert not reader.ended
-    assert numbers(reader.take()) == [3]
-    assert reader.ended
+    events.publish("a", log[1:])
+    subscription = CatchUpSubscription([], 2, live)
+    assert not subscription.ended
+    assert numbers(subscription.take()) == [3]
+    assert subscription.ended
 
 
-def test_what_was_streamed_so_far_stands_between_the_log_and_what_happens() -> None:
-    here = bus()
-    watching = here.subscribe("a")
-    here.publish("a", [live_delta()])
-    reader = CatchUpSubscription([*stored_events(MOVED), live_delta()], 0, watching)
-    assert [type(item) for item in reader.take()] == [StoredEvent, LiveDelta, LiveDelta]
+def test_the_deltas_so_far_come_between_the_log_and_live_events() -> None:
+    events = bus()
+    live = events.subscribe("a")
+    events.publish("a", [live_delta()])
+    subscription = CatchUpSubscription([*stored_events(MOVED), live_delta()], 0, live)
+    assert [type(item) for item in subscription.take()] == [StoredEvent, LiveDelta, LiveDelta]
