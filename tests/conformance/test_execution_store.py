@@ -255,6 +255,23 @@ async def test_b6_105_b6_108_a_claimed_execution_takes_no_answer_and_is_claimed_
     assert await here.store.suspensions("local") == []
 
 
+async def test_the_last_answer_claims_the_execution_in_the_same_transaction(
+    here: StoreReplica, there: StoreReplica
+) -> None:
+    await suspended(here, "a")
+    before = await here.store.load("local", "a")
+    receipt = await here.store.answer("local", "a", "1", answered(), claim=True)
+    found = await there.store.find("local", "r-a")
+    after = await there.store.load("local", "a")
+    assert before is not None
+    assert found is not None
+    assert after is not None
+    assert (receipt.open_suspensions, receipt.epoch) == (0, 2)
+    assert (found.owner, found.epoch, found.status.state) == (here.name, 2, State.SUSPENDED)
+    assert receipt.commit_count == after.commit_count == before.commit_count + 1
+    assert await there.store.claim("a", 1) is None
+
+
 async def test_b6_105_what_is_being_ended_takes_no_answer_although_it_is_suspended_still(here: StoreReplica) -> None:
     await suspended(here, "a")
     record = await here.store.claim("a", 1)
