@@ -74,7 +74,7 @@ def harness(clock: VirtualClock) -> Harness:
 
 
 def recovery_of(here: Harness, store: FakeStore, runner: FakeRunner) -> Recovery:
-    return Recovery(store, Launcher(here.environment, runner, PATTERNS))  # type: ignore[arg-type]
+    return Recovery(store, Launcher(here.environment, runner, PATTERNS))
 
 
 def stored_events(here: Harness) -> list[StoredEvent]:
