@@ -1,1 +1,1 @@
-"""What we can do: logic over ports."""
+"""Logic over ports: models, output formats, prompts and tools."""

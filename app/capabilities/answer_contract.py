@@ -1,4 +1,4 @@
-"""An output contract made ready: what is asked for, and whether an answer keeps it."""
+"""A compiled output contract: the response format to ask for, and the validation of an answer."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -29,54 +29,54 @@ from app.domain.pattern_result import PatternResult
 _RULES = RuleRegistry(CUSTOM_RULES)
 _GRAMMAR_FIELD = "output.grammar"
 LARGE_CONTRACT_CHARACTERS = 2_048
-"""From this size on a schema or grammar may take long to be made ready."""
+"""A larger schema or grammar may take long to compile."""
 QUICK_ANSWER_CHARACTERS = 4_096
 _QUICK_COST = 50_000
 """Limits of an answer that is validated on the event loop; the cost is in evaluations of about 10 ns."""
 MAX_ANSWER_CHARACTERS = 262_144
-"""Of an answer that is judged; a longer one is not looked at."""
+"""Length of the longest answer that is validated."""
 MAX_ANSWER_NODES = 65_536
-"""Of an answer that has a value: its brackets and commas, each of which may begin another one within."""
+"""Brackets and commas of the largest answer with a value: each may begin another value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValidatedAnswer:
-    """An answer as it was found. `failure` is why it will not do; the product is shown beside it all the same."""
+    """The result of a validation. `failure` says why the answer is invalid; `pattern_result` is there all the same."""
 
     pattern_result: PatternResult
     failure: Failure | None = None
 
     @property
     def violations(self) -> list[tuple[str, str]]:
-        """What is wrong with it, as pairs of path and message."""
-        found = self.failure.details.get("violations", ()) if self.failure else ()
-        return [(violation["path"], violation["message"]) for violation in found]
+        """Return the reasons why the answer is invalid, as pairs of path and message."""
+        violations = self.failure.details.get("violations", ()) if self.failure else ()
+        return [(violation["path"], violation["message"]) for violation in violations]
 
     @property
     def validation(self) -> ValidationResult:
-        """The verdict."""
-        assert self.pattern_result.validation is not None  # noqa: S101 - whatever was judged has one
+        """Return the validation result."""
+        assert self.pattern_result.validation is not None  # noqa: S101 - every validated answer has one
         return self.pattern_result.validation
 
     def with_judgement(self, judgement: SemanticValidationOutput, *, strict: bool) -> "ValidatedAnswer":
-        """The same with what a judge says of it, whose score is the confidence.
+        """Return the answer with the judgement of a judge, whose score is the confidence.
 
-        The issues of a valid answer are warnings, which are errors when it is `strict`.
+        The issues of a valid answer are warnings, which are errors if `strict`.
         """
-        issues = [_by_judge(issue) for issue in judgement.issues if issue.strip()]
+        issues = [_judge_violation(issue) for issue in judgement.issues if issue.strip()]
         if not judgement.valid or (strict and issues):
-            found = issues or [_by_judge("does not serve its intent")]
-            return self._refused("a judge found fault with the answer", found, judgement.score)
+            violations = issues or [_judge_violation("does not serve its intent")]
+            return self._rejected("a judge found fault with the answer", violations, judgement.score)
         warnings = [*self.validation.warnings, *(issue.as_dict() for issue in issues)]
         result = self.validation.model_copy(update={"warnings": warnings})
         return ValidatedAnswer(replace(self.pattern_result, validation=result, confidence=judgement.score))
 
     def without_judgement(self) -> "ValidatedAnswer":
-        """The same while, or where, there is no judgement: an answer that nobody vouches for."""
-        return self._refused("the answer could not be judged", [_by_judge("was not judged")], 0.0)
+        """Return the answer as invalid because there is no judgement, or not yet."""
+        return self._rejected("the answer could not be judged", [_judge_violation("was not judged")], 0.0)
 
-    def _refused(self, message: str, found: Sequence[RuleViolation], score: float) -> "ValidatedAnswer":
-        errors = [finding.as_dict() for finding in found]
+    def _rejected(self, message: str, violations: Sequence[RuleViolation], score: float) -> "ValidatedAnswer":
+        errors = [violation.as_dict() for violation in violations]
         result = self.validation.model_copy(update={"valid": False, "errors": errors})
         details = {"violations": errors, "warnings": result.warnings}
         failure = ValidationFailure(Code.VALIDATION_SEMANTIC_FAILED, message, details)
@@ -84,7 +84,7 @@ class ValidatedAnswer:
 
 
 class AnswerContract:
-    """What an answer has to keep: its form, then its rules."""
+    """The requirements of an answer: its format, then its rules."""
 
     def __init__(
         self, output: OutputContract, schema: CompiledSchema | None, grammar: Grammar | None, rules: RuleSet
@@ -106,24 +106,24 @@ class AnswerContract:
 
     @property
     def response_format(self) -> ResponseFormat:
-        """What an engine is asked to keep."""
+        """Return the format that an engine is asked for."""
         return ResponseFormat(self._output.schema_, self._output.grammar)
 
     def validate_quickly(self, answer: str | AnswerContent, attempt: int) -> ValidatedAnswer | None:
-        """Return the answer if it is short and found to keep its form within about a millisecond, else None.
+        """Return the answer if it is short and found to keep its format within about a millisecond, else None.
 
-        Explaining why an answer does not keep its form can take longer than finding that it does not.
+        Explaining why an answer does not keep its format can take longer than finding that it does not.
         """
         text = answer if isinstance(answer, str) else answer.text
         if len(text) > QUICK_ANSWER_CHARACTERS or self._grammar is not None or not self._rules.are_quick:
             return None
         if self._schema is None:
             value = None if isinstance(answer, str) else answer.value
-            return self._by_rules(text, EnforcedAnswer(value, (), ()), attempt)
+            return self._apply_rules(text, EnforcedAnswer(value, (), ()), attempt)
         if self._schema.max_cost(len(text)) > _QUICK_COST:
             return None
         enforced = enforce_if_valid(answer, self._schema) if isinstance(answer, str) else None
-        return None if enforced is None else self._by_rules(text, enforced, attempt)
+        return None if enforced is None else self._apply_rules(text, enforced, attempt)
 
     def validate(self, answer: str | AnswerContent, attempt: int) -> ValidatedAnswer:
         """Validate the answer by all stages in their order; the first that fails ends it.
@@ -132,35 +132,35 @@ class AnswerContract:
         """
         text = answer if isinstance(answer, str) else answer.text
         try:
-            enforced = self._enforced(text) if isinstance(answer, str) else self._kept(answer)
+            enforced = self._enforce_text(text) if isinstance(answer, str) else self._enforce_value(answer)
         except ConstraintFailure as failure:
             result = ValidationResult(valid=False, errors=failure.details.get("violations", []), attempts=attempt)
-            return ValidatedAnswer(_produced(text, None, result), failure)
-        return self._by_rules(text, enforced, attempt)
+            return ValidatedAnswer(_pattern_result(text, None, result), failure)
+        return self._apply_rules(text, enforced, attempt)
 
-    def _by_rules(self, text: str, enforced: EnforcedAnswer, attempt: int) -> ValidatedAnswer:
+    def _apply_rules(self, text: str, enforced: EnforcedAnswer, attempt: int) -> ValidatedAnswer:
         content = AnswerContent(text, enforced.value)
-        verdict = self._rules.validate(content, strict=self._output.strict_validation)
+        report = self._rules.validate(content, strict=self._output.strict_validation)
         result = ValidationResult(
-            valid=verdict.valid,
-            errors=[finding.as_dict() for finding in verdict.errors],
-            warnings=[finding.as_dict() for finding in verdict.warnings],
+            valid=report.valid,
+            errors=[violation.as_dict() for violation in report.errors],
+            warnings=[violation.as_dict() for violation in report.warnings],
             repairs=[asdict(repair) for repair in enforced.repairs],
             attempts=attempt,
         )
-        produced = _produced(text, enforced.value, result)
-        return ValidatedAnswer(produced, None if verdict.valid else verdict.failure())
+        pattern_result = _pattern_result(text, enforced.value, result)
+        return ValidatedAnswer(pattern_result, None if report.valid else report.failure())
 
-    def _enforced(self, text: str) -> EnforcedAnswer:
-        """Raises: ConstraintFailure. A text of which no form was asked has none to keep."""
+    def _enforce_text(self, text: str) -> EnforcedAnswer:
+        """Return the answer in its format; a text without a required format has none. Raises: ConstraintFailure."""
         if self._schema is None and self._grammar is None:
             return EnforcedAnswer(None, (), ())
-        _refuse_size(text, has_value=self._schema is not None)
+        _check_size(text, has_value=self._schema is not None)
         return enforce(text, schema=self._schema, grammar=self._grammar, repair_allowed=self._output.repair_allowed)
 
-    def _kept(self, answer: AnswerContent) -> EnforcedAnswer:
-        """Raises: ConstraintFailure."""
-        _refuse_size(answer.text, has_value=self._schema is not None)
+    def _enforce_value(self, answer: AnswerContent) -> EnforcedAnswer:
+        """Return the value if it keeps its format. Raises: ConstraintFailure."""
+        _check_size(answer.text, has_value=self._schema is not None)
         return enforce_value(answer.value, answer.text, schema=self._schema, grammar=self._grammar)
 
 
@@ -173,16 +173,16 @@ def compiles_quickly(output: OutputContract) -> bool:
 
 
 def is_large_contract(output: OutputContract) -> bool:
-    """Whether it takes long to be made ready."""
+    """Return True if the contract may take long to compile."""
     schema = 0 if output.schema_ is None else len(orjson.dumps(output.schema_))
     return schema + len(output.grammar or "") > LARGE_CONTRACT_CHARACTERS
 
 
-def _by_judge(issue: str) -> RuleViolation:
+def _judge_violation(issue: str) -> RuleViolation:
     return RuleViolation("semantic", "$", issue)
 
 
-def _refuse_size(text: str, *, has_value: bool) -> None:
+def _check_size(text: str, *, has_value: bool) -> None:
     if len(text) > MAX_ANSWER_CHARACTERS:
         raise _too_large(f"it is longer than {MAX_ANSWER_CHARACTERS} characters", has_value=has_value)
     if has_value and len(text) > MAX_ANSWER_NODES and sum(map(text.count, "[{,")) > MAX_ANSWER_NODES:
@@ -198,18 +198,18 @@ def _too_large(why: str, *, has_value: bool) -> ConstraintFailure:
     return ConstraintFailure(code, f"the answer {message}", {"stage": stage.value, "violations": violations})
 
 
-def _produced(text: str, value: JsonValue, result: ValidationResult) -> PatternResult:
-    share = 1.0 if result.valid else 0.0
-    return PatternResult(text, value, result, share, ConfidenceSource.VALIDATION)
+def _pattern_result(text: str, value: JsonValue, result: ValidationResult) -> PatternResult:
+    confidence = 1.0 if result.valid else 0.0
+    return PatternResult(text, value, result, confidence, ConfidenceSource.VALIDATION)
 
 
 def _grammar(text: str) -> Grammar:
-    """Raises: ConfigurationFailure (CONFIG_GRAMMAR_NOT_FOUND, CONFIG_GRAMMAR_INVALID)."""
+    """Return the grammar. Raises: ConfigurationFailure (CONFIG_GRAMMAR_NOT_FOUND, CONFIG_GRAMMAR_INVALID)."""
     if not is_grammar_text(text):
         message = f"{_GRAMMAR_FIELD}: no grammar has that name"
         raise ConfigurationFailure(Code.CONFIG_GRAMMAR_NOT_FOUND, message, {"field": _GRAMMAR_FIELD})
     try:
         return cached_grammar(text)
-    except GrammarError as fault:
-        details = {"field": _GRAMMAR_FIELD, **fault.details}
-        raise ConfigurationFailure(fault.code, f"{_GRAMMAR_FIELD}: {fault.message}", details) from fault
+    except GrammarError as error:
+        details = {"field": _GRAMMAR_FIELD, **error.details}
+        raise ConfigurationFailure(error.code, f"{_GRAMMAR_FIELD}: {error.message}", details) from error

@@ -9,7 +9,7 @@ from app.ports.runtime import Clock
 
 @dataclass(frozen=True, slots=True)
 class FailoverPolicy:
-    """The `[failover]` settings this capability needs. Times in seconds, the budget as a share."""
+    """The `[failover]` settings, with times in seconds and the retry budget as a share of the attempts."""
 
     max_retries: int
     retry_after_cap: float
@@ -21,7 +21,7 @@ class FailoverPolicy:
 
 
 class BreakerState(StrEnum):
-    """Whether a provider is tried: `half_open` lets one probe through."""
+    """The state of a breaker: `half_open` lets one probe through."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -29,24 +29,24 @@ class BreakerState(StrEnum):
 
 
 class CircuitBreaker:
-    """One provider's recent past.
+    """The circuit breaker of one provider.
 
-    Opens when at least `breaker_failures` attempts within `breaker_window` failed and they are more than half of the
-    attempts there; after `breaker_cooldown` one probe is let through, and its success closes it. With
+    It opens when at least `breaker_failures` attempts within `breaker_window` failed and they are more than half of the
+    attempts there; after `breaker_cooldown` one probe is let through, and its success closes the breaker. With
     `breaker_failures` 0 it never opens.
     """
 
     def __init__(self, policy: FailoverPolicy, clock: Clock) -> None:
         self._policy = policy
         self._clock = clock
-        self._past: deque[tuple[float, bool]] = deque()
+        self._attempts: deque[tuple[float, bool]] = deque()
         self._failed = 0
         self._opened_at: float | None = None
         self._probing = False
 
     @property
     def state(self) -> BreakerState:
-        """What a new attempt would meet."""
+        """Return the state that a new attempt would meet."""
         if self._opened_at is None:
             return BreakerState.CLOSED
         if self._clock.monotonic() - self._opened_at < self._policy.breaker_cooldown:
@@ -55,56 +55,56 @@ class CircuitBreaker:
 
     @property
     def seconds_until_probe(self) -> float:
-        """How long until an attempt is let through again; 0 when one is now, or when a probe is out."""
+        """Return the time until an attempt is let through; 0 if one is now, or while a probe is under way."""
         if self._opened_at is None:
             return 0.0
         return max(0.0, self._opened_at + self._policy.breaker_cooldown - self._clock.monotonic())
 
     @property
     def allows_attempt(self) -> bool:
-        """Whether an attempt may begin."""
+        """Return True if an attempt may begin."""
         return self._opened_at is None or (self.state is BreakerState.HALF_OPEN and not self._probing)
 
     def try_begin(self) -> bool:
-        """Begins an attempt, the one probe when half open; False when none may begin."""
+        """Begin an attempt, the one probe if half open; return False if none may begin."""
         if not self.allows_attempt:
             return False
         self._probing = self._opened_at is not None
         return True
 
     def end_without_result(self) -> None:
-        """The attempt ended without a verdict: refused, cancelled or out of time."""
+        """End an attempt without a result: refused, cancelled or out of time."""
         self._probing = False
 
     def record_success(self) -> None:
-        """The attempt succeeded; a probe closes the breaker."""
+        """Record a successful attempt; a probe closes the breaker."""
         if self._probing:
             self._probing, self._opened_at = False, None
-            self._past.clear()
+            self._attempts.clear()
             self._failed = 0
-        self._remember(failed=False)
+        self._record(failed=False)
 
     def record_failure(self, *, trip: bool) -> None:
-        """The attempt failed; `trip` opens the breaker at once, and so does a failed probe."""
-        self._remember(failed=True)
-        enough = self._failed >= self._policy.breaker_failures and self._failed * 2 > len(self._past)
+        """Record a failed attempt; `trip` opens the breaker at once, and so does a failed probe."""
+        self._record(failed=True)
+        enough = self._failed >= self._policy.breaker_failures and self._failed * 2 > len(self._attempts)
         if self._policy.breaker_failures and (trip or self._probing or (self._opened_at is None and enough)):
             self._opened_at = self._clock.monotonic()
         self._probing = False
 
-    def _remember(self, *, failed: bool) -> None:
+    def _record(self, *, failed: bool) -> None:
         now = self._clock.monotonic()
-        self._past.append((now, failed))
+        self._attempts.append((now, failed))
         self._failed += failed
-        while self._past[0][0] <= now - self._policy.breaker_window:
-            self._failed -= self._past.popleft()[1]
+        while self._attempts[0][0] <= now - self._policy.breaker_window:
+            self._failed -= self._attempts.popleft()[1]
 
 
 _BUDGET_WINDOW_S = 10.0
 
 
 class RetryBudget:
-    """Keeps the retries of the last 10 s at `retry_budget` of the attempts; `retry_floor` are always granted."""
+    """Limit of the retries of the last 10 s: the share `retry_budget` of the attempts, but at least `retry_floor`."""
 
     def __init__(self, policy: FailoverPolicy, clock: Clock) -> None:
         self._policy = policy
@@ -112,11 +112,11 @@ class RetryBudget:
         self._seconds: deque[list[int]] = deque()
 
     def record_attempt(self) -> None:
-        """Counts an attempt."""
+        """Record an attempt."""
         self._current()[1] += 1
 
     def try_take(self) -> bool:
-        """Takes one retry, if it is to be had."""
+        """Take one retry if the budget allows it."""
         current = self._current()
         attempts = sum(second[1] for second in self._seconds)
         retries = sum(second[2] for second in self._seconds)

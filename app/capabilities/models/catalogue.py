@@ -1,4 +1,4 @@
-"""The catalogue of engines and routes: which engines a request's `model` stands for."""
+"""The catalogue of engines and routes: it resolves a request's `model` to engines."""
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
@@ -17,7 +17,7 @@ DEFAULT_ROUTE = "default"
 class EngineCatalogue:
     """Every configured engine by name, and the routes over them in order of failover.
 
-    `moving` are the routes on which an answer that was rejected is asked of the next engine.
+    `rerouting` are the routes on which the next engine is asked after an answer was rejected.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class EngineCatalogue:
         self.routes = {name: tuple(engines[each] for each in members) for name, members in routes.items()}
 
     def resolve(self, model: str | None) -> tuple[Engine, ...]:
-        """The engines of that route, or the one engine of that name; None is the default route.
+        """Return the engines of that route, or the one engine of that name; None is the default route.
 
         Raises: RequestFailure (REQUEST_INVALID) for a name that is neither.
         """
@@ -44,20 +44,20 @@ class EngineCatalogue:
         )
 
     def reroutes_rejected_answers(self, model: str | None) -> bool:
-        """Whether it is a route on which the next engine is asked after an answer that was rejected."""
+        """Return True if the next engine of that route is asked after an answer was rejected."""
         return (model or DEFAULT_ROUTE) in self._moving
 
     def has(self, name: str) -> bool:
-        """Whether it is the name of a route or an engine."""
+        """Return True if it is the name of a route or an engine."""
         return name in self.routes or name in self.engines
 
     def engines_for(self, request: SystemRequest) -> tuple[Engine, ...]:
-        """The engines that any inference of the request may be answered by. Raises: RequestFailure, as `resolve`."""
+        """Return the engines that may answer any inference of the request. Raises: RequestFailure, as `resolve`."""
         return tuple(dict.fromkeys(chain.from_iterable(map(self.resolve, requested_models(request)))))
 
 
 def requested_models(request: SystemRequest) -> Sequence[str | None]:
-    """What any inference of the request names as its model: its replicas' own, and its own where a judge is asked."""
+    """Return the models that inferences of the request name: those of its replicas, and its own if a judge is asked."""
     replicas = request.redundancy.models if request.redundancy else None
     if not replicas:
         return (request.model,)
@@ -65,6 +65,6 @@ def requested_models(request: SystemRequest) -> Sequence[str | None]:
 
 
 def candidate_for(engine: Engine, call: EngineCall, way: FormatEnforcement | None) -> Candidate:
-    """The engine as a candidate for that call, with what it will not be told of it."""
+    """Return the engine as a candidate for that call, with the parts of the call that it does not support."""
     profile = engine.profile
     return Candidate(profile.name, profile.model, profile.price, unsupported_parts(call, profile), way)

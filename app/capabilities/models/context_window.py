@@ -1,8 +1,8 @@
-"""The budget equation of the context window, and what is cut when tool rounds outgrow it.
+"""The budget of the context window, and what is cut when tool rounds outgrow it.
 
     system + history + skills + memory + message + tool definitions ≤ context window − response reserve
 
-Exactly the limit fits. PREPARE checks it for what the request brings, the execution again before every inference.
+Exactly the limit fits. PREPARE checks it for the request, the execution again before every inference.
 """
 
 from collections.abc import Sequence
@@ -29,22 +29,22 @@ class ContextParts:
 
     @property
     def used(self) -> int:
-        """All parts together."""
+        """Return the sum of all parts."""
         return self.system + self.history + self.message + self.tools + self.skills + self.memory
 
 
 def capacity(engine: Engine) -> int:
-    """The right side of the equation for that engine, in tokens; never below 0."""
+    """Return the right side of the equation for that engine, in tokens; never below 0."""
     return max(0, engine.profile.context_window - engine.profile.response_reserve)
 
 
 def count_tokens(call: EngineCall, counter: TokenCounter) -> int:
-    """What an engine reads of the call, in tokens."""
+    """Return the tokens of the call that an engine reads."""
     return counter.messages(call.messages) + counter.tools(call.tools)
 
 
 def context_exceeded(parts: ContextParts, limit: int) -> InferenceFailure:
-    """The failure that shows both sides of the equation."""
+    """Return the failure that shows both sides of the equation."""
     return InferenceFailure(
         Code.INFERENCE_CONTEXT_EXCEEDED,
         f"the context needs {parts.used} tokens and {limit} fit",
@@ -53,7 +53,7 @@ def context_exceeded(parts: ContextParts, limit: int) -> InferenceFailure:
 
 
 def measure(messages: Sequence[Message], tools_tokens: int, counter: TokenCounter) -> ContextParts:
-    """The parts of a conversation: leading system messages, what came before, and the last message."""
+    """Return the parts of a conversation: leading system messages, history, and the last message."""
     system = [message for message in messages if message.role == "system"]
     spoken = [message for message in messages if message.role != "system"]
     return ContextParts(
@@ -67,7 +67,7 @@ def measure(messages: Sequence[Message], tools_tokens: int, counter: TokenCounte
 def results_to_cut(
     conversation: Sequence[Message], *, turn_starts: int, over: int, counter: TokenCounter
 ) -> tuple[int, ...]:
-    """Indexes of the oldest tool results of this turn whose loss saves `over` tokens; all of them when none suffice."""
+    """Return the indexes of the oldest tool results of this turn that save `over` tokens; all of them if too few do."""
     cut: list[int] = []
     for index in range(turn_starts, len(conversation)):
         if over <= 0:
@@ -80,7 +80,7 @@ def results_to_cut(
 
 
 def with_results_cut(conversation: Sequence[Message], cut: Sequence[int]) -> list[Message]:
-    """The conversation with the mark in place of the results at those indexes."""
+    """Return the conversation with the mark in place of the results at those indexes."""
     return [_without_result(message) if index in cut else message for index, message in enumerate(conversation)]
 
 

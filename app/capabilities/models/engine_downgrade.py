@@ -1,13 +1,13 @@
-"""What one engine is asked, where it cannot be asked all of it.
+"""Downgrade of a call to the features of one engine.
 
-A conversation belongs to no provider. What only the provider that said it can read stays with that provider, and what
-an engine cannot do is told in another way where there is one, else left out and named. All of it is decided from the
-call and the engine's profile, so that whoever fails over to the next engine says the same thing once more.
+A conversation is independent of providers. Blocks that only their provider can read stay with that provider; features
+that an engine lacks are expressed in another way if there is one, otherwise left out and named. All of it depends only
+on the call and the engine's profile, so a failover to the next engine starts from the same call.
 
-    system messages, without the role        → before the first words of the user
-    several calls of one answer              → one answer and result each, where only one is read at a time
+    system messages, without the role        → before the first text of the user
+    several calls of one answer              → one answer and result each, if only one is read at a time
     calls and results, without tools         → as text
-    images, tools, a demanded call           → left out
+    images, tools, a forced call             → left out
     signed or encrypted thoughts of others   → left out
 """
 
@@ -25,38 +25,42 @@ IMAGE_PLACEHOLDER = "[an image that this model cannot see]"
 
 
 def downgrade(call: EngineCall, profile: EngineProfile) -> EngineCall:
-    """The call as this engine can be asked it."""
-    able = profile.capabilities
+    """Return the call as this engine can be sent it."""
+    supported = profile.capabilities
     messages: Sequence[Message] = call.messages
-    if any(_is_foreign(message, profile) for message in messages):
-        messages = [_plain(message) if _is_foreign(message, profile) else message for message in messages]
-    if not able.images and any(message.images for message in messages):
+    if any(_is_of_other_provider(message, profile) for message in messages):
+        messages = [
+            _without_provider_blocks(message) if _is_of_other_provider(message, profile) else message
+            for message in messages
+        ]
+    if not supported.images and any(message.images for message in messages):
         messages = [_without_images(message) for message in messages]
-    if not able.tools:
-        messages = [_in_words(message) for message in messages]
-    elif not able.parallel_tools:
+    if not supported.tools:
+        messages = [_as_text(message) for message in messages]
+    elif not supported.parallel_tools:
         messages = list(_one_call_each(messages))
-    if not able.system_role:
+    if not supported.system_role:
         messages = _without_system(messages)
     hints = call.hints
-    if hints.demands_call and not _can_be_made_to_call(profile):
+    if hints.demands_call and not _supports_forced_calls(profile):
         hints = hints.model_copy(update={"tool_choice": None})
-    tools = call.tools if able.tools else ()
+    tools = call.tools if supported.tools else ()
     if messages is call.messages and tools is call.tools and hints is call.hints:
         return call
     return replace(call, messages=messages, tools=tools, hints=hints)
 
 
 def unsupported_parts(call: EngineCall, profile: EngineProfile) -> tuple[str, ...]:
-    """What the call holds and this engine cannot be told, by dotted name; what it was not told beside that, its reply
-    says.
+    """Return the parts of the call that this engine does not support, by dotted name.
+
+    The reply names what its dialect could not send besides.
     """
-    able = profile.capabilities
+    supported = profile.capabilities
     return (
-        *(["hints.tool_choice"] if call.hints.demands_call and not _can_be_made_to_call(profile) else ()),
-        *(["messages.images"] if not able.images and any(message.images for message in call.messages) else ()),
+        *(["hints.tool_choice"] if call.hints.demands_call and not _supports_forced_calls(profile) else ()),
+        *(["messages.images"] if not supported.images and any(message.images for message in call.messages) else ()),
         *_foreign_thoughts(call.messages, profile),
-        *(["tools"] if call.tools and not able.tools else ()),
+        *(["tools"] if call.tools and not supported.tools else ()),
     )
 
 
@@ -65,15 +69,15 @@ def _foreign_thoughts(messages: Sequence[Message], profile: EngineProfile) -> It
     return (f"messages.kept.{provider}" for provider in foreign if provider != profile.name)
 
 
-def _is_foreign(message: Message, profile: EngineProfile) -> bool:
+def _is_of_other_provider(message: Message, profile: EngineProfile) -> bool:
     return isinstance(message, ModelMessage) and message.provider != profile.name
 
 
-def _plain(message: Message) -> Message:
+def _without_provider_blocks(message: Message) -> Message:
     return Message(**{name: getattr(message, name) for name in Message.model_fields})
 
 
-def _can_be_made_to_call(profile: EngineProfile) -> bool:
+def _supports_forced_calls(profile: EngineProfile) -> bool:
     return profile.capabilities.tools and profile.capabilities.forced_calls
 
 
@@ -87,7 +91,7 @@ def _without_images(message: Message) -> Message:
     return message.model_copy(update={"content": parts})
 
 
-def _in_words(message: Message) -> Message:
+def _as_text(message: Message) -> Message:
     if message.role == "tool":
         return Message(role="user", content=f"[{message.name or 'tool'} answered] {message.text}")
     if not message.tool_calls:
@@ -103,26 +107,26 @@ def _one_call_each(messages: Sequence[Message]) -> Iterator[Message]:
         if len(calls) < 2:
             yield message
             continue
-        results = {result.tool_call_id: result for result in islice(following, len(calls))}
+        results = {each.tool_call_id: each for each in islice(following, len(calls))}
         for number, call in enumerate(calls):
-            said = message if number == 0 else Message(role="assistant", content="")
-            yield said.model_copy(update={"tool_calls": [call]})
+            answer = message if number == 0 else Message(role="assistant", content="")
+            yield answer.model_copy(update={"tool_calls": [call]})
             yield results[call.id]
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:
-    """The first words of the user begin with all system text before them; later system messages are the user's."""
-    told: list[Message] = []
+    """Put all system text before the first text of the user; later system messages become the user's."""
+    result: list[Message] = []
     waiting: list[Message] = []
     for message in messages:
         if message.role == "system":
             waiting.append(message)
         elif waiting and message.role == "user":
-            told.append(_prefixed(waiting, message))
+            result.append(_prefixed(waiting, message))
             waiting = []
         else:
-            told.append(message)
-    return told + [Message(role="user", content=message.content) for message in waiting]
+            result.append(message)
+    return result + [Message(role="user", content=message.content) for message in waiting]
 
 
 def _prefixed(system: Sequence[Message], message: Message) -> Message:

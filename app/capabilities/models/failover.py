@@ -27,7 +27,7 @@ from app.ports.runtime import Clock
 
 
 class FailureAction(StrEnum):
-    """What follows a failed attempt."""
+    """The consequence of a failed attempt."""
 
     RETRY = "retry"
     RETRY_IMMEDIATELY = "retry_at_once"
@@ -37,7 +37,7 @@ class FailureAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FailureRule:
-    """What one reason means. `counts` says whether the breaker learns of it, `trips` whether it opens at once."""
+    """The meaning of one reason: `counts_as_failure` for the breaker, `opens_breaker` at once."""
 
     action: FailureAction
     code: Code
@@ -83,14 +83,14 @@ class ProviderHealth:
         self._budget = RetryBudget(policy, clock)
 
     def begin_attempt(self, provider: str) -> bool:
-        """Begins an attempt; False while the breaker is open."""
+        """Begin an attempt; return False while the breaker is open."""
         if not self.breakers[provider].try_begin():
             return False
         self._budget.record_attempt()
         return True
 
     def end_attempt(self, provider: str, answer: Reply | EngineError | None) -> None:
-        """Tells the breaker how the attempt ended; None when it was cut off, which says nothing of the provider."""
+        """Update the breaker with the end of the attempt; a cancelled one, None, says nothing about the provider."""
         breaker = self.breakers[provider]
         if isinstance(answer, Reply):
             breaker.record_success()
@@ -102,11 +102,11 @@ class ProviderHealth:
     def retry_delay(
         self, provider: str, fault: EngineError, *, spent: int, seconds_left: float, jitter: float
     ) -> float | None:
-        """Seconds to wait before this provider is tried again; None when it is to be left.
+        """Return the seconds to wait before a retry of this provider; None if it is to be left.
 
         `spent` are retries spent on it, `jitter` is in [0, 1). Retry-After is never shortened: above the cap or the
-        deadline there is no retry, nor where this very failure has opened the breaker. Nothing is taken from the
-        budget unless the wait is granted.
+        deadline there is no retry, nor if this failure has opened the breaker. The budget is charged only if the
+        wait is granted.
         """
         if spent >= self.policy.max_retries or not self.breakers[provider].allows_attempt:
             return None
@@ -243,7 +243,7 @@ def _refused(candidate: Candidate, outcome: AttemptFailed) -> Failure:
 def all_providers_failed(
     failed: Sequence[tuple[Candidate, AttemptFailed]], offered: InferenceSetup
 ) -> InferenceFailure:
-    """What a client is told when no candidate is left: the code that all last failures share, if they share one."""
+    """Return the failure when no candidate is left, with the code that all last failures share, if they share one."""
     rules = [RULES[outcome.reason] for _, outcome in failed] + [RULES[AttemptFailureReason.BREAKER_OPEN]] * len(
         offered.left_out
     )

@@ -1,10 +1,10 @@
-"""How an answer is kept to its form by an engine that may not do it by itself.
+"""Enforcement of an output format, also with engines that cannot enforce it themselves.
 
-    the engine keeps a schema or grammar while it writes   → it does
-    it can be made to call a tool                          → `submit`, whose parameters are the schema
-    neither                                                → the form stands in the prompt, as a contract
+    the engine enforces a schema or grammar while it writes   → it does
+    it can be forced to call a tool                           → `submit`, whose parameters are the schema
+    neither                                                   → a contract in the prompt states the format
 
-Whatever the way, the answer is validated afterwards, so all of them may be trusted alike.
+The answer is validated afterwards in every case, so all of them are equally reliable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,26 +32,26 @@ SUBMIT_TOOL = "submit"
 
 
 def choose_enforcement(call: EngineCall, profile: EngineProfile) -> FormatEnforcement | None:
-    """The way in which this engine is kept to the call's form; None when there is none to be kept to."""
-    able = profile.capabilities
+    """Return the enforcement of the call's format with this engine; None if the call has no format."""
+    supported = profile.capabilities
     if call.grammar is not None:
-        return FormatEnforcement.GRAMMAR if able.grammar else FormatEnforcement.CONTRACT
+        return FormatEnforcement.GRAMMAR if supported.grammar else FormatEnforcement.CONTRACT
     if call.schema is None:
         return None
-    if able.schema and (able.schema_with_tools or not call.tools):
+    if supported.schema and (supported.schema_with_tools or not call.tools):
         return FormatEnforcement.SCHEMA
     return (
         FormatEnforcement.SUBMIT
-        if able.tools and able.forced_calls and _is_of_objects(call.schema)
+        if supported.tools and supported.forced_calls and _describes_object(call.schema)
         else FormatEnforcement.CONTRACT
     )
 
 
-def apply_enforcement(call: EngineCall, way: FormatEnforcement | None) -> EngineCall:
-    """The call as it is asked in that way."""
-    match way:
+def apply_enforcement(call: EngineCall, enforcement: FormatEnforcement | None) -> EngineCall:
+    """Return the call with that enforcement."""
+    match enforcement:
         case FormatEnforcement.SUBMIT:
-            submit = ToolDefinition(SUBMIT_TOOL, _described(), call.schema or {})
+            submit = ToolDefinition(SUBMIT_TOOL, _submit_description(), call.schema or {})
             hints = call.hints.model_copy(update={"tool_choice": NamedTool(name=SUBMIT_TOOL)})
             return replace(call, tools=(*call.tools, submit), hints=hints, schema=None)
         case FormatEnforcement.CONTRACT:
@@ -60,14 +60,14 @@ def apply_enforcement(call: EngineCall, way: FormatEnforcement | None) -> Engine
             return call
 
 
-def prepare_call(call: EngineCall, profile: EngineProfile, way: FormatEnforcement | None) -> EngineCall:
-    """The call as this engine is sent it when it is asked in that way."""
-    return downgrade(apply_enforcement(call, way), profile)
+def prepare_call(call: EngineCall, profile: EngineProfile, enforcement: FormatEnforcement | None) -> EngineCall:
+    """Return the call as this engine is sent it with that enforcement."""
+    return downgrade(apply_enforcement(call, enforcement), profile)
 
 
-def submitted_reply(reply: Reply, way: FormatEnforcement | None) -> Reply:
-    """The reply with what was submitted as its text."""
-    if way is not FormatEnforcement.SUBMIT:
+def submitted_reply(reply: Reply, enforcement: FormatEnforcement | None) -> Reply:
+    """Return the reply with the submitted answer as its text."""
+    if enforcement is not FormatEnforcement.SUBMIT:
         return reply
     submitted = next((call for call in reply.tool_calls if call.name == SUBMIT_TOOL), None)
     if submitted is None:
@@ -77,24 +77,24 @@ def submitted_reply(reply: Reply, way: FormatEnforcement | None) -> Reply:
     return replace(reply, text=_text_of(submitted), tool_calls=(), finish_reason=ending, kept=kept)
 
 
-def _is_of_objects(schema: Mapping[str, Any]) -> bool:
+def _describes_object(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") == "object"
 
 
-def _described() -> str:
+def _submit_description() -> str:
     return default_registry().get_prompt(PromptId.SUBMIT_TOOL_DESCRIPTION, SubmitToolInput())
 
 
 def _with_contract(call: EngineCall) -> Sequence[Message]:
-    """The contract stands behind what the system says already."""
+    """Insert the contract behind the leading system messages."""
     registry = default_registry()
     if call.grammar is not None:
         text = registry.get_prompt(PromptId.GRAMMAR_CONTRACT_SYSTEM, GrammarContractInput(grammar=call.grammar))
     else:
-        form = StructuredContractInput(json_schema=dict(call.schema or {}))
-        text = registry.get_prompt(PromptId.STRUCTURED_CONTRACT_SYSTEM, form)
-    spoken = (index for index, message in enumerate(call.messages) if message.role != "system")
-    first = next(spoken, len(call.messages))
+        contract = StructuredContractInput(json_schema=dict(call.schema or {}))
+        text = registry.get_prompt(PromptId.STRUCTURED_CONTRACT_SYSTEM, contract)
+    indexes = (index for index, message in enumerate(call.messages) if message.role != "system")
+    first = next(indexes, len(call.messages))
     return [*call.messages[:first], Message(role="system", content=text), *call.messages[first:]]
 
 

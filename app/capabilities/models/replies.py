@@ -1,4 +1,4 @@
-"""Whether a whole answer will do, before anything is made of it."""
+"""Checks of a complete reply before it is used."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,10 +11,10 @@ _ID_CHARACTERS = 256
 
 
 def normalise_reply(reply: Reply, conversation: Sequence[Message], key: str) -> Reply:
-    """The reply, its calls under ids that the conversation does not have yet.
+    """Return the reply with call ids that the conversation does not have yet.
 
-    Providers that give no ids, or count them anew each time, name calls of two rounds alike; then the attempt's key
-    tells them apart. Raises: EngineFault when it says nothing, or asks for two calls under one id.
+    Providers that give no ids, or count them anew each time, give calls of two rounds the same id; then the attempt's
+    key is appended. Raises: EngineFault if the reply is empty, or has two calls with one id.
     """
     if not (reply.text or reply.tool_calls or reply.finish_reason == "length"):
         raise EngineError(AttemptFailureReason.MALFORMED, "the provider's answer is empty")

@@ -1,4 +1,4 @@
-"""Estimates how many tokens a model reads, by character class."""
+"""Estimate of the tokens that a model reads, by character class."""
 
 import string
 from collections.abc import Sequence
@@ -20,21 +20,21 @@ _MARKS = string.punctuation.encode()
 
 
 class EstimatingTokenCounter:
-    """Counts letters and spaces by four, digits and marks by two, everything outside ASCII by one.
+    """Token counter by estimate: letters and spaces by four, digits and marks by two, characters outside ASCII by one.
 
-    Whole counts are rounded up, so a text that is not empty is at least one token.
+    Fractions are rounded up, so a text that is not empty has at least one token.
     """
 
     def text(self, text: str) -> int:
-        """Tokens of a text."""
+        """Return the tokens of a text."""
         return _text(text)
 
     def messages(self, messages: Sequence[Message]) -> int:
-        """Tokens of whole messages, their roles, calls and images included."""
+        """Return the tokens of whole messages, with their roles, calls and images."""
         return sum(map(self._message, messages))
 
     def tools(self, tools: Sequence[ToolDefinition]) -> int:
-        """Tokens of tool definitions as a provider is sent them."""
+        """Return the tokens of tool definitions as a provider is sent them."""
         return sum(map(_definition, tools))
 
     def _message(self, message: Message) -> int:

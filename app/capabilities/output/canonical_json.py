@@ -1,14 +1,14 @@
-"""JSON in one form only, so that values can be told apart by their text."""
+"""Canonical JSON, so that values can be compared by their text."""
 
 import orjson
 from pydantic import JsonValue
 
 
 def canonical_json(value: JsonValue) -> bytes:
-    """JSON text that two values share exactly when JSON Schema calls them equal.
+    """Return JSON text that two values share exactly if JSON Schema calls them equal.
 
-    Keys are sorted. 1 and 1.0 are one number, 0 and -0.0 too; true is not 1. Text counts as it is: letters that only
-    look alike in two normal forms of Unicode are two.
+    Keys are sorted. 1 and 1.0 are one number, 0 and -0.0 too; true is not 1. Text is compared as it is: letters that
+    look alike but have different normal forms of Unicode differ.
     """
     text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     may_hold_whole_floats = b".0" in text or b"e+" in text

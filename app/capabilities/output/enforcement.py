@@ -1,14 +1,14 @@
-"""The constraint stages, in their order: extract → repair → enum normalisation → schema → grammar.
+"""The stages that enforce an output format: extract → repair → enum normalisation → schema → grammar.
 
-    found a value? ── no ──► repair allowed, and possible? ── no ──► CONSTRAINT_JSON_INVALID
+    value found? ── no ──► repair allowed, and possible? ── no ──► CONSTRAINT_JSON_INVALID
          │ yes ◄──────────────────── yes ──┘
-    fits the schema? ── no ──► respelled to fit it? ── no ──► CONSTRAINT_ENUM_UNRECOGNIZED, _SCHEMA_INVALID
+    fits the schema? ── no ──► fits with enum values respelled? ── no ──► CONSTRAINT_ENUM_UNRECOGNIZED, _SCHEMA_INVALID
          │ yes ◄──────────────────── yes ──┘
     follows the grammar? ── no ──► CONSTRAINT_GRAMMAR_REJECTED
 
-An answer that fits is not respelled, since nothing is wrong with it. One that does not is told all reasons at once; if
-an enumeration is among them, that is the stage it failed at. With a grammar alone the text is the answer: it has a
-value where all of it is JSON, and no other stage runs. The grammar judges the text as the model wrote it.
+A value that fits the schema is not respelled. A value that does not fit gets all reasons at once; if one of them
+concerns an enumeration, that is the failed stage. If only a grammar is required, the text is the answer: it has a value
+if all of it is JSON, and no other stage runs. The grammar is applied to the text as the model wrote it.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class EnforcementStage(StrEnum):
 
 
 class StageOutcome(StrEnum):
-    """How a stage ended."""
+    """The outcome of a stage."""
 
     PASSED = "passed"
     CHANGED = "changed"
@@ -46,7 +46,7 @@ class StageOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """One stage as it ended; `detail` is the finder that found the value."""
+    """The outcome of one stage; `detail` is the method that found the value."""
 
     stage: EnforcementStage
     outcome: StageOutcome
@@ -58,21 +58,21 @@ _REPAIRED = (
     StageReport(EnforcementStage.EXTRACT, StageOutcome.FAILED),
     StageReport(EnforcementStage.REPAIR, StageOutcome.CHANGED),
 )
-_FITTED = (
+_FITS = (
     StageReport(EnforcementStage.ENUM, StageOutcome.PASSED),
     StageReport(EnforcementStage.SCHEMA, StageOutcome.PASSED),
 )
-_RESPELLED = (
+_FITS_RESPELLED = (
     StageReport(EnforcementStage.ENUM, StageOutcome.CHANGED),
     StageReport(EnforcementStage.SCHEMA, StageOutcome.PASSED),
 )
 _NO_GRAMMAR = StageReport(EnforcementStage.GRAMMAR, StageOutcome.SKIPPED)
-_FOLLOWED = StageReport(EnforcementStage.GRAMMAR, StageOutcome.PASSED)
+_GRAMMAR_PASSED = StageReport(EnforcementStage.GRAMMAR, StageOutcome.PASSED)
 
 
 @dataclass(frozen=True, slots=True)
 class EnforcedAnswer:
-    """An answer of the promised form: its value, None where only a grammar was asked for and the text is no JSON."""
+    """An answer in the required format. Its value is None if only a grammar is required and the text is not JSON."""
 
     value: Any
     repairs: tuple[Repair, ...]
@@ -82,23 +82,23 @@ class EnforcedAnswer:
 def enforce(
     text: str, *, schema: CompiledSchema | None, grammar: Grammar | None, repair_allowed: bool
 ) -> EnforcedAnswer:
-    """The answer in the promised form.
+    """Return the answer in the required format.
 
-    Raises: ConstraintFailure of the first stage that failed, with `details.stage` and `details.violations`, each of
-    them a path and a message; ConfigurationFailure (CONFIG_SCHEMA_REQUIRED) when nothing was promised.
+    Raises: ConstraintFailure of the first stage that failed, with `details.stage` and `details.violations`, each a path
+    and a message; ConfigurationFailure (CONFIG_SCHEMA_REQUIRED) if no format is required.
     """
     if schema is None:
         if grammar is None:
             raise ConfigurationFailure(Code.CONFIG_SCHEMA_REQUIRED, "there is neither a schema nor a grammar")
-        return _follow_alone(text, grammar)
+        return _match_grammar_only(text, grammar)
     reports: list[StageReport] = []
-    value, repairs = _find(text, reports, repair_allowed=repair_allowed)
-    value, respelled = _fit(value, schema, reports)
+    value, repairs = _extract_or_repair(text, reports, repair_allowed=repair_allowed)
+    value, respelled = _fit_schema(value, schema, reports)
     if grammar is None:
         reports.append(_NO_GRAMMAR)
     else:
-        _follow(text, grammar)
-        reports.append(_FOLLOWED)
+        _match_grammar(text, grammar)
+        reports.append(_GRAMMAR_PASSED)
     return EnforcedAnswer(value, repairs + respelled, tuple(reports))
 
 
@@ -111,77 +111,79 @@ def enforce_if_valid(text: str, schema: CompiledSchema) -> EnforcedAnswer | None
     if not schema.fits(found.value):
         return None
     extracted = StageReport(EnforcementStage.EXTRACT, StageOutcome.PASSED, found.method)
-    return EnforcedAnswer(found.value, (), (extracted, _REPAIR_SKIPPED, *_FITTED, _NO_GRAMMAR))
+    return EnforcedAnswer(found.value, (), (extracted, _REPAIR_SKIPPED, *_FITS, _NO_GRAMMAR))
 
 
 def enforce_value(value: Any, text: str, *, schema: CompiledSchema | None, grammar: Grammar | None) -> EnforcedAnswer:
-    """The value where it keeps the form by itself, with that text for the grammar: it is not looked for, nor changed.
+    """Return the value if it keeps the format without changes; the grammar is applied to the text.
 
-    Raises: ConstraintFailure, as `enforcing` does.
+    Raises: ConstraintFailure, as `enforce` does.
     """
     if schema is not None and not schema.fits(value):
-        raise _unfit(schema.explain(value))
+        raise _schema_failure(schema.explain(value))
     if grammar is not None:
-        _follow(text, grammar)
+        _match_grammar(text, grammar)
     return EnforcedAnswer(value, (), ())
 
 
-def _find(text: str, reports: list[StageReport], *, repair_allowed: bool) -> tuple[Any, tuple[Repair, ...]]:
+def _extract_or_repair(
+    text: str, reports: list[StageReport], *, repair_allowed: bool
+) -> tuple[Any, tuple[Repair, ...]]:
     try:
         found = extract(text)
     except JSONExtractionError as failure:
         failure.details["stage"] = EnforcementStage.EXTRACT.value
         if not repair_allowed:
             raise
-        repaired = _repaired(text, failure)
+        repaired = _repair_text(text, failure)
         reports += _REPAIRED
         return repaired.value, repaired.repairs
     reports += (StageReport(EnforcementStage.EXTRACT, StageOutcome.PASSED, found.method), _REPAIR_SKIPPED)
     return found.value, ()
 
 
-def _repaired(text: str, failure: JSONExtractionError) -> RepairedValue:
+def _repair_text(text: str, failure: JSONExtractionError) -> RepairedValue:
     broken = repairable_text(text)
     if broken is None:
         raise failure
     try:
         return repair(broken)
-    except StrictJsonError as fault:
-        message = f"{failure.reason}; it cannot be repaired: {fault}"
+    except StrictJsonError as error:
+        message = f"{failure.reason}; it cannot be repaired: {error}"
         beyond = JSONExtractionError(message)
         beyond.details["stage"] = EnforcementStage.REPAIR.value
         raise beyond from None
 
 
-def _fit(value: Any, schema: CompiledSchema, reports: list[StageReport]) -> tuple[Any, tuple[Repair, ...]]:
+def _fit_schema(value: Any, schema: CompiledSchema, reports: list[StageReport]) -> tuple[Any, tuple[Repair, ...]]:
     respelled: tuple[Repair, ...] = ()
     fits = schema.fits(value)
     if not fits:
         value, respelled = normalise_enums(schema.outline, value)
         fits = bool(respelled) and schema.fits(value)
     if not fits:
-        raise _unfit(schema.explain(value))
-    reports += _RESPELLED if respelled else _FITTED
+        raise _schema_failure(schema.explain(value))
+    reports += _FITS_RESPELLED if respelled else _FITS
     return value, respelled
 
 
-def _unfit(violations: tuple[SchemaViolation, ...]) -> ConstraintFailure:
+def _schema_failure(violations: tuple[SchemaViolation, ...]) -> ConstraintFailure:
     unrecognised = [violation.path for violation in violations if violation.keyword == "enum"]
     code = Code.CONSTRAINT_ENUM_UNRECOGNIZED if unrecognised else Code.CONSTRAINT_SCHEMA_INVALID
     first = unrecognised[0] if unrecognised else violations[0].path
-    what = "is none of the values that the schema names" if unrecognised else "does not fit the schema"
+    problem = "is none of the values that the schema names" if unrecognised else "does not fit the schema"
     details = {
         "stage": (EnforcementStage.ENUM if unrecognised else EnforcementStage.SCHEMA).value,
         "violations": [violation.as_dict() for violation in violations],
     }
-    return ConstraintFailure(code, f"{first} {what}", details)
+    return ConstraintFailure(code, f"{first} {problem}", details)
 
 
-def _follow(text: str, grammar: Grammar) -> None:
+def _match_grammar(text: str, grammar: Grammar) -> None:
     try:
         accepted, position = grammar.check(text)
-    except GrammarError as fault:
-        raise _rejected("the text is too large to be judged by the grammar") from fault
+    except GrammarError as error:
+        raise _grammar_failure("the text is too large to be judged by the grammar") from error
     if accepted:
         return
     if position == len(text):
@@ -190,10 +192,10 @@ def _follow(text: str, grammar: Grammar) -> None:
         line = text.count("\n", 0, position) + 1
         column = position - text.rfind("\n", 0, position)
         message = f"the text leaves the grammar at line {line}, column {column}"
-    raise _rejected(message, position)
+    raise _grammar_failure(message, position)
 
 
-def _rejected(message: str, position: int | None = None) -> ConstraintFailure:
+def _grammar_failure(message: str, position: int | None = None) -> ConstraintFailure:
     details: dict[str, Any] = {
         "stage": EnforcementStage.GRAMMAR.value,
         "violations": [SchemaViolation("$", message).as_dict()],
@@ -203,10 +205,10 @@ def _rejected(message: str, position: int | None = None) -> ConstraintFailure:
     return ConstraintFailure(Code.CONSTRAINT_GRAMMAR_REJECTED, message, details)
 
 
-def _follow_alone(text: str, grammar: Grammar) -> EnforcedAnswer:
-    _follow(text, grammar)
+def _match_grammar_only(text: str, grammar: Grammar) -> EnforcedAnswer:
+    _match_grammar(text, grammar)
     found = read_whole(text)
     skipped = tuple(
         StageReport(stage, StageOutcome.SKIPPED) for stage in EnforcementStage if stage is not EnforcementStage.GRAMMAR
     )
-    return EnforcedAnswer(None if found is None else found.value, (), (*skipped, _FOLLOWED))
+    return EnforcedAnswer(None if found is None else found.value, (), (*skipped, _GRAMMAR_PASSED))

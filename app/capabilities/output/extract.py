@@ -1,12 +1,12 @@
-"""Finds the JSON value in what a model said [003].
+"""Extraction of the JSON value from a model's reply [003].
 
-Four finders, each strictly before the next: a mapping's `text` string, the first fenced block, the first
-brace-balanced value, the whole text. The third goes from one *region* to the next: a region begins at a bracket that
-can start a value, so not at that of `[see below]` or `{name}`, and ends at the bracket that balances it, strings
-aside. What lies within a region is never tried on its own: the inner list of an object with a comma too many is not
-the answer. A region that never ends is the last one: what is cut off may be repaired, its parts are no answer either.
+Four methods are tried in this order: a mapping's `text` string, the first fenced block, the first brace-balanced value,
+the whole text. The third goes from one *region* to the next: a region begins at a bracket that can start a value, so
+not at that of `[see below]` or `{name}`, and ends at the bracket that balances it, strings aside. Parts of a region are
+never tried on their own: the inner list of an object with a comma too many is not the answer. A region that never ends
+is the last one: it may be repaired, but its parts are not the answer either.
 
-Regions do not overlap and only so many are tried, so the time is linear in the text, whatever it holds.
+Regions do not overlap and their number is limited, so the time is linear in the length of the text.
 """
 
 import re
@@ -19,11 +19,11 @@ from app.domain.failures import Code, ConstraintFailure
 from app.domain.strict_json import StrictJsonError, raw_decode
 
 MAX_REGIONS: Final = 256
-"""Parts of a text that are taken for what may be a value."""
+"""Most regions of a text that are tried."""
 
 
 class ExtractionMethod(StrEnum):
-    """The finders, in their order, by the seed's names."""
+    """The methods, in their order, by the names of the seed."""
 
     TEXT_KEY = "dictionary_text_key"
     FENCED = "markdown_code_blocks"
@@ -35,10 +35,9 @@ EXTRACTION_METHODS: Final = tuple(ExtractionMethod)
 
 
 class JSONExtractionError(ConstraintFailure):
-    """No finder found a JSON value, and none could be repaired.
+    """No method found a JSON value, and none could be repaired.
 
-    `prompt_id` is the prompt that was being answered, where there is one. A value that was found and does not fit is
-    another failure.
+    `prompt_id` is the prompt that was answered, if any. A value that was found and does not fit is another failure.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class JSONExtractionError(ConstraintFailure):
 
 @dataclass(frozen=True, slots=True)
 class ExtractedValue:
-    """A value, and the finder that found it."""
+    """A value, and the method that found it."""
 
     value: Any
     method: ExtractionMethod
@@ -100,12 +99,12 @@ _BLANK = re.compile(r"\s*+")
 _FENCE = re.compile(
     r"^[ \t]*+(?:`{3,}+|~{3,}+)[ \t]*+(?:[\w+.-]++(?=\s))?|(?<!`)`{3,}+[\w+.-]*+[ \t]*+\n", re.MULTILINE
 )
-"""A fence at the beginning of its line; elsewhere only where its line ends with it, which no JSON string holds."""
+"""A fence at the beginning of a line, or elsewhere if its line ends with it, which no JSON string contains."""
 _FENCE_END = re.compile(r"\s*+(?:`{3}|~{3}|\Z)")
 
 
 def fenced_block_start(text: str) -> int | None:
-    """Where what the first fence opens begins; None without a fence."""
+    """Return the index behind the opening line of the first fence; None without a fence."""
     if ("`" not in text or "```" not in text) and ("~" not in text or "~~~" not in text):
         return None
     fence = _FENCE.search(text)
@@ -129,7 +128,7 @@ def _fenced(text: str) -> ExtractedValue | None:
 
 
 def read_whole(text: str) -> ExtractedValue | None:
-    """The value that all of the text is, blanks around it aside; None where it is none."""
+    """Return the value if all of the text is one, apart from surrounding blanks; else None."""
     try:
         value, end = raw_decode(text, _skip_blank(text, 0))
     except StrictJsonError:
@@ -148,11 +147,11 @@ _OPENING = re.compile(
 )
 _BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|([\[{])|([\]}])', re.DOTALL)
 _OPENS, _CLOSES = 1, 2
-"""Its groups; strings are in none."""
+"""Groups of the pattern; strings are in none."""
 
 
 class JsonRegions:
-    """The regions of a text from an index on; `start` is where the present one begins, None past the last."""
+    """The regions of a text from an index on; `start` is where the current one begins, None behind the last."""
 
     def __init__(self, text: str, at: int = 0) -> None:
         self.too_many = False
@@ -161,13 +160,15 @@ class JsonRegions:
         self.start = self._opening(at)
 
     def read(self) -> Any:
-        """The value of the region. All but the first are read from a text of their own: a fault's line is counted
-        from its beginning, which would take the longer the later a region comes. Raises: StrictJsonError.
+        """Return the value of the region. Raises: StrictJsonError.
+
+        All regions but the first are cut out of the text before they are read: the line of an error is counted from the
+        beginning of the text, which would take longer for each later region.
         """
         return raw_decode(self._text[self.start :])[0] if self._passed else raw_decode(self._text, self.start or 0)[0]
 
     def advance(self) -> None:
-        """Goes on to the next region, past the last where there is none, or where there were too many."""
+        """Go on to the next region; behind the last one, or behind too many, there is none."""
         end = self.end()
         self._passed += 1
         self.start = None if end is None else self._opening(end)
@@ -175,7 +176,7 @@ class JsonRegions:
             self.start, self.too_many = None, True
 
     def end(self) -> int | None:
-        """The index after the bracket that balances the first; None where the text ends before."""
+        """Return the index behind the bracket that balances the first; None if the text ends before."""
         depth = 0
         for token in _BRACKET.finditer(self._text, self.start or 0):
             if token.lastindex == _OPENS:
@@ -192,9 +193,9 @@ class JsonRegions:
 
 
 def repairable_text(text: str) -> str | None:
-    """The text that repair is tried on: from the last region in the first fenced block, else in all of the text.
+    """Return the text to repair: from the last region in the first fenced block, else in the whole text.
 
-    None where there is none, or where there are too many regions.
+    None if there is no region, or if there are too many.
     """
     begin = fenced_block_start(text)
     if begin is not None:
@@ -210,7 +211,7 @@ _CLOSING_LINE = re.compile(r"^[ \t]*+(?:```|~~~)", re.MULTILINE)
 
 
 def _closing_fence(text: str, begin: int) -> int:
-    """Where the block ends: at a fence on a line of its own, else at any, else with the text."""
+    """Return the end of the block: a fence on a line of its own, else any fence, else the end of the text."""
     line = _CLOSING_LINE.search(text, begin)
     if line is not None:
         return line.start()

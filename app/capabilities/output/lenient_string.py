@@ -1,7 +1,7 @@
-"""Reads a string that is not quite a JSON string: other quotes, quotes within, a quote missing, escapes gone wrong.
+"""Reading of strings that are almost JSON: other quotes, quotes within, a missing quote, wrong escapes.
 
-A quote ends its string when what follows could follow a string there: a comma and the next member, say. Any other
-quote is one that should have been escaped. A string that ran on into the next member's key lacks its closing quote.
+A quote ends its string if the text behind it could follow a string there, for example a comma and the next member. Any
+other quote should have been escaped. A string that runs into the next member's key lacks its closing quote.
 """
 
 import re
@@ -24,7 +24,7 @@ QUOTES = MappingProxyType(
         _OPEN[3]: _OPEN[3] + "'",
     }
 )
-"""What may end a string, by what begins it."""
+"""The quotes that may end a string, by the quote that begins it."""
 _UP_TO = MappingProxyType({opening: re.compile(rf"[^\\{ends}]*+") for opening, ends in QUOTES.items()})
 _ESCAPE = re.compile(r"""\\(?:(?P<plain>["\\/bfnrt])|u(?P<code>[0-9a-fA-F]{4})|(?P<cut>u?[0-9a-fA-F]{0,3}\Z))""")
 _MEANT = MappingProxyType({"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"})
@@ -43,7 +43,7 @@ _ELEMENT = r"""(?:["'\u201c\u2018{\[\d-]|(?:true|false|null)\b|[tfn][a-z]{0,3}+\
 
 
 class StringPosition(Enum):
-    """What a string is part of, which decides what may follow it."""
+    """The position of a string, which decides what may follow it."""
 
     KEY = re.compile("")
     MEMBER = re.compile(rf"\s*+(?:{_OVER}|,\s*+(?:{_OVER}|{_QUOTED_KEY}|{_BARE_KEY})|{_QUOTED_KEY})|\s++{_BARE_KEY}")
@@ -52,19 +52,19 @@ class StringPosition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LenientString:
-    """A string as it was meant, the index after it, and what was wrong with it."""
+    """A string as it was meant, the index behind it, and its defects."""
 
     text: str
     end: int
     is_closed: bool = True
     has_fixed_escapes: bool = False
-    """Whether escapes were wrong or missing, those of quotes within it too."""
+    """True if escapes were wrong or missing, also those of quotes within the string."""
     lacks_closing_quote: bool = False
-    """Whether its closing quote is missing, and the next member followed."""
+    """True if the closing quote is missing and the next member follows."""
 
 
 def read_string(text: str, at: int, within: StringPosition) -> LenientString:
-    """The string whose opening quote stands at that index.
+    """Return the string whose opening quote is at that index.
 
     Raises: StrictJsonError for lone surrogates, and for a key within a list.
     """
@@ -94,7 +94,7 @@ def read_string(text: str, at: int, within: StringPosition) -> LenientString:
 
 
 class _Mark(NamedTuple):
-    """A quote that may open the next key: how many parts come before it, where it stands, what was wrong until then."""
+    """A quote that may open the next key: the number of parts before it, its index, and if defects came before it."""
 
     parts: int
     at: int
@@ -102,7 +102,7 @@ class _Mark(NamedTuple):
 
 
 def _run_on(text: str, parts: list[str], mark: _Mark) -> LenientString:
-    """The string as it was before the next member's key, up to the comma between them if there is one."""
+    """Return the string before the next member's key, up to the comma between them if there is one."""
     spoken = _joined(parts[: mark.parts]).rstrip()
     end = mark.at
     while text[end - 1].isspace():
@@ -113,7 +113,7 @@ def _run_on(text: str, parts: list[str], mark: _Mark) -> LenientString:
 
 
 def _escaped(text: str, at: int) -> tuple[str, int]:
-    """The character an escape means, and the escape's length: 0 where a backslash begins none and stands for itself."""
+    """Return the character that an escape means and the escape's length; 0 for a backslash that stands for itself."""
     escape = _ESCAPE.match(text, at)
     if escape is None:
         return ("", 0) if text[at + 1] == "'" else ("\\", 0)
@@ -125,7 +125,7 @@ def _escaped(text: str, at: int) -> tuple[str, int]:
 
 
 def _joined(parts: list[str], *, cut: bool = False) -> str:
-    """The parts as one string, in which halves of a character that were escaped one by one have become one."""
+    """Return the parts as one string; halves of a character that were escaped one by one are joined."""
     joined = "".join(parts)
     if cut:
         joined = _CUT_PAIR.sub("", joined)
@@ -136,7 +136,7 @@ def _joined(parts: list[str], *, cut: bool = False) -> str:
 
 
 def _mark(parts: list[str], at: int, *, mended: bool) -> _Mark | None:
-    """A quote after what these parts end with, if it may open the next member's key."""
+    """Return the mark of a quote behind these parts if it may open the next member's key."""
     spoken = parts[-1].rstrip()
     if spoken.endswith(",") or "\n" in parts[-1][len(spoken) :]:
         return _Mark(len(parts), at, mended or _has_control(spoken))

@@ -1,8 +1,8 @@
-"""What an answer's value is so far, while the answer is still being written.
+"""The partial value of an answer that is still being written.
 
 A value begins where extraction would look for it: at the first region of the first fenced block, or of the text. What
-is cut off is left out or, as a string, kept as far as it goes; nothing is repaired. It is shown, not relied upon: the
-whole answer is extracted anew. A long answer is shown as far as it can be read again and again.
+is incomplete is left out or, as a string, shown as far as it goes; nothing is repaired. The partial value is only
+shown: the final answer is extracted anew. A long answer is shown only as long as it is cheap to read again.
 """
 
 from typing import Any, Final
@@ -14,14 +14,14 @@ from app.domain.strict_json import dumps
 
 MAX_CHARACTERS: Final = 65_536
 MAX_NODES: Final = 8_192
-"""Characters, and brackets and commas, of an answer whose value is shown; a larger one's is not shown any more."""
+"""Limits of an answer whose partial value is shown: characters, and brackets and commas."""
 _FEWEST_NEW: Final = 16
 _NEW_SHARE: Final = 8
 _IN_VAIN: Final = 1
 
 
 def partial_value(text: str) -> Any | None:
-    """The object or list that the text has begun to write; None while there is none that could be shown."""
+    """Return the object or list that the text has begun; None if there is none to show."""
     regions = JsonRegions(text, fenced_block_start(text) or 0)
     while regions.start is not None:
         try:
@@ -35,9 +35,9 @@ def partial_value(text: str) -> Any | None:
 
 
 class PartialAnswer:
-    """An answer that arrives in pieces. It is read anew only when it has grown by an eighth, or doubled in vain.
+    """An answer that arrives in pieces. It is read again when it has grown by an eighth, or doubled without a value.
 
-    So all readings together cost as much as nine of the whole answer, however small the pieces are.
+    All readings together cost as much as nine of the whole answer, however small the pieces are.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class PartialAnswer:
         self._last: Any | None = None
 
     def add(self, piece: str) -> Any | None:
-        """The value so far when it has changed and is due to be shown, else None."""
+        """Add a piece and return the partial value if it has changed and is due to be shown, else None."""
         self._pieces.append(piece)
         self._characters += len(piece)
         if not self._due <= self._characters <= MAX_CHARACTERS:

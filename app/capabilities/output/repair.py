@@ -1,11 +1,11 @@
-"""Reads JSON that is not quite JSON, and says what it took for granted.
+"""Repair of invalid JSON, with a record of every kind of change.
 
-One pass over the text, in linear time: what is allowed is read as `strict_json` does, and a defect is repaired where
-its meaning is plain, or the whole text is refused. Nothing is invented: a key whose value is missing is left out where
-the text was cut off, and refused elsewhere; NaN, a key twice and numbers beyond 64 bits are no slips of the pen.
+One pass over the text in linear time: valid JSON is read as `strict_json` does; a defect is repaired if its meaning is
+plain, otherwise the whole text is refused. Nothing is invented: a key without a value is left out if the text was cut
+off there, and refused elsewhere; NaN, duplicate keys and numbers beyond 64 bits are not repaired.
 
-Refused: json-repair. It keeps silent about most of what it does (commas, single quotes), makes values up
-(`{"a":` becomes `{"a": ""}`, `{"a"` becomes `["a"]`), takes NaN and a key twice, and needs 0.4 s for 4,000 brackets.
+Refused: json-repair. It does not report most of its changes (commas, single quotes), invents values (`{"a":` becomes
+`{"a": ""}`, `{"a"` becomes `["a"]`), accepts NaN and duplicate keys, and needs 0.4 s for 4,000 brackets.
 """
 
 import re
@@ -20,11 +20,11 @@ from app.domain.json_path import format_path
 from app.domain.strict_json import DEFAULT_MAX_DEPTH, StrictJsonError, dumps, raw_decode, unique_object
 
 MAX_CHARACTERS: Final = 131_072
-"""Characters of the longest text that is repaired."""
+"""Length of the longest text that is repaired."""
 
 
 class RepairAction(StrEnum):
-    """What can be done to an answer to make it the value it was meant to be."""
+    """The kinds of change."""
 
     TRUNCATION_CLOSED = "truncation_closed"
     BRACKETS_CLOSED = "brackets_closed"
@@ -40,7 +40,7 @@ class RepairAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One kind of repair: where it was first needed, as a JSON path, and how often. It never holds what was said."""
+    """One kind of change: the JSON path of its first occurrence, and how often it occurred. It holds no text."""
 
     action: RepairAction
     path: str
@@ -49,14 +49,14 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class RepairedValue:
-    """A value, and what was done to read it; nothing when it was JSON already."""
+    """A value, and the changes that were needed to read it; none if it was JSON already."""
 
     value: Any
     repairs: tuple[Repair, ...]
 
 
 def repair(text: str) -> RepairedValue:
-    """The value that begins with the text's first character; what follows it is left alone.
+    """Return the value that begins with the text's first character; the text behind it is ignored.
 
     Raises: StrictJsonError.
     """
@@ -66,7 +66,7 @@ def repair(text: str) -> RepairedValue:
 
 
 _NOTHING: Final = object()
-"""Stands where the text ended before its value."""
+"""Marks a text that ends before its value."""
 _SKIP = re.compile(r"\s++|(?P<comment>//[^\n]*+|\#(?:[ \t!][^\n]*+|(?=\s)|\Z)|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z))")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*+)(?:\.\d++)?(?:[eE][+-]?\d++)?(?=[\s,}\]#]|/[/*]|\Z)", re.ASCII)
 _BARE = re.compile(r'(?:(?!\s(?://|/\*|\#))[^,{}\[\]"\n])++')
@@ -81,7 +81,7 @@ _NO_JSON = frozenset({"NaN", "nan", "Infinity", "-Infinity", "inf", "-inf", "und
 
 
 class _Reader:
-    """One reading of one text; `at` is where it stands, `path` what it is within."""
+    """A reader of one text; `at` is the current index, `path` the current place in the value."""
 
     __slots__ = ("_at", "_closing", "_done", "_path", "_text")
 
@@ -93,7 +93,7 @@ class _Reader:
         self._done: dict[RepairAction, tuple[str, int]] = {}
 
     def whole(self) -> RepairedValue:
-        """The value that the text begins with."""
+        """Return the value that the text begins with."""
         value = self._value()
         if value is _NOTHING:
             raise StrictJsonError("there is nothing to repair")
@@ -103,7 +103,7 @@ class _Reader:
         return RepairedValue(value, tuple(Repair(action, *done) for action, done in self._done.items()))
 
     def _value(self) -> Any:
-        """The next value, `_NOTHING` where the text ends before there is a whole one."""
+        """Return the next value, `_NOTHING` if the text ends before a complete one."""
         first = self._peek()
         if first == "{":
             return unique_object(self._members())
@@ -142,7 +142,7 @@ class _Reader:
         return members
 
     def _key(self) -> str | None:
-        """A member's key; None where the text ends within it."""
+        """Return a member's key; None if the text ends within it."""
         if self._peek() in QUOTES:
             key = self._string(StringPosition.KEY)
             if not key.is_closed and _MEMBERS.match(key.text):
@@ -156,7 +156,7 @@ class _Reader:
         return bare[0]
 
     def _places(self, closing: str) -> Iterator[None]:
-        """Stops wherever an element or member of the container that begins here begins; sees to commas and brackets."""
+        """Yield before each element or member of the container that begins here; handle commas and brackets."""
         self._at += 1
         self._closing.append(closing)
         if len(self._closing) > DEFAULT_MAX_DEPTH:
@@ -188,7 +188,7 @@ class _Reader:
             self._at += 1
 
     def _peek(self) -> str:
-        """The next character that is neither blank nor in a comment; empty at the end."""
+        """Return the next character that is neither blank nor in a comment; an empty text at the end."""
         while skipped := _SKIP.match(self._text, self._at):
             if skipped["comment"]:
                 self._note(RepairAction.COMMENTS_REMOVED)

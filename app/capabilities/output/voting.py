@@ -1,21 +1,22 @@
-"""How the answers of replicas become one, and when those still outstanding can no longer change it.
+"""Voting among the answers of replicas, and the point from which outstanding replicas cannot change the result.
 
 Theory of operation
 
-1. Each of N replicas gives a ballot: its JSON value, which is its vote, or its failure. One without a ballot is
-   outstanding or was cancelled. N stays what it is, so votes / N is a lower bound when replicas failed or are missing.
-2. In a race the choice with the most votes wins, a tie goes to the choice of the lowest replica.
-3. `majority` is one race between whole values, told apart by canonical JSON. `unanimity` is that race with N votes
-   needed, so a failure breaks it as a dissent does.
-4. `field_majority` is a race at every path. Who gets there votes for what it has there: nothing, a scalar, an object,
-   or a list of that length; only who voted for the winner gets to the paths within. The answer has the votes of its
-   weakest field, and a member that was voted out is a field too: confidence is 1 only where all said the same.
-5. Outstanding replicas do most against a leader by all voting for one rival, and most for an answer by all giving it.
-   So a race is `safe` when no rival would win with all of them behind it, one that nobody named yet included, and
-   `reach` is what the best answer could still get. Both are exact, so what is decided stays so.
+1. Each of N replicas gives a ballot: its JSON value, which is its vote, or its failure. A replica without a ballot is
+   outstanding or was cancelled. N is constant, so votes / N is a lower bound if replicas failed or are missing.
+2. In a race the choice with the most votes wins; a tie goes to the choice of the lowest replica.
+3. `majority` is one race between whole values, compared as canonical JSON. `unanimity` is that race with N votes
+   required, so a failure breaks it as a dissent does.
+4. `field_majority` is a race at every path. A replica that takes part votes for what it has there: nothing, a scalar,
+   an object, or a list of that length; only voters for the winner take part in the races at the paths within. The
+   answer has the votes of its weakest field, and a member that was voted out is a field too: confidence is 1 only if
+   all replicas agree.
+5. Outstanding replicas harm a leader most by all voting for one rival, and help an answer most by all giving it. So a
+   race is `safe` if no rival would win with all of them, including a rival that has no vote yet, and `reach` is the
+   number of votes that the best answer could still get. Both are exact, so a settled race stays settled.
 
 Refused: a race between whole sets of keys (one odd key would cost its replica the vote on all others), and aligning
-lists of different length (what was added and what was changed would be a guess).
+lists of different length (it would be a guess which elements were added and which were changed).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -34,28 +35,28 @@ from app.domain.failures import Code, ConstraintFailure, Failure, OrchestrationF
 from app.domain.json_path import PathStep, format_path
 
 Ballots: TypeAlias = Mapping[int, JsonValue | Failure]
-"""What replicas came to, by number from 0. A value is as strict JSON gives it: finite, of 64 bits, of Unicode text."""
+"""Results of the replicas, by number from 0. A value is strict JSON: finite, of 64 bits, of Unicode text."""
 FindViolations: TypeAlias = Callable[[JsonValue], Sequence[JsonValue]]
-"""Says what is wrong with a value; nothing where it will do."""
+"""Returns the reasons why a value is invalid; none if it is valid."""
 MAX_BALLOT_NODES: Final = 24_576
 MAX_BALLOT_BYTES: Final = 1_048_576
-"""Of all ballots together, the places that have a value of their own."""
+"""Limits of all ballots together; a node is a position with a value of its own."""
 
 _NOTHING: Final[Any] = object()
-"""What an answer has at a path that it does not have."""
+"""The value of an answer at a path that it does not have."""
 _MAX_COST_TO_SETTLE: Final = 1_000
 _PATH_TAKES: Final = 4
-"""Cost of finding out whether a vote is settled, and of one path, in about microseconds."""
+"""Cost of finding out if a vote is settled, and of one path, in about microseconds."""
 _BYTES_AT_ONCE: Final = 128
-"""Bytes of ballots that are brought into one form in about a microsecond."""
+"""Bytes of ballots that are made canonical in about a microsecond."""
 _QUICK_BYTES: Final = 8_192
 _UNCUT: Final = 1 << 31
-"""Characters of a name in a path: two that were cut could look alike."""
+"""Characters of a name in a path: names are not cut, since two cut names could look alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElectedAnswer:
-    """The answer that won; `replica` is the lowest that gave it whole, None where it was put together from fields."""
+    """The winning answer; `replica` is the lowest that gave it, None if it was put together from fields."""
 
     value: JsonValue
     votes: int
@@ -65,7 +66,7 @@ class ElectedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """What a race and those within came to: the value, the votes of its weakest field, and what may still change."""
+    """The count of a race and of those within: the value, the votes of its weakest field, and what may still change."""
 
     value: JsonValue
     votes: int
@@ -85,14 +86,14 @@ class _CountBudget:
         self._left = limit
 
     def spend(self, cost: int) -> None:
-        """Raises: _CostlyCountError."""
+        """Subtract the cost. Raises: _CostlyCountError."""
         self._left -= cost
         if self._left < 0:
             raise _CostlyCountError
 
 
 def check_ballot_size(options: RedundancyOptions, value: JsonValue) -> None:
-    """Raises: ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) for a value that is too large for a vote."""
+    """Raise ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) for a value that is too large for a vote."""
     data = orjson.dumps(value)
     places = data.count(b",") + data.count(b"[") + data.count(b"{")
     if places * options.n > MAX_BALLOT_NODES or len(data) * options.n > MAX_BALLOT_BYTES:
@@ -108,8 +109,10 @@ def elects_quickly(options: RedundancyOptions, ballots: Ballots) -> bool:
 
 
 def elect(options: RedundancyOptions, ballots: Ballots, violations: FindViolations) -> ElectedAnswer | Failure:
-    """The winner, or the failure that ends the vote: the replicas' own when all failed, ORCHESTRATION_NO_CONSENSUS when
-    too few agree, CONSTRAINT_SCHEMA_INVALID when fields that won make no value that `violations` accepts.
+    """Return the winner, or the failure that ends the vote.
+
+    The failure is the replicas' own if all failed, ORCHESTRATION_NO_CONSENSUS if too few agree, and
+    CONSTRAINT_SCHEMA_INVALID if the fields that won make a value that `violations` rejects.
     """
     votes = _votes(ballots)
     if not votes:
@@ -126,9 +129,10 @@ def elect(options: RedundancyOptions, ballots: Ballots, violations: FindViolatio
 
 
 def is_settled(options: RedundancyOptions, ballots: Ballots) -> bool:
-    """Whether `elect` gives the same value or code whatever the outstanding replicas do. Stays true once true.
+    """Return True if `elect` gives the same value or code whichever ballots are still to come.
 
-    Without `early_stop`, while none has voted, and where it takes long to find out, only when none is outstanding.
+    True stays true. Without `early_stop`, without any vote, and if it takes long to find out, a vote is settled only
+    when no replica is outstanding.
     """
     late = [replica for replica in range(options.n) if replica not in ballots]
     votes = _votes(ballots)
@@ -143,13 +147,16 @@ def is_settled(options: RedundancyOptions, ballots: Ballots) -> bool:
 
 
 def required_votes(options: RedundancyOptions) -> int:
-    """The fewest votes that `quorum`, `min_confidence` and unanimity accept, at least 1; above N none are enough."""
+    """Return the fewest votes that `quorum`, `min_confidence` and unanimity accept, at least 1.
+
+    If that is more than N, no number of votes is enough.
+    """
     shares = (votes for votes in range(1, options.n + 1) if votes / options.n >= (options.min_confidence or 0))
     return max(options.quorum or 1, options.n if options.voting == "unanimity" else next(shares))
 
 
 def report(options: RedundancyOptions, ballots: Ballots) -> VoteReport:
-    """The vote as a response shows it: candidates by replica, whole values by standing, fields by path."""
+    """Return the vote as a response shows it: candidates by replica, whole values by rank, fields by path."""
     votes = _votes(ballots)
     standing = _standing({replica: canonical_json(value) for replica, value in votes.items()})
     fields: dict[str, JsonValue] | None = None
@@ -166,7 +173,7 @@ def report(options: RedundancyOptions, ballots: Ballots) -> VoteReport:
 
 
 def _votes(ballots: Ballots) -> dict[int, JsonValue]:
-    """The values by replica, the lowest first."""
+    """Return the values by replica, the lowest first."""
     return {replica: each for replica, each in sorted(ballots.items()) if not isinstance(each, Failure)}
 
 
@@ -180,7 +187,7 @@ def _count(
 
 
 def _by_field(votes: Mapping[int, Any], late: Sequence[int], budget: _CountBudget) -> _Count:
-    """The race at one path between those who got there, and the races within."""
+    """Count the race at one path among those who take part, and the races within."""
     budget.spend(_PATH_TAKES + 2 * len(votes))
     contenders = _contenders({replica: _outline(value) for replica, value in votes.items()}, late)
     leader, *rivals = [{replica: votes[replica] for replica in each} for each in contenders]
@@ -203,7 +210,7 @@ def _outline(value: JsonValue) -> Hashable:
 def _agreed(
     votes: Mapping[int, Any], late: Sequence[int], budget: _CountBudget, *, reach: int = 0, safe: bool = True
 ) -> _Count:
-    """The count of those whose values have one outline: their number, or fewer votes where they differ within."""
+    """Count values of one outline: their number, or fewer votes if they differ within."""
     value, *others = votes.values()
     texts = [canonical_json(each) for each in votes.values()] if others and isinstance(value, dict | list) else []
     budget.spend(sum(map(len, texts)) // _BYTES_AT_ONCE)
@@ -224,7 +231,7 @@ def _agreed(
 
 
 def _steps(votes: Mapping[int, Any], example: object) -> Iterator[tuple[Any, Mapping[int, Any]]]:
-    """Every path one step within, and what each replica has there."""
+    """Yield every path one step within, with the value of each replica there."""
     if isinstance(example, dict):
         for key in dict.fromkeys(chain.from_iterable(votes.values())):
             yield key, {replica: value.get(key, _NOTHING) for replica, value in votes.items()}
@@ -234,13 +241,13 @@ def _steps(votes: Mapping[int, Any], example: object) -> Iterator[tuple[Any, Map
 
 
 def _contenders(choices: Mapping[int, Hashable], late: Sequence[int]) -> list[Sequence[int]]:
-    """Who voted for the leader, then for each rival that would win with all `late` ones; () for one not yet named."""
+    """Return the leader's voters, then those of each rival that would win with all `late` ones; () for a new rival."""
     leader, *rivals = _standing(choices)
     return [leader, *(each for each in (*rivals, ()) if late and _rank(sorted((*each, *late))) < _rank(leader))]
 
 
 def _standing(choices: Mapping[int, Hashable]) -> list[Sequence[int]]:
-    """Who voted for each choice, the winner's first."""
+    """Return the voters of each choice, the winner's first."""
     groups: dict[Hashable, list[int]] = {}
     for replica, choice in choices.items():
         groups.setdefault(choice, []).append(replica)
@@ -248,12 +255,12 @@ def _standing(choices: Mapping[int, Hashable]) -> list[Sequence[int]]:
 
 
 def _rank(ascending: Sequence[int]) -> tuple[int, int]:
-    """Smaller wins: more votes, then the lowest replica."""
+    """Return a rank; the smaller wins: more votes, then the lowest replica."""
     return -len(ascending), ascending[0]
 
 
 def _fields(count: _Count, path: tuple[PathStep, ...] = ()) -> Iterator[tuple[str, JsonValue]]:
-    """The votes of every leaf by path, with its value unless that was voted out."""
+    """Yield the votes of every leaf by path, with its value unless that was voted out."""
     members = _steps({0: count.value}, count.value)
     within = count.within or {step: _Count(there[0], count.votes, count.reach, count.safe) for step, there in members}
     if not within:
@@ -280,7 +287,7 @@ def _no_consensus(options: RedundancyOptions, ballots: Ballots, votes: int) -> O
 
 
 def _all_failed(ballots: Ballots) -> Failure:
-    """What a client is told when no replica voted: the code that all failures share, if they share one."""
+    """Return the failure if no replica voted, with the code that all failures share, if they share one."""
     failures = [each for _, each in sorted(ballots.items()) if isinstance(each, Failure)]
     details = {"failures": [{"code": each.code.value, "message": each.message} for each in failures]}
     message, code, condition = "no replica gave an answer", Code.INFERENCE_MODEL_UNAVAILABLE, None

@@ -1,1 +1,1 @@
-"""Prompting: every prompt that the service itself gives a model, written once, by id [003]."""
+"""Every prompt that the service itself gives a model, defined once, by id [003]."""

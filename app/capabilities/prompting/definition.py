@@ -1,17 +1,17 @@
-"""What a prompt is, and how it is rendered without what it quotes becoming a part of what it says [003].
+"""Prompt definitions, and rendering that keeps quoted data apart from instructions [003].
 
 Theory of operation
 
-1. A template is our own words with places in them, written `{name}`. Braces around anything else are plain text.
-2. A place is filled from the input. A field is data; numbers aside, it stands between tags of its own. A property is
-   our own words where they depend on the input, and never holds its text.
-3. The tags end in a mark, a word that no quoted text holds, so what is quoted cannot end its quotation. A template
-   that quotes has the place `{data_rule}`, which names the mark and says that what is marked is data.
-4. All places are filled in one pass, so braces in data are braces. Characters that control or hide text are written as
-   JSON would escape them, lines end with a newline, and nothing else is changed.
+1. A template is our own text with placeholders, written `{name}`. Braces around anything else are plain text.
+2. A placeholder is filled from the input. A field is data; except for numbers, it is put between tags of its own. A
+   property is our own text if that depends on the input, and never contains the input's text.
+3. The tags end in a mark, a word that no quoted text contains, so quoted text cannot end its quotation. A template
+   that quotes has the placeholder `{data_rule}`, which names the mark and says that marked text is data.
+4. All placeholders are filled in one pass, so braces in data are braces. Characters that control or hide text are
+   escaped as in JSON, lines end with a newline, and nothing else is changed.
 
-Refused: f-strings and `str.format`, which read attributes and would have every brace of an example doubled; a random
-mark, which would make a replay differ; and escaping the quoted text, which would have the model read another text.
+Refused: f-strings and `str.format`, which read attributes and require every brace of an example to be doubled; a random
+mark, which would make a replay differ; and escaping the quoted text, since the model would read another text.
 """
 
 import json
@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class PromptId(StrEnum):
-    """Every prompt there is."""
+    """The ids of all prompts."""
 
     PLAN_GENERATION_SYSTEM = "PLAN_GENERATION_SYSTEM"
     PLAN_GENERATION_USER = "PLAN_GENERATION_USER"
@@ -41,17 +41,17 @@ class PromptId(StrEnum):
 
 
 class PromptInput(BaseModel):
-    """What a prompt is rendered from: fields are data and get quoted, properties are our own words."""
+    """The input of a prompt: fields are data and get quoted, properties are our own text."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
     def output_schema(self, output: type[BaseModel]) -> dict[str, Any]:
-        """The JSON Schema that an answer is asked to fit."""
+        """Return the JSON Schema that the answer is asked to fit."""
         return output.model_json_schema()
 
 
 class PromptOutput(BaseModel):
-    """What a prompt asks the model for, as JSON. What the model adds to it is dropped."""
+    """The JSON output that a prompt asks for. Additional members are dropped."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
@@ -67,9 +67,9 @@ _NUMBERS: Final = (int, float)
 
 @dataclass(frozen=True, slots=True)
 class PromptDefinition:
-    """One prompt: its text, what it is rendered from, and what it asks for, None where that is no JSON.
+    """One prompt: its template, its input, and its output; None if it does not ask for JSON.
 
-    Raises: ValueError for a place that the input does not have, and for data without the rule about it.
+    Raises: ValueError for a placeholder that the input does not have, and for quoted data without the rule about it.
     """
 
     prompt_id: PromptId
@@ -86,9 +86,9 @@ class PromptDefinition:
             raise ValueError(f"{self.prompt_id} must say {{{DATA_RULE}}} where it quotes, and only there")
 
     def render(self, input_data: BaseModel) -> str:
-        """The prompt for that input; the same for the same input.
+        """Return the prompt for that input; equal inputs give equal prompts.
 
-        Raises: pydantic.ValidationError when the input is not the model's, nor can be read as it.
+        Raises: pydantic.ValidationError if the input is not the prompt's input and cannot be read as it.
         """
         given = self.input_model.model_validate(input_data)
         texts = {name: _text(getattr(given, name)) for name in self._quoted()}
@@ -101,7 +101,7 @@ class PromptDefinition:
         return set(_PLACE.findall(self.template))
 
     def _quoted(self) -> list[str]:
-        """The fields that are quoted, in their order."""
+        """Return the fields that are quoted, in their order."""
         fields, places = self.input_model.model_fields, self._places()
         return [name for name, field in fields.items() if name in places and field.annotation not in _NUMBERS]
 
@@ -111,7 +111,7 @@ class PromptDefinition:
 
 
 def unused_mark(texts: Collection[str], size: int = 4) -> str:
-    """A word of that many bytes, as lower-case hex, that none of the texts holds; the same for the same texts."""
+    """Return a word of that many bytes, in lower-case hex, that none of the texts contains; equal for equal texts."""
     whole = "\0".join(texts).encode()
     words = (blake2b(whole, digest_size=size, salt=number.to_bytes(8, "big")).hexdigest() for number in count())
     return next(word for word in words if not any(word in text for text in texts))
@@ -129,11 +129,11 @@ _JSON: Final = json.JSONEncoder(ensure_ascii=False, default=_members)
 _HARMFUL: Final = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Controls but tab and newline, other line ends, what turns the direction of text, half characters, invisible tags."""
+"""Controls except tab and newline, other line ends, direction marks, surrogates, invisible tags."""
 
 
 def escape_control_characters(text: str) -> str:
-    r"""The text with newlines as its only line ends, and all else that controls or hides text as `\uXXXX`."""
+    r"""Return the text with newlines as its only line ends, and other control or hidden characters as `\uXXXX`."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if not _HARMFUL.search(text):
         return text

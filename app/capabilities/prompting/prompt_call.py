@@ -1,4 +1,4 @@
-"""One prompt put to a model: what is said, the form that is asked for, and how a reply is read."""
+"""One prompt for a model: its messages, its output format, and the parsing of a reply."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -13,67 +13,69 @@ from app.domain.failures import Code, ConstraintFailure, Failure
 from app.domain.model_call import ResponseFormat
 
 Output = TypeVar("Output", bound=PromptOutput)
-_MOST_FAULTS = 100
-"""Of one answer that are kept; there can be one for every value in it."""
+_MAX_VIOLATIONS = 100
+"""Most violations that are kept of one answer; there can be one for every value in it."""
 
 
 class PromptCall(Generic[Output]):
-    """A prompt for a model, filled in, with its system prompt where there is one; `check` says what else must hold."""
+    """A rendered prompt, with its system prompt if there is one; `check` tests more than the format."""
 
     def __init__(
         self,
         prompt_id: PromptId,
-        told: PromptInput,
+        prompt_input: PromptInput,
         output: type[Output],
         check: Callable[[Output], None] = lambda output: None,
     ) -> None:
-        """`check` raises a Failure with `details.violations` for an answer that will not do."""
+        """Initialise the call. `check` raises a Failure with `details.violations` for an invalid answer."""
         self._prompt_id = prompt_id
-        self._told = told
+        self._prompt_input = prompt_input
         self._output = output
         self._check = check
 
     @property
     def messages(self) -> Sequence[Message]:
-        """What a model is told."""
+        """Return the messages for the model."""
         registry = default_registry()
         system = self._prompt_id.removesuffix("_USER") + "_SYSTEM"
         first = (
-            [Message(role="system", content=registry.get_prompt(PromptId(system), self._told))]
+            [Message(role="system", content=registry.get_prompt(PromptId(system), self._prompt_input))]
             if system in registry.ids()
             else []
         )
-        return [*first, _user(registry.get_prompt(self._prompt_id, self._told))]
+        return [*first, _user(registry.get_prompt(self._prompt_id, self._prompt_input))]
 
     @property
     def response_format(self) -> ResponseFormat:
-        """The form that its answer has."""
-        return ResponseFormat(self._told.output_schema(self._output))
+        """Return the format of the answer."""
+        return ResponseFormat(self._prompt_input.output_schema(self._output))
 
     def parse_reply(self, text: str) -> Output:
-        """The answer. Raises: ConstraintFailure, or what the check raises."""
+        """Return the answer. Raises: ConstraintFailure, or what the check raises."""
         try:
             answer = default_registry().validate_output(self._prompt_id, text, self._output)
         except ValidationError as error:
-            raise _unfit(error) from None
+            raise _format_failure(error) from None
         self._check(answer)
         return answer
 
-    def correction_messages(self, unfit: Failure) -> Sequence[Message]:
-        """What a model is told of an answer that will not do."""
-        found = [(violation["path"], violation["message"]) for violation in unfit.details.get("violations", ())]
-        told = StructuredViolationsInput.from_pairs(found or [("$", unfit.message)])
-        return [_user(default_registry().get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, told))]
+    def correction_messages(self, failure: Failure) -> Sequence[Message]:
+        """Return the messages that tell the model why its answer is invalid."""
+        found = [(violation["path"], violation["message"]) for violation in failure.details.get("violations", ())]
+        quoted = StructuredViolationsInput.from_pairs(found or [("$", failure.message)])
+        return [_user(default_registry().get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, quoted))]
 
 
 def _user(text: str) -> Message:
     return Message(role="user", content=text)
 
 
-def _unfit(error: ValidationError) -> ConstraintFailure:
+def _format_failure(error: ValidationError) -> ConstraintFailure:
     violations = [
-        {"path": "$" + "".join(map(_step, fault["loc"])), "message": fault["msg"]}
-        for fault in error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_FAULTS]
+        {"path": "$" + "".join(map(_step, error_details["loc"])), "message": error_details["msg"]}
+        for error_details in error.errors(include_url=False, include_context=False, include_input=False)[
+            :_MAX_VIOLATIONS
+        ]
     ]
     return ConstraintFailure(
         Code.CONSTRAINT_SCHEMA_INVALID, "the answer to a prompt does not fit its form", {"violations": violations}

@@ -1,7 +1,7 @@
-"""All prompts by id: they are rendered here, and what they asked for is read here [003].
+"""Registry of all prompts by id: it renders prompts and parses replies [003].
 
 A registry holds every `PromptId` exactly once, or it cannot be made. Output is extracted but never repaired: a plan or
-a judgement that was cut off is no shorter plan and no judgement.
+a judgement that was cut off must not be taken for a shorter one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,9 +21,9 @@ Output = TypeVar("Output", bound=BaseModel)
 
 
 class PromptRegistry:
-    """Every prompt's definition by its id.
+    """The definitions of all prompts by id.
 
-    Raises: ValueError when an id has two definitions or none; KeyError, from each method, for what is no id.
+    Raises: ValueError if an id has two definitions or none; KeyError, from each method, for an unknown id.
     """
 
     def __init__(self, definitions: Iterable[PromptDefinition]) -> None:
@@ -40,19 +40,19 @@ class PromptRegistry:
         )
 
     def ids(self) -> tuple[PromptId, ...]:
-        """All of them, in the order of `PromptId`."""
+        """Return all ids, in the order of `PromptId`."""
         return tuple(self._definitions)
 
     def definition(self, prompt_id: PromptId) -> PromptDefinition:
-        """The prompt of that id."""
+        """Return the definition of that prompt."""
         if prompt_id not in self._definitions:
             raise KeyError(f"there is no prompt {prompt_id!a:.80}")
         return self._definitions[prompt_id]
 
     def get_prompt(self, prompt_id: PromptId, input_data: BaseModel) -> str:
-        """The prompt's text for that input.
+        """Return the prompt's text for that input.
 
-        Raises: pydantic.ValidationError when the input is not the prompt's.
+        Raises: pydantic.ValidationError if the input is not the prompt's.
         """
         return self.definition(prompt_id).render(input_data)
 
@@ -69,10 +69,10 @@ class PromptRegistry:
     def validate_output(
         self, prompt_id: PromptId, response: str | Mapping[str, Any], output_model: type[BaseModel] | None = None
     ) -> BaseModel:
-        """What the reply says, as the prompt's output model or as the one given instead.
+        """Return the reply as the prompt's output model or as the one given instead.
 
-        Raises: JSONExtractionError when the reply holds no JSON value; pydantic.ValidationError when the value does
-        not fit; ValueError for a prompt that asks for text.
+        Raises: JSONExtractionError if the reply holds no JSON value; pydantic.ValidationError if the value does not
+        fit; ValueError for a prompt that asks for text.
         """
         model = output_model or self.definition(prompt_id).output_model
         if model is None:
@@ -87,5 +87,5 @@ class PromptRegistry:
 
 @lru_cache(maxsize=1)
 def default_registry() -> PromptRegistry:
-    """The registry of all prompts that are shipped; always the same one."""
+    """Return the registry of all shipped prompts; always the same one."""
     return PromptRegistry((*planning.PROMPTS, *assessment.PROMPTS, *output_format.PROMPTS))

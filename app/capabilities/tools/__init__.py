@@ -1,1 +1,1 @@
-"""Tools: what is registered, what a call may do, how an attempt runs."""
+"""Tools: registry, definitions, and the execution of calls."""

@@ -1,9 +1,9 @@
-"""Makes a tool of a typed Python function.
+"""Tools made of typed Python functions.
 
 The function's name, the first paragraph of its docstring and its annotated parameters are the definition; pydantic
 derives the JSON Schema and turns raw arguments into typed values. A parameter annotated `ToolContext` gets the
-context and is no argument. Functions are `async def`; a plain one would hold up the event loop, so it is taken only
-when its side effects are none. Refused: worker threads for blocking functions, since nothing can stop a thread at
+context and is not an argument. Functions are `async def`; a plain one would hold up the event loop, so it is accepted
+only if its side effects are none. Refused: worker threads for blocking functions, since nothing can stop a thread at
 its deadline. A tool that is not always available is a small class with the four methods of `ports.Tool` instead.
 """
 
@@ -23,7 +23,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 class ToolArgumentError(ToolError):
-    """The arguments do not fit; the text names which, and the same ones never will."""
+    """The arguments do not fit; the text names them. The same arguments never fit."""
 
 
 def tool(
@@ -33,9 +33,9 @@ def tool(
     requires: tuple[str, ...] = (),
     timeout: float | None = None,
 ) -> Callable[[ToolFunction], "FunctionTool"]:
-    """Decorates a function that is to be a tool; `timeout` is in seconds.
+    """Return a decorator that makes a tool of a function; `timeout` is in seconds.
 
-    Raises: TypeError, saying what is missing, for a function that no tool can be made of.
+    Raises: TypeError, saying what is missing, for a function that cannot be a tool.
     """
 
     def decorate(function: ToolFunction) -> FunctionTool:
@@ -50,7 +50,7 @@ def tool(
 
 
 class FunctionTool:
-    """A function as a tool: implements `ports.Tool`, and is always available."""
+    """A function as a tool; implements `ports.Tool` and is always available."""
 
     __slots__ = ("_context", "_definition", "_function", "_info", "_parameters")
 
@@ -70,7 +70,7 @@ class FunctionTool:
         return _ALWAYS
 
     async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        """Calls the function with typed values. Raises: ArgumentError, and the ToolError of the function itself."""
+        """Call the function with typed values. Raises: ToolArgumentError, and the ToolError of the function itself."""
         values = self._typed(arguments)
         if self._context is not None:
             values[self._context] = context
@@ -87,7 +87,7 @@ class FunctionTool:
 
 
 class _Untitled(GenerateJsonSchema):
-    """Leaves out the titles, which only repeat the names."""
+    """Generator of schemas without titles, which only repeat the names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -100,7 +100,7 @@ def _schema(parameters: type[BaseModel]) -> dict[str, Any]:
 
 
 def _parameters(function: ToolFunction) -> tuple[type[BaseModel], str | None]:
-    """A model of the function's arguments, and the name of its context parameter."""
+    """Return a model of the function's arguments, and the name of its context parameter."""
     hints = get_type_hints(function, include_extras=True)
     if hints.get("return") is not str:
         raise TypeError(f"{function.__name__} must be annotated to return `str`: the text for the model")

@@ -1,4 +1,4 @@
-"""The tools of a deployment by name, and which of them can run right now."""
+"""Registry of the tools of a deployment by name, with their current availability."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from app.ports.tool import Tool
 
 @dataclass(frozen=True, slots=True)
 class ToolStatus:
-    """One tool as it stands: what it is, whether it can run, and why not."""
+    """One tool: its info, if it is available, and the reason if it is not."""
 
     info: ToolInfo
     available: bool
@@ -21,9 +21,9 @@ class ToolStatus:
 
 
 class ToolRegistry:
-    """Every registered tool; names are unique and compared bytewise. What is listed is in order of names.
+    """All registered tools; names are unique and compared bytewise. Lists are in order of names.
 
-    Availability is asked anew each time. Names that are not registered are left out of what is listed.
+    Availability is asked anew each time. Names that are not registered are left out of lists.
     Raises: ConfigurationFailure (CONFIG_INVALID) for a name that is taken or not allowed.
     """
 
@@ -40,37 +40,37 @@ class ToolRegistry:
         self._always_available = frozenset(name for name, tool in self._tools.items() if isinstance(tool, FunctionTool))
 
     def names(self) -> list[str]:
-        """The names of all tools."""
+        """Return the names of all tools."""
         return list(self._tools)
 
     def tools(self) -> list[Tool]:
-        """All tools."""
+        """Return all tools."""
         return list(self._tools.values())
 
     def get(self, name: str) -> Tool | None:
-        """The tool of that name, available or not."""
+        """Return the tool of that name, available or not; None if there is none."""
         return self._tools.get(name)
 
     def definitions(self, names: Iterable[str]) -> list[ToolDefinition]:
-        """The definitions of those tools that are available now."""
+        """Return the definitions of those tools that are available now."""
         return [self._definitions[name] for name in self._available(names)]
 
     def all_definitions(self) -> list[ToolDefinition]:
-        """The definitions of all tools, available or not."""
+        """Return the definitions of all tools, available or not."""
         return list(self._definitions.values())
 
     def offer(self, names: Iterable[str]) -> tuple[tuple[OfferedTool, ...], list[ToolDefinition]]:
-        """Those of the tools that are available now, as an inference offers them and as the model is told of them."""
+        """Return those tools that are available now, as an inference offers them and as a model sees them."""
         available = self._available(names)
         return tuple([self._offers[name] for name in available]), [self._definitions[name] for name in available]
 
     def offer_of(self, name: str) -> tuple[OfferedTool, ...]:
-        """The tool of that name, available or not, as it is called without an inference that offered it."""
+        """Return the tool of that name, available or not, as it is called without an inference that offered it."""
         offer = self._offers.get(name)
         return () if offer is None else (offer,)
 
     def check_availability(self) -> list[ToolStatus]:
-        """How every tool stands."""
+        """Return the status of every tool."""
         return [_status(tool) for tool in self._tools.values()]
 
     def _available(self, names: Iterable[str]) -> list[str]:
@@ -84,7 +84,7 @@ class ToolRegistry:
 
 
 def tool_availability(tool: Tool) -> Availability:
-    """Whether the tool can run right now; one that cannot even say so is not available."""
+    """Return the availability of the tool; one whose check fails is not available."""
     try:
         return tool.available()
     except Exception as cause:  # noqa: BLE001 - other people's code: a broken check must not end the execution
@@ -96,8 +96,8 @@ def _offered(info: ToolInfo) -> OfferedTool:
 
 
 def _status(tool: Tool) -> ToolStatus:
-    found = tool_availability(tool)
-    return ToolStatus(tool.info(), found.available, found.reason)
+    status = tool_availability(tool)
+    return ToolStatus(tool.info(), status.available, status.reason)
 
 
 def _checked_name(tool: Tool) -> str:

@@ -1,1 +1,1 @@
-"""Rules for answers."""
+"""Rules that answers are checked against."""

@@ -1,6 +1,6 @@
-"""What single rules ask of a value, within bounds of effort.
+"""Checks of single rules against a value, within a budget.
 
-Patterns are searched for by the engine of JSON Schema's `pattern`, in linear time; Python's own can take forever.
+Patterns are searched by the engine of JSON Schema's `pattern`, in linear time; Python's own engine can take forever.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,35 +19,35 @@ from app.domain.contract.rules import Compare, Length, NotEmpty, OneOf, Operator
 
 MAX_COST: Final = 10_000_000
 MAX_SEARCH_COST: Final = 2_000_000
-"""What all rules of an answer may take together, and a single search, in about 10 ns each."""
+"""Cost limits of all rules of an answer together, and of a single search, in units of about 10 ns."""
 _PLACE_COSTS, _COMPARING_COSTS = 60, 30
 _FORM_COSTS, _BYTE_COSTS, _FRACTION_COSTS = 200, 1, 15
-"""What a place takes, comparing it once, bringing it into one form, and each byte of a list or object for that."""
+"""Costs of a node, of a comparison, of making a value canonical, and of each byte of a list or object for that."""
 _ORDERS = MappingProxyType({"lt": lt, "le": le, "gt": gt, "ge": ge})
 _IS = MappingProxyType({"eq": "", "ne": "not ", "lt": "below ", "le": "at most ", "gt": "above ", "ge": "at least "})
 
 ValueCheck: TypeAlias = Callable[[Any], str | None]
-"""Says what is wrong with a value, None where nothing is."""
+"""Returns the reason why a value breaks the rule, None if it does not."""
 
 
 class RuleBudgetExceededError(Exception):
-    """The rules would take more effort than they may."""
+    """The rules cost more than their budget."""
 
 
 class RuleBudget:
-    """What judging an answer takes, all rules together."""
+    """The cost budget of all rules of one answer."""
 
     def __init__(self) -> None:
         self._spent = 0
 
     def spend(self, steps: int) -> None:
-        """Raises: TooMuchError."""
+        """Add the cost of a step. Raises: RuleBudgetExceededError."""
         self._spent += steps
         if self._spent > MAX_COST:
             raise RuleBudgetExceededError
 
     def values_at(self, value: Any, path: tuple[json_path.PathStep, ...]) -> json_path.Matches:
-        """Everything that stands at the path, each with its own place. Raises: TooMuchError."""
+        """Return all values at the path, each with its own place. Raises: RuleBudgetExceededError."""
         found: json_path.Matches = [((), value)]
         self.spend(0)
         for step in path:
@@ -56,7 +56,7 @@ class RuleBudget:
         return found
 
     def canonical(self, value: Any) -> bytes:
-        """The value in the form that all equal ones have. Raises: TooMuchError."""
+        """Return the canonical form of the value. Raises: RuleBudgetExceededError."""
         self.spend(_FORM_COSTS)
         if isinstance(value, dict | list):
             data = orjson.dumps(value)
@@ -64,35 +64,35 @@ class RuleBudget:
         return canonical_json(value)
 
     def canonical_set(self, values: Iterable[Any]) -> frozenset[bytes]:
-        """All values in that form. Raises: TooMuchError."""
+        """Return the canonical forms of all values. Raises: RuleBudgetExceededError."""
         known = set()
         for value in values:
             known.add(self.canonical(value))
         return frozenset(known)
 
 
-def value_check(rule: NotEmpty | Length | Regex | Compare | OneOf, whole: Any, effort: RuleBudget) -> ValueCheck:
-    """What the rule asks of each value that it speaks of, in an answer that has this value as a whole.
+def value_check(rule: NotEmpty | Length | Regex | Compare | OneOf, answer_value: Any, budget: RuleBudget) -> ValueCheck:
+    """Return the check that the rule makes of each value that it applies to, in an answer with this answer_value value.
 
-    Both raise: TooMuchError.
+    Raises: RuleBudgetExceededError; so does the check.
     """
     match rule:
         case NotEmpty():
-            return _emptiness
+            return _empty_fault
         case Length():
             return partial(_length_fault, rule)
         case Regex():
-            return partial(_regex_fault, rule.pattern, effort)
+            return partial(_regex_fault, rule.pattern, budget)
         case Compare():
-            return _comparison(rule, whole, effort)
+            return _comparison(rule, answer_value, budget)
         case OneOf():
-            allowed = effort.canonical_set(rule.values)
-            return partial(_option_fault, allowed, effort, stripped=rule.path is None)
+            allowed = budget.canonical_set(rule.values)
+            return partial(_option_fault, allowed, budget, stripped=rule.path is None)
         case _:
             assert_never(rule)
 
 
-def _emptiness(value: Any) -> str | None:
+def _empty_fault(value: Any) -> str | None:
     empty = not value.strip() if isinstance(value, str) else value is None or value in ([], {})
     return "is empty" if empty else None
 
@@ -108,59 +108,59 @@ def _length_fault(rule: Length, value: Any) -> str | None:
     return None
 
 
-def _regex_fault(text: str, effort: RuleBudget, value: Any) -> str | None:
+def _regex_fault(text: str, budget: RuleBudget, value: Any) -> str | None:
     if not isinstance(value, str):
         return "is no text"
     cost = pattern_cost(text) * len(value)
     if cost > MAX_SEARCH_COST:
         return "is too long to be searched for the pattern"
-    effort.spend(cost)
+    budget.spend(cost)
     return None if cached_pattern(text).occurs_in(value) else "does not match the pattern"
 
 
-def _option_fault(allowed: frozenset[bytes], effort: RuleBudget, value: Any, *, stripped: bool) -> str | None:
-    known = effort.canonical(value.strip() if stripped else value)
+def _option_fault(allowed: frozenset[bytes], budget: RuleBudget, value: Any, *, stripped: bool) -> str | None:
+    known = budget.canonical(value.strip() if stripped else value)
     return None if known in allowed else "is none of the values allowed"
 
 
-def _comparison(rule: Compare, whole: Any, effort: RuleBudget) -> ValueCheck:
+def _comparison(rule: Compare, answer_value: Any, budget: RuleBudget) -> ValueCheck:
     others = [rule.value]
     if rule.other is not None:
-        others = [found for _, found in effort.values_at(whole, json_path.parse(rule.other))]
+        others = [found for _, found in budget.values_at(answer_value, json_path.parse(rule.other))]
         if not others:
             return lambda _: f"cannot be compared: {rule.other} is missing"
     if rule.operator in _ORDERS:
-        return partial(_order_fault, rule, others, effort)
-    return partial(_equality_fault, rule, effort.canonical_set(others), effort)
+        return partial(_order_fault, rule, others, budget)
+    return partial(_equality_fault, rule, budget.canonical_set(others), budget)
 
 
-def _order_fault(rule: Compare, others: Sequence[Any], effort: RuleBudget, value: Any) -> str | None:
-    effort.spend(_COMPARING_COSTS * len(others))
+def _order_fault(rule: Compare, others: Sequence[Any], budget: RuleBudget, value: Any) -> str | None:
+    budget.spend(_COMPARING_COSTS * len(others))
     for other in others:
         holds = _ordered(rule.operator, value, other)
         if holds is None:
-            return f"cannot be compared with {_than(rule)}"
+            return f"cannot be compared with {_compared_with(rule)}"
         if not holds:
-            return _unlike(rule)
+            return _comparison_fault(rule)
     return None
 
 
-def _equality_fault(rule: Compare, others: frozenset[bytes], effort: RuleBudget, value: Any) -> str | None:
-    known = effort.canonical(value)
+def _equality_fault(rule: Compare, others: frozenset[bytes], budget: RuleBudget, value: Any) -> str | None:
+    known = budget.canonical(value)
     holds = others == {known} if rule.operator == "eq" else known not in others
-    return None if holds else _unlike(rule)
+    return None if holds else _comparison_fault(rule)
 
 
-def _than(rule: Compare) -> str:
+def _compared_with(rule: Compare) -> str:
     return rule.other or "the value asked for"
 
 
-def _unlike(rule: Compare) -> str:
-    return f"must be {_IS[rule.operator]}{_than(rule)}"
+def _comparison_fault(rule: Compare) -> str:
+    return f"must be {_IS[rule.operator]}{_compared_with(rule)}"
 
 
 def _ordered(operator: Operator, value: Any, other: Any) -> bool | None:
-    """Whether it holds; None where values of these kinds have no order."""
+    """Return if the comparison holds; None if values of these types have no order."""
     numbers = _is_number(value) and _is_number(other)
     texts = isinstance(value, str) and isinstance(other, str)
     return bool(_ORDERS[operator](value, other)) if numbers or texts else None

@@ -1,6 +1,6 @@
 """Rules written in Python, by the names that requests use: a row of `CUSTOM_RULES` each.
 
-A rule is pure, or a journal would not lead to the same verdict again, and takes no longer than reading the answer does.
+A rule is pure, since a replay has to come to the same result, and takes no longer than reading the answer does.
 """
 
 import re
@@ -20,12 +20,12 @@ _PLACEHOLDER = re.compile(
 
 
 def no_placeholder(answer: AnswerContent, _options: Mapping[str, Any]) -> str | None:
-    """The text holds nothing that was left to be filled in, such as `[your name]`, `TBD` or `lorem ipsum`."""
+    """Reject a text with a placeholder that was left to be filled in, such as `[your name]`, `TBD` or `lorem ipsum`."""
     return None if _PLACEHOLDER.search(answer.text) is None else "holds a placeholder that was never filled in"
 
 
 def unique_by(answer: AnswerContent, options: Mapping[str, Any]) -> str | None:
-    """No two objects in the lists at the path `list` have equal values of `member`."""
+    """Reject two objects in the lists at the path `list` that have equal values of `member`."""
     elements: json_path.Matches = [((), answer.value)]
     for step in (*json_path.parse(options["list"]), None):
         elements = json_path.children(elements, step)
@@ -39,4 +39,4 @@ def unique_by(answer: AnswerContent, options: Mapping[str, Any]) -> str | None:
 
 
 CUSTOM_RULES: Mapping[str, CustomRule] = MappingProxyType({"no_placeholder": no_placeholder, "unique_by": unique_by})
-"""A name alone stands for the rule without options."""
+"""The rules by name; a name alone stands for the rule without options."""

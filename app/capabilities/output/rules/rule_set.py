@@ -1,8 +1,8 @@
-"""Judges an answer of the right form by rules: all of them run, and all that are broken are reported.
+"""Validation of an answer by rules: all rules run, and all broken ones are reported.
 
-A rule with a path speaks of what stands there in the structured output: of each place where the path means several,
-and it is broken where a path that means one leads to none. A rule without a path speaks of the answer's text. What all
-of them take together is bounded: a rule that there is too much for is broken.
+A rule with a path applies to the value there in the structured output: to each place if the path means several; it is
+broken if a path that means one place leads to none. A rule without a path applies to the answer's text. The cost of all
+rules together is bounded: a rule that exceeds it is broken.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,14 +17,14 @@ from app.domain.contract.rules import Compare, Custom, NotEmpty, Regex, Rule
 from app.domain.failures import Code, RequestFailure, ValidationFailure
 
 MAX_FAULTS: Final = 8
-"""What is told of rules that cannot be used, since a pattern that is too large takes long to be found so."""
+"""Most reported errors of unusable rules, since finding that a pattern is too large takes long."""
 MAX_VIOLATIONS_PER_RULE: Final = 20
-"""Places that are told of one rule."""
+"""Most reported places of one rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerContent:
-    """What is judged: the text, and the value where the answer has one."""
+    """The content of an answer: its text, and its value if it has one."""
 
     text: str
     value: Any = None
@@ -32,20 +32,20 @@ class AnswerContent:
 
 @dataclass(frozen=True, slots=True)
 class RuleViolation:
-    """A broken rule: its name or type, the place as a JSON path, and why, without the value itself."""
+    """A broken rule: its name or type, the place as a JSON path, and the reason, without the value itself."""
 
     rule: str
     path: str
     message: str
 
     def as_dict(self) -> dict[str, str]:
-        """What clients and models are told."""
+        """Return the violation as clients and models see it."""
         return {"rule": self.rule, "path": self.path, "message": self.message}
 
 
 @dataclass(frozen=True, slots=True)
 class RuleReport:
-    """What the rules say together. Under strict validation there are no warnings: all are errors."""
+    """The result of all rules. Under strict validation there are no warnings: all are errors."""
 
     errors: tuple[RuleViolation, ...] = ()
     warnings: tuple[RuleViolation, ...] = ()
@@ -56,11 +56,11 @@ class RuleReport:
 
     @property
     def confidence(self) -> float:
-        """1.0 or 0.0; where a judge gives a score, that takes its place."""
+        """Return 1.0 or 0.0; the score of a judge, if there is one, takes its place."""
         return 1.0 if self.valid else 0.0
 
     def failure(self) -> ValidationFailure:
-        """The failure that an answer with errors is."""
+        """Return the failure of an answer with errors."""
         details = {
             "violations": [finding.as_dict() for finding in self.errors],
             "warnings": [finding.as_dict() for finding in self.warnings],
@@ -70,19 +70,19 @@ class RuleReport:
 
 
 CustomRule = Callable[[AnswerContent, Mapping[str, Any]], str | None]
-"""A custom rule: told the answer and its options, it says why the rule is broken, or None."""
+"""A custom rule: returns the reason why an answer breaks it, by the rule's options, or None."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
-    """A rule and what it is called."""
+class _NamedRule:
+    """A rule and its name."""
 
     name: str
     rule: Rule
 
 
 class RuleRegistry:
-    """The rules that have names: `not_empty`, and those written in Python, named without their options."""
+    """The named rules: `not_empty`, and those written in Python, used by name without options."""
 
     def __init__(self, checks: Mapping[str, CustomRule]) -> None:
         self._checks = checks
@@ -90,41 +90,41 @@ class RuleRegistry:
         self._named["not_empty"] = NotEmpty(type="not_empty")
 
     def names(self) -> tuple[str, ...]:
-        """Every name that a request can use."""
+        """Return every name that a request can use."""
         return tuple(sorted(self._named))
 
-    def compile(self, asked: Sequence[str | Rule]) -> "RuleSet":
-        """The rules asked for, by name or inline.
+    def compile(self, requested: Sequence[str | Rule]) -> "RuleSet":
+        """Return the requested rules, given by name or inline.
 
-        Raises: RequestFailure (REQUEST_INVALID) for unknown names and patterns that cannot be used, some at once.
+        Raises: RequestFailure (REQUEST_INVALID) for unknown names and unusable patterns, several at once.
         """
-        faults: list[tuple[int, str]] = []
+        errors_found: list[tuple[int, str]] = []
         sizes: dict[str, int] = {}
-        for index, rule in enumerate(asked):
+        for index, rule in enumerate(requested):
             size = pattern_bytes(rule.pattern) if isinstance(rule, Regex) else 0
             if isinstance(rule, Regex):
                 sizes[rule.pattern] = size or 0
-            if (fault := self._fault(rule, size, sum(sizes.values()))) is not None:
-                faults.append((index, fault))
-            if len(faults) == MAX_FAULTS:
+            if (fault := self._error_of(rule, size, sum(sizes.values()))) is not None:
+                errors_found.append((index, fault))
+            if len(errors_found) == MAX_FAULTS:
                 break
-        if faults:
-            told = [{"field": f"output.rules.{index}", "message": fault} for index, fault in faults]
-            first = f"{told[0]['field']}: {told[0]['message']}"
-            raise RequestFailure(Code.REQUEST_INVALID, first, {"errors": told})
-        return RuleSet([self._found(rule) for rule in asked], self._checks)
+        if errors_found:
+            errors_shown = [{"field": f"output.rules.{index}", "message": fault} for index, fault in errors_found]
+            first = f"{errors_shown[0]['field']}: {errors_shown[0]['message']}"
+            raise RequestFailure(Code.REQUEST_INVALID, first, {"errors": errors_shown})
+        return RuleSet([self._named_rule(rule) for rule in requested], self._checks)
 
-    def _found(self, asked: str | Rule) -> _Named:
-        if isinstance(asked, str):
-            return _Named(asked, self._named[asked])
-        return _Named(asked.name if isinstance(asked, Custom) else asked.type, asked)
+    def _named_rule(self, requested: str | Rule) -> _NamedRule:
+        if isinstance(requested, str):
+            return _NamedRule(requested, self._named[requested])
+        return _NamedRule(requested.name if isinstance(requested, Custom) else requested.type, requested)
 
-    def _fault(self, asked: str | Rule, pattern_bytes: int | None, patterns_bytes: int) -> str | None:
-        if isinstance(asked, str):
-            return None if asked in self._named else "there is no rule of that name"
-        if isinstance(asked, Custom) and asked.name not in self._checks:
+    def _error_of(self, requested: str | Rule, pattern_bytes: int | None, patterns_bytes: int) -> str | None:
+        if isinstance(requested, str):
+            return None if requested in self._named else "there is no rule of that name"
+        if isinstance(requested, Custom) and requested.name not in self._checks:
             return "there is no custom rule of that name"
-        if isinstance(asked, Compare) and ("value" in asked.model_fields_set) is (asked.other is not None):
+        if isinstance(requested, Compare) and ("value" in requested.model_fields_set) is (requested.other is not None):
             return "must have value or other, and not both"
         if pattern_bytes is None:
             return "the pattern cannot be searched for in linear time, or is too large"
@@ -132,9 +132,9 @@ class RuleRegistry:
 
 
 class RuleSet:
-    """The rules of one request, ready to judge any number of answers."""
+    """The rules of one request, ready to validate any number of answers."""
 
-    def __init__(self, rules: Iterable[_Named], checks: Mapping[str, CustomRule]) -> None:
+    def __init__(self, rules: Iterable[_NamedRule], checks: Mapping[str, CustomRule]) -> None:
         self._rules = tuple(rules)
         self._checks = checks
 
@@ -144,25 +144,25 @@ class RuleSet:
         return not any(isinstance(named.rule, Regex) for named in self._rules)
 
     def validate(self, answer: AnswerContent, *, strict: bool = False) -> RuleReport:
-        """What all the rules say; `strict` makes an error of every warning."""
+        """Validate the answer by all rules; `strict` turns every warning into an error."""
         errors: list[RuleViolation] = []
         warnings: list[RuleViolation] = []
-        effort = RuleBudget()
+        budget = RuleBudget()
         for named in self._rules:
-            kept_in = warnings if named.rule.severity == "warning" and not strict else errors
-            broken = self._broken(named.rule, answer, effort)
-            kept_in += (RuleViolation(named.name, path, message) for path, message in broken)
+            reported = warnings if named.rule.severity == "warning" and not strict else errors
+            broken = self._broken(named.rule, answer, budget)
+            reported += (RuleViolation(named.name, path, message) for path, message in broken)
         return RuleReport(tuple(errors), tuple(warnings))
 
-    def _broken(self, rule: Rule, answer: AnswerContent, effort: RuleBudget) -> list[tuple[str, str]]:
-        """The first places where the rule is broken, and why."""
+    def _broken(self, rule: Rule, answer: AnswerContent, budget: RuleBudget) -> list[tuple[str, str]]:
+        """Return the first places that break the rule, and the reasons."""
         if isinstance(rule, Custom):
-            message = _checked(self._checks[rule.name], answer, rule)
+            message = _run_custom_rule(self._checks[rule.name], answer, rule)
             return [] if message is None else [(rule.path or "$", message)]
         broken: list[tuple[str, str]] = []
         try:
-            check = value_check(rule, answer.value, effort)
-            for place, value in _spoken_of(rule, answer, effort):
+            check = value_check(rule, answer.value, budget)
+            for place, value in _targets(rule, answer, budget):
                 message = "is missing" if value is _MISSING else check(value)
                 if message is not None:
                     broken.append((json_path.format_path(place), message))
@@ -176,15 +176,15 @@ class RuleSet:
 _MISSING: Final = object()
 
 
-def _spoken_of(rule: Rule, answer: AnswerContent, effort: RuleBudget) -> json_path.Matches:
+def _targets(rule: Rule, answer: AnswerContent, budget: RuleBudget) -> json_path.Matches:
     if rule.path is None:
         return [((), answer.text)]
     steps = json_path.parse(rule.path)
-    found = effort.values_at(answer.value, steps)
+    found = budget.values_at(answer.value, steps)
     return found if found or None in steps else [(steps, _MISSING)]
 
 
-def _checked(check: CustomRule, answer: AnswerContent, rule: Custom) -> str | None:
+def _run_custom_rule(check: CustomRule, answer: AnswerContent, rule: Custom) -> str | None:
     try:
         return check(answer, rule.options)
     except Exception as crash:  # noqa: BLE001 - other people's code: a rule that fails is a rule that is not kept

@@ -1,1 +1,1 @@
-"""JSON Schemas for answers."""
+"""JSON Schemas that answers are checked against."""

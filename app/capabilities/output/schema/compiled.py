@@ -1,14 +1,14 @@
-"""JSON Schema 2020-12 as clients send it: bounded before it is compiled, compiled once, never fetching anything.
+"""Compiled JSON Schemas 2020-12: limited before they are compiled, compiled once, never fetching anything.
 
-jsonschema-rs holds the interpreter's lock while it works and cannot be stopped, so what a schema can cost is bounded
-beforehand: its bytes, nodes and levels; how often it looks at one place of an answer (`schema_outline`); how many
-patterns it has and how large they become; and once an answer is there, the product of these with the answer's size.
-Only whether an answer fits is asked of it. Why one does not is found by `violations`: a list of all errors can take
-minutes and gigabytes where alternatives refer back to themselves.
+jsonschema-rs holds the interpreter's lock while it works and cannot be stopped, so the cost of a schema is limited
+beforehand: its bytes, nodes and levels; how often it is evaluated at one place of an answer (`outline`); the number of
+its patterns and their size; and once there is an answer, the product of these with the answer's size. jsonschema-rs
+only decides if an answer fits. The reasons why one does not fit are found by `violations`: its own list of all errors
+can take minutes and gigabytes if alternatives refer back to themselves.
 
-Refused: other dialects than 2020-12, since what they share keywords for means something else; `$id` within a schema
-and references out of it, which only retrieval could need. Compiled schemas are cached by their text, fewer of the large
-ones: one can take 20 MB.
+Refused: other dialects than 2020-12, which give shared keywords other meanings; `$id` within a schema and references
+out of it, which only retrieval could need. Compiled schemas are cached by their text, fewer of the large ones: one can
+take 20 MB.
 """
 
 import re
@@ -29,36 +29,36 @@ from app.domain.json_path import format_path
 
 MAX_BYTES: Final = 262_144
 MAX_NODES: Final = 2_000
-"""Objects and lists in a schema, itself among them."""
+"""Objects and lists in a schema, including itself."""
 MAX_LEVELS: Final = 64
 MAX_EVALUATIONS: Final = 20_000
-"""Evaluations of subschemas that one place of an answer may take."""
+"""Evaluations of subschemas at one place of an answer."""
 MAX_PATTERNS: Final = 100
 MAX_PATTERNS_BYTES: Final = 2_097_152
 """Memory of all compiled patterns together."""
 MAX_PATTERN_CHARACTERS: Final = 4_096
 MAX_CHECK_COST: Final = 1_500_000
-"""Evaluations that one check may take, of about 10 ns each."""
+"""Evaluations of one check, of about 10 ns each."""
 _CONVERSION: Final = 4
-"""Evaluations that a place of an answer takes at least."""
+"""The least evaluations for a place of an answer."""
 _NUMBER = re.compile(rb"\d[\d.]*")
 _LARGE = re.compile(rb"\de[-+]?\d\d")
 _LARGE_NUMBER: Final = 8
-"""How much longer numbers take that are far from 1, beside others."""
+"""Factor for numbers far from 1."""
 _DIALECTS: Final = ("https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#")
 _SMALL_BYTES: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class _Loads:
-    """Evaluations that one place, one character and one number of an answer can take."""
+    """The most evaluations for one place, one character and one number of an answer."""
 
     of_a_place: int
     of_a_character: int
     of_a_number: int
 
     def cost(self, value: Any) -> int:
-        """The most evaluations that checking this value can take."""
+        """Return the most evaluations that checking this value can take."""
         data = orjson.dumps(value)
         places = 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
         cost = (self.of_a_place + _CONVERSION) * places + self.of_a_character * len(data)
@@ -147,8 +147,8 @@ def _compile(data: bytes) -> CompiledSchema:
         raise _invalid("$['$schema']", "only JSON Schema 2020-12 is understood")
     try:
         parts = outline_schema(document)
-    except SchemaOutlineError as fault:
-        raise _invalid(fault.path, str(fault)) from None
+    except SchemaOutlineError as error:
+        raise _invalid(error.path, str(error)) from None
     _refuse_patterns(parts)
     return CompiledSchema(document, parts)
 
@@ -186,13 +186,13 @@ def _refuse_patterns(parts: SchemaOutline) -> None:
 def _compiled(document: Mapping[str, Any], keywords: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
     try:
         return compile_validator(document, keywords=keywords)
-    except jsonschema_rs.ValidationError as fault:
-        raise _invalid(format_path(fault.instance_path), fault.message) from None
-    except ValueError as fault:
-        raise _invalid("$", str(fault).partition("\n")[0]) from None
+    except jsonschema_rs.ValidationError as error:
+        raise _invalid(format_path(error.instance_path), error.message) from None
+    except ValueError as error:
+        raise _invalid("$", str(error).partition("\n")[0]) from None
 
 
-def _invalid(path: str, what: str) -> ConfigurationFailure:
-    what = what[:240]
-    details = {"field": "output.schema", "path": path, "message": what}
-    return ConfigurationFailure(Code.CONFIG_SCHEMA_INVALID, f"the schema cannot be used, at {path}: {what}", details)
+def _invalid(path: str, message: str) -> ConfigurationFailure:
+    message = message[:240]
+    details = {"field": "output.schema", "path": path, "message": message}
+    return ConfigurationFailure(Code.CONFIG_SCHEMA_INVALID, f"the schema cannot be used, at {path}: {message}", details)

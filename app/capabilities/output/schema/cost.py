@@ -1,6 +1,6 @@
-"""What single keywords take, measured in evaluations of a plain subschema, of about 10 ns each.
+"""The cost of single keywords, measured in evaluations of a plain subschema, of about 10 ns each.
 
-Those that we judge ourselves count what they take as it happens.
+Metered keywords count their cost as it arises.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,33 +12,33 @@ from app.capabilities.output.schema.pattern_cost import pattern_cost
 
 _COSTS_EACH = MappingProxyType({"dependentRequired": 2, "patternProperties": 3})
 _FORMAT_COSTS = MappingProxyType({"regex": 10})
-"""Evaluations that each entry of these keywords and these formats take the time of [measured]."""
+"""Evaluations for each entry of these keywords and for these formats [measured]."""
 _OPTION_COSTS, _CONTAINER_COSTS = 2, 16
 _WHOLE_COSTS, _FRACTION_COSTS, _TINY_COSTS = 25, 400, 4_000
-"""The same for what a value is compared with. Numbers take longest, and only where they are equal."""
+"""Evaluations for values that are compared with. Numbers take longest, and only if they are equal."""
 _TINY: Final = 1e-60
 _CHARACTER_COSTS = MappingProxyType({"minLength": 1, "maxLength": 1, "format": 1})
-_DEAR_FORMATS = MappingProxyType({"idn-hostname": 10})
-"""The same for each character of a string."""
+_EXPENSIVE_FORMATS = MappingProxyType({"idn-hostname": 10})
+"""Evaluations for each character of a string."""
 _NUMBER_COSTS = MappingProxyType(
     {"minimum": 10, "maximum": 10, "exclusiveMinimum": 10, "exclusiveMaximum": 10, "multipleOf": 140}
 )
-"""The same for each number."""
+"""Evaluations for each number."""
 
 
 def evaluation_cost(subschema: Any) -> int:
-    """How many evaluations one of this subschema takes the time of, what it applies aside."""
+    """Return the cost of one evaluation of this subschema, without the subschemas it applies."""
     if not isinstance(subschema, dict):
         return 1
-    cost = 1 + _comparing_effort(subschema.get("enum"))
+    cost = 1 + _comparison_cost(subschema.get("enum"))
     if "const" in subschema:
-        cost += _comparing_effort([subschema["const"], None])
+        cost += _comparison_cost([subschema["const"], None])
     cost += _format_cost(_FORMAT_COSTS, subschema)
     return cost + sum(cost * len(_mapping(subschema.get(keyword))) for keyword, cost in _COSTS_EACH.items())
 
 
 def character_cost(subschema: Any) -> int:
-    """The same for each character of a string."""
+    """Return its cost for each character of a string."""
     if not isinstance(subschema, dict):
         return 0
     known = sum(cost for keyword, cost in _CHARACTER_COSTS.items() if keyword in subschema)
@@ -46,11 +46,11 @@ def character_cost(subschema: Any) -> int:
     if isinstance(pattern, str) and not is_metered("pattern", pattern):
         known += pattern_cost(pattern)
     known += sum(map(pattern_cost, _mapping(subschema.get("patternProperties"))))
-    return known + _format_cost(_DEAR_FORMATS, subschema)
+    return known + _format_cost(_EXPENSIVE_FORMATS, subschema)
 
 
 def number_cost(subschema: Any) -> int:
-    """The same for each number."""
+    """Return its cost for each number."""
     if not isinstance(subschema, dict):
         return 0
     return sum(
@@ -60,8 +60,11 @@ def number_cost(subschema: Any) -> int:
     )
 
 
-def _comparing_effort(options: Any) -> int:
-    """Strings among themselves are looked up, and so are whole numbers; anything else is compared one by one."""
+def _comparison_cost(options: Any) -> int:
+    """Return the cost of comparing with these options.
+
+    Strings among themselves are looked up, and so are whole numbers; other options are compared one by one.
+    """
     if not isinstance(options, list):
         return 0
     kinds = {type(option) for option in options}
@@ -69,9 +72,9 @@ def _comparing_effort(options: Any) -> int:
         return _OPTION_COSTS
     containers = [option for option in options if isinstance(option, dict | list)]
     scalars = [option for option in options if not isinstance(option, dict | list)]
-    dearest = max(map(_equality_cost, scalars), default=0)
+    greatest = max(map(_equality_cost, scalars), default=0)
     within = sum(_CONTAINER_COSTS + max(map(_equality_cost, _leaves(option)), default=0) for option in containers)
-    return dearest + _OPTION_COSTS * len(scalars) + within
+    return greatest + _OPTION_COSTS * len(scalars) + within
 
 
 def _equality_cost(value: Any) -> int:

@@ -1,7 +1,7 @@
-"""Gives values of an enumeration the spelling that the schema has for them.
+"""Normalisation of enumerated values to the spelling in the schema.
 
-Only letters' case is passed over, and only where a single option remains: digits, spaces and signs stay as they are,
-and so does every value that some enumeration at its place already has. Options of alternatives count together.
+Only the case of letters is ignored, and only if a single option matches: digits, spaces and signs have to match, and a
+value that equals an option of any enumeration at its place is not changed. Options of alternatives count together.
 """
 
 from collections import deque
@@ -16,38 +16,38 @@ from app.capabilities.output.schema.validators import cached_pattern
 from app.domain.json_path import format_path
 
 MAX_VISITS: Final = 10_000
-"""Pairs of a place and a subschema that are looked at; what lies beyond keeps its spelling."""
+"""Most pairs of a place and a subschema that are visited; the rest keeps its spelling."""
 MAX_REPORTED_CHANGES: Final = 20
-"""Changes that are told with a place of their own."""
+"""Changes that are reported with a place of their own."""
 _ONE: Final = ("then", "else")
 _LISTED: Final = ("allOf", "anyOf", "oneOf")
 
 Folded = dict[str, set[str]]
-"""Options by what they are without regard to case."""
+"""Options by their text with case folded."""
 
 
 def normalise_enums(outline: SchemaOutline, value: Any) -> tuple[Any, tuple[Repair, ...]]:
-    """The value with its enumerated strings in the schema's spelling, and each that was changed, by its place."""
+    """Return the value with its enumerated strings in the schema's spelling, and the changes by place."""
     enumerated = _enumerated(outline, value)
     spellings = {
         place: string.options.pop()
         for place, string in enumerated.items()
         if string.text not in string.options and len(string.options) == 1
     }
-    return _with(value, spellings), _told(list(spellings))
+    return _with(value, spellings), _reported(list(spellings))
 
 
-def _told(places: Sequence[JsonPointer]) -> tuple[Repair, ...]:
-    """The first ones one by one; the last of them counts those that follow."""
-    told = [Repair(RepairAction.ENUM_NORMALISED, format_path(place)) for place in places[:MAX_REPORTED_CHANGES]]
+def _reported(places: Sequence[JsonPointer]) -> tuple[Repair, ...]:
+    """Return the first changes one by one; the last of them counts those that follow."""
+    reported = [Repair(RepairAction.ENUM_NORMALISED, format_path(place)) for place in places[:MAX_REPORTED_CHANGES]]
     if len(places) > MAX_REPORTED_CHANGES:
-        told[-1] = replace(told[-1], times=len(places) - MAX_REPORTED_CHANGES + 1)
-    return tuple(told)
+        reported[-1] = replace(reported[-1], times=len(places) - MAX_REPORTED_CHANGES + 1)
+    return tuple(reported)
 
 
 @dataclass(frozen=True, slots=True)
 class _Enumerated:
-    """A string at whose place there is an enumeration, with those of its options that differ in case at most."""
+    """A string at a place with an enumeration, with those of its options that differ in case at most."""
 
     text: str
     folded: str
@@ -55,7 +55,7 @@ class _Enumerated:
 
 
 def _enumerated(outline: SchemaOutline, value: Any) -> dict[JsonPointer, _Enumerated]:
-    """Every such string by its place."""
+    """Return every such string by its place."""
     found: dict[JsonPointer, _Enumerated] = {}
     folded: dict[JsonPointer, Folded] = {}
     seen: set[tuple[JsonPointer, JsonPointer]] = set()
@@ -82,7 +82,7 @@ def _enumerated(outline: SchemaOutline, value: Any) -> dict[JsonPointer, _Enumer
 
 
 class _Tests:
-    """Tests of names for patterns, as many as there may be visits."""
+    """Tests of names against patterns, limited like the visits."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -101,7 +101,7 @@ def _folded(subschema: dict[str, Any]) -> Folded:
 
 
 def _here(outline: SchemaOutline, pointer: JsonPointer) -> Iterator[JsonPointer]:
-    """The subschemas that speak of the same place."""
+    """Yield the subschemas that apply to the same place."""
     subschema = outline.subschemas[pointer]
     yield from outline.references.get(pointer, ())
     for keyword in _LISTED:
@@ -115,12 +115,12 @@ def _here(outline: SchemaOutline, pointer: JsonPointer) -> Iterator[JsonPointer]
 
 
 def _with(value: Any, texts: dict[JsonPointer, str]) -> Any:
-    """The value with those texts at their places; it stays as it was, what changes is copied once."""
+    """Return a copy of the value with those texts at their places; only containers that change are copied."""
     holder: list[Any] = [value]
     copies: dict[JsonPointer, Any] = {}
 
     def holding(place: JsonPointer) -> tuple[Any, Any]:
-        """A container that may be changed, and the key of that place in it."""
+        """Return a container that may be changed, and the key of that place in it."""
         if not place:
             return holder, 0
         if place[:-1] not in copies:

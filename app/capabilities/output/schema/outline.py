@@ -1,12 +1,13 @@
-"""What a schema consists of, and how often it can look at one place of an answer.
+"""The subschemas of a schema, and how often they are evaluated at one place of an answer.
 
-jsonschema-rs evaluates what refers back to itself once for each place of an answer, but anything else as often as it
-is referred to: a chain of 25 definitions that each refer to the next one twice takes 0.4 s, and each further one twice
-that [measured], all of it holding the interpreter's lock. So how often what is met is counted here, before compiling.
+jsonschema-rs evaluates a recursive subschema once for each place of an answer, but any other as often as it is referred
+to: a chain of 25 definitions that each refer to the next one twice takes 0.4 s, and each further one doubles that
+[measured], all of it while holding the interpreter's lock. So the evaluations are counted here, before compiling.
 
-Two counts are kept of a subschema: evaluations at the place it is applied to, and the most at any one place below.
-What applies to the same place adds up; of what shares places out among itself, `properties` and `prefixItems`, the
-dearest counts. `unevaluated…` evaluates its neighbours again, which nested comes to a factor of 8 each time [measured].
+Two counts are kept for a subschema: evaluations at the place it is applied to, and the most at any one place below.
+Subschemas that apply to the same place add up; of those that divide places among themselves, `properties` and
+`prefixItems`, the most expensive counts. `unevaluated…` evaluates its neighbours again, which is a factor of 8 for each
+level of nesting [measured].
 """
 
 import re
@@ -25,7 +26,7 @@ JsonPointer = tuple[str | int, ...]
 
 
 class SubschemaScope(Enum):
-    """Where a subschema applies, seen from the one it is written in."""
+    """The place a subschema applies to, relative to its parent."""
 
     HERE = "here"
     BELOW = "below"
@@ -58,16 +59,16 @@ MAP_KEYWORDS: Mapping[str, SubschemaScope] = MappingProxyType(
         "$defs": SubschemaScope.NOWHERE,
     }
 )
-"""The keywords that hold one subschema, a list of them, and some by name."""
+"""The keywords that hold one subschema, a list of subschemas, and subschemas by name."""
 REFERENCE_KEYWORDS: Final = ("$ref", "$dynamicRef")
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
-_TWICE: Final = frozenset({"unevaluatedItems", "unevaluatedProperties"})
-_TWICE_COSTS: Final = 8
+_REEVALUATING: Final = frozenset({"unevaluatedItems", "unevaluatedProperties"})
+_REEVALUATION_FACTOR: Final = 8
 _ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 class SchemaOutlineError(ValueError):
-    """The schema cannot be followed; `path` is the place in the schema, as a JSON path."""
+    """The references of the schema are invalid; `path` is the place in the schema, as a JSON path."""
 
     def __init__(self, pointer: JsonPointer, message: str) -> None:
         super().__init__(message)
@@ -76,7 +77,7 @@ class SchemaOutlineError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SchemaOutline:
-    """All subschemas by their pointers, where their references lead, and the order in which `load` sums them up."""
+    """All subschemas by their pointers, the targets of their references, and the order in which loads add up."""
 
     subschemas: Mapping[JsonPointer, Any]
     references: Mapping[JsonPointer, tuple[JsonPointer, ...]]
@@ -84,28 +85,30 @@ class SchemaOutline:
     _recursive: frozenset[JsonPointer]
 
     def patterns(self) -> Iterator[tuple[JsonPointer, str]]:
-        """Every regular expression and where it stands."""
+        """Yield every regular expression and its pointer."""
         for pointer, subschema in self.subschemas.items():
             for keyword, pattern in _patterns(subschema):
                 yield (*pointer, keyword), pattern
 
     def evaluations(self) -> int:
-        """How many evaluations, at most, one place of an answer takes the time of."""
+        """Return the most evaluations for one place of an answer."""
         return self._load(evaluation_cost)
 
     def character_matches(self) -> int:
-        """The same for one character of an answer."""
+        """Return the most evaluations for one character of an answer."""
         return self._load(character_cost)
 
     def number_comparisons(self) -> int:
-        """The same for one number of an answer."""
+        """Return the most evaluations for one number of an answer."""
         return self._load(number_cost)
 
     def _load(self, own: Callable[[Any], int]) -> int:
         loads: dict[JsonPointer, _Load] = {}
         for pointer, edges in self._edges.items():
             subschema = self.subschemas[pointer]
-            factor = _TWICE_COSTS if isinstance(subschema, dict) and not _TWICE.isdisjoint(subschema) else 1
+            factor = (
+                _REEVALUATION_FACTOR if isinstance(subschema, dict) and not _REEVALUATING.isdisjoint(subschema) else 1
+            )
             loads[pointer] = _Load.of(own(subschema), factor, [(edge.applies, edge.load(loads)) for edge in edges])
         repeated = sum(loads[pointer].here + loads[pointer].all_below for pointer in self._recursive)
         return repeated if () in self._recursive else repeated + max(loads[()].here, loads[()].below)
@@ -115,7 +118,7 @@ class SchemaOutline:
 class _Load:
     """Evaluations: at the place a subschema is applied to, at the worst place below, and at one of each depth below.
 
-    What refers back to itself is applied at every place anew, so that what it does at all depths meets at one.
+    A recursive subschema is applied at every place anew, so its evaluations at all depths can meet at one place.
     """
 
     here: int
@@ -124,7 +127,7 @@ class _Load:
 
     @classmethod
     def of(cls, own: int, factor: int, applied: list[tuple[SubschemaScope, "_Load"]]) -> "_Load":
-        """The load of a subschema that takes so much itself and applies these others."""
+        """Return the load of a subschema with that cost of its own which applies these others."""
         here, below, all_below = own, 0, 0
         shared = all_shared = 0
         for applies, load in applied:
@@ -141,7 +144,7 @@ class _Load:
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
-    """A subschema applied by another; `back` where it is being applied already."""
+    """A subschema applied by another; `back` if it is being applied already."""
 
     applies: SubschemaScope
     target: JsonPointer
@@ -152,7 +155,10 @@ class _Edge:
 
 
 def outline_schema(schema: Any) -> SchemaOutline:
-    """The schema's outline. Raises: OutlineError for references that lead out of it, nowhere, or round in a circle."""
+    """Return the outline of the schema.
+
+    Raises: SchemaOutlineError for references that lead out of it, nowhere, or round in a circle.
+    """
     subschemas, places = _subschemas(schema)
     anchors = {
         subschema[keyword]: pointer
@@ -172,7 +178,7 @@ def outline_schema(schema: Any) -> SchemaOutline:
 
 
 def _subschemas(schema: Any) -> tuple[dict[JsonPointer, Any], dict[str, JsonPointer]]:
-    """All subschemas, and where references lead that name a place."""
+    """Return all subschemas, and the targets of references that name a place."""
     found: dict[JsonPointer, Any] = {}
     places: dict[str, JsonPointer] = {}
     waiting: list[tuple[JsonPointer, Any]] = [((), schema)]
@@ -186,14 +192,14 @@ def _subschemas(schema: Any) -> tuple[dict[JsonPointer, Any], dict[str, JsonPoin
         waiting += [((*pointer, *steps), child) for _, steps, child in child_subschemas(subschema)]
         for name, text in _references(subschema):
             if text not in places and (text == "#" or text.startswith("#/")):
-                target = _found(schema, text, (*pointer, name))
+                target = _target_of(schema, text, (*pointer, name))
                 places[text] = target[0]
                 waiting.append(target)
     return found, places
 
 
 def child_subschemas(subschema: Any) -> Iterator[tuple[SubschemaScope, JsonPointer, Any]]:
-    """The subschemas directly within one: where they apply, the steps to them, themselves."""
+    """Yield the subschemas directly within one: the scope, the steps to it, and the subschema."""
     if not isinstance(subschema, dict):
         return
     for keyword, inner in subschema.items():
@@ -208,9 +214,9 @@ def child_subschemas(subschema: Any) -> Iterator[tuple[SubschemaScope, JsonPoint
 def member_subschemas(
     subschema: Mapping[str, Any], value: Any, occurs: Callable[[str, str], bool]
 ) -> Iterator[tuple[JsonPointer, str | int, Any]]:
-    """The subschemas that speak of members or elements of the value: the steps to them, and which one, and itself.
+    """Yield the subschemas for members or elements of the value: steps to it, key or index, and the value there.
 
-    `occurs` says whether a pattern occurs in a name.
+    `occurs` returns True if a pattern occurs in a name.
     """
     if isinstance(value, dict):
         yield from _of_members(subschema, value, occurs)
@@ -256,8 +262,8 @@ def _target(
     return anchors[text[1:]]
 
 
-def _found(schema: Any, text: str, place: JsonPointer) -> tuple[JsonPointer, Any]:
-    """Where a reference such as `#/$defs/name` leads, and what stands there."""
+def _target_of(schema: Any, text: str, place: JsonPointer) -> tuple[JsonPointer, Any]:
+    """Return the target of a reference such as `#/$defs/name`, and the subschema there."""
     decoded = _ENCODED.sub(lambda code: bytes.fromhex(code[1].decode()), text[1:].encode()).decode(errors="replace")
     pointer: JsonPointer = ()
     found = schema
@@ -276,7 +282,7 @@ def _found(schema: Any, text: str, place: JsonPointer) -> tuple[JsonPointer, Any
 def _post_order(
     subschemas: Mapping[JsonPointer, Any], references: Mapping[JsonPointer, tuple[JsonPointer, ...]]
 ) -> tuple[dict[JsonPointer, tuple[_Edge, ...]], set[JsonPointer]]:
-    """What each subschema applies, in an order in which it comes after what it applies; and what applies itself."""
+    """Return the edges of each subschema, ordered so that it comes after those it applies; and the recursive ones."""
     finished: dict[JsonPointer, tuple[_Edge, ...]] = {}
     recursive: set[JsonPointer] = set()
     waiting: list[tuple[JsonPointer, list[_Edge], Iterator[tuple[SubschemaScope, JsonPointer]]]] = []
@@ -309,7 +315,7 @@ def _post_order(
 
 
 def _refuse_circles(edges: Mapping[JsonPointer, tuple[_Edge, ...]]) -> None:
-    """Raises: OutlineError for what applies itself to the same value again, which ends nowhere [JSON Schema 9.4.1]."""
+    """Raise SchemaOutlineError if a subschema applies itself to the same value without end [JSON Schema 9.4.1]."""
     here = {
         pointer: [edge.target for edge in there if edge.applies is SubschemaScope.HERE]
         for pointer, there in edges.items()

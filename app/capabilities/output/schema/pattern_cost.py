@@ -1,11 +1,12 @@
-"""What searching for a pattern takes, for each character of a text, in evaluations of about 10 ns.
+"""The cost of searching for a pattern, for each character of a text, in evaluations of about 10 ns.
 
 The engine searches in linear time [regex, of Rust]. As long as a text leads it to few different combinations of places
-in the pattern it remembers them, and a character takes 2 ns. A text can keep leading it to new ones: then it follows
-all places that it may be at, of which each takes up to 25 ns. So what counts is at how many places of the pattern it
-can be after so many characters: at all of them where it may begin anywhere, `.{1,255}`, but at one in `^.{1,255}$`.
+in the pattern, it remembers them, and a character takes 2 ns. A text can keep leading it to new ones: then it follows
+all places that it may be at, each of which takes up to 25 ns. So the cost depends on the number of places of the
+pattern that the same number of characters can lead to: all of them if a match may begin anywhere, `.{1,255}`, but one
+in `^.{1,255}$`.
 
-A pattern is read as far as that needs; of one that is not understood its size in the engine's memory decides.
+A pattern is read only as far as that needs; the size in the engine's memory decides for one that is not understood.
 """
 
 import re
@@ -20,11 +21,11 @@ from app.capabilities.output.schema.validators import pattern_bytes
 
 _PLACE_COSTS: Final = 2.5
 _WORD_COSTS: Final = 16
-"""Words' ends, told among characters beyond ASCII, are never remembered."""
+"""Word boundaries next to characters beyond ASCII are never remembered."""
 _BYTES_OF_A_PLACE: Final = 64
-"""The fewest that a place takes in the engine's memory."""
+"""The least memory of a place in the engine."""
 _MOST_LOOKS: Final = 2_048
-"""Places and repetitions that are looked at one by one."""
+"""Most places and repetitions that are visited."""
 _MOST_NESTING: Final = 50
 _GROUP = re.compile(r"\?:|\?P?<[A-Za-z_]\w*>|(?!\?)")
 _TIMES = re.compile(r"([*+?])|\{(\d{1,6})(?:(,)(\d{0,6}))?\}")
@@ -33,16 +34,16 @@ _CLOSE = re.compile(r"\)")
 _CLASS = re.compile(r"\[\^?(?!\])(?:[^\]\[\\&]|\\.|&(?!&))*\]", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|[ux]\{[^}]*\}|u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|c[A-Za-z]|.)", re.DOTALL)
 _BETWEEN: Final = "bBAzZ"
-"""Escapes that stand for a place between characters."""
+"""Escapes that match between characters."""
 _WORD_END = re.compile(r"\\[bB]")
 
 Span = tuple[float, float]
-"""The fewest and the most characters that can come before some place."""
+"""The fewest and the most characters that can come before a place."""
 
 
 @lru_cache(maxsize=256)
 def pattern_cost(pattern: str) -> int:
-    """Evaluations that searching one character for the pattern can take."""
+    """Return the evaluations that searching one character for the pattern can take."""
     places = _most_places(pattern)
     if places is None:
         places = (pattern_bytes(pattern) or 0) // _BYTES_OF_A_PLACE
@@ -51,7 +52,7 @@ def pattern_cost(pattern: str) -> int:
 
 
 def _most_places(pattern: str) -> int | None:
-    """The most places that the same number of characters can lead to; None where that cannot be found out."""
+    """Return the most places that the same number of characters can lead to; None if that cannot be found out."""
     reader, spans = _Reader(pattern), _Spans()
     try:
         part = reader.whole()
@@ -63,25 +64,25 @@ def _most_places(pattern: str) -> int | None:
 
 
 class _UnknownError(ValueError):
-    """The pattern is not understood, or too large to be looked at."""
+    """The pattern is not understood, or too large to be analysed."""
 
 
 class _Spans:
-    """Where each place of a pattern can be."""
+    """The spans of the places of a pattern."""
 
     def __init__(self) -> None:
         self.found: list[Span] = []
         self._looks = 0
 
     def look(self) -> None:
-        """Counts what is looked at. Raises: _UnknownError when it becomes too much."""
+        """Count a visit. Raises: _UnknownError if there are too many."""
         self._looks += 1
         if self._looks > _MOST_LOOKS:
             raise _UnknownError
 
 
 Part = Callable[[_Spans, Span], Span]
-"""A part of a pattern: told where it begins, it adds its places and says where what follows it begins."""
+"""A part of a pattern: called with the span at which it begins, it adds its places and returns the span behind it."""
 
 
 def _one(spans: _Spans, begins: Span) -> Span:
@@ -126,9 +127,9 @@ def _repeated(part: Part, least: int, most: int | None) -> Part:
 
 
 class _Reader:
-    """Reads a pattern once, from its first character to its last.
+    """A reader of a pattern, from its first character to its last.
 
-    `anchored` tells whether it begins at the text's beginning only.
+    `anchored` is True if the pattern matches at the beginning of a text only.
     """
 
     def __init__(self, pattern: str) -> None:

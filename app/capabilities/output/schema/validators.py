@@ -1,6 +1,6 @@
-"""The one way in which jsonschema-rs is asked: 2020-12, formats asserted, nothing retrieved, linear-time patterns.
+"""The configuration of jsonschema-rs: 2020-12, formats asserted, nothing retrieved, linear-time patterns.
 
-Its messages never hold the value that was checked.
+Its messages never contain the value that was checked.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ MAX_PATTERN_BYTES: Final = 1_048_576
 """Memory that one compiled pattern may take: as many states as `^.{1,500}$` has."""
 _PATTERN_SIZES: Final = (4_096, 16_384, 65_536, 262_144, MAX_PATTERN_BYTES)
 _AUTOMATON_BYTES: Final = 262_144
-"""Memory in which a pattern remembers the states it was in, which only makes it faster."""
+"""Memory in which a pattern caches the states it was in, which only makes it faster."""
 _MASK: Final = "the value"
 
 
@@ -24,7 +24,7 @@ def compile_validator(
     resources: Mapping[str, Any] | None = None,
     keywords: Mapping[str, Any] | None = None,
 ) -> jsonschema_rs.Draft202012Validator:
-    """A compiled schema; `resources` are other schemas it may refer to, by their addresses, `keywords` judge their own.
+    """Return a compiled schema. `resources` are schemas it may refer to, by address; `keywords` are own validators.
 
     Raises: ValueError, most often jsonschema_rs.ValidationError with the place in the schema as its instance path.
     """
@@ -41,14 +41,14 @@ def compile_validator(
 
 
 def _is_taken(text: str) -> bool:
-    """What an answer calls a regular expression is not compiled: one short string can take a millisecond."""
+    """Accept any text as a regular expression without compiling it: one short text can take a millisecond."""
     return isinstance(text, str)
 
 
 class LinearPattern:
     """A regular expression that is searched for in linear time, as the keyword `pattern` does.
 
-    Raises: ValueError where it is none, or becomes larger than `most_bytes`.
+    Raises: ValueError if it is invalid, or becomes larger than `most_bytes`.
     """
 
     __slots__ = ("_validator",)
@@ -62,13 +62,13 @@ class LinearPattern:
 
 @lru_cache(maxsize=256)
 def cached_pattern(text: str) -> LinearPattern:
-    """The pattern of that text, from a cache of a few."""
+    """Return the pattern of that text, from a small cache."""
     return LinearPattern(text)
 
 
 @lru_cache(maxsize=256)
 def pattern_bytes(pattern: str) -> int | None:
-    """The smallest of a few sizes, in bytes, in which a pattern can be compiled; None where it is none or too large."""
+    """Return the smallest of a few sizes in bytes that the compiled pattern fits in; None for an unusable pattern."""
     for size in _PATTERN_SIZES:
         try:
             LinearPattern(pattern, size)

@@ -1,10 +1,10 @@
-"""Says why a value does not fit its schema, for the model that wrote it and for the client.
+"""The reasons why a value does not fit its schema, for the model that wrote it and for the client.
 
-From the whole value inwards: at each place the subschema's own demands are checked, and every subschema that speaks of
-the same place or of one below is asked whether it is fitted; what is not fitted is looked into next. Of alternatives
-none of which is fitted, one is looked into if it is the only one that can have been meant. So there are as many looks
-as there are reasons, while a list of all errors, as jsonschema-rs makes it, holds one for each alternative of each
-alternative. What the looks cost is counted all the same, and the rest is left unsaid when it becomes too much.
+The search goes from the whole value inwards: at each place the subschema's own assertions are checked, and every
+subschema that applies to the same place or to one below is checked as a whole; those that do not fit are searched next.
+Of several alternatives none of which fits, one is searched if it is the only one that can have been meant. So the
+number of searches is that of the reasons, while the list of all errors that jsonschema-rs makes has one for each
+alternative of each alternative. The cost is counted, and the search ends if it becomes too much.
 """
 
 import re
@@ -26,19 +26,19 @@ from app.domain.json_path import format_path
 MAX_VIOLATIONS: Final = 20
 MAX_MESSAGE_CHARACTERS: Final = 240
 MAX_LOOKS: Final = 200
-_STEPS: Final = 10_000_000
-"""Evaluations that finding the reasons may take, beside what checking the whole value once does."""
+_MAX_STEPS: Final = 10_000_000
+"""Evaluations that the search may take, beside those of checking the whole value once."""
 _ASKING_COSTS, _MATCHING_COSTS, _MAKING_COSTS = 300, 100, 2
-"""The same for asking once, for matching a name, and for each byte of demands that are made ready."""
+"""Evaluations for checking once, for matching a name, and for each byte of assertions that are compiled."""
 _ADDRESS: Final = "urn:answer"
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
-_DEMANDS: Final = frozenset(
+_ASSERTIONS: Final = frozenset(
     {"type", "enum", "const", "format", "pattern", "minLength", "maxLength", "multipleOf"}
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "uniqueItems", "minItems", "maxItems"}
     | {"required", "dependentRequired", "minProperties", "maxProperties"}
     | METERED_KEYWORDS
 )
-_SAID = MappingProxyType(
+_MESSAGES = MappingProxyType(
     {
         "falseSchema": "is not allowed here",
         "not": "is what the schema rules out",
@@ -68,146 +68,148 @@ class SchemaViolation:
     keyword: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """What clients and models are told."""
+        """Return the violation as clients and models see it."""
         return {"path": self.path, "message": self.message}
 
 
 class ViolationFinder:
-    """Explains what does not fit one schema. It asks about every subschema by its number, of one compiled schema.
+    """Finder of the violations of one schema. It checks every subschema by its number, through one compiled schema.
 
-    `cost` says how many evaluations checking a value can take, keywords aside that take from the `effort`.
+    `cost` returns the evaluations that checking a value can take, without keywords that spend from the `budget`.
     """
 
     def __init__(
-        self, document: Mapping[str, Any], outline: SchemaOutline, cost: Callable[[Any], int], effort: CheckBudget
+        self, document: Mapping[str, Any], outline: SchemaOutline, cost: Callable[[Any], int], budget: CheckBudget
     ) -> None:
         self.outline = outline
         self.cost = cost
-        self.effort = effort
+        self.budget = budget
         self._names = {pointer: str(number) for number, pointer in enumerate(outline.subschemas)}
-        self._asked = {name: {"$ref": f"{_ADDRESS}#{_fragment(pointer)}"} for pointer, name in self._names.items()}
+        self._references_by_name = {
+            name: {"$ref": f"{_ADDRESS}#{_fragment(pointer)}"} for pointer, name in self._names.items()
+        }
         self._document = document
 
     @cached_property
     def _validator(self) -> jsonschema_rs.Draft202012Validator:
         resources = {_ADDRESS: self._document}
         return compile_validator(
-            {"properties": self._asked}, resources=resources, keywords=metered_validators(self.effort)
+            {"properties": self._references_by_name}, resources=resources, keywords=metered_validators(self.budget)
         )
 
     def fits(self, pointer: JsonPointer, value: Any) -> bool:
-        """Whether the value fits that subschema."""
+        """Return True if the value fits that subschema."""
         return self._validator.is_valid({self._names[pointer]: value})
 
     def find(self, value: Any) -> tuple[SchemaViolation, ...]:
-        """Why a value does not fit: at least one reason, at most `MOST_VIOLATIONS`."""
+        """Return the reasons why a value does not fit: at least one, at most `MAX_VIOLATIONS`."""
         return _Explanation(self).of(value)
 
 
 @dataclass(frozen=True, slots=True)
-class _Demands:
-    """What a subschema itself demands, and the bytes of that."""
+class _Assertions:
+    """The assertions of a subschema itself, compiled, and their bytes."""
 
     validator: jsonschema_rs.Draft202012Validator
     size: int
 
 
 class _Explanation:
-    """One value being explained: what was found, and the places that are yet to be looked into."""
+    """The search for the violations of one value: the violations found, and the places still to be searched."""
 
-    def __init__(self, explainer: ViolationFinder) -> None:
-        self._explainer = explainer
-        self._subschemas = explainer.outline.subschemas
-        self._references = explainer.outline.references
-        self._steps = _STEPS
-        self._demands: dict[JsonPointer, _Demands] = {}
+    def __init__(self, finder: ViolationFinder) -> None:
+        self._finder = finder
+        self._subschemas = finder.outline.subschemas
+        self._references = finder.outline.references
+        self._steps = _MAX_STEPS
+        self._assertions: dict[JsonPointer, _Assertions] = {}
         self._seen: set[tuple[JsonPointer, JsonPointer]] = set()
         self._waiting: deque[tuple[JsonPointer, Any, JsonPointer]] = deque()
         self._found: list[SchemaViolation] = []
-        self._explained = False
+        self._is_explained = False
 
     def of(self, value: Any) -> tuple[SchemaViolation, ...]:
-        self._steps += self._explainer.cost(value)
-        self._look_into((), value, ())
+        self._steps += self._finder.cost(value)
+        self._enqueue((), value, ())
         for _ in range(MAX_LOOKS):
-            if not self._waiting or self._enough:
+            if not self._waiting or self._has_enough:
                 break
-            self._look(*self._waiting.popleft())
+            self._search(*self._waiting.popleft())
         if not self._found:
             self._add(self._waiting[0][2] if self._waiting else (), "does not fit the schema")
         return tuple(self._found[:MAX_VIOLATIONS])
 
     @property
-    def _enough(self) -> bool:
+    def _has_enough(self) -> bool:
         return len(self._found) >= MAX_VIOLATIONS or self._steps < 0
 
-    def _look_into(self, pointer: JsonPointer, value: Any, place: JsonPointer) -> None:
-        self._explained = True
+    def _enqueue(self, pointer: JsonPointer, value: Any, place: JsonPointer) -> None:
+        self._is_explained = True
         if (pointer, place) not in self._seen:
             self._seen.add((pointer, place))
             self._waiting.append((pointer, value, place))
 
-    def _look(self, pointer: JsonPointer, value: Any, place: JsonPointer) -> None:
-        """Finds what is wrong at a place, or what to look into within it."""
-        self._explained = False
+    def _search(self, pointer: JsonPointer, value: Any, place: JsonPointer) -> None:
+        """Find the violations at a place, or the places to search next."""
+        self._is_explained = False
         subschema = self._subschemas[pointer]
         if not isinstance(subschema, dict):
-            self._add(place, _SAID["falseSchema"], "falseSchema")
+            self._add(place, _MESSAGES["falseSchema"], "falseSchema")
             return
-        self._look_at_demands(pointer, subschema, value, place)
+        self._check_assertions(pointer, subschema, value, place)
         applied = ((target, value, place) for target in self._applied(pointer, subschema, value))
-        self._look_at_all(applied)
-        self._look_at_others(pointer, subschema, value, place)
+        self._enqueue_unfit(applied)
+        self._check_others(pointer, subschema, value, place)
         for keyword in _ALTERNATIVES:
             if isinstance(subschema.get(keyword), list):
-                self._look_at_alternatives((*pointer, keyword), len(subschema[keyword]), value, place)
+                self._check_alternatives((*pointer, keyword), len(subschema[keyword]), value, place)
         children = member_subschemas(subschema, value, self._occurs)
-        self._look_at_all(((*pointer, *steps), child, (*place, key)) for steps, key, child in children)
-        if not self._explained and self._steps > 0:
+        self._enqueue_unfit(((*pointer, *steps), child, (*place, key)) for steps, key, child in children)
+        if not self._is_explained and self._steps > 0:
             self._add(place, "has a part that the schema does not describe")
 
     def _fits(self, pointer: JsonPointer, value: Any) -> bool:
-        """Whether it fits; True as well when no more can be spent on finding out."""
-        self._take(_ASKING_COSTS + self._explainer.cost(value))
-        fits = self._steps < 0 or self._explainer.fits(pointer, value)
-        self._take_judged()
+        """Return True if the value fits, or if no more can be spent on finding out."""
+        self._spend(_ASKING_COSTS + self._finder.cost(value))
+        fits = self._steps < 0 or self._finder.fits(pointer, value)
+        self._adopt_remaining()
         return fits or self._steps < 0
 
-    def _take(self, steps: int) -> None:
-        """Counts what is about to be done; keywords of ours may take what is left then."""
+    def _spend(self, steps: int) -> None:
+        """Spend steps; metered keywords may spend the rest."""
         self._steps -= steps
-        self._explainer.effort.remaining = self._steps
+        self._finder.budget.remaining = self._steps
 
-    def _take_judged(self) -> None:
-        self._steps = self._explainer.effort.remaining
+    def _adopt_remaining(self) -> None:
+        self._steps = self._finder.budget.remaining
 
     def _occurs(self, text: str, name: str) -> bool:
         self._steps -= _MATCHING_COSTS
         return self._steps > 0 and cached_pattern(text).occurs_in(name)
 
-    def _look_at_demands(
+    def _check_assertions(
         self, pointer: JsonPointer, subschema: Mapping[str, Any], value: Any, place: JsonPointer
     ) -> None:
-        demands = self._demands.get(pointer) or self._made(pointer, subschema)
-        self._take(_ASKING_COSTS + demands.size + self._explainer.cost(value))
-        errors = list(demands.validator.iter_errors(value)) if self._steps > 0 else []
-        self._take_judged()
+        assertions = self._assertions.get(pointer) or self._compile_assertions(pointer, subschema)
+        self._spend(_ASKING_COSTS + assertions.size + self._finder.cost(value))
+        errors = list(assertions.validator.iter_errors(value)) if self._steps > 0 else []
+        self._adopt_remaining()
         for error in errors if self._steps > 0 else ():
             self._add(place, error.message, error.kind.name)
-            if self._enough:
+            if self._has_enough:
                 return
 
-    def _made(self, pointer: JsonPointer, subschema: Mapping[str, Any]) -> "_Demands":
-        own = {keyword: inner for keyword, inner in subschema.items() if keyword in _DEMANDS}
+    def _compile_assertions(self, pointer: JsonPointer, subschema: Mapping[str, Any]) -> "_Assertions":
+        own = {keyword: inner for keyword, inner in subschema.items() if keyword in _ASSERTIONS}
         size = len(orjson.dumps(own))
         self._steps -= _MAKING_COSTS * size
-        self._demands[pointer] = _Demands(
-            compile_validator(own, keywords=metered_validators(self._explainer.effort)), size
+        self._assertions[pointer] = _Assertions(
+            compile_validator(own, keywords=metered_validators(self._finder.budget)), size
         )
-        return self._demands[pointer]
+        return self._assertions[pointer]
 
     def _applied(self, pointer: JsonPointer, subschema: Mapping[str, Any], value: Any) -> Iterable[JsonPointer]:
-        """The subschemas that the same value has to fit as well."""
+        """Yield the subschemas that the same value has to fit as well."""
         yield from self._references.get(pointer, ())
         yield from ((*pointer, "allOf", index) for index in range(len(subschema.get("allOf", ()))))
         if isinstance(value, dict):
@@ -218,34 +220,32 @@ class _Explanation:
             if branch in subschema:
                 yield (*pointer, branch)
 
-    def _look_at_all(self, asked: Iterable[tuple[JsonPointer, Any, JsonPointer]]) -> None:
-        """Looks into what does not fit, as far as there are not reasons enough already."""
+    def _enqueue_unfit(self, asked: Iterable[tuple[JsonPointer, Any, JsonPointer]]) -> None:
+        """Search the subschemas that do not fit, unless there are enough violations already."""
         for pointer, value, place in asked:
             if self._subschemas[pointer] is False:
-                self._add(place, _SAID["falseSchema"], "falseSchema")
+                self._add(place, _MESSAGES["falseSchema"], "falseSchema")
             elif not self._fits(pointer, value):
-                self._look_into(pointer, value, place)
-            if self._enough or (self._explained and len(self._waiting) >= MAX_VIOLATIONS):
+                self._enqueue(pointer, value, place)
+            if self._has_enough or (self._is_explained and len(self._waiting) >= MAX_VIOLATIONS):
                 return
 
-    def _look_at_others(
-        self, pointer: JsonPointer, subschema: Mapping[str, Any], value: Any, place: JsonPointer
-    ) -> None:
-        """Says of subschemas that nothing can be looked into for whether they are kept."""
+    def _check_others(self, pointer: JsonPointer, subschema: Mapping[str, Any], value: Any, place: JsonPointer) -> None:
+        """Check subschemas that cannot be searched."""
         if "not" in subschema and self._fits((*pointer, "not"), value):
-            self._add(place, _SAID["not"], "not")
+            self._add(place, _MESSAGES["not"], "not")
         if "propertyNames" in subschema and isinstance(value, dict):
-            self._look_at_names((*pointer, "propertyNames"), value, place)
+            self._check_names((*pointer, "propertyNames"), value, place)
         if "contains" in subschema and isinstance(value, list):
-            self._look_at_elements((*pointer, "contains"), subschema, value, place)
+            self._check_elements((*pointer, "contains"), subschema, value, place)
 
-    def _look_at_names(self, pointer: JsonPointer, value: Mapping[str, Any], place: JsonPointer) -> None:
+    def _check_names(self, pointer: JsonPointer, value: Mapping[str, Any], place: JsonPointer) -> None:
         for name in value:
             if not self._fits(pointer, name):
-                self._add(place, _SAID["propertyNames"], "propertyNames")
+                self._add(place, _MESSAGES["propertyNames"], "propertyNames")
                 return
 
-    def _look_at_elements(
+    def _check_elements(
         self, pointer: JsonPointer, subschema: Mapping[str, Any], value: list[Any], place: JsonPointer
     ) -> None:
         contained = 0
@@ -253,9 +253,9 @@ class _Explanation:
             contained += self._fits(pointer, element)
         most = subschema.get("maxContains", len(value))
         if self._steps > 0 and not subschema.get("minContains", 1) <= contained <= most:
-            self._add(place, _SAID["contains"], "contains")
+            self._add(place, _MESSAGES["contains"], "contains")
 
-    def _look_at_alternatives(self, pointer: JsonPointer, count: int, value: Any, place: JsonPointer) -> None:
+    def _check_alternatives(self, pointer: JsonPointer, count: int, value: Any, place: JsonPointer) -> None:
         alternatives = [(*pointer, index) for index in range(count)]
         fitting = 0
         for alternative in alternatives:
@@ -265,16 +265,16 @@ class _Explanation:
         if fitting:
             return
         of_type = [alternative for alternative in alternatives if self._has_type(alternative, value)]
-        alike = [alternative for alternative in of_type if self._has_marks(alternative, value)]
+        alike = [alternative for alternative in of_type if self._has_constants(alternative, value)]
         for meant in (of_type, alike):
             if len(meant) == 1:
-                self._look_into(meant[0], value, place)
+                self._enqueue(meant[0], value, place)
                 return
         only_options = all(_options(self._resolved(alternative)) for alternative in alternatives)
         self._add(place, f"fits none of {count} alternatives", "enum" if only_options else str(pointer[-1]))
 
     def _resolved(self, pointer: JsonPointer) -> Mapping[str, Any]:
-        """What a subschema that only refers to another stands for."""
+        """Return the subschema that a reference leads to in the end."""
         for _ in range(MAX_LOOKS):
             references = self._references.get(pointer)
             if not references:
@@ -285,10 +285,10 @@ class _Explanation:
 
     def _has_type(self, pointer: JsonPointer, value: Any) -> bool:
         types = self._resolved(pointer).get("type", list(_TYPES))
-        return any(_is_of(value, name) for name in ([types] if isinstance(types, str) else types))
+        return any(_is_of_type(value, name) for name in ([types] if isinstance(types, str) else types))
 
-    def _has_marks(self, pointer: JsonPointer, value: Any) -> bool:
-        """Whether an object has the constants by which alternatives are told apart."""
+    def _has_constants(self, pointer: JsonPointer, value: Any) -> bool:
+        """Return True if an object has the constants that distinguish its alternative."""
         properties = self._resolved(pointer).get("properties", {})
         if not isinstance(value, dict):
             return True
@@ -296,18 +296,18 @@ class _Explanation:
         return all(value[name] in options for name, options in named.items() if options)
 
     def _add(self, place: JsonPointer, message: str, keyword: str = "") -> None:
-        self._explained = True
+        self._is_explained = True
         self._found.append(SchemaViolation(format_path(place), message[:MAX_MESSAGE_CHARACTERS], keyword))
 
 
 def _options(subschema: Any) -> list[Any]:
-    """The only values that a subschema names; empty where it names none."""
+    """Return the only values that a subschema allows; empty if it names none."""
     if not isinstance(subschema, dict):
         return []
     return [subschema["const"]] if "const" in subschema else subschema.get("enum", [])
 
 
-def _is_of(value: Any, name: str) -> bool:
+def _is_of_type(value: Any, name: str) -> bool:
     if isinstance(value, bool):
         return name == "boolean"
     if name == "integer" and isinstance(value, float):
@@ -319,6 +319,6 @@ _ENCODED = re.compile(r"[^A-Za-z0-9/~\-._]")
 
 
 def _fragment(pointer: JsonPointer) -> str:
-    """The pointer as the fragment of an address."""
+    """Return the pointer as the fragment of a URI."""
     text = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in pointer)
     return _ENCODED.sub(lambda character: "".join(f"%{byte:02X}" for byte in character[0].encode()), text)

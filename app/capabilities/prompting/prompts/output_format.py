@@ -1,4 +1,4 @@
-"""Prompts about the form of an answer: the form it must have, what was wrong with it, and how it is handed in."""
+"""Prompts about the format of an answer: the required format, violations of it, and the submit tool."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 from app.capabilities.prompting.definition import PromptDefinition, PromptId, PromptInput
 
 REJECTED_ANSWER_NOTICE: Final = "Your last answer was refused."
-"""How a message begins that tells what was wrong with an answer."""
+"""The beginning of a message that lists the violations of an answer."""
 MAX_VIOLATIONS: Final = 20
 MAX_PATH_CHARACTERS: Final = 200
 MAX_MESSAGE_CHARACTERS: Final = 300
@@ -27,42 +27,42 @@ class GrammarContractInput(PromptInput):
 
 
 class QuotedViolation(PromptInput):
-    """One thing that is wrong with an answer."""
+    """One violation of an answer."""
 
     path: str = Field(max_length=MAX_PATH_CHARACTERS, description="Where, such as $.items[0]; $ is the whole answer.")
     message: str = Field(max_length=MAX_MESSAGE_CHARACTERS, description="What is wrong there.")
 
 
 class StructuredViolationsInput(PromptInput):
-    """What was wrong with the last answer, as much of it as one message should hold."""
+    """The violations of the last answer, as many as one message should hold."""
 
     violations: tuple[QuotedViolation, ...] = Field(
-        min_length=1, max_length=MAX_VIOLATIONS, description="The violations that are told."
+        min_length=1, max_length=MAX_VIOLATIONS, description="The violations."
     )
     left_out: int = Field(0, ge=0, description="How many more there were.")
 
     @classmethod
     def from_pairs(cls, found: Iterable[tuple[str, str]]) -> "StructuredViolationsInput":
-        """The first of these (path, message) pairs, cut where they are long. There must be one."""
+        """Return the first of these (path, message) pairs, shortened if they are long. There must be at least one."""
         pairs = list(found)
-        told = tuple(
+        quoted = tuple(
             QuotedViolation(path=_cut(path, MAX_PATH_CHARACTERS), message=_cut(message, MAX_MESSAGE_CHARACTERS))
             for path, message in pairs[:MAX_VIOLATIONS]
         )
-        return cls(violations=told, left_out=len(pairs) - len(told))
+        return cls(violations=quoted, left_out=len(pairs) - len(quoted))
 
     @property
     def further(self) -> str:
-        """The sentence about those that are left out, where there are any."""
+        """Return the sentence about the violations that are left out, if there are any."""
         return f"There are {self.left_out} more that are not listed. " if self.left_out else ""
 
 
 class StructuredAnswerInput(PromptInput):
-    """Nothing: what was found stands in the conversation."""
+    """No input: the results are in the conversation."""
 
 
 class SubmitToolInput(PromptInput):
-    """Nothing: the description is the same for every answer."""
+    """No input: the description is the same for every answer."""
 
 
 def _cut(text: str, most_characters: int) -> str:

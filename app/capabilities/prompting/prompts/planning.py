@@ -1,4 +1,4 @@
-"""Prompts by which a model makes a plan."""
+"""Prompts for making a plan."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -37,7 +37,7 @@ STEP_TYPE_DESCRIPTIONS: Mapping[str, str] = MappingProxyType({
         '"voting": "majority", "unanimity" or "field_majority". Output: the value that won.',
 })
 # fmt: on
-"""What the planner is told of each type of step, in the order of the table."""
+"""The description of each type of step for the planner, in the order of the table."""
 
 
 class PlannableTool(PromptInput):
@@ -49,16 +49,17 @@ class PlannableTool(PromptInput):
 
 
 class HistoryMessage(PromptInput):
-    """What was said before the request."""
+    """A message before the request."""
 
     role: Role = Field(description="Who said it.")
     text: str = Field(description="The text of it.")
 
 
 class PlanGenerationInput(PromptInput):
-    """A request to plan, and what the plan may be made of.
+    """A request to plan, and the material of the plan.
 
-    The texts of `step_types` are the deployment's own, `STEP_TYPES` and those registered beside it, never a client's.
+    The texts of `step_types` are the deployment's own, `STEP_TYPE_DESCRIPTIONS` and those registered beside it, never a
+    client's.
     """
 
     request: str = Field(description="What is asked.")
@@ -69,7 +70,7 @@ class PlanGenerationInput(PromptInput):
     require_linear: bool = Field(False, description="Whether branches are refused.")
 
     def output_schema(self, output: type[BaseModel]) -> dict[str, Any]:
-        """That of a plan, with no more steps and no other types than may occur."""
+        """Return the schema of a plan with only the allowed number of steps and step types."""
         form = super().output_schema(output)
         form["properties"]["steps"]["maxItems"] = self.max_steps
         form["$defs"]["PlanStep"]["properties"]["type"] = {"enum": list(self.step_types)}
@@ -77,12 +78,12 @@ class PlanGenerationInput(PromptInput):
 
     @property
     def known_types(self) -> str:
-        """One line a step type."""
+        """Return one line for each step type."""
         return "\n".join(f"- {name}: {text}" for name, text in self.step_types.items())
 
     @property
     def order(self) -> str:
-        """The sentence about branches."""
+        """Return the sentence about branches."""
         if self.require_linear:
             return "The steps run one after another: each depends on the one before it, and on no other."
         return "Steps that do not depend on each other run at once: let a step depend on what it needs, and no more."
