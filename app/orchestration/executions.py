@@ -115,6 +115,11 @@ class Executions:
         stored = await self._stored(tenant, request_id)
         return _view(stored, stored.status, await self._open_suspensions(stored))
 
+    async def require(self, tenant: TenantId, request_id: RequestId) -> None:
+        """Raise RequestFailure (REQUEST_NOT_FOUND) if there is no such execution."""
+        if self._launcher.local.find(tenant, request_id) is None:
+            await self._stored(tenant, request_id)
+
     async def page(
         self, tenant: TenantId, selected: ExecutionFilter, *, after: str | None, limit: int
     ) -> ExecutionPage:

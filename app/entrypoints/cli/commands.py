@@ -89,7 +89,9 @@ def _serve(
 
 def _announce(settings: Settings, address: str) -> None:
     console = Console(highlight=False)
-    console.print(f"Portico listens on [bold]http://{address}[/bold]. The API is described at /docs.", soft_wrap=True)
+    console.print(
+        f"Portico listens on [bold]http://{address}[/bold], with its API description at /docs.", soft_wrap=True
+    )
     console.print(f'auth.mode is "{settings.auth.mode}": only this machine has access, without restrictions.')
     if settings.is_rehearsal:
         console.print("No engine is configured: the built-in rehearsal engine answers. It is not a model.")

@@ -95,7 +95,7 @@ async def existing_execution(context: Context, request_id: RequestIdInPath) -> R
 
     Raises: RequestFailure (REQUEST_NOT_FOUND).
     """
-    await context.facade.executions.show(context.tenant, request_id)
+    await context.facade.executions.require(context.tenant, request_id)
     return request_id
 
 

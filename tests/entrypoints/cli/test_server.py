@@ -124,7 +124,7 @@ def asking(call: Callable[[], tuple[int, str]]) -> Iterator["Future[tuple[int, s
 
 def test_it_says_where_it_listens_who_may_ask_and_that_rehearsal_answers(start: Callable[..., Process]) -> None:
     with serving(start) as portico:
-        assert 'auth.mode is "none": only this machine can reach it' in portico.line()
+        assert 'auth.mode is "none": only this machine has access' in portico.line()
         assert "rehearsal" in portico.line()
         assert portico.ask("GET", "/readyz")[0] == 200
         status, body = portico.execute("hello")
