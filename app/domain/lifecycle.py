@@ -11,7 +11,7 @@ Theory of operation
 Only the outermost pattern moves the lifecycle. The deadline runs unless the execution is queued or SUSPENDED.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -61,13 +61,14 @@ _EDGES: Mapping[Mode, tuple[tuple[State, State], ...]] = {
                       (_S.VALIDATE, _S.COMPLETE)),
 }
 # fmt: on
-_SUSPENSION = ((_S.EXECUTE, _S.SUSPENDED), (_S.SUSPENDED, _S.EXECUTE))
+SUSPENSION_EDGES = ((_S.EXECUTE, _S.SUSPENDED), (_S.SUSPENDED, _S.EXECUTE))
+"""Edges to a suspension and back, in every mode. They belong to the record, so no replay matches them."""
 
 
 def _table(edges: tuple[tuple[State, State], ...]) -> Mapping[State, frozenset[State]]:
-    visited = {state for edge in (*edges, *_SUSPENSION) for state in edge} - TERMINAL
+    visited = {state for edge in (*edges, *SUSPENSION_EDGES) for state in edge} - TERMINAL
     following = {state: {_S.ERROR, _S.CANCELLED} for state in visited}
-    for before, after in (*edges, *_SUSPENSION):
+    for before, after in (*edges, *SUSPENSION_EDGES):
         following[before].add(after)
     return MappingProxyType({state: frozenset(following.get(state, ())) for state in State})
 
@@ -89,6 +90,15 @@ def _longest(mode: Mode, state: State, retries: int, avoided: frozenset[State]) 
     after = [Lifecycle(mode, state).transition_to(to) for to in NEXT[mode][state] - avoided]
     walks = [(place.state, retries + 1 - place.attempt) for place in after]
     return max((1 + _longest(mode, to, left, avoided) for to, left in walks if left >= 0), default=0)
+
+
+def was_left_suspended(edges: Iterable[tuple[State | None, State]]) -> bool:
+    """Return whether an execution that took these edges is suspended, or went from there to its end."""
+    suspended = False
+    for before, after in edges:
+        if State.SUSPENDED in (before, after):
+            suspended = after is not State.EXECUTE
+    return suspended
 
 
 @dataclass(frozen=True, slots=True)

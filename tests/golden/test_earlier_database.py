@@ -33,7 +33,7 @@ RETENTION_DAYS = 36_500
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """A copy of the database, whose open suspension does not expire."""
+    """Return a copy of the database, whose open suspension does not expire."""
     copied = tmp_path / "portico.db"
     shutil.copyfile(Path(DIRECTORY or "") / "before.db", copied)
     with closing(sqlite3.connect(copied)) as connection:
@@ -44,7 +44,7 @@ def database(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def opened(database: Path) -> AsyncIterator[Service]:
-    """A service on that file with the rehearsal engine, which sweeps nothing away."""
+    """Open a service on that file, with the rehearsal engine and the longest retention."""
     tables = {
         "storage": {"url": f"sqlite:///{database}", "event_retention_days": RETENTION_DAYS},
         "server": {"drain_seconds": 0.1},

@@ -1,4 +1,4 @@
-"""Every journal that a version has ever left is told again, gone on with, or refused: never taken for another one."""
+"""Every journal that a release has stored is replayed, continued, or refused, and never mistaken for another one."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
@@ -42,7 +42,7 @@ def state(rows: Rows) -> State:
 
 
 def of(*states: State) -> list[Path]:
-    """The journals of executions that stand there."""
+    """Return the journals of executions in these states."""
     return [each for each in JOURNALS if state(read_rows(each)) in states]
 
 
@@ -52,13 +52,13 @@ def name(rows: Rows) -> str:
 
 
 def is_of_today(rows: Rows) -> bool:
-    """Whether today's pattern still has the version that it belongs to."""
+    """Return whether today's pattern has the version of the journal."""
     header = orjson.loads(rows["commits"][0]["outcome"])[1]
     return bool(header["pattern_version"] == PATTERNS[Mode(header["mode"])].version)
 
 
 async def stored(folder: Path, rows: Rows) -> Path:
-    """A database with that journal in it."""
+    """Return the path of a database with that journal."""
     database = folder / "portico.db"
     async with open_sqlite(database):
         pass
@@ -67,33 +67,33 @@ async def stored(folder: Path, rows: Rows) -> Path:
 
 
 @asynccontextmanager
-async def archive(database: Path) -> AsyncIterator[HistoryReader]:
+async def history_reader(database: Path) -> AsyncIterator[HistoryReader]:
     settings = Settings.model_validate({"storage": {"url": f"sqlite:///{database}"}})
-    async with open_history_reader(settings) as opened:
+    async with open_history_reader(settings) as reader:
         yield opened
 
 
-def test_there_is_a_golden_journal_of_all_that_is_worth_keeping() -> None:
+def test_there_is_a_golden_journal_of_every_kind_of_execution() -> None:
     for kept, golden in GOLDEN_EXECUTIONS.items():
         assert path_of(kept, Mode(golden.fields.get("mode", "chat"))) in JOURNALS
 
 
 @pytest.mark.parametrize("path", of(*TERMINAL, State.SUSPENDED), ids=lambda path: path.stem)
-async def test_a_golden_journal_is_told_again_step_by_step_or_refused(path: Path, tmp_path: Path) -> None:
+async def test_a_golden_journal_is_replayed_step_by_step_or_refused(path: Path, tmp_path: Path) -> None:
     rows = read_rows(path)
-    async with archive(await stored(tmp_path, rows)) as opened:
+    async with history_reader(await stored(tmp_path, rows)) as reader:
         if not is_of_today(rows):
             with pytest.raises(StorageFailure) as refused:
-                await opened.replay(LOCAL.tenant, name(rows))
+                await reader.replay(LOCAL.tenant, name(rows))
             assert refused.value.code is Code.STORAGE_SNAPSHOT_INVALID
             return
-        replayed = await opened.replay(LOCAL.tenant, name(rows))
-    assert replayed.identical, replayed
-    assert replayed.steps
+        report = await reader.replay(LOCAL.tenant, name(rows))
+    assert report.identical, report
+    assert report.steps
 
 
 @pytest.mark.parametrize("path", of(State.SUSPENDED), ids=lambda path: path.stem)
-async def test_a_golden_suspension_is_resumed_or_refused_and_left_as_it_is(path: Path, tmp_path: Path) -> None:
+async def test_a_golden_suspension_is_resumed_or_refused_and_left_unchanged(path: Path, tmp_path: Path) -> None:
     rows = read_rows(path)
     async with open_service_on(await stored(tmp_path, rows)) as service:
         executions = service.facade.executions
@@ -112,7 +112,7 @@ async def test_a_golden_suspension_is_resumed_or_refused_and_left_as_it_is(path:
 
 
 @pytest.mark.parametrize("path", of(State.EXECUTE), ids=lambda path: path.stem)
-async def test_a_golden_interruption_is_gone_on_with_or_fails_and_says_why(path: Path, tmp_path: Path) -> None:
+async def test_a_golden_interruption_is_continued_or_fails_with_the_reason(path: Path, tmp_path: Path) -> None:
     rows = read_rows(path)
     async with open_service_on(await stored(tmp_path, rows)) as service:
         await idle(service)
@@ -125,15 +125,15 @@ async def test_a_golden_interruption_is_gone_on_with_or_fails_and_says_why(path:
 
 
 def tampered(rows: Rows) -> Iterator[tuple[str, int, Any]]:
-    """A column, the number of a commit, and what could stand there instead."""
+    """Yield a column, the number of a commit, and a wrong value for it."""
     for commit in rows["commits"]:
         number = commit["number"]
         for column in ("outcome", "events"):
             if commit[column] is not None:
-                whole = commit[column].encode()
-                yield column, number, whole[: len(whole) // 2]
-                yield column, number, whole.replace(b"[1,", b"[99,", 1)
-                yield column, number, whole.replace(b'":', b'_of_later":', 1)
+                encoded = commit[column].encode()
+                yield column, number, encoded[: len(encoded) // 2]
+                yield column, number, encoded.replace(b"[1,", b"[99,", 1)
+                yield column, number, encoded.replace(b'":', b'_of_later":', 1)
                 yield column, number, b"\x80\x04\x95\x00"
                 yield column, number, 7
         if commit["first_event"] is not None:

@@ -1,7 +1,7 @@
-"""Golden journals: small executions as a version stored them, which every later one goes on with, or refuses.
+"""Golden journals: small executions as a release stored them, which every later release continues or refuses.
 
-`python -m tests.support.journals` makes those that are missing, by running them on the rehearsal engine. One that is
-there is never made anew: where a pattern's version was raised, the new one is added under the new number.
+`python -m tests.support.golden_journals` makes the missing ones by running them on the rehearsal engine. An existing one
+is never replaced: if the version of a pattern was raised, a new journal is added under the new number.
 """
 
 import sqlite3
@@ -28,23 +28,23 @@ from app.settings import Settings
 FOLDER = Path(__file__).parents[1] / "golden" / "journals"
 TABLES = ("executions", "commits", "suspensions", "sessions", "messages")
 BYTES = ("outcome", "events", "response", "suspension", "details", "message")
-"""What the codec wrote: bytes in the database and, since they are JSON, text in a file. `events` of an execution is a
-number.
+"""Columns that the codec wrote: bytes in the database and, since they are JSON, text in a file. `events` of an execution
+is a number.
 """
 _KEYS = {table: "session_id" if table in {"sessions", "messages"} else "execution_id" for table in TABLES}
 NEVER_EXPIRES = 4e9
-"""When the questions of golden journals expire."""
+"""Time at which the suspensions of golden journals expire."""
 
 Rows = Mapping[str, list[dict[str, Any]]]
 
 
 def path_of(name: str, mode: Mode) -> Path:
-    """Where the journal of that name is, as today's pattern writes it."""
+    """Return the path of that journal in the version of today's pattern."""
     return FOLDER / f"{name}-{PATTERNS[mode].version}.json"
 
 
 def rows_of(database: Path, request_id: str) -> Rows:
-    """What the tables hold of one execution."""
+    """Return the rows of one execution in all tables."""
     with closing(sqlite3.connect(database)) as connection:
         connection.row_factory = sqlite3.Row
         which = "{0} = (SELECT {0} FROM executions WHERE request_id = ?)"
@@ -58,7 +58,7 @@ def rows_of(database: Path, request_id: str) -> Rows:
 
 
 def insert_rows(database: Path, rows: Rows) -> None:
-    """Puts it into a database that is up to date. Its questions are open for ever."""
+    """Insert the rows into a database of the current schema; their suspensions do not expire."""
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         for table in TABLES:
             for row in rows.get(table, ()):
@@ -83,18 +83,18 @@ def _bytes(name: str, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class GoldenExecution:
-    """An execution worth keeping: how it is asked for, and what is done with it then."""
+    """An execution to store: its request and what happens to it."""
 
     text: str
     fields: Mapping[str, Any] = field(default_factory=dict)
     answers: Sequence[int] = ()
-    """Which of the questions, by number, are answered."""
+    """Indexes of the suspensions that are answered, in order."""
     fork_from: int | None = None
-    """It is a fork of what is asked for."""
+    """The step at which it is forked; the fork is stored instead."""
     interrupted: bool = False
-    """Its service ends before it does."""
+    """True if the service stops before it ends."""
     before: str | None = None
-    """What was said in its session before."""
+    """The message of an earlier turn in its session."""
 
 
 SIZE = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
@@ -146,14 +146,14 @@ GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
 
 @asynccontextmanager
 async def open_service_on(database: Path) -> AsyncIterator[Service]:
-    """A service on that file with the rehearsal engine, which leaves quickly."""
+    """Open a service on that file, with the rehearsal engine and a short drain."""
     tables = {"storage": {"url": f"sqlite:///{database}"}, "server": {"drain_seconds": 0.1}}
     async with open_service(Settings.model_validate(tables | {"telemetry": {"log_level": "error"}})) as service:
         yield service
 
 
 async def run_golden(service: Service, name: str, golden: GoldenExecution) -> str:
-    """Has it lived as far as it goes; its request id."""
+    """Run the execution as far as it gets and return its request id."""
     if golden.before is not None:
         await wait_for_end(await _execute(service, golden.before, golden.fields))
     running = await _execute(service, golden.text, {"request_id": name, **golden.fields})
@@ -171,15 +171,15 @@ async def run_golden(service: Service, name: str, golden: GoldenExecution) -> st
 
 
 async def answer_suspension_of(service: Service, name: str, number: int = 0) -> None:
-    """Answers the question of that number, and waits for what follows."""
+    """Answer the suspension of that index and wait until the execution has ended or is suspended again."""
     question = (await service.facade.executions.show(LOCAL.tenant, name)).suspensions[number]
-    said = ResumeRequest(tool_id=question.tool_id, payload="yes", suspension_id=question.suspension_id)
-    await wait_for_end(await service.facade.executions.resume(LOCAL.tenant, name, said, by="golden", subscribe=False))
+    answer = ResumeRequest(tool_id=question.tool_id, payload="yes", suspension_id=question.suspension_id)
+    await wait_for_end(await service.facade.executions.resume(LOCAL.tenant, name, answer, by="golden", subscribe=False))
 
 
 async def _execute(service: Service, text: str, fields: Mapping[str, Any]) -> ExecutionHandle | ExecutionView:
-    asked = {"messages": [{"role": "user", "content": text}], **fields}
-    return await service.facade.execute(SystemRequest.model_validate(asked), LOCAL)
+    request = {"messages": [{"role": "user", "content": text}], **fields}
+    return await service.facade.execute(SystemRequest.model_validate(request), LOCAL)
 
 
 async def wait_for_end(running: ExecutionHandle | ExecutionView | ResumeAccepted) -> None:
@@ -189,7 +189,7 @@ async def wait_for_end(running: ExecutionHandle | ExecutionView | ResumeAccepted
         await ended.wait()
 
 
-async def _made(name: str, golden: GoldenExecution) -> Rows:
+async def _make(name: str, golden: GoldenExecution) -> Rows:
     with TemporaryDirectory() as folder:
         database = Path(folder) / "portico.db"
         async with open_service_on(database) as service:
@@ -197,14 +197,14 @@ async def _made(name: str, golden: GoldenExecution) -> Rows:
         return rows_of(database, request_id)
 
 
-def make_missing(tell: Callable[[str], object]) -> None:
-    """Makes what there is no file of for today's patterns."""
+def make_missing(report: Callable[[str], object]) -> None:
+    """Make the journals that are missing for today's patterns."""
     for name, golden in GOLDEN_EXECUTIONS.items():
         path = path_of(name, Mode(golden.fields.get("mode", "chat")))
         if not path.exists():
-            rows = anyio.run(_made, name, golden)
+            rows = anyio.run(_make, name, golden)
             path.write_bytes(orjson.dumps(rows, option=orjson.OPT_INDENT_2) + b"\n")
-            tell(f"{path.name}\n")
+            report(f"{path.name}\n")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from app.domain.journal.events import (
 )
 from app.domain.journal.outcomes import Outcome, RecordedStep, StopDecision
 from app.domain.journal.step_key import STOP_KEY, StepKey
-from app.domain.lifecycle import State
+from app.domain.lifecycle import SUSPENSION_EDGES, State, was_left_suspended
 from app.orchestration.execution.effect import BranchStopped, Effect
 from app.ports.journal import ExecutionHistory, Journal
 from app.ports.runtime import Clock
@@ -229,10 +229,9 @@ class ReplayCursor:
     def _index(self, events: Sequence[StoredEvent]) -> None:
         self._ran_for = _running_seconds(events)
         self.was_suspended = any(isinstance(item.event, ExecutionSuspended) for item in events)
+        transitions = (item.event for item in events if isinstance(item.event, LifecycleTransition))
+        self.ends_suspended = was_left_suspended((each.from_state, each.to_state) for each in transitions)
         for item in events:
-            match item.event:
-                case LifecycleTransition(to_state=State.SUSPENDED) | LifecycleTransition(from_state=State.SUSPENDED):
-                    self.ends_suspended = item.event.to_state is not State.EXECUTE
             if not _is_suspension_event(item.event):
                 self._events[item.anchor].append(item.event)
 
@@ -255,7 +254,7 @@ def _is_suspension_event(event: Event) -> bool:
         case ExecutionSuspended() | ExecutionResumed():
             return True
         case LifecycleTransition(from_state=before, to_state=after):
-            return {before, after} == {State.EXECUTE, State.SUSPENDED}
+            return (before, after) in SUSPENSION_EDGES
         case _:
             return False
 
