@@ -1,1 +1,1 @@
-"""What earlier versions left, and what this one makes of it."""
+"""Databases and journals that earlier releases wrote, and what this one does with them."""

@@ -69,7 +69,7 @@ async def stored(folder: Path, rows: Rows) -> Path:
 @asynccontextmanager
 async def history_reader(database: Path) -> AsyncIterator[HistoryReader]:
     settings = Settings.model_validate({"storage": {"url": f"sqlite:///{database}"}})
-    async with open_history_reader(settings) as reader:
+    async with open_history_reader(settings) as opened:
         yield opened
 
 

@@ -1,7 +1,7 @@
 """Golden journals: small executions as a release stored them, which every later release continues or refuses.
 
-`python -m tests.support.golden_journals` makes the missing ones by running them on the rehearsal engine. An existing one
-is never replaced: if the version of a pattern was raised, a new journal is added under the new number.
+`python -m tests.support.golden_journals` makes the missing ones by running them on the rehearsal engine. An
+existing one is never replaced: if the version of a pattern was raised, a new journal is added under the new number.
 """
 
 import sqlite3
@@ -28,8 +28,9 @@ from app.settings import Settings
 FOLDER = Path(__file__).parents[1] / "golden" / "journals"
 TABLES = ("executions", "commits", "suspensions", "sessions", "messages")
 BYTES = ("outcome", "events", "response", "suspension", "details", "message")
-"""Columns that the codec wrote: bytes in the database and, since they are JSON, text in a file. `events` of an execution
-is a number.
+"""Columns that the codec wrote: bytes in the database and, since they are JSON, text in a file.
+
+`events` of an execution is a number.
 """
 _KEYS = {table: "session_id" if table in {"sessions", "messages"} else "execution_id" for table in TABLES}
 NEVER_EXPIRES = 4e9
