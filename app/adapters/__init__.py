@@ -1,1 +1,1 @@
-"""How the world answers: each module implements one port."""
+"""Adapters: implementations of the ports."""

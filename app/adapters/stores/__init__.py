@@ -1,1 +1,1 @@
-"""Where journals are kept."""
+"""Stores: journal, executions, sessions and replicas on SQLite and PostgreSQL."""

@@ -1,8 +1,8 @@
-"""What both databases have in common: statements compiled once, and transactions that do no input or output themselves.
+"""Statements and transactions that run on both databases.
 
-A transaction is a generator: it yields what it asks of the database and is sent the rows. So there is one
-implementation of every query; `sqlite.py` and `postgres.py` only run them. It may be started anew when the database
-wants it tried again, and must do nothing else than ask.
+A transaction is a generator without I/O of its own: it yields statement calls and is sent their rows. So every query
+has one implementation, which `sqlite.py` and `postgres.py` run. A transaction may be restarted when the database asks
+for a retry, so it must have no other effects.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ Backend = Literal["sqlite", "postgresql"]
 ResultRows: TypeAlias = "Sequence[ResultRow]"
 Parameters: TypeAlias = Mapping[str, Any]
 Insertion: TypeAlias = "Callable[..., postgresql.Insert] | Callable[..., sqlite.Insert]"
-"""The `insert` of either dialect; both know ON CONFLICT."""
+"""The `insert` of either dialect; both have ON CONFLICT."""
 _INSERTIONS: Mapping[Backend, Insertion] = MappingProxyType({"sqlite": sqlite.insert, "postgresql": postgresql.insert})
 DIALECTS: Mapping[Backend, Dialect] = MappingProxyType(
     {
@@ -32,7 +32,7 @@ DIALECTS: Mapping[Backend, Dialect] = MappingProxyType(
 
 
 class ResultRow(Protocol):
-    """One row of an answer, by position."""
+    """One row of a result, by position."""
 
     def __getitem__(self, index: int, /) -> Any: ...
 
@@ -41,9 +41,10 @@ class ResultRow(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CompiledStatement:
-    """A statement as one database reads it. `values` are its parameters in order, from those given by name.
+    """A statement in the SQL of one database; `parameters` orders the parameters that are given by name.
 
-    `row` is the part of an insertion that holds all of them, so that it may be repeated; empty in anything else.
+    `row_placeholder` is the part of an insertion with all parameters, which may be repeated; it is empty in any other
+    statement.
     """
 
     sql: str
@@ -52,13 +53,13 @@ class CompiledStatement:
     row_placeholder: str
 
     def for_rows(self, count: int) -> str:
-        """The insertion of so many rows at once."""
+        """Return the SQL that inserts that many rows at once."""
         return self.sql.replace(self.row_placeholder, ", ".join([self.row_placeholder] * count), 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Statement:
-    """A statement of SQLAlchemy Core; `make` is given the dialect's `insert`. It is compiled when it is first asked."""
+    """A statement of SQLAlchemy Core, made with the dialect's `insert` and compiled when it is first used."""
 
     make: Callable[[Any], Select[Any] | Insert | Update | Delete]
 
@@ -68,9 +69,9 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class StatementCall:
-    """One statement, run with each of these values in turn; what it returns for all of them is the answer.
+    """A statement that is run with each set of parameters in turn; its result has the rows of all of them.
 
-    Of an insertion that is `counted` the answer is one row: how many rows are new.
+    If `count_only` is set, for an insertion, the result is one row with the number of inserted rows.
     """
 
     statement: Statement
@@ -81,42 +82,42 @@ class StatementCall:
 Transaction: TypeAlias = Generator[StatementCall, ResultRows, T]
 
 
-def execute(statement: Statement, values: Parameters) -> Generator[StatementCall, ResultRows, ResultRows]:
-    """The rows of one statement, run once."""
-    return (yield StatementCall(statement, (values,)))
+def execute(statement: Statement, parameters: Parameters) -> Generator[StatementCall, ResultRows, ResultRows]:
+    """Run a statement once and return its rows."""
+    return (yield StatementCall(statement, (parameters,)))
 
 
 def execute_each(
-    statement: Statement, values: Sequence[Parameters]
+    statement: Statement, parameters: Sequence[Parameters]
 ) -> Generator[StatementCall, ResultRows, ResultRows]:
-    """The rows of one statement run with each of the values; the database is not bothered for none."""
-    return (yield StatementCall(statement, values)) if values else ()
+    """Run a statement with each set of parameters and return all rows; without parameters, run nothing."""
+    return (yield StatementCall(statement, parameters)) if parameters else ()
 
 
-def count_inserted(statement: Statement, values: Sequence[Parameters]) -> Generator[StatementCall, ResultRows, int]:
-    """How many rows an insertion adds that leaves out what is there already."""
-    rows = yield StatementCall(statement, values, count_only=True)
+def count_inserted(statement: Statement, parameters: Sequence[Parameters]) -> Generator[StatementCall, ResultRows, int]:
+    """Run an insertion that ignores existing rows and return the number of inserted rows."""
+    rows = yield StatementCall(statement, parameters, count_only=True)
     count: int = rows[0][0]
     return count
 
 
 class Database(Protocol):
-    """Where transactions run. Raises: StorageFailure (STORAGE_UNAVAILABLE, STORAGE_FULL), wherever it is asked."""
+    """A database that runs transactions. Every method raises StorageFailure (STORAGE_UNAVAILABLE, STORAGE_FULL)."""
 
     async def write(self, work: Callable[[], Transaction[T]], *, idempotent: bool = False) -> T:
-        """Runs it as one transaction, committed when this returns.
+        """Run a transaction and commit it.
 
-        One that a broken connection left in doubt is run anew when it is `recognisable`: when it sees by itself that
-        it was applied before. Any other is unavailable then.
+        If the connection breaks during COMMIT, an idempotent transaction is run again, because it recognises that it
+        was applied before; any other one fails.
         """
         ...
 
     async def append(self, work: Callable[[], Transaction[T]]) -> T:
-        """The same for the one ordered writer, which has a connection of its own. Its work is recognisable."""
+        """Run an idempotent transaction of the ordered writer, which has a connection of its own."""
         ...
 
     async def read(self, work: Callable[[], Transaction[T]]) -> T:
-        """Runs it on one snapshot, or none when it asks but once; it must not write."""
+        """Run a transaction that only reads, on one snapshot if it has more than one statement."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Opens the database that a storage URL names."""
+"""Factory of databases, by storage URL."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,20 +15,20 @@ _SCHEME = "sqlite://"
 
 
 def is_sqlite_url(url: str) -> bool:
-    """Whether the URL names a SQLite file; any other names a PostgreSQL database."""
+    """Return whether the URL is that of a SQLite file; any other URL is that of a PostgreSQL database."""
     return url.startswith(_SCHEME)
 
 
 def sqlite_path(url: str) -> str:
-    """The path of the SQLite file that the URL names; empty for one that is gone when it is closed."""
+    """Return the path of a SQLite URL; it is empty for a temporary file."""
     return url.removeprefix(_SCHEME).removeprefix("/")
 
 
 @asynccontextmanager
 async def open_database(url: str, clock: Clock, entropy: Entropy) -> AsyncIterator[SqliteDatabase | PostgresDatabase]:
-    """`postgresql://…`, `sqlite:///relative/path`, `sqlite:////absolute/path`, or `sqlite://`.
+    """Open the database at `postgresql://…`, `sqlite:///relative/path`, `sqlite:////absolute/path` or `sqlite://`.
 
-    The last is a file that is gone when it is closed. Raises: ConfigurationFailure, StorageFailure.
+    The last is a temporary file, deleted when the context ends. Raises: ConfigurationFailure; StorageFailure.
     """
     if not is_sqlite_url(url):
         async with open_postgres(url, clock, entropy) as shared:
@@ -46,17 +46,20 @@ async def open_database(url: str, clock: Clock, entropy: Entropy) -> AsyncIterat
 
 @asynccontextmanager
 async def open_read_only(url: str, clock: Clock, entropy: Entropy) -> AsyncIterator[Database]:
-    """The database of that storage URL. Raises: ConfigurationFailure (CONFIG_INVALID); StorageFailure."""
+    """Open the database at that URL for reading; it is neither locked nor upgraded.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID); StorageFailure.
+    """
     if not is_sqlite_url(url):
         async with open_postgres(url, clock, entropy, read_only=True) as shared:
             yield shared
         return
-    async with open_sqlite_read_only(_existing(url)) as database:
+    async with open_sqlite_read_only(_existing_file(url)) as database:
         yield database
 
 
-def _existing(url: str) -> Path:
+def _existing_file(url: str) -> Path:
     path = Path(sqlite_path(url))
     if not path.is_file():
-        raise ConfigurationFailure(Code.CONFIG_INVALID, "storage.url names no SQLite file that is there")
+        raise ConfigurationFailure(Code.CONFIG_INVALID, "storage.url is not the URL of an existing SQLite file")
     return path

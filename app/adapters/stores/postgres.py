@@ -1,9 +1,9 @@
-"""PostgreSQL: the ordered writer has a connection of its own, everybody else shares a few.
+"""PostgreSQL database: the ordered writer has a connection of its own, everything else shares a small pool.
 
-A connection that anything went wrong on, a cancelled query included, is thrown away. A transaction that the server
-refused for the others' sake (40001, 40P01), or that lost its connection before COMMIT, is run anew, a bounded number
-of times with jitter; one whose COMMIT nobody answered only when it recognises that it was applied. A server that is up
-but silent is given up from outside: closing the connection needs no answer, cancelling a query does.
+After any error or a cancelled query, a connection is discarded. A transaction is retried a limited number of times,
+with jitter, if the server aborted it because of others (40001, 40P01) or if the connection broke before COMMIT. If it
+broke during COMMIT, only an idempotent transaction is retried. Timeouts close the connection of a server that does not
+answer, because cancelling a query would need an answer.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,8 +23,8 @@ T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Connect: TypeAlias = "Callable[[], Awaitable[Connection]]"
 _RETRY_AFTER = 1.0
-_MIGRATING = 5_206_161_072_301_846
-"""Names the advisory lock under which one replica brings the schema up to date; any number that nobody else uses."""
+_MIGRATION_LOCK = 5_206_161_072_301_846
+"""Key of the advisory lock under which one replica upgrades the schema; an arbitrary number."""
 CONNECTION_ERRORS = (
     OSError,
     asyncpg.InterfaceError,
@@ -35,13 +35,13 @@ CONNECTION_ERRORS = (
     asyncpg.CannotConnectNowError,
     asyncpg.TooManyConnectionsError,
 )
-"""A connection is of no more use then. Where one breaks under it, asyncpg may lose its place in the protocol."""
-_REFUSED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+"""Errors after which a connection cannot be used; asyncpg raises internal errors if one breaks during a message."""
+_ABORTED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresTimeouts:
-    """How long anything is waited for, in seconds, and how often a transaction is tried."""
+    """Timeouts and delays in seconds, and the number of tries of a transaction."""
 
     connect: float = 5.0
     acquire: float = 5.0
@@ -51,102 +51,101 @@ class PostgresTimeouts:
     max_backoff: float = 1.0
 
 
-_PATIENCE = PostgresTimeouts()
+_DEFAULT_TIMEOUTS = PostgresTimeouts()
 
 
-class _Lane:
-    """Connections to one server, at most `width` at a time: opened when needed, used again while they are well."""
+class _Pool:
+    """At most `size` connections to one server, which are opened when needed and reused."""
 
-    def __init__(self, connect: Connect, width: int, patience: PostgresTimeouts) -> None:
+    def __init__(self, connect: Connect, size: int, timeouts: PostgresTimeouts) -> None:
         self._connect = connect
-        self._free: list[Connection] = []
-        self._room = anyio.Semaphore(width)
-        self._patience = patience
+        self._idle: list[Connection] = []
+        self._capacity = anyio.Semaphore(size)
+        self._timeouts = timeouts
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection, thrown away when anything goes wrong. Raises: StorageFailure when none is free for long."""
-        with anyio.move_on_after(self._patience.acquire) as waiting:
-            await self._room.acquire()
+        """Acquire a connection, which is discarded after any exception. Raises: StorageFailure if none is free."""
+        with anyio.move_on_after(self._timeouts.acquire) as waiting:
+            await self._capacity.acquire()
         if waiting.cancelled_caught:
             raise _failure(None)
         try:
-            connection = await self._ready()
+            connection = await self._idle_or_new()
             try:
                 yield connection
             except BaseException:
                 connection.terminate()
                 raise
-            self._free.append(connection)
+            self._idle.append(connection)
         finally:
-            self._room.release()
+            self._capacity.release()
 
     def close(self) -> None:
-        """Drops what is not in use, without waiting for an answer."""
-        while self._free:
-            self._free.pop().terminate()
+        """Close idle connections without waiting for the server."""
+        while self._idle:
+            self._idle.pop().terminate()
 
-    async def _ready(self) -> Connection:
-        while self._free:
-            connection = self._free.pop()
+    async def _idle_or_new(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
         return await self._connect()
 
 
 class PostgresDatabase:
-    """Implements `Database` on one server."""
+    """Implementation of `Database` on one server."""
 
-    def __init__(
-        self, connect: Connect, clock: Clock, entropy: Entropy, patience: PostgresTimeouts, width: int
-    ) -> None:
+    def __init__(self, connect: Connect, clock: Clock, entropy: Entropy, timeouts: PostgresTimeouts, size: int) -> None:
         self.connect = connect
-        self._ordered = _Lane(connect, 1, patience)
-        self._shared = _Lane(connect, width, patience)
+        self._writer_pool = _Pool(connect, 1, timeouts)
+        self._shared_pool = _Pool(connect, size, timeouts)
         self._clock = clock
         self._entropy = entropy
-        self._patience = patience
+        self._timeouts = timeouts
 
     async def write(self, work: Callable[[], Transaction[T]], *, idempotent: bool = False) -> T:
-        return await self._tried(lambda tried: _transact(self._shared, work(), tried), recognisable=idempotent)
+        return await self._retry(lambda current: _transact(self._shared_pool, work(), current), idempotent=idempotent)
 
     async def append(self, work: Callable[[], Transaction[T]]) -> T:
-        return await self._tried(lambda tried: _transact(self._ordered, work(), tried), recognisable=True)
+        return await self._retry(lambda current: _transact(self._writer_pool, work(), current), idempotent=True)
 
     async def read(self, work: Callable[[], Transaction[T]]) -> T:
-        return await self._tried(lambda _: _ask(self._shared, work()), recognisable=True)
+        return await self._retry(lambda _: _read(self._shared_pool, work()), idempotent=True)
 
     def close(self) -> None:
-        """Drops all connections that are not in use."""
-        self._ordered.close()
-        self._shared.close()
+        """Close all idle connections."""
+        self._writer_pool.close()
+        self._shared_pool.close()
 
     async def upgrade_schema(self) -> None:
-        """Runs the migrations that are missing, while no other replica does."""
-        await self._tried(lambda _: _migrate(self._ordered), recognisable=True)
+        """Run missing migrations under a lock, so that only one replica does."""
+        await self._retry(lambda _: _migrate(self._writer_pool), idempotent=True)
 
-    async def _tried(self, attempt: Callable[["_Tried"], Awaitable[T]], *, recognisable: bool) -> T:
-        for number in range(self._patience.max_tries):
-            tried = _Tried()
+    async def _retry(self, attempt: Callable[["_Try"], Awaitable[T]], *, idempotent: bool) -> T:
+        """Run the attempt until it succeeds, may not be repeated or was tried often enough."""
+        for number in range(self._timeouts.max_tries):
+            current = _Try()
             try:
-                return await _within(self._patience.transaction, attempt(tried))
-            except (*CONNECTION_ERRORS, *_REFUSED, asyncpg.PostgresError) as fault:
-                in_doubt = tried.committing and not isinstance(fault, _REFUSED)
-                again = isinstance(fault, (*CONNECTION_ERRORS, *_REFUSED)) and (recognisable or not in_doubt)
-                if not again or number + 1 == self._patience.max_tries:
+                return await _within(self._timeouts.transaction, attempt(current))
+            except (*CONNECTION_ERRORS, *_ABORTED, asyncpg.PostgresError) as fault:
+                is_unknown = current.committing and not isinstance(fault, _ABORTED)
+                again = isinstance(fault, (*CONNECTION_ERRORS, *_ABORTED)) and (idempotent or not is_unknown)
+                if not again or number + 1 == self._timeouts.max_tries:
                     raise _failure(fault) from fault
-            await self._clock.sleep(self._wait(number))
+            await self._clock.sleep(self._backoff(number))
         raise _failure(None)
 
-    def _wait(self, number: int) -> float:
-        """Seconds before the next try: exponential, with full jitter."""
-        longest = min(self._patience.max_backoff, self._patience.initial_backoff * 2.0**number)
+    def _backoff(self, number: int) -> float:
+        """Return the seconds before the next try: exponential, with full jitter."""
+        longest = min(self._timeouts.max_backoff, self._timeouts.initial_backoff * 2.0**number)
         return longest * self._entropy.random_below(1_000) / 1_000
 
 
 @dataclass(slots=True)
-class _Tried:
-    """One try. Once COMMIT was sent nobody knows what became of it when the connection is lost."""
+class _Try:
+    """State of one try. If the connection breaks after COMMIT was sent, the result of the transaction is unknown."""
 
     committing: bool = False
 
@@ -157,13 +156,13 @@ async def open_postgres(
     clock: Clock,
     entropy: Entropy,
     *,
-    timeouts: PostgresTimeouts = _PATIENCE,
+    timeouts: PostgresTimeouts = _DEFAULT_TIMEOUTS,
     max_connections: int = 8,
     read_only: bool = False,
 ) -> AsyncIterator[PostgresDatabase]:
-    """The database at that URL, brought up to date. `width` is how many connections there may be beside the writer's.
+    """Open the database at that URL and upgrade its schema.
 
-    Who looks at it `beside` others leaves it as it is, and can write nothing.
+    `max_connections` does not count the writer's connection. A read-only database is not upgraded and refuses writes.
 
     Raises: StorageFailure (STORAGE_UNAVAILABLE).
     """
@@ -188,67 +187,67 @@ async def open_postgres(
 
 
 async def _within(seconds: float, waiting: Awaitable[T]) -> T:
-    """What it comes to. Raises: TimeoutError, which is an OSError: whoever is silent for so long counts as lost."""
+    """Return the result. Raises: TimeoutError, an OSError, so that a timeout counts as a broken connection."""
     with anyio.fail_after(seconds):
         return await waiting
 
 
-async def _transact(lane: _Lane, work: Transaction[T], tried: _Tried) -> T:
-    async with lane.connection() as connection:
+async def _transact(pool: _Pool, work: Transaction[T], current: _Try) -> T:
+    async with pool.connection() as connection:
         await connection.execute("BEGIN")
         try:
             result = await _drive(connection, work)
         except Failure as failure:
             await connection.execute("ROLLBACK")
-            refused = failure
+            failed = failure
         else:
-            tried.committing = True
+            current.committing = True
             await connection.execute("COMMIT")
             return result
-    raise refused
+    raise failed
 
 
-async def _ask(lane: _Lane, work: Transaction[T]) -> T:
-    async with lane.connection() as connection:
+async def _read(pool: _Pool, work: Transaction[T]) -> T:
+    async with pool.connection() as connection:
         return await _drive(connection, work)
 
 
 async def _drive(connection: Connection, work: Transaction[T]) -> T:
-    answer: ResultRows | None = None
+    rows: ResultRows | None = None
     while True:
         try:
-            asked = next(work) if answer is None else work.send(answer)
+            call = next(work) if rows is None else work.send(rows)
         except StopIteration as done:
             result: T = done.value
             return result
-        answer = await _answer(connection, asked)
+        rows = await _execute(connection, call)
 
 
-async def _answer(connection: Connection, asked: StatementCall) -> ResultRows:
-    compiled = asked.statement.compiled("postgresql")
-    if asked.count_only:
-        given = [compiled.parameters(values) for values in asked.parameters]
-        return ((len(await connection.fetchmany(f"{compiled.sql} RETURNING 1", given)),),)
-    if len(asked.parameters) == 1:
-        return await connection.fetch(compiled.sql, *compiled.parameters(asked.parameters[0]))
-    given = [compiled.parameters(values) for values in asked.parameters]
+async def _execute(connection: Connection, call: StatementCall) -> ResultRows:
+    compiled = call.statement.compiled("postgresql")
+    if call.count_only:
+        parameters = [compiled.parameters(each) for each in call.parameters]
+        return ((len(await connection.fetchmany(f"{compiled.sql} RETURNING 1", parameters)),),)
+    if len(call.parameters) == 1:
+        return await connection.fetch(compiled.sql, *compiled.parameters(call.parameters[0]))
+    parameters = [compiled.parameters(each) for each in call.parameters]
     if compiled.returns_rows:
-        return await connection.fetchmany(compiled.sql, given)
-    await connection.executemany(compiled.sql, given)
+        return await connection.fetchmany(compiled.sql, parameters)
+    await connection.executemany(compiled.sql, parameters)
     return ()
 
 
-async def _migrate(lane: _Lane) -> None:
-    async with lane.connection() as connection, connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATING)
-        made = await connection.fetchval("SELECT to_regclass('alembic_version')")
-        script = upgrade_sql("postgresql", await connection.fetchval(SELECT_REVISION) if made else None)
+async def _migrate(pool: _Pool) -> None:
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+        exists = await connection.fetchval("SELECT to_regclass('alembic_version')")
+        script = upgrade_sql("postgresql", await connection.fetchval(SELECT_REVISION) if exists else None)
         if script:
             await connection.execute(script)
 
 
 def _failure(fault: Exception | None) -> StorageFailure:
-    """What the caller is told; what the server says may hold what was stored."""
+    """Return a failure without the server's message, which may contain stored data."""
     if isinstance(fault, asyncpg.DiskFullError):
-        return StorageFailure(Code.STORAGE_FULL, "the database has no room", retry_after=_RETRY_AFTER)
+        return StorageFailure(Code.STORAGE_FULL, "the disk of the database is full", retry_after=_RETRY_AFTER)
     return StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer", retry_after=_RETRY_AFTER)

@@ -1,10 +1,10 @@
-"""Which replicas share the database, and which of them live.
+"""Registry of the replicas that share a database.
 
-Each counts its beats in a row of its own. Whoever watches goes by its own clock: a replica lives while its count has
-changed within `patience` seconds, so that no two clocks have to agree. One that was just found counts as alive, and a
-row that has stood still for much longer is dropped. Whoever could not look for a while, because it was paused or the
-database did not answer, has seen nobody be silent, and begins to count anew: else an outage would end in everybody
-taking everybody else for dead.
+Each replica counts its heartbeats in a row of its own. A reader uses its own clock: a replica is alive while its count
+has changed within `timeout` seconds, so that clocks need not agree. A replica that was just found counts as alive, and
+a row that has not changed for much longer is deleted. A reader that could not read for a while, because it was paused
+or the database did not answer, starts its measurement again; otherwise every replica would take all others for dead
+after an outage.
 """
 
 from sqlalchemy import bindparam, delete, select
@@ -14,44 +14,43 @@ from app.adapters.stores.schema import replicas
 from app.domain.ids import ReplicaId
 from app.ports.runtime import Clock
 
-_FORGOTTEN_AFTER = 10
-"""Times the patience."""
+_TIMEOUTS_TO_DELETION = 10
 
 
 class DatabaseReplicas:
-    """Implements `keeping.Replicas`. `owner` names this replica, `patience` is in seconds."""
+    """Implementation of the `ReplicaRegistry` port. `owner` is the name of this replica, `timeout` is in seconds."""
 
-    def __init__(self, database: Database, clock: Clock, owner: ReplicaId, patience: float) -> None:
+    def __init__(self, database: Database, clock: Clock, owner: ReplicaId, timeout: float) -> None:
         self._database = database
         self._clock = clock
         self._owner = owner
-        self._patience = patience
-        self._looked_at = clock.monotonic()
-        self._beaten: dict[ReplicaId, tuple[int, float]] = {}
-        """The count of each replica, and when it was seen to change."""
+        self._timeout = timeout
+        self._read_at = clock.monotonic()
+        self._counts: dict[ReplicaId, tuple[int, float]] = {}
+        """Count of each replica, and the time at which it was last seen to change."""
 
     async def heartbeat(self) -> frozenset[ReplicaId]:
-        lost = [name for name in self._beaten if self._silent(name) > _FORGOTTEN_AFTER * self._patience]
-        rows = await self._database.write(lambda: _beat(self._owner, lost), idempotent=True)
+        dead = [name for name in self._counts if self._unchanged_for(name) > _TIMEOUTS_TO_DELETION * self._timeout]
+        rows = await self._database.write(lambda: _beat(self._owner, dead), idempotent=True)
         now = self._clock.monotonic()
-        known = {} if now - self._looked_at > self._patience / 2 else self._beaten
-        self._looked_at = now
-        self._beaten = {
+        known = {} if now - self._read_at > self._timeout / 2 else self._counts
+        self._read_at = now
+        self._counts = {
             name: known[name] if name in known and known[name][0] == beats else (beats, now) for name, beats in rows
         }
-        return frozenset({self._owner, *(name for name in self._beaten if self._silent(name) < self._patience)})
+        return frozenset({self._owner, *(name for name in self._counts if self._unchanged_for(name) < self._timeout)})
 
     async def leave(self) -> None:
         await self._database.write(lambda: execute(_LEAVE, {"the_replica": self._owner}), idempotent=True)
 
-    def _silent(self, name: ReplicaId) -> float:
-        """Seconds since its count changed."""
-        return self._clock.monotonic() - self._beaten[name][1]
+    def _unchanged_for(self, name: ReplicaId) -> float:
+        """Return the seconds since the count of that replica changed."""
+        return self._clock.monotonic() - self._counts[name][1]
 
 
-def _beat(owner: ReplicaId, lost: list[ReplicaId]) -> Transaction[ResultRows]:
+def _beat(owner: ReplicaId, dead: list[ReplicaId]) -> Transaction[ResultRows]:
     yield from execute(_BEAT, {"replica": owner, "beats": 1})
-    yield from execute_each(_LEAVE, [{"the_replica": name} for name in lost if name != owner])
+    yield from execute_each(_LEAVE, [{"the_replica": name} for name in dead if name != owner])
     return (yield from execute(_ALL, {}))
 
 

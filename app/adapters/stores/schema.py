@@ -1,10 +1,10 @@
-"""The tables, for both databases; migrations make them and `test_migrations` holds the two together.
+"""Tables of both databases. Migrations create them, and a test compares the two.
 
-Times are Unix seconds. Text sorts bytewise on both, and only ids, names and codes of ours are text: whatever others
-wrote is bytes of the codec, since PostgreSQL takes no NUL. A table belongs to a tenant by its own column, `commits` by
-the execution it belongs to. A commit's step stands beside its events; commit 0 holds the header as its outcome, with
-the steps that were held in memory until then.
-`epoch` counts an execution's owners: what an earlier one writes is refused.
+Times are Unix seconds. Text sorts bytewise on both databases, and only our ids, names and codes are text: data of
+others is stored as bytes of the codec, because PostgreSQL text cannot contain NUL. Every table has a tenant column,
+except `commits`, which belongs to an execution, and `replicas`. A row of `commits` has a recorded step and the events
+of one commit; commit 0 has the header as its outcome, together with the steps that were recorded in memory before.
+`epoch` counts the owners of an execution: writes of an earlier owner are refused.
 """
 
 from typing import Final

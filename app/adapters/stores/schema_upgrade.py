@@ -1,9 +1,9 @@
-"""Brings a database's schema up to date.
+"""Upgrade of a database's schema.
 
-Alembic writes the SQL and the database's own connection runs it, in one transaction and under its lock: so there is
-one path for both, and no second driver. It is loaded only when there is something to migrate: an empty database is
-given today's schema at once. A revision that we do not know is of a later version, whose expanded schema this one can
-work with.
+Alembic only writes SQL, which the database's own connection runs in one transaction under its lock. So both databases
+have the same way of upgrading and need no second driver. Alembic is imported only if there is something to migrate; an
+empty database gets the current schema at once. An unknown revision belongs to a later version, whose extended schema
+works with this version too.
 """
 
 from io import StringIO
@@ -17,7 +17,7 @@ from app.adapters.stores.database import DIALECTS, Backend
 from app.adapters.stores.schema import metadata
 
 HEAD_REVISION: Final = "0002"
-"""The revision this version works with."""
+"""Schema revision of this version."""
 SELECT_REVISION: Final = "SELECT version_num FROM alembic_version"
 _VERSION: Final = Table(
     "alembic_version",
@@ -29,31 +29,31 @@ _SCRIPTS = Path(__file__).parent / "migrations"
 
 
 def upgrade_sql(backend: Backend, current: str | None) -> str:
-    """The SQL that leads there from the current revision, None for an empty database; empty when there is none."""
+    """Return the SQL from the current revision, None for an empty database, to `HEAD_REVISION`; it may be empty."""
     if current == HEAD_REVISION:
         return ""
-    return _created(backend) if current is None else migration_sql(backend, current)
+    return _create_sql(backend) if current is None else migration_sql(backend, current)
 
 
 def migration_sql(backend: Backend, current: str) -> str:
-    """The migrations that follow the current revision, `base` for none at all."""
-    # A fifth of a second and eleven megabytes that nobody needs whose schema is up to date.
+    """Return the SQL of the migrations after the current revision; `base` stands for none."""
+    # Importing Alembic takes 0.2 s and 11 MB, so only an upgrade does.
     from alembic import command  # noqa: PLC0415 - see above
     from alembic.config import Config  # noqa: PLC0415 - see above
     from alembic.script import ScriptDirectory  # noqa: PLC0415 - see above
 
-    written = StringIO()
-    config = Config(output_buffer=written, attributes={"dialect": backend})
+    output = StringIO()
+    config = Config(output_buffer=output, attributes={"dialect": backend})
     config.set_main_option("script_location", str(_SCRIPTS))
     known = {revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()}
     if current not in {"base", *known}:
         return ""
     command.upgrade(config, f"{current}:{HEAD_REVISION}", sql=True)
-    return written.getvalue()
+    return output.getvalue()
 
 
-def _created(backend: Backend) -> str:
-    """Today's schema, as the migrations make it."""
+def _create_sql(backend: Backend) -> str:
+    """Return the SQL of the current schema, equal to that of all migrations."""
     tables = metadata.tables.values()
     parts: list[ClauseElement] = [CreateTable(each) for each in (*tables, _VERSION)]
     parts += [CreateIndex(index) for table in tables for index in table.indexes]

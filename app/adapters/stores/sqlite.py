@@ -1,8 +1,8 @@
-"""SQLite: one process owns the file, one thread writes it, another reads beside it.
+"""SQLite database: one process owns the file, one thread writes it and another one reads it.
 
-WAL with `synchronous=FULL`, so what COMMIT returned for survives a power cut. A second process that wants to own the
-file is refused when it starts, by a lock beside the file that ends with its process; who only reads, as the command
-line does, needs no lock. A network file system keeps neither promise.
+With WAL and `synchronous=FULL`, committed data survives a power cut. A lock file next to the database, released when
+its process ends, refuses a second owner at start. Read-only access, as by the command line, needs no lock. Neither
+holds on a network file system.
 """
 
 import fcntl
@@ -22,10 +22,11 @@ from app.adapters.stores.schema_upgrade import SELECT_REVISION, upgrade_sql
 from app.domain.failures import Code, ConfigurationFailure, StorageFailure
 
 T = TypeVar("T")
+_RETRY_AFTER = 1.0
 BUSY_TIMEOUT_MS = 5_000
 ROWS_PER_INSERT = 32
-"""In one insertion. Row by row the writer's thread would ask for the interpreter's lock several times a row, and
-everybody else would be woken as often: that cost as much as writing them.
+"""Inserting row by row, the writer's thread would take the interpreter's lock several times a row, which costs as much
+as writing the rows.
 """
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
@@ -36,7 +37,7 @@ _PRAGMAS = (
 
 
 class SqliteDatabase:
-    """Implements `Database` on one file."""
+    """Implementation of `Database` on one file."""
 
     def __init__(self, writer: "_Thread", reader: "_Thread") -> None:
         self._writer = writer
@@ -54,24 +55,24 @@ class SqliteDatabase:
 
 @asynccontextmanager
 async def open_sqlite(path: Path) -> AsyncIterator[SqliteDatabase]:
-    """The database in that file, made and brought up to date where necessary, owned until the context ends.
+    """Open the database in that file as its owner; create it or upgrade its schema if necessary.
 
-    Raises: ConfigurationFailure (CONFIG_INVALID) when another process owns it; StorageFailure.
+    Raises: ConfigurationFailure (CONFIG_INVALID) if another process owns it; StorageFailure.
     """
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(_owned(path))
-        writer = await stack.enter_async_context(_thread(path, "portico-writes", connect=_owning))
-        await writer.run_alone(_bring_up_to_date)
-        reader = await stack.enter_async_context(_thread(path, "portico-reads", connect=_owning))
-        await reader.run_alone(_only_read)
+        await stack.enter_async_context(_file_lock(path))
+        writer = await stack.enter_async_context(_thread(path, "portico-writes", connect=_connect_as_owner))
+        await writer.run_alone(_upgrade_schema)
+        reader = await stack.enter_async_context(_thread(path, "portico-reads", connect=_connect_as_owner))
+        await reader.run_alone(_forbid_writes)
         yield SqliteDatabase(writer, reader)
 
 
 @asynccontextmanager
 async def open_sqlite_read_only(path: Path) -> AsyncIterator[SqliteDatabase]:
-    """The database in that file as it is, beside whoever owns it; writing to it fails. Raises: StorageFailure."""
-    async with _thread(path, "portico-looks", connect=_beside) as looker:
-        yield SqliteDatabase(looker, looker)
+    """Open the database in that file read-only, while another process may own it. Raises: StorageFailure."""
+    async with _thread(path, "portico-reads", connect=_connect_read_only) as reader:
+        yield SqliteDatabase(reader, reader)
 
 
 class _Thread:
@@ -82,8 +83,8 @@ class _Thread:
         self._connection: sqlite3.Connection | None = None
 
     async def run_alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Its caller waits for the end of it although it is cancelled, since nothing can stop a thread."""
-        job = get_running_loop().run_in_executor(self._executor, self._translated, work)
+        """Run the work on the thread. A cancelled caller waits for its end too, because a thread cannot be stopped."""
+        job = get_running_loop().run_in_executor(self._executor, self._with_connection, work)
         with anyio.CancelScope(shield=True):
             await job
         return job.result()
@@ -94,7 +95,7 @@ class _Thread:
     def connect(self, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:
         self._connection = connect(path)
 
-    def _translated(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _with_connection(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             assert self._connection is not None  # noqa: S101 - a thread connects before it is handed out
             return work(self._connection)
@@ -106,7 +107,7 @@ class _Thread:
 async def _thread(path: Path, name: str, *, connect: Callable[[Path], sqlite3.Connection]) -> AsyncIterator[_Thread]:
     with ThreadPoolExecutor(1, thread_name_prefix=name) as executor:
         thread = _Thread(executor)
-        await get_running_loop().run_in_executor(executor, _connect, thread, path, connect)
+        await get_running_loop().run_in_executor(executor, _connect_thread, thread, path, connect)
         try:
             yield thread
         finally:
@@ -114,8 +115,8 @@ async def _thread(path: Path, name: str, *, connect: Callable[[Path], sqlite3.Co
 
 
 @asynccontextmanager
-async def _owned(path: Path) -> AsyncIterator[None]:
-    with _lock_beside(path) as lock:
+async def _file_lock(path: Path) -> AsyncIterator[None]:
+    with _open_lock_file(path) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:
@@ -124,7 +125,7 @@ async def _owned(path: Path) -> AsyncIterator[None]:
         yield
 
 
-def _lock_beside(path: Path) -> TextIO:
+def _open_lock_file(path: Path) -> TextIO:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.with_name(f"{path.name}.lock").open("w", encoding="utf-8")
@@ -133,38 +134,39 @@ def _lock_beside(path: Path) -> TextIO:
         raise ConfigurationFailure(Code.CONFIG_INVALID, message) from fault
 
 
-def _owning(path: Path) -> sqlite3.Connection:
+def _connect_as_owner(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
     for pragma in _PRAGMAS:
         connection.execute(pragma)
     return connection
 
 
-def _beside(path: Path) -> sqlite3.Connection:
+def _connect_read_only(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", isolation_level=None, uri=True)
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     return connection
 
 
-def _connect(thread: _Thread, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:
+def _connect_thread(thread: _Thread, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:
     try:
         thread.connect(path, connect)
     except sqlite3.Error as fault:
         raise _failure(fault) from fault
 
 
-def _bring_up_to_date(connection: sqlite3.Connection) -> None:
-    made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
-    current = connection.execute(SELECT_REVISION).fetchone()[0] if made else None
+def _upgrade_schema(connection: sqlite3.Connection) -> None:
+    exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
+    current = connection.execute(SELECT_REVISION).fetchone()[0] if exists else None
     if script := upgrade_sql("sqlite", current):
         connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nCOMMIT;")
 
 
-def _only_read(connection: sqlite3.Connection) -> None:
+def _forbid_writes(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA query_only = ON")
 
 
 def run_transaction(connection: sqlite3.Connection, work: Transaction[T], begin: str) -> T:
+    """Run the transaction between the statement `begin` and COMMIT; roll it back if it raises."""
     connection.execute(begin)
     try:
         result = _drive(connection, work)
@@ -177,34 +179,32 @@ def run_transaction(connection: sqlite3.Connection, work: Transaction[T], begin:
 
 
 def _drive(connection: sqlite3.Connection, work: Transaction[T]) -> T:
-    answer: ResultRows | None = None
+    rows: ResultRows | None = None
     while True:
         try:
-            asked = next(work) if answer is None else work.send(answer)
+            call = next(work) if rows is None else work.send(rows)
         except StopIteration as done:
             result: T = done.value
             return result
-        answer = _answer(connection, asked)
+        rows = _execute(connection, call)
 
 
-def _answer(connection: sqlite3.Connection, asked: StatementCall) -> ResultRows:
-    compiled = asked.statement.compiled("sqlite")
+def _execute(connection: sqlite3.Connection, call: StatementCall) -> ResultRows:
+    compiled = call.statement.compiled("sqlite")
     if compiled.returns_rows:
-        return [
-            row for values in asked.parameters for row in connection.execute(compiled.sql, compiled.parameters(values))
-        ]
+        return [row for each in call.parameters for row in connection.execute(compiled.sql, compiled.parameters(each))]
     if not compiled.row_placeholder:
-        connection.executemany(compiled.sql, map(compiled.parameters, asked.parameters))
+        connection.executemany(compiled.sql, map(compiled.parameters, call.parameters))
         return ()
     count = 0
-    for rows in _pieces(asked.parameters):
-        given = tuple(chain.from_iterable(map(compiled.parameters, rows)))
-        count += connection.execute(compiled.for_rows(len(rows)), given).rowcount
-    return ((count,),) if asked.count_only else ()
+    for batch in _batches(call.parameters):
+        parameters = tuple(chain.from_iterable(map(compiled.parameters, batch)))
+        count += connection.execute(compiled.for_rows(len(batch)), parameters).rowcount
+    return ((count,),) if call.count_only else ()
 
 
-def _pieces(values: Sequence[Parameters]) -> Iterator[Sequence[Parameters]]:
-    """The rows in few sizes, so that their statements are prepared once."""
+def _batches(values: Sequence[Parameters]) -> Iterator[Sequence[Parameters]]:
+    """Split the rows into batches of few different sizes, so that each statement is prepared once."""
     taken = 0
     while taken < len(values):
         size = min(ROWS_PER_INSERT, 1 << (len(values) - taken).bit_length() - 1)
@@ -213,10 +213,7 @@ def _pieces(values: Sequence[Parameters]) -> Iterator[Sequence[Parameters]]:
 
 
 def _failure(fault: sqlite3.Error) -> StorageFailure:
-    """Only the outermost cause is told; what SQLite says may hold a path."""
+    """Return a failure without SQLite's message, which may contain a path."""
     if getattr(fault, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-        return StorageFailure(Code.STORAGE_FULL, "the disk has no room", retry_after=_RETRY_AFTER)
+        return StorageFailure(Code.STORAGE_FULL, "the disk is full", retry_after=_RETRY_AFTER)
     return StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer", retry_after=_RETRY_AFTER)
-
-
-_RETRY_AFTER = 1.0

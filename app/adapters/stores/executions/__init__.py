@@ -1,1 +1,1 @@
-"""Stored executions."""
+"""Stored executions: queries, commands and leases."""

@@ -1,4 +1,4 @@
-"""What is asked of the tables of executions. Whatever a client sends is a value here, never a name."""
+"""Queries on executions. Input of clients is always a bound parameter, never part of the SQL text."""
 
 from typing import Any
 
@@ -20,24 +20,25 @@ from sqlalchemy import (
 )
 
 from app.adapters.stores.database import Statement
-from app.adapters.stores.history import _OF_TENANT, _THIS
 from app.adapters.stores.schema import IS_LIVE, TEXT, cancels, commits, executions, idempotency_keys, suspensions
 from app.domain.lifecycle import TERMINAL
 
-_LIVE = text(f"executions.{IS_LIVE}")
-_SUSPENDED = and_(executions.c.state == "SUSPENDED", executions.c.owner.is_(None))
-_OPEN = and_(
+_OF_TENANT = executions.c.tenant == bindparam("the_tenant")
+_IS_EXECUTION = executions.c.execution_id == bindparam("the_execution_id")
+_IS_LIVE = text(f"executions.{IS_LIVE}")
+_IS_SUSPENDED = and_(executions.c.state == "SUSPENDED", executions.c.owner.is_(None))
+_IS_OPEN_SUSPENSION = and_(
     suspensions.c.execution_id == executions.c.execution_id,
     suspensions.c.tenant == executions.c.tenant,
     suspensions.c.answered_at.is_(None),
 )
-_AT_MOST: BindParameter[int] = bindparam("at_most", type_=BigInteger)
+_LIMIT: BindParameter[int] = bindparam("at_most", type_=BigInteger)
 FILTERS = ("state", "mode", "session_id")
-_ENDED_WITH = ("state", "entered_at", "last_error", "commits", "events", "response")
+_END_COLUMNS = ("state", "entered_at", "last_error", "commits", "events", "response")
 
 
-def _stored() -> Select[Any]:
-    """The columns of an execution, in the order in which `store.stored` reads them."""
+def _execution() -> Select[Any]:
+    """Select executions with the columns that the store reads, in its order."""
     return select(
         executions.c.execution_id,
         executions.c.tenant,
@@ -58,29 +59,31 @@ def _stored() -> Select[Any]:
     )
 
 
-def _left() -> Select[Any]:
-    """The columns of `keeping.Left`: those alone that every version reads."""
+def _recovery_ticket() -> Select[Any]:
+    """Select only the columns of a `RecoveryTicket`, which every version can read."""
     return select(executions.c.execution_id, executions.c.tenant, executions.c.owner, executions.c.epoch)
 
 
-def _given(column: str) -> BindParameter[str]:
+def _filter(column: str) -> BindParameter[str]:
     return bindparam(f"the_{column}", type_=TEXT)
 
 
-BY_REQUEST_ID = Statement(lambda _: _stored().where(_OF_TENANT, executions.c.request_id == bindparam("the_request_id")))
+BY_REQUEST_ID = Statement(
+    lambda _: _execution().where(_OF_TENANT, executions.c.request_id == bindparam("the_request_id"))
+)
 PAGE = Statement(
     lambda _: (
-        _stored()
+        _execution()
         .where(
             _OF_TENANT,
             executions.c.execution_id < bindparam("before"),
-            *(or_(_given(name).is_(None), executions.c[name] == _given(name)) for name in FILTERS),
+            *(or_(_filter(name).is_(None), executions.c[name] == _filter(name)) for name in FILTERS),
         )
         .order_by(executions.c.execution_id.desc())
-        .limit(_AT_MOST)
+        .limit(_LIMIT)
     )
 )
-"""Newest first, since an execution's id is a UUID of version 7."""
+"""Newest first, because an execution's id is a UUID of version 7."""
 EVENTS_BETWEEN = Statement(
     lambda _: (
         select(commits.c.events)
@@ -88,7 +91,7 @@ EVENTS_BETWEEN = Statement(
             commits.c.execution_id == bindparam("the_execution_id"),
             commits.c.last_event > bindparam("after"),
             commits.c.first_event <= bindparam("up_to"),
-            exists().where(_THIS, _OF_TENANT),
+            exists().where(_IS_EXECUTION, _OF_TENANT),
         )
         .order_by(commits.c.number)
     )
@@ -96,7 +99,7 @@ EVENTS_BETWEEN = Statement(
 CLAIM = Statement(
     lambda _: (
         update(executions)
-        .where(_THIS, executions.c.epoch == bindparam("the_epoch"), _LIVE)
+        .where(_IS_EXECUTION, executions.c.epoch == bindparam("the_epoch"), _IS_LIVE)
         .values(owner=bindparam("owner"), epoch=executions.c.epoch + 1)
         .returning(
             executions.c.tenant,
@@ -114,42 +117,44 @@ CLAIM = Statement(
 RELEASE = Statement(
     lambda _: (
         update(executions)
-        .where(_THIS, executions.c.epoch == bindparam("the_epoch"), _LIVE)
+        .where(_IS_EXECUTION, executions.c.epoch == bindparam("the_epoch"), _IS_LIVE)
         .values(owner=None, epoch=executions.c.epoch - 1)
     )
 )
 END_UNREADABLE = Statement(
     lambda _: (
         update(executions)
-        .where(_OF_TENANT, _THIS, executions.c.epoch == bindparam("the_epoch"), _LIVE)
-        .values({name: bindparam(name) for name in _ENDED_WITH})
+        .where(_OF_TENANT, _IS_EXECUTION, executions.c.epoch == bindparam("the_epoch"), _IS_LIVE)
+        .values({name: bindparam(name) for name in _END_COLUMNS})
         .values(owner=None)
         .returning(executions.c.execution_id)
     )
 )
 ORPHANED = Statement(
     lambda _: (
-        _left()
-        .where(_LIVE, or_(executions.c.owner.is_not(None), ~exists().where(_OPEN)))
+        _recovery_ticket()
+        .where(_IS_LIVE, or_(executions.c.owner.is_not(None), ~exists().where(_IS_OPEN_SUSPENSION)))
         .order_by(executions.c.execution_id)
     )
 )
 EXPIRED = Statement(
     lambda _: (
-        _left()
-        .where(_LIVE, _SUSPENDED, exists().where(_OPEN, suspensions.c.expires_at <= bindparam("now")))
+        _recovery_ticket()
+        .where(
+            _IS_LIVE, _IS_SUSPENDED, exists().where(_IS_OPEN_SUSPENSION, suspensions.c.expires_at <= bindparam("now"))
+        )
         .order_by(executions.c.execution_id)
     )
 )
 OPEN_SUSPENSIONS = Statement(
     lambda _: (
         select(executions.c.execution_id, executions.c.request_id, suspensions.c.suspension)
-        .join(executions, _OPEN)
+        .join(executions, _IS_OPEN_SUSPENSION)
         .where(
             _OF_TENANT,
             suspensions.c.tenant == bindparam("the_tenant"),
-            _SUSPENDED,
-            or_(_given("execution_id").is_(None), suspensions.c.execution_id == _given("execution_id")),
+            _IS_SUSPENDED,
+            or_(_filter("execution_id").is_(None), suspensions.c.execution_id == _filter("execution_id")),
         )
         .order_by(suspensions.c.execution_id, suspensions.c.suspension_id)
     )
@@ -157,7 +162,7 @@ OPEN_SUSPENSIONS = Statement(
 ADVANCE_SUSPENDED = Statement(
     lambda _: (
         update(executions)
-        .where(_OF_TENANT, _THIS, _SUSPENDED)
+        .where(_OF_TENANT, _IS_EXECUTION, _IS_SUSPENDED)
         .values(
             commits=executions.c.commits + 1,
             events=executions.c.events + bindparam("grown_by"),
@@ -198,7 +203,7 @@ REQUEST_CANCEL = Statement(
         .from_select(
             ["execution_id", "tenant", "asked_at"],
             select(executions.c.execution_id, executions.c.tenant, bindparam("asked_at", type_=Double)).where(
-                _OF_TENANT, _THIS
+                _OF_TENANT, _IS_EXECUTION
             ),
         )
         .on_conflict_do_nothing(index_elements=["execution_id"])
@@ -206,11 +211,11 @@ REQUEST_CANCEL = Statement(
 )
 CANCEL_REQUESTED = Statement(
     lambda _: (
-        _left()
+        _recovery_ticket()
         .join(
             cancels, and_(cancels.c.execution_id == executions.c.execution_id, cancels.c.tenant == executions.c.tenant)
         )
-        .where(_LIVE, or_(executions.c.owner.is_(None), executions.c.owner == bindparam("the_owner")))
+        .where(_IS_LIVE, or_(executions.c.owner.is_(None), executions.c.owner == bindparam("the_owner")))
         .order_by(executions.c.execution_id)
     )
 )
@@ -218,10 +223,10 @@ COUNT_WAITING = Statement(
     lambda _: (
         select(func.count())
         .select_from(executions)
-        .where(_LIVE, executions.c.owner.is_(None), executions.c.state != literal_column("'SUSPENDED'"))
+        .where(_IS_LIVE, executions.c.owner.is_(None), executions.c.state != literal_column("'SUSPENDED'"))
     )
 )
-"""How many wait for their turn."""
+"""Number of queued executions."""
 ENDED = Statement(
     lambda _: (
         select(executions.c.execution_id)
@@ -231,7 +236,7 @@ ENDED = Statement(
             exists().where(commits.c.execution_id == executions.c.execution_id),
         )
         .order_by(executions.c.execution_id)
-        .limit(_AT_MOST)
+        .limit(_LIMIT)
     )
 )
 DELETE_COMMITS = Statement(lambda _: delete(commits).where(commits.c.execution_id == bindparam("the_execution_id")))

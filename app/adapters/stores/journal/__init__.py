@@ -1,1 +1,1 @@
-"""Stored journal and its group-commit writer."""
+"""Stored journal: from the commits of running executions to rows of the database."""
