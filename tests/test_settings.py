@@ -319,12 +319,12 @@ class TestUnknownKeys:
         section, _, rest = text[1:].partition("]\n")
         key = rest.split(" ")[0]
         name = f"{section}.{key}" if section in {"auth", "telemetry", "limits"} else section.split(".")[0]
-        assert refusal(text) == f"{name}: this version of Portico does not have it yet"
+        assert refusal(text) == f"{name}: not supported by this version of Portico"
 
     @pytest.mark.parametrize("mode", ["keys", "jwt"])
     def test_a_later_auth_mode_is_refused_by_name(self, mode: str) -> None:
-        assert refusal(f'[auth]\nmode = "{mode}"') == f'auth.mode: "{mode}" is not usable: ' + (
-            "this version of Portico does not have it yet"
+        assert refusal(f'[auth]\nmode = "{mode}"') == f'auth.mode: "{mode}" is ' + (
+            "not supported by this version of Portico"
         )
         assert "auth.mode: must be 'none'" in refusal('[auth]\nmode = "open"')
 
@@ -367,8 +367,8 @@ class TestPlanner:
                 "planner.steps: must",
             ),
             (PLANNER + "input = { at = 2026-11-22 }", "planner.steps.0.input"),
-            (PLANNER + "input = { at = [nan] }", "planner.steps: must be JSON, which steps.0 is not"),
-            (PLANNER + f"input = {{ at = {10**30} }}", "planner.steps: must be JSON, which steps.0 is not"),
+            (PLANNER + "input = { at = [nan] }", "planner.steps: must be JSON; steps.0 is not"),
+            (PLANNER + f"input = {{ at = {10**30} }}", "planner.steps: must be JSON; steps.0 is not"),
             ("[limits]\nplan_steps = 0", "limits.plan_steps: must be greater than or equal to 1"),
         ],
     )
@@ -596,14 +596,14 @@ class TestSecrets:
         [
             (f'api_key_env = "{CANARY}"', {}, "api_key_env: must name a variable that is set"),
             ('api_key_env = "KEY"', {"KEY": ""}, "api_key_env: must name a variable that is set"),
-            ('api_key_env = "KEY"', {"KEY": f"{CANARY}\nX-Evil: 1"}, "api_key_env: names a variable that must hold"),
+            ('api_key_env = "KEY"', {"KEY": f"{CANARY}\nX-Evil: 1"}, "api_key_env: names a variable that must contain"),
             ("api_key_env = 3", {}, "api_key_env: must name a variable that is set"),
             (f'api_key_file = "{CANARY}"', {}, "api_key_file: names a file that cannot be read"),
             ('api_key_file = "."', {}, "api_key_file: names a file that cannot be read: Is a directory"),
             ('api_key_file = ""', {}, "api_key_file: must be the path of a file"),
             ('api_key_file = "\\u0000"', {}, "api_key_file: must be the path of a file"),
-            (f'api_key = "{CANARY}"', {}, "api_key: a secret never stands here; name its variable in api_key_env"),
-            (f'base_url = "https://user:{CANARY}@example.org"', {}, "base_url: must not hold a user or a password"),
+            (f'api_key = "{CANARY}"', {}, "api_key: must not contain a secret; name its variable in api_key_env"),
+            (f'base_url = "https://user:{CANARY}@example.org"', {}, "base_url: must not contain a user or a password"),
             (f'model = "{CANARY}"', {}, "model: must be a model URL"),
         ],
     )
@@ -619,14 +619,15 @@ class TestSecrets:
 
     def test_b8_a_secret_given_as_a_variable_of_ours_is_refused_without_its_value(self) -> None:
         message = refusal(ENGINE, PORTICO__ENGINES__PRIMARY__API_KEY=CANARY)
-        assert "PORTICO__ENGINES__PRIMARY__API_KEY: engines.primary.api_key: a secret never stands here" in message
+        assert "PORTICO__ENGINES__PRIMARY__API_KEY: engines.primary.api_key: must not contain a secret" in message
         assert CANARY not in message
 
     def test_both_ways_at_once_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "key").write_text("x")
         text = f'{ENGINE}api_key_env = "KEY"\napi_key_file = "{tmp_path / "key"}"'
         assert (
-            refusal(text, KEY="x") == "engines.primary.api_key_file: must not stand beside engines.primary.api_key_env"
+            refusal(text, KEY="x")
+            == "engines.primary.api_key_file: must not be set together with engines.primary.api_key_env"
         )
 
     def test_b8_no_view_of_the_settings_shows_a_secret(self, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Environment and TOML file to one frozen `Settings`; the only reader of `os.environ`."""
+"""Settings: environment and TOML file, read into one frozen `Settings`. Nothing else reads `os.environ`."""
 
 from app.settings.loader import load_settings
 from app.settings.schema import (

@@ -1,4 +1,4 @@
-"""Whether a model server runs on this machine where one usually does."""
+"""Detection of an Ollama server on this machine."""
 
 import json
 from http.client import HTTPConnection, HTTPException
@@ -9,7 +9,7 @@ _BYTES = 2**20
 
 
 def find_ollama_model(port: int = OLLAMA_PORT) -> str | None:
-    """The newest model of the Ollama server on this machine; None when there is neither."""
+    """Return the newest model of the Ollama server on this machine; None if there is no server or no model."""
     connection = HTTPConnection("127.0.0.1", port, timeout=_SECONDS)
     try:
         connection.request("GET", "/api/tags")

@@ -1,4 +1,4 @@
-"""The tables of the configuration file, their defaults, and where they would contradict each other."""
+"""Tables of the configuration file, their defaults, and checks across tables."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +29,9 @@ from app.ports.model import EngineCapabilities
 from app.settings.connection import HeaderSettings, ProxyEnvironment, ProxySetting, ReadableFile, is_loopback
 from app.settings.values import (
     NOT_IN_THIS_VERSION,
+    SCHEMES,
     BaseUrl,
+    ModelScheme,
     ModelUrl,
     ModelUrlText,
     Secret,
@@ -38,11 +40,10 @@ from app.settings.values import (
 )
 
 _KIB, _MIB = 1024, 1024 * 1024
-_USUAL_WINDOW, _OWN_WINDOW = 128_000, 16_384
 
 
 def closest_name(name: str, known: Iterable[str]) -> str:
-    """The most similar of the names that there are."""
+    """Return the most similar of the known names."""
     return get_close_matches(name, list(known), n=1, cutoff=0)[0]
 
 
@@ -76,7 +77,7 @@ class _Table(BaseModel):
 
 
 class ServerSettings(_Table):
-    """Where the service listens. Port 0 lets the system choose; `drain_seconds` is the grace after SIGTERM."""
+    """Listener of the service."""
 
     host: str = Field("127.0.0.1", description="Address to listen on; loopback only while `auth.mode` is `none`")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8080, description="Port to listen on; 0 lets the system choose")
@@ -88,10 +89,7 @@ class ServerSettings(_Table):
 
 
 class StorageSettings(_Table):
-    """Where executions are kept; `sqlite://` keeps them as long as the process lives.
-
-    On PostgreSQL a replica that has been silent for `replica_timeout` seconds is dead to the others.
-    """
+    """Storage of executions."""
 
     url: Annotated[str, AfterValidator(_storage_url)] = Field(
         "sqlite:///var/portico.db",
@@ -106,12 +104,12 @@ class StorageSettings(_Table):
 
     @property
     def is_shared(self) -> bool:
-        """Whether several replicas may use it."""
+        """Return True if several replicas may use the storage."""
         return not self.url.startswith("sqlite:")
 
 
 class QueueSettings(_Table):
-    """How many executions in the background may wait, and run at once, of all tenants and of one, over all replicas."""
+    """Limits of background executions."""
 
     waiting: Natural = Field(10_000, description="Background executions that may wait, on all replicas together")
     at_once: Positive = Field(
@@ -121,7 +119,7 @@ class QueueSettings(_Table):
 
 
 class GrammarSettings(_Table):
-    """Where named grammars are: each file `NAME.gbnf` of that directory is the grammar NAME."""
+    """Named grammars."""
 
     directory: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="Directory of named grammars: the file `NAME.gbnf` is the grammar `NAME`"
@@ -129,20 +127,20 @@ class GrammarSettings(_Table):
 
 
 class AuthSettings(_Table):
-    """Who may ask. `none` is one local principal that may do everything."""
+    """Authentication."""
 
     mode: Literal["none"] = Field("none", description="`none`: one local principal with all permissions")
 
     @field_validator("mode", mode="before")
     @classmethod
-    def _is_of_this_version(cls, mode: object) -> object:
+    def _reject_later_modes(cls, mode: object) -> object:
         if mode in ("keys", "jwt"):
-            raise ValueError(f'"{mode}" is not usable: {NOT_IN_THIS_VERSION}')
+            raise ValueError(f'"{mode}" is {NOT_IN_THIS_VERSION}')
         return mode
 
 
 class FailoverSettings(_Table):
-    """How the attempts of one inference go on. Times are seconds; `breaker_failures` 0 turns the breaker off."""
+    """Attempts of one inference. Times are in seconds."""
 
     max_retries: Annotated[int, Field(ge=0, le=100)] = Field(
         1, description="Retries on the same engine before the next one is tried"
@@ -164,7 +162,7 @@ class FailoverSettings(_Table):
 
 
 class TelemetrySettings(_Table):
-    """What is told of what happens."""
+    """Logs, metrics and costs."""
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="`debug`, `info`, `warning` or `error`"
@@ -175,7 +173,7 @@ class TelemetrySettings(_Table):
 
 
 class LimitSettings(_Table):
-    """Bounds of one request, which it may narrow. `timeout` is seconds of running time."""
+    """Limits of one request, which may narrow them. `timeout` is in seconds of running time."""
 
     body_bytes: Positive = Field(4 * _MIB, description="Size of a request body")
     json_depth: Annotated[int, Field(ge=1, le=256)] = Field(64, description="Nesting of a request body")
@@ -197,7 +195,7 @@ class LimitSettings(_Table):
 
 
 def _is_json(value: Any) -> bool:
-    """TOML has numbers that JSON has not."""
+    """Return True for a value that JSON can express; TOML has numbers that it cannot."""
     try:
         return bool(orjson.loads(orjson.dumps(value)) == value)
     except orjson.JSONEncodeError:
@@ -205,7 +203,7 @@ def _is_json(value: Any) -> bool:
 
 
 class PlannerSettings(_Table):
-    """What makes a plan where the request has none: a model, or nobody, for it is always the same `steps`."""
+    """Source of a plan if the request has none: a model, or always the same `steps`."""
 
     kind: Literal["model", "static"] = Field(
         "model", description="`model` asks a model for a plan, `static` always takes `steps`"
@@ -214,34 +212,31 @@ class PlannerSettings(_Table):
 
     @field_validator("steps")
     @classmethod
-    def _are_json(cls, steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
+    def _require_json(cls, steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
         for index, step in enumerate(steps):
             if not _is_json(step.model_dump()):
-                raise ValueError(f"must be JSON, which steps.{index} is not")
+                raise ValueError(f"must be JSON; steps.{index} is not")
         return steps
 
 
 class Price(_Table):
-    """Per million tokens, in the configured currency."""
+    """Price of a million tokens, in the configured currency."""
 
     input: Annotated[float, Field(ge=0)] = Field(description="Price of a million input tokens")
     output: Annotated[float, Field(ge=0)] = Field(description="Price of a million output tokens")
 
 
-def _usual_window(validated: Mapping[str, Any]) -> int:
-    """A server on one's own machine loads a model with the window it is asked for, so a large one needs the memory."""
+def _default_window(validated: Mapping[str, Any]) -> int:
     model: ModelUrl | None = validated.get("model")
-    return _OWN_WINDOW if model is not None and model.scheme in {"ollama", "llamacpp"} else _USUAL_WINDOW
+    return (ModelScheme() if model is None else SCHEMES[model.scheme]).context_window
 
 
 class EngineSettings(_Table):
-    """A model endpoint. Windows are tokens; `options` are the `hints.options` keys that may pass through.
+    """Model endpoint.
 
-    `api` chooses between OpenAI's two, which the model's name decides otherwise. `capabilities` corrects what is
-    assumed of the scheme.
-
-    `proxy` replaces the one that the environment names, `ca_file` the certificates that this machine trusts. `headers`
-    are added to each request, and replace those of the same name.
+    `api` chooses between the two of OpenAI; by default the name of the model decides. `capabilities` corrects those
+    that the scheme implies. `proxy` replaces the proxy of the environment, `ca_file` the certificate authorities of the
+    system. `headers` are added to each request and replace those of the same name.
     """
 
     model: ModelUrlText = Field(description="Model URL, see above")
@@ -251,7 +246,7 @@ class EngineSettings(_Table):
         None, description="File that holds the credential; read again when it changes"
     )
     context_window: Positive = Field(
-        default_factory=_usual_window, description="Context window in tokens; 16384 for ollama and llamacpp"
+        default_factory=_default_window, description="Context window in tokens; 16384 for ollama and llamacpp"
     )
     response_reserve: Natural = Field(4096, description="Tokens of the window reserved for the answer")
     options: Annotated[tuple[OptionName, ...], Field(strict=False)] = Field(
@@ -274,7 +269,7 @@ class EngineSettings(_Table):
 
     @property
     def api_key(self) -> Secret:
-        """The credential, wherever it comes from; an empty one when the endpoint needs none."""
+        """Return the credential from either source; an empty one if the endpoint needs none."""
         return self.api_key_env or self.api_key_file or Secret(None)
 
 
@@ -283,9 +278,9 @@ def _rehearsal() -> dict[str, EngineSettings]:
 
 
 class RouteSettings(_Table):
-    """Engines in the order of failover, which may stand alone for the table.
+    """Engines in the order of failover; a list may stand for the whole table.
 
-    `on_content_failure` says who is asked again after an answer that was refused: who gave it, or the next.
+    `on_content_failure` selects the engine that is asked again after a rejected answer: the same one or the next.
     """
 
     engines: Annotated[tuple[str, ...], Field(strict=False)] = Field(description="Engines in the order of failover")
@@ -295,7 +290,7 @@ class RouteSettings(_Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _in_full(cls, given: object) -> object:
+    def _expand_list(cls, given: object) -> object:
         match given:
             case list() | tuple():
                 return {"engines": given}
@@ -306,9 +301,10 @@ class RouteSettings(_Table):
 
 
 class Settings(_Table):
-    """Everything that is configured. There is always an engine, and always a route `default`.
+    """The whole configuration. There is always an engine, and always a route `default`.
 
-    Without `[engines]` the built-in rehearsal engine answers; a missing route `default` is all engines in file order.
+    Without `[engines]` the built-in rehearsal engine answers. A missing route `default` consists of all engines in file
+    order.
     """
 
     server: ServerSettings = Field(default_factory=ServerSettings)
@@ -326,11 +322,11 @@ class Settings(_Table):
 
     @property
     def is_rehearsal(self) -> bool:
-        """Whether no engine is configured, so that the built-in one answers."""
+        """Return True if no engine is configured, so that the built-in one answers."""
         return "engines" not in self.model_fields_set
 
     def plan_policy(self, tools: Iterable[str] | None = None) -> EffectivePlanPolicy:
-        """What the configured plan may look like; without `tools` any may be called."""
+        """Return the policy for the configured plan; without `tools` any tool may be called."""
         return EffectivePlanPolicy(
             max_steps=self.limits.plan_steps,
             allowed_step_types=frozenset(STEP_SPECS),
@@ -344,7 +340,9 @@ class Settings(_Table):
 
     @field_validator("routes")
     @classmethod
-    def _have_a_default(cls, routes: Mapping[str, RouteSettings], info: ValidationInfo) -> Mapping[str, RouteSettings]:
+    def _add_default_route(
+        cls, routes: Mapping[str, RouteSettings], info: ValidationInfo
+    ) -> Mapping[str, RouteSettings]:
         return {DEFAULT_ROUTE: RouteSettings(engines=tuple(info.data.get("engines", ()))), **routes}
 
     def proxy_for(self, engine: EngineSettings, url: str) -> str | None:
@@ -365,34 +363,34 @@ class Settings(_Table):
         return self
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
+    def _check_consistency(self) -> Self:
         """Raises: ConfigurationFailure (CONFIG_NO_ENGINE)."""
         if not self.engines or (self.is_rehearsal and not is_loopback(self.server.host)):
             raise ConfigurationFailure(
                 Code.CONFIG_NO_ENGINE, "engines: none is configured; add a table [engines.NAME] with a model"
             )
-        faults = [f"{key}: {what}" for contradictions in _CONTRADICTIONS for key, what in contradictions(self)]
-        if faults:
-            raise ValueError("; ".join(faults))
+        errors = [f"{key}: {message}" for check in _CONSISTENCY_CHECKS for key, message in check(self)]
+        if errors:
+            raise ValueError("; ".join(errors))
         return self
 
 
 _CONNECTION_KEYS = ("base_url", "api_key_env", "api_key_file", "proxy", "ca_file", "headers")
 
 
-def _of_the_listener(settings: Settings) -> Iterator[tuple[str, str]]:
+def _listener_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     if settings.auth.mode == "none" and not is_loopback(settings.server.host):
         yield "server.host", 'must be loopback (127.0.0.1, ::1 or localhost) while auth.mode is "none"'
 
 
-def _of_engines(settings: Settings) -> Iterator[tuple[str, str]]:
+def _engine_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     for name, engine in settings.engines.items():
         here = f"engines.{name}"
         if engine.response_reserve >= engine.context_window:
             yield f"{here}.response_reserve", f"must be less than {here}.context_window"
         if engine.api_key_env and engine.api_key_file:
-            yield f"{here}.api_key_file", f"must not stand beside {here}.api_key_env"
-        if engine.api is not None and engine.model.scheme != "openai":
+            yield f"{here}.api_key_file", f"must not be set together with {here}.api_key_env"
+        if engine.api is not None and not SCHEMES[engine.model.scheme].has_apis:
             yield f"{here}.api", f"has no meaning for {engine.model.scheme}://"
         if len(set(engine.options)) < len(engine.options):
             yield f"{here}.options", "must not name an option twice"
@@ -401,7 +399,7 @@ def _of_engines(settings: Settings) -> Iterator[tuple[str, str]]:
             yield from ((f"{here}.{key}", f"has no meaning for {engine.model.scheme}://") for key in given)
 
 
-def _of_routes(settings: Settings) -> Iterator[tuple[str, str]]:
+def _route_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     for name, route in settings.routes.items():
         here = f"routes.{name}"
         if name in settings.engines:
@@ -412,17 +410,17 @@ def _of_routes(settings: Settings) -> Iterator[tuple[str, str]]:
             yield f"{here}.engines", "must not name an engine twice"
         for position, engine in enumerate(route.engines):
             if engine not in settings.engines:
-                meant = closest_name(engine, settings.engines)
-                yield f"{here}.engines.{position}", f"must name an engine; did you mean {meant}?"
+                closest = closest_name(engine, settings.engines)
+                yield f"{here}.engines.{position}", f"must name an engine; did you mean {closest}?"
 
 
-def _of_the_planner(settings: Settings) -> Iterator[tuple[str, str]]:
+def _planner_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     if settings.planner.kind == "static":
-        against = validate_plan(settings.planner.steps, settings.plan_policy())
-        found = () if against is None else against.details["violations"]
-        yield from ((f"planner.{each['path']}", each["message"]) for each in found)
+        failure = validate_plan(settings.planner.steps, settings.plan_policy())
+        violations = () if failure is None else failure.details["violations"]
+        yield from ((f"planner.{each['path']}", each["message"]) for each in violations)
     elif settings.planner.steps:
         yield "planner.steps", 'has no meaning while planner.kind is "model"'
 
 
-_CONTRADICTIONS = (_of_the_listener, _of_engines, _of_routes, _of_the_planner)
+_CONSISTENCY_CHECKS = (_listener_errors, _engine_errors, _route_errors, _planner_errors)

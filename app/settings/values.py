@@ -1,20 +1,21 @@
-"""Single values of the configuration: credentials, model URLs, base URLs."""
+"""Types of single settings: credentials, model URLs and base URLs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from types import MappingProxyType
+from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, PlainSerializer, PlainValidator, ValidationInfo
 
-NOT_IN_THIS_VERSION = "this version of Portico does not have it yet"
+NOT_IN_THIS_VERSION = "not supported by this version of Portico"
 
 
 class Secret:
-    """A credential that never shows itself. One from a file is read again when the file changes.
+    """Credential that is never shown. One from a file is read again when the file changes.
 
-    While a changed file holds nothing usable, or is away, the last credential stays.
+    While a changed file is missing or contains no valid credential, the previous one is used.
     """
 
     __slots__ = ("_path", "_seen", "_value")
@@ -26,13 +27,13 @@ class Secret:
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
-        """Raises: OSError, ValueError when the file holds no credential now."""
+        """Return the credential in a file. Raises: OSError; ValueError if the file contains no valid credential."""
         secret = cls(None, path)
         secret._refresh(path)
         return secret
 
     def read(self) -> str | None:
-        """The credential as it is now."""
+        """Return the current credential."""
         if self._path is not None:
             try:
                 self._refresh(self._path)
@@ -56,10 +57,10 @@ def _is_visible(text: str) -> bool:
 
 
 def _credential(text: str) -> str:
-    """The text without the space around it, when it can stand in a header. Raises: ValueError."""
+    """Return the text without surrounding whitespace. Raises: ValueError if it cannot be sent in a header."""
     found = text.strip()
     if not found or not _is_visible(found):
-        raise ValueError("must hold one word of visible ASCII")
+        raise ValueError("must contain one word of visible ASCII")
     return found
 
 
@@ -86,22 +87,51 @@ def _from_file(given: object) -> Secret:
     except OSError as error:
         raise ValueError(f"names a file that cannot be read: {error.strerror}") from None
     except ValueError:
-        raise ValueError("names a file that must hold one word of visible ASCII") from None
+        raise ValueError("names a file that must contain one word of visible ASCII") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelScheme:
+    """Facts about the scheme of a model URL.
+
+    After `scheme://` follows a model, or the path of a file (`names_file`), or the address of a server and a model
+    (`names_server`), or nothing (`names_nothing`). An offline engine has no connection. `api_key_env` is the variable
+    whose presence selects `default_model` if no engine is configured. `context_window` is the default, in tokens.
+    """
+
+    names_file: bool = False
+    names_server: bool = False
+    names_nothing: bool = False
+    is_offline: bool = False
+    has_apis: bool = False
+    context_window: int = 128_000
+    api_key_env: str | None = None
+    default_model: str = ""
+
+
+_LOCAL_CONTEXT_WINDOW: Final = 16_384
+"""A local server allocates memory for the whole window that it is asked for."""
+SCHEMES: Mapping[str, ModelScheme] = MappingProxyType(
+    {
+        "openai": ModelScheme(has_apis=True, api_key_env="OPENAI_API_KEY", default_model="gpt-4o-mini"),
+        "anthropic": ModelScheme(api_key_env="ANTHROPIC_API_KEY", default_model="claude-haiku-4-5"),
+        "gemini": ModelScheme(api_key_env="GEMINI_API_KEY", default_model="gemini-2.5-flash"),
+        "ollama": ModelScheme(names_server=True, context_window=_LOCAL_CONTEXT_WINDOW),
+        "llamacpp": ModelScheme(names_file=True, is_offline=True, context_window=_LOCAL_CONTEXT_WINDOW),
+        "rehearsal": ModelScheme(names_nothing=True, is_offline=True),
+        "scripted": ModelScheme(names_file=True, is_offline=True),
+    }
+)
+"""Every scheme; the composition root has a builder for each. The order is that of preference for a default engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelUrl:
-    """Which dialect speaks to which model: `scheme://model`.
+    """Scheme of an engine and the model it uses: `scheme://model`.
 
-    The model of `scripted` is the path of its replies, that of `llamacpp` the path of its weights. Ollama's stands
-    behind the `address` (host and port) of its server, empty for the usual one.
+    The model of `scripted` is the path of its replies, that of `llamacpp` the path of its weights. For `ollama` the
+    model follows the `address` (host and port) of the server, which is empty for the default one.
     """
-
-    SCHEMES: ClassVar[tuple[str, ...]] = (
-        *("openai", "anthropic", "gemini", "ollama", "llamacpp"),
-        *("rehearsal", "scripted"),
-    )
-    FILES: ClassVar[frozenset[str]] = frozenset({"llamacpp", "scripted"})
 
     scheme: str
     model: str
@@ -109,34 +139,39 @@ class ModelUrl:
 
     @property
     def is_offline(self) -> bool:
-        """Whether the engine runs in this process, so that there is nothing to connect to."""
-        return self.scheme in self.FILES or self.scheme == "rehearsal"
+        """Return True if the engine runs in this process and has no connection."""
+        return SCHEMES[self.scheme].is_offline
 
     @classmethod
     def parse(cls, given: object) -> Self:
-        """A model's name is all that follows `://`, slashes and colons included. Raises: ValueError."""
+        """Return the parsed URL; the model is everything after `://`, slashes and colons included.
+
+        Raises: ValueError.
+        """
         if isinstance(given, cls):
             return given
         if not isinstance(given, str) or "://" not in given:
             raise ValueError('must be a model URL such as "openai://gpt-4o-mini"')
         scheme, _, rest = given.partition("://")
-        if scheme not in cls.SCHEMES:
-            raise ValueError("must begin with one of " + ", ".join(f"{known}://" for known in cls.SCHEMES))
+        if scheme not in SCHEMES:
+            raise ValueError("must begin with one of " + ", ".join(f"{known}://" for known in SCHEMES))
         if len(rest) > 256 or not _is_visible(rest):
             raise ValueError("must have at most 256 characters of visible ASCII after ://")
-        if scheme in cls.FILES and not (rest.startswith("/") and rest.strip("/")):
+        if SCHEMES[scheme].names_file and not (rest.startswith("/") and rest.strip("/")):
             raise ValueError(f"must be {scheme}:// and the absolute path of a file, three slashes in all")
-        if scheme == "ollama":
+        if SCHEMES[scheme].names_server:
             address, _, model = rest.partition("/")
             if not model or not _is_address(address):
-                raise ValueError("must be ollama://host:port/model; ollama:///model is the server on its usual port")
+                raise ValueError(
+                    f"must be {scheme}://host:port/model; {scheme}:///model is the server on its default port"
+                )
             return cls(scheme, model, address)
-        if scheme != "rehearsal" and not rest:
+        if not rest and not SCHEMES[scheme].names_nothing:
             raise ValueError(f"must name a model after {scheme}://")
         return cls(scheme, rest or scheme)
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.address}{'/' if self.scheme == 'ollama' else ''}{self.model}"
+        return f"{self.scheme}://{self.address}{'/' if SCHEMES[self.scheme].names_server else ''}{self.model}"
 
 
 def _is_address(text: str) -> bool:
@@ -153,9 +188,9 @@ def _base_url(text: str) -> str:
     except ValueError:
         is_usable = False
     if not is_usable or not _is_visible(text) or parts.query or parts.fragment:
-        raise ValueError("must be an http or https URL of a host, with a path or without")
+        raise ValueError("must be an http or https URL of a host, with or without a path")
     if "@" in parts.netloc:
-        raise ValueError("must not hold a user or a password: name the secret in api_key_env or api_key_file")
+        raise ValueError("must not contain a user or a password: name the secret in api_key_env or api_key_file")
     return text.rstrip("/")
 
 
