@@ -6,6 +6,7 @@ that runs as a step does what it always does.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from inspect import iscoroutinefunction
 from itertools import takewhile
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -31,6 +32,14 @@ StepPattern: TypeAlias = Callable[[RunContext, PlanStep, StepInput], Awaitable[J
 _VOTE: Final = frozenset({"n", "voting", "quorum", "min_confidence"})
 
 
+def step(pattern: StepPattern) -> StepPattern:
+    """Declare a coroutine function as the pattern of a step type. Raises: TypeError for a plain function."""
+    if not iscoroutinefunction(pattern):
+        raise TypeError(f"{pattern} must be a coroutine function: `async def`")
+    return pattern
+
+
+@step
 async def infer(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
     """Return a model's text, or its value if the step has a schema."""
     context = context.with_settings(_inference_settings(context.settings, step, step_input))
@@ -41,6 +50,7 @@ async def infer(context: RunContext, step: PlanStep, step_input: StepInput) -> J
     return answer if isinstance(answer, str) else answer.content
 
 
+@step
 async def redundant(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
     """Return the value that won the vote."""
     options = parse_options(step).model_dump(include=set(_VOTE), exclude_none=True)
@@ -57,6 +67,7 @@ async def redundant(context: RunContext, step: PlanStep, step_input: StepInput) 
     return (await redundant_loop(context.with_settings(settings))).structured_output
 
 
+@step
 async def tool(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
     """Return the text that the tool returns. Raises: ToolFailure if it returns an error."""
     assert isinstance(step_input, ToolInput)  # noqa: S101 - the input of a tool step
@@ -67,6 +78,7 @@ async def tool(context: RunContext, step: PlanStep, step_input: StepInput) -> Js
     return result.content
 
 
+@step
 async def rank(_context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
     """Return the candidates, best first."""
     assert isinstance(step_input, RerankInput)  # noqa: S101 - the input of a rerank step
@@ -81,6 +93,7 @@ async def rank(_context: RunContext, step: PlanStep, step_input: StepInput) -> J
     return [each if isinstance(each, str) else each.model_dump() for each in best]
 
 
+@step
 async def validate(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
     """Return the value itself. Raises: ConstraintFailure, ValidationFailure if it breaks its format or its rules."""
     assert not isinstance(step_input, BaseModel)  # noqa: S101 - the input of a validate step

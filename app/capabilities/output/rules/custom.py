@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from app.capabilities.output.canonical_json import canonical_json
-from app.capabilities.output.rules.rule_set import AnswerContent, CustomRule
+from app.capabilities.output.rules.rule_set import AnswerContent, CustomRule, rule
 from app.domain import json_path
 
 MAX_ELEMENTS: Final = 5_000
@@ -19,11 +19,13 @@ _PLACEHOLDER = re.compile(
 )
 
 
+@rule
 def no_placeholder(answer: AnswerContent, _options: Mapping[str, Any]) -> str | None:
     """Reject a text with a placeholder that was left to be filled in, such as `[your name]`, `TBD` or `lorem ipsum`."""
     return None if _PLACEHOLDER.search(answer.text) is None else "holds a placeholder that was never filled in"
 
 
+@rule
 def unique_by(answer: AnswerContent, options: Mapping[str, Any]) -> str | None:
     """Reject two objects in the lists at the path `list` that have equal values of `member`."""
     elements: json_path.Matches = [((), answer.value)]

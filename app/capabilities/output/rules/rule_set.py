@@ -7,6 +7,7 @@ rules together is bounded: a rule that exceeds it is broken.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any, Final
 
 from app.capabilities.output.rules.checks import RuleBudget, RuleBudgetExceededError, value_check
@@ -71,6 +72,13 @@ class RuleReport:
 
 CustomRule = Callable[[AnswerContent, Mapping[str, Any]], str | None]
 """A custom rule: returns the reason why an answer breaks it, by the rule's options, or None."""
+
+
+def rule(check: CustomRule) -> CustomRule:
+    """Declare a function as a custom rule. Raises: TypeError for a coroutine function, since rules never wait."""
+    if iscoroutinefunction(check):
+        raise TypeError(f"{check.__name__} must be a plain function: rules never wait")
+    return check
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,61 @@
+"""Interface for modules that extend the service."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from app import plugins
+from app.capabilities.output.rules.rule_set import RuleRegistry
+from app.domain.tools import ToolInfo
+from tests.architecture.source import imported, repository
+from tests.support.entropy import SeededEntropy
+from tests.support.virtual_time import VirtualClock
+
+
+def test_the_interface_has_what_is_promised() -> None:
+    promised = {"tool", "SideEffects", "ToolError", "rule", "step"}
+    assert promised <= set(plugins.__all__)
+    assert all(getattr(plugins, name) is not None for name in plugins.__all__)
+
+
+def test_no_module_of_the_service_imports_it() -> None:
+    product = [
+        source for source in repository() if source.path.startswith(("app/", "bench/")) and source.path.endswith(".py")
+    ]
+    assert not [source.path for source in product for _, name in imported(source) if name.startswith("app.plugins")]
+
+
+async def test_a_tool_is_a_function() -> None:
+    @plugins.tool(side_effects=plugins.SideEffects.READ, idempotent=True)
+    async def look_up(name: str) -> str:
+        """Look up a name."""
+        if name == "unknown":
+            raise plugins.ToolError("there is no such name")
+        return f"{name} was found"
+
+    context = plugins.ToolContext("call_1", 1.0, VirtualClock(), SeededEntropy(0), "key")
+    assert look_up.info() == ToolInfo("look_up", "python", "Look up a name.", plugins.SideEffects.READ, idempotent=True)
+    assert await look_up.execute({"name": "Ada"}, context) == "Ada was found"
+    with pytest.raises(plugins.ToolError, match="no such name"):
+        await look_up.execute({"name": "unknown"}, context)
+
+
+def test_a_rule_is_a_function_that_returns_the_reason_of_a_violation() -> None:
+    @plugins.rule
+    def polite(answer: plugins.AnswerContent, _options: Mapping[str, Any]) -> str | None:
+        return None if "please" in answer.text else "is not polite"
+
+    rules = RuleRegistry({"polite": polite}).compile(["polite"])
+    assert not rules.validate(plugins.AnswerContent("Come in, please.", None)).errors
+    assert rules.validate(plugins.AnswerContent("Come in.", None)).errors
+
+
+def test_a_rule_never_waits_and_a_step_may() -> None:
+    async def waits(*_: object) -> None: ...
+
+    with pytest.raises(TypeError, match="plain function"):
+        plugins.rule(waits)  # the wrong kind of function
+    with pytest.raises(TypeError, match="coroutine function"):
+        plugins.step(lambda *_: None)
+    assert plugins.step(waits) is waits
