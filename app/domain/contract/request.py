@@ -95,14 +95,16 @@ class PlanPolicy(_Inbound):
 
 
 class PlanStep(BaseModel):
-    """Step of an authored plan; additional keys are options of its type."""
+    """One step of an authored plan; further keys belong to its type."""
 
+    # A planning model reads this description and those of the fields. They are part of the fingerprint of its
+    # inference: records of earlier versions replay only while they stay as they are.
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    name: Name = Field(description="Name of the step, unique in its plan.")
+    name: Name = Field(description="The step's name, unique in its plan.")
     type: Name = Field(description="Type of the step.")
-    input: JsonValue = Field(None, description="Input of the step; absent: the output of the step before it.")
-    depends_on: NameList | None = Field(None, description="Steps that must have ended before this one.")
+    input: JsonValue = Field(None, description="The step's input; absent means the output before it.")
+    depends_on: NameList | None = Field(None, description="Steps that must have ended before.")
 
 
 class PlanOptions(_Inbound):
