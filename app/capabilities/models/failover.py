@@ -130,21 +130,23 @@ class ProviderHealth:
 class FailoverWalk:
     """The walk of one inference through its candidates, by the fallback machine.
 
-    Every move of the machine becomes an event, which `take_transitions` returns once. `attempt_number` counts the
-    attempts of all candidates from 0; `segment` is the key of the current one, that of the inference before the first.
+    The methods that move the machine return its moves as events. `attempt_number` counts the attempts of all candidates
+    from 0; `segment` is the key of the current one, that of the inference before the first.
     """
 
     def __init__(self, key: StepKey, setup: InferenceSetup, max_retries: int) -> None:
         self.setup = setup
+        self.candidate: Candidate | None = None
+        """The candidate to attempt; None before the first and once all have failed."""
         self.attempt_number = -1
         self.segment = key
+        self.refusal: Failure | None = None
+        """The failure of the inference if the request is at fault, so that no other attempt would help."""
         self._key = key
         self._fsm = FallbackFsm(len(setup.candidates), max_retries)
-        self._candidate: Candidate | None = None
         self._remaining = iter(setup.candidates)
         self._failed: list[tuple[Candidate, AttemptFailed]] = []
         """The candidates that failed, each with its last outcome."""
-        self._transitions: list[FallbackTransition] = []
 
     @property
     def state(self) -> State:
@@ -161,65 +163,53 @@ class FailoverWalk:
         """True if another candidate follows the current one."""
         return self._fsm.candidates_left > 0
 
-    def next_candidate(self) -> Candidate | None:
-        """Return the next candidate to attempt; None if there is none."""
-        if self._fsm.state is State.IDLE:
-            self._fire(Event.START, "started")
-        return self._candidate if self._fire(Event.PROVIDER_SUCCESS, "selected") is State.ATTEMPTING else None
+    def select(self) -> list[FallbackTransition]:
+        """Move to the next candidate, if there is one."""
+        started = [self._fire(Event.START, "started")] if self._fsm.state is State.IDLE else []
+        return [*started, self._fire(Event.PROVIDER_SUCCESS, "selected")]
 
-    def succeed(self) -> None:
+    def succeed(self) -> list[FallbackTransition]:
         """End the walk: the attempt was answered."""
-        self._fire(Event.PROVIDER_SUCCESS, "answered")
+        return [self._fire(Event.PROVIDER_SUCCESS, "answered")]
 
-    def fail(self, outcome: AttemptFailed) -> Failure | None:
-        """Take the failure of the attempt, then wait to retry or leave the candidate.
-
-        Returns the failure of the inference if the request is at fault, so that no other attempt would help.
-        """
-        assert self._candidate is not None  # noqa: S101 - an attempt has a candidate
+    def fail(self, outcome: AttemptFailed) -> list[FallbackTransition]:
+        """Take the failure of the attempt: refuse the request, prepare a retry, or leave the candidate."""
+        assert self.candidate is not None  # noqa: S101 - an attempt has a candidate
         action = RULES[outcome.reason].action
         if action is FailureAction.FATAL:
-            self._fire(Event.FATAL_ERROR, outcome.reason)
-            return _refused(self._candidate, outcome)
+            self.refusal = _refused(self.candidate, outcome)
+            return [self._fire(Event.FATAL_ERROR, outcome.reason)]
         if self._fsm.retries_spent:
             self._failed.pop()
-        self._failed.append((self._candidate, outcome))
+        self._failed.append((self.candidate, outcome))
         is_timeout = action is FailureAction.RETRY_IMMEDIATELY
-        self._fire(Event.TIMEOUT if is_timeout else Event.RETRYABLE_ERROR, outcome.reason)
+        failed = self._fire(Event.TIMEOUT if is_timeout else Event.RETRYABLE_ERROR, outcome.reason)
         if outcome.wait is None and (action is FailureAction.NEXT_PROVIDER or self._fsm.retry_left):
-            self._fire(Event.TIMEOUT, "left")
-        return None
+            return [failed, self._fire(Event.TIMEOUT, "left")]
+        return [failed]
 
-    def retry(self) -> None:
-        """Begin the next attempt at the candidate, or leave it if its retries are spent."""
-        self._fire(Event.RETRYABLE_ERROR, "retry" if self._fsm.retry_left else "retries_spent")
+    def retry(self) -> list[FallbackTransition]:
+        """Move to the next attempt at the candidate, or leave it if its retries are spent."""
+        return [self._fire(Event.RETRYABLE_ERROR, "retry" if self._fsm.retry_left else "retries_spent")]
 
     def abort(self, *, is_waiting: bool = False) -> FallbackTransition:
-        """End the walk because it was cancelled, during an attempt or the delay after it, and return the event."""
+        """End the walk because it was cancelled, during an attempt or the delay after it."""
         before = self._fsm.state
         self._fsm.fire(Event.USER_ABORT)
-        candidate = None if is_waiting else self._candidate
-        return self._transition(before, Event.USER_ABORT, "stopped", candidate)
+        return self._transition(before, Event.USER_ABORT, "stopped", None if is_waiting else self.candidate)
 
     def failure(self) -> InferenceFailure:
-        """Return the failure of the inference when no candidate is left."""
+        """Return the failure of the inference once all candidates have failed."""
         return all_providers_failed(self._failed, self.setup)
 
-    def take_transitions(self) -> Sequence[FallbackTransition]:
-        """Return the moves since the last call."""
-        taken, self._transitions = self._transitions, []
-        return taken
-
-    def _fire(self, event: Event, reason: str) -> State:
+    def _fire(self, event: Event, reason: str) -> FallbackTransition:
         before, after = self._fsm.state, self._fsm.fire(event)
         if after is State.ATTEMPTING:
             self.attempt_number += 1
             self.segment = self._key.child(self.attempt_number)
-            if before is State.SELECTING:
-                self._candidate = next(self._remaining)
-        candidate = None if after is State.EXHAUSTED else self._candidate
-        self._transitions.append(self._transition(before, event, reason, candidate))
-        return after
+        if before is State.SELECTING:
+            self.candidate = next(self._remaining) if after is State.ATTEMPTING else None
+        return self._transition(before, event, reason, None if after is State.EXHAUSTED else self.candidate)
 
     def _transition(self, before: State, event: Event, reason: str, candidate: Candidate | None) -> FallbackTransition:
         return FallbackTransition(

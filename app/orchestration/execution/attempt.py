@@ -33,7 +33,6 @@ from app.domain.journal.outcomes import (
     Candidate,
     Outcome,
     RecordedStep,
-    usage_of,
 )
 from app.domain.journal.step_key import StepKey
 from app.domain.model_call import NO_RESPONSE_FORMAT, AttemptFailureReason, EngineCall, Reply, ResponseFormat
@@ -187,16 +186,20 @@ class ProviderAttempt(Effect):
 
     def end_events(self, outcome: Outcome) -> tuple[Event, ...]:
         """Return the end of the inference and, after a cancellation, the abort of its fallback machine."""
-        assert isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled)  # noqa: S101 - of an attempt
-        usage = usage_of(outcome)
-        end = InferenceEnd(
-            segment=self.key,
-            duration_ms=outcome.duration_ms,
-            tokens_in=usage.input_tokens,
-            tokens_out=usage.output_tokens,
-            finish_reason=_finish_reason(outcome),
-            tool_call_count=len(outcome.reply.tool_calls) if isinstance(outcome, AttemptSucceeded) else 0,
-        )
+        calls = 0
+        match outcome:
+            case AttemptSucceeded(reply):
+                usage, reason = reply.usage, _FINISH_REASONS.get(reply.finish_reason, "stop")
+                calls = len(reply.tool_calls)
+            case AttemptFailed(reason=AttemptFailureReason.CONTENT_FILTERED):
+                usage, reason = outcome.usage, "content_filter"
+            case AttemptFailed():
+                usage, reason = outcome.usage, "error"
+            case AttemptCancelled():
+                usage, reason = outcome.usage, "cancelled"
+            case _:
+                raise AssertionError("no outcome of an attempt")
+        end = InferenceEnd(self.key, outcome.duration_ms, usage.input_tokens, usage.output_tokens, reason, calls)
         return (end, self._walk.abort()) if isinstance(outcome, AttemptCancelled) else (end,)
 
     def account(self, step: RecordedStep) -> None:
@@ -300,15 +303,3 @@ def _over_budget(refusal: OrchestrationFailure) -> AttemptFailed:
         duration_ms=0.0,
         details=refusal.details,
     )
-
-
-def _finish_reason(outcome: AttemptSucceeded | AttemptFailed | AttemptCancelled) -> FinishReason:
-    match outcome:
-        case AttemptSucceeded(reply):
-            return _FINISH_REASONS.get(reply.finish_reason, "stop")
-        case AttemptFailed(reason=AttemptFailureReason.CONTENT_FILTERED):
-            return "content_filter"
-        case AttemptFailed():
-            return "error"
-        case AttemptCancelled():
-            return "cancelled"

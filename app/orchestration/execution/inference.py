@@ -67,52 +67,47 @@ class Inference:
         if setup.cut:
             self._request.conversation[:] = with_results_cut(self._request.conversation, setup.cut)
         walk = FailoverWalk(self._key, setup, self._execution.header.bounds.max_retries)
-        while (candidate := walk.next_candidate()) is not None:
-            reply = await self._ask(candidate, walk, preparation.definitions)
+        while True:
+            self._emit(*walk.select())
+            if walk.candidate is None:
+                raise walk.failure()
+            reply = await self._ask(walk.candidate, walk, preparation.definitions)
             if reply is not None:
-                return InferenceResult(reply, candidate, self._anchor, setup)
-        self._emit(*walk.take_transitions())
-        raise walk.failure()
+                return InferenceResult(reply, walk.candidate, self._anchor, setup)
 
     async def _ask(
         self, candidate: Candidate, walk: FailoverWalk, definitions: Sequence[ToolDefinition] | None
     ) -> Reply | None:
         """Attempt the candidate until it answers or is left. Raises: Failure if another one would not help."""
         while True:
-            self._emit(*walk.take_transitions())
-            segment = walk.segment
             attempt = ProviderAttempt(self._execution, self._request, candidate, walk, definitions=definitions)
             step = await self._execution.perform(attempt)
-            self._anchor, self.ended_at, outcome = segment, step.at, step.outcome
+            self._anchor, self.ended_at, outcome = attempt.key, step.at, step.outcome
             if isinstance(outcome, AttemptSucceeded):
-                walk.succeed()
-                self._emit(*walk.take_transitions())
+                self._emit(*walk.succeed())
                 return outcome.reply
             assert isinstance(outcome, AttemptFailed)  # noqa: S101 - the other outcome of an attempt
             await self._move_on(walk, outcome)
             is_left = walk.state is not State.ATTEMPTING
-            retracted = outcome.streamed and (walk.has_candidates_left or not is_left)
-            self._emit(*walk.take_transitions(), *([InferenceRetracted(segment)] if retracted else ()))
+            if outcome.streamed and (walk.has_candidates_left or not is_left):
+                self._emit(InferenceRetracted(attempt.key))
             if is_left:
                 return None
 
     async def _move_on(self, walk: FailoverWalk, outcome: AttemptFailed) -> None:
         """Go on to a retry, after its delay, or leave the candidate. Raises: Failure if the request is at fault."""
-        refusal = walk.fail(outcome)
-        if refusal is not None:
-            self._emit(*walk.take_transitions())
-            raise refusal
+        self._emit(*walk.fail(outcome))
+        if walk.refusal is not None:
+            raise walk.refusal
         if walk.state is State.RETRYING:
             if outcome.wait:
-                self._emit(*walk.take_transitions())
                 delay = RetryDelay(self._execution, self._request, walk, outcome.wait)
                 await self._execution.perform(delay)
                 self._anchor = delay.key
-            walk.retry()
+            self._emit(*walk.retry())
 
     def _emit(self, *events: Event) -> None:
-        if events:
-            self._execution.recorder.emit(self._anchor, self._request.correlation, *events)
+        self._execution.recorder.emit(self._anchor, self._request.correlation, *events)
 
 
 class InferencePreparation(Effect):

@@ -119,7 +119,8 @@ class Recorder:
         """Record the outcome with its events in one commit, and account for it."""
         self._append(effect.key, effect.correlation, effect.end_events(outcome))
         step = self.record_step(effect.key, effect.fingerprint, outcome)
-        effect.account(step)
+        if not effect.is_instant:
+            effect.account(step)
         return step
 
     def replay(self, effect: Effect, step: RecordedStep) -> None:
@@ -127,7 +128,8 @@ class Recorder:
         self.cursor.rewind_to_last_start(effect.key)
         start = () if effect.start_event is None else (effect.start_event,)
         self.record(effect.key, effect.correlation, *start, *effect.end_events(step.outcome))
-        effect.account(step)
+        if not effect.is_instant:
+            effect.account(step)
 
     def record_step(self, key: StepKey, fingerprint: str, outcome: Outcome) -> RecordedStep:
         """Commit the step. Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) in an offline replay."""

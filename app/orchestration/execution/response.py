@@ -131,13 +131,13 @@ def _final_plan(plan: PlanReport, state: State) -> PlanReport:
 
 def _metadata(execution: Execution, progress: RunProgress, state: State) -> ResponseMetadata:
     header, ledger, prepared = execution.header, execution.ledger, progress.prepared
+    last_reply, rounds = ledger.last_reply, ledger.tool_calls.round_count
     provider, model = ledger.last_speaker or (None, None)
-    last_reply = ledger.last_reply
     return ResponseMetadata(
         provider=provider,
         model=model,
         finish_reason="cancelled" if state is State.CANCELLED else _finish_reason(last_reply),
-        tool_rounds=ledger.tool_calls.round_count,
+        tool_rounds=rounds,
         fallback_attempts=ledger.fallback_attempts,
         truncated_history=prepared is not None and prepared.truncated_history,
         left_out=[] if last_reply is None else _left_out(header.request, *last_reply),

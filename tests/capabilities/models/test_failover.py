@@ -46,29 +46,29 @@ class Walked:
         """Return the candidate that answered. Raises: Failure, as an inference does."""
         setup = InferenceSetup((), tuple(candidates), tuple(left_out), closed_for=4.0)
         walk = FailoverWalk(StepKey("0"), setup, retries)
-        try:
-            while (candidate := walk.next_candidate()) is not None:
-                if self._attempt(walk, candidate):
-                    return candidate
-            raise walk.failure()
-        finally:
-            self.moves += walk.take_transitions()
+        self.moves += walk.select()
+        while walk.candidate is not None:
+            if self._attempt(walk):
+                return walk.candidate
+            self.moves += walk.select()
+        raise walk.failure()
 
-    def _attempt(self, walk: FailoverWalk, candidate: Candidate) -> bool:
+    def _attempt(self, walk: FailoverWalk) -> bool:
         """Attempt the candidate until it answers or is left."""
         while walk.state is State.ATTEMPTING:
+            assert walk.candidate is not None
             assert walk.segment == f"0/{len(self.tried)}"
-            self.tried.append(candidate.provider)
+            self.tried.append(walk.candidate.provider)
             outcome = self.outcomes.pop(0)
             if isinstance(outcome, AttemptSucceeded):
-                walk.succeed()
+                self.moves += walk.succeed()
                 return True
-            refusal = walk.fail(outcome)
-            if refusal is not None:
-                raise refusal
+            self.moves += walk.fail(outcome)
+            if walk.refusal is not None:
+                raise walk.refusal
             if walk.state is State.RETRYING:
                 self.waits += [outcome.wait] if outcome.wait else []
-                walk.retry()
+                self.moves += walk.retry()
         return False
 
 
