@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from bench.hostile import HOSTILE_SCENARIOS
 from bench.local_storage import LOCAL_STORAGE_SCENARIOS
 from bench.orchestration import orchestration
 from bench.processes import Cores
@@ -18,7 +19,7 @@ from bench.scenarios import SCENARIOS, BenchEnvironment, Numbers, Scenario, Unme
 from bench.shared_storage import SHARED_STORAGE_SCENARIOS
 from bench.upstream import open_upstream
 
-TOTAL_SECONDS = 400
+TOTAL_SECONDS = 900
 
 
 def main(
@@ -32,7 +33,13 @@ def main(
     console = Console(stderr=True)
     chosen = [
         scenario
-        for scenario in (*SCENARIOS, orchestration, *LOCAL_STORAGE_SCENARIOS, *SHARED_STORAGE_SCENARIOS)
+        for scenario in (
+            *SCENARIOS,
+            orchestration,
+            *HOSTILE_SCENARIOS,
+            *LOCAL_STORAGE_SCENARIOS,
+            *SHARED_STORAGE_SCENARIOS,
+        )
         if not scenarios or scenario.__name__ in scenarios
     ]
     cores = Cores.detect()

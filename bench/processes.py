@@ -57,16 +57,17 @@ class MeasuredProcess:
 
 @asynccontextmanager
 async def open_portico(
-    cores: Cores, upstream_port: int, *, storage: str | None = None
+    cores: Cores, upstream_port: int, *, storage: str | None = None, configuration: str = ""
 ) -> AsyncIterator[MeasuredProcess]:
     """Start the service as a user does, with the upstream as its engine and its log in a file.
 
-    Executions are stored in the database at the URL `storage`, by default in a new SQLite file.
+    Executions are stored in the database at the URL `storage`, by default in a new SQLite file. `configuration`
+    is more TOML for its configuration file.
     """
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
         port = free_port()
         environment = {
-            "PORTICO_CONFIG": _write_configuration(Path(directory), upstream_port),
+            "PORTICO_CONFIG": _write_configuration(Path(directory), upstream_port, configuration),
             "PORTICO__SERVER__PORT": str(port),
             "BENCH_KEY": "bench",
             "PORTICO__STORAGE__URL": storage or f"sqlite:///{directory}/portico.db",
@@ -86,9 +87,9 @@ async def open_proxy(cores: Cores, upstream_port: int) -> AsyncIterator[Measured
         yield measured
 
 
-def _write_configuration(directory: Path, upstream_port: int) -> str:
+def _write_configuration(directory: Path, upstream_port: int, more: str) -> str:
     path = directory / "portico.toml"
-    path.write_text(_CONFIGURATION.format(upstream=upstream_port), encoding="utf-8")
+    path.write_text(_CONFIGURATION.format(upstream=upstream_port) + more, encoding="utf-8")
     return str(path)
 
 
