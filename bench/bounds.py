@@ -40,6 +40,7 @@ BOUNDS = (
     Bound("constraint_us", "All constraint stages on a valid answer of 2 kB", "µs", 60),
     Bound("hostile_cpu_ms", "Hostile requests: CPU of the slowest", "ms", 250),
     Bound("hostile_delay_ms", "Hostile requests: longest latency of another client beside any of them", "ms", 50),
+    Bound("hostile_memory_mb", "Hostile requests: growth of resident memory, largest", "MB", 50),
     Bound("hostile_grammar_ms", "Hostile grammars: slowest step", "ms", 250),
     Bound("hostile_schema_ms", "Hostile schemas: compiling and validating, slowest", "ms", 1_000),
     Bound("hostile_text_ms", "Hostile answers: extraction and repair, slowest", "ms", 500),

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 from pydantic import TypeAdapter
@@ -53,16 +53,19 @@ _REPAIRS = ('"', "\\u", "'", ' "b": ', "b: c, ", "/* x */", '{"a":1},', "- ")
 
 
 async def hostile_requests(bench: BenchEnvironment) -> Numbers:
-    """Measure the CPU of each hostile request, and the latency of another client beside it."""
-    cpu, delays = dict[str, float](), dict[str, float]()
+    """Measure CPU and memory of each hostile request, and the latency of another client beside it."""
+    costs: dict[str, _RequestCost] = {}
     for group in GROUPS.values():
         cases = list(group.items())
         with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
             engines = "".join(_scripted_engine(Path(directory), number, case) for number, (_, case) in enumerate(cases))
             async with open_portico(bench.cores, bench.upstream.port, configuration=engines) as portico:
                 for number, (name, case) in enumerate(cases):
-                    cpu[name], delays[name] = await _measure_request(portico, case, f"e{number}")
-    return {"hostile_cpu_ms": _slowest("hostile_cpu_ms", cpu), "hostile_delay_ms": _slowest("hostile_delay_ms", delays)}
+                    costs[name] = await _measure_request(portico, case, f"e{number}")
+    return {
+        metric: _slowest(metric, {name: getattr(cost, metric) for name, cost in costs.items()})
+        for metric in _RequestCost._fields
+    }
 
 
 async def hostile_computations(_bench: BenchEnvironment) -> Numbers:
@@ -82,6 +85,18 @@ async def hostile_computations(_bench: BenchEnvironment) -> Numbers:
     return slowest | {"grammar_kb_ms": _grammar_kb_ms(), "pattern_cost_ratio": max(map(_pattern_ratio, _PATTERNS))}
 
 
+class _RequestCost(NamedTuple):
+    """Cost of one request by metric."""
+
+    hostile_cpu_ms: float
+    hostile_delay_ms: float
+    hostile_memory_mb: float
+
+    def is_within_limits(self) -> bool:
+        limits = [_LIMITS[metric] for metric in self._fields]
+        return all(limit is None or value <= limit for value, limit in zip(self, limits, strict=True))
+
+
 def _scripted_engine(directory: Path, number: int, case: Hostile) -> str:
     """Return the configuration of an engine that gives the answers of a case in chunks, once per attempt."""
     script = directory / f"{number}.json"
@@ -93,20 +108,23 @@ def _scripted_engine(directory: Path, number: int, case: Hostile) -> str:
     return f'[engines.e{number}]\nmodel = "scripted://{script}"\n'
 
 
-async def _measure_request(portico: MeasuredProcess, case: Hostile, model: str) -> tuple[float, float]:
-    """Return the best CPU time and the best of the longest latencies of another client, in milliseconds."""
-    cpu = delay = float("inf")
+async def _measure_request(portico: MeasuredProcess, case: Hostile, model: str) -> _RequestCost:
+    """Return the lowest costs of a few attempts; the delay of an attempt is the longest latency of the other client."""
+    best = _RequestCost(float("inf"), float("inf"), float("inf"))
     for attempt in range(ATTEMPTS):
         accept = "text/event-stream" if case.live else "application/json"
         request = _post(case.path, accept, case.spelled(attempt, model))
         async with _probing(portico.port) as latencies:
-            before = portico.cpu_seconds()
+            portico.reset_peak()
+            before, resident = portico.cpu_seconds(), portico.resident_bytes()
             await _exchange(portico.port, request)
-            cpu = min(cpu, (portico.cpu_seconds() - before) * 1000)
-        delay = min(delay, max(latencies, default=0.0) * 1000)
-        if cpu <= (_LIMITS["hostile_cpu_ms"] or 0) and delay <= (_LIMITS["hostile_delay_ms"] or 0):
+            cpu_ms = (portico.cpu_seconds() - before) * 1000
+            memory_mb = (portico.peak_bytes() - resident) / 1e6
+        delay_ms = max(latencies, default=0.0) * 1000
+        best = _RequestCost(*map(min, best, (cpu_ms, delay_ms, memory_mb)))
+        if best.is_within_limits():
             break
-    return cpu, delay
+    return best
 
 
 def _post(path: str, accept: str, body: bytes) -> bytes:
@@ -117,9 +135,12 @@ def _post(path: str, accept: str, body: bytes) -> bytes:
 async def _exchange(port: int, request: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
+    status = await reader.readline()
     while await reader.read(2**18):
         pass
     writer.close()
+    if b" 500 " in status:
+        raise RuntimeError("A hostile request was answered with an internal error.")
 
 
 @asynccontextmanager

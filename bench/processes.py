@@ -54,6 +54,16 @@ class MeasuredProcess:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
         return pages * resource.getpagesize()
 
+    def reset_peak(self) -> None:
+        """Let the kernel forget the peak of resident memory so far."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="ascii")
+
+    def peak_bytes(self) -> int:
+        """Return the peak of resident memory since the last reset."""
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines()
+        (line,) = (line for line in status if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+
 
 @asynccontextmanager
 async def open_portico(

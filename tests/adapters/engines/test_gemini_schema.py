@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from copy import deepcopy
-from time import perf_counter
 from typing import Any
 
 import jsonschema_rs
@@ -275,8 +274,6 @@ def hostile() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("schema", [pytest.param(schema, id=name) for name, schema in hostile()])
-def test_a_hostile_schema_costs_little_and_is_sent_small(schema: dict[str, Any]):
-    started = perf_counter()
+def test_a_hostile_schema_is_sent_small(schema: dict[str, Any]):
     result = sanitize_schema(schema)
-    assert perf_counter() - started < 1
     assert len(orjson.dumps(result)) < 2 * MAX_BYTES
