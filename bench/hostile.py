@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
@@ -44,7 +45,7 @@ Work: TypeAlias = Callable[[], object]
 ATTEMPTS = 4
 PROBE_SECONDS = 0.001
 CHUNK_CHARACTERS = 1_000
-_LIMITS = {bound.metric: bound.maximum for bound in BOUNDS}
+_LIMITS: Mapping[str, float | None] = MappingProxyType({bound.metric: bound.maximum for bound in BOUNDS})
 _RULE: TypeAdapter[Rule] = TypeAdapter(Rule)
 _PROBE = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 _PATTERNS = ("[ab]*a[ab]{20}c", ".*a.{50}1", "(?:.{0,10}a){10}1", r"(\b\w+\b)*1", "(?:a?){90}c", "^(a+)+$")
