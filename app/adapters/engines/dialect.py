@@ -1,8 +1,8 @@
-"""What a dialect is: how a provider is asked, and how what it says is read.
+"""The interface of a dialect: how requests to a provider are encoded and its replies decoded.
 
-A dialect is pure. Whatever arrives, one JSON body or the pieces of a stream, it turns into `Delta`s, and `Answer` puts
-these together: a JSON body is a stream of one piece. So a new provider is one file with `encode`, `decode`,
-`decode_chunk`, two tables, and the name of the member in which its stream has the text.
+A dialect is pure. It decodes a JSON body, or the events of a stream one by one, into `Delta`s, which `ReplyBuilder`
+puts together: a JSON body is a stream of one event. A new provider is one folder with `encode`, `decode`,
+`decode_chunk` and an error table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from app.ports.model import EngineProfile
 
 @dataclass(frozen=True, slots=True)
 class EncodedRequest:
-    """A request in a dialect: `path` stands behind the base URL, `body` becomes JSON.
+    """A request in a dialect: `path` is appended to the base URL, `body` becomes JSON.
 
-    `withheld` names what the call held and the request does not, by dotted name.
+    `withheld` names, by dotted name, the parts of the call that the request does not contain.
     """
 
     path: str
@@ -28,15 +28,15 @@ class EncodedRequest:
 
 
 class Dialect(Protocol):
-    """How one family of providers is spoken to. Holds no state and does no I/O.
+    """The protocol of one family of providers. It has no state and does no I/O.
 
-    `finishes` says what the provider's words for an ending mean: `stop`, `length`, or why it is a failure; words
-    that it lacks mean `stop`. `probe` is a path that answers without spending tokens.
+    `finish_reasons` maps the provider's final words to `stop`, `length` or the reason of a failure; other words mean
+    `stop`. `probe_path` answers without spending tokens.
     """
 
     @property
     def base_url(self) -> str:
-        """Where it is reached unless configured otherwise."""
+        """The address unless configured otherwise."""
         ...
 
     @property
@@ -46,35 +46,35 @@ class Dialect(Protocol):
     def finish_reasons(self) -> Mapping[str, str | AttemptFailureReason]: ...
 
     def headers(self, key: str | None) -> dict[str, str]:
-        """What says who asks. A key never stands in a URL."""
+        """Return the headers that authenticate a request. A key is never part of a URL."""
         ...
 
     def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> EncodedRequest:
-        """The request. Only options that the profile lists are sent; what is not is named beside it."""
+        """Encode a call. Only options that the profile lists are sent; the others are named in `withheld`."""
         ...
 
     def decode(self, body: bytes) -> Delta:
-        """A whole JSON reply. Raises: EngineFault."""
+        """Decode a whole JSON reply. Raises: EngineError."""
         ...
 
     def decode_chunk(self, data: bytes) -> Delta:
-        """One event of a stream. Raises: EngineFault, also for an error that the provider put into the stream."""
+        """Decode one event of a stream. Raises: EngineError, also for an error that the provider reports in it."""
         ...
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
-        """Why a reply that is no success came. `body` may be anything and may be cut."""
+        """Return the reason that a failure status stands for. `body` may be anything and may be cut."""
         ...
 
 
 @runtime_checkable
 class RetryDelayDialect(Protocol):
-    """Where a provider says in the body of its refusal, not in a header, how long it wants to be left alone."""
+    """A dialect whose provider names the time to wait in the body of a refusal, not in a header."""
 
     def retry_delay(self, body: bytes) -> float | None:
-        """Seconds; None where it says nothing."""
+        """Return the seconds to wait; None where the body names none."""
         ...
 
 
 def opaque_blocks(message: Message) -> Sequence[dict[str, Any]]:
-    """What this provider said in that message and wants to be told again; nothing for other people's messages."""
+    """Return the blocks of an answer that have to be sent back to this provider; none for other messages."""
     return message.kept if isinstance(message, ModelMessage) else ()

@@ -1,4 +1,4 @@
-"""An engine that answers from a script: what it says, calls and fails with, one entry an attempt.
+"""An engine that answers from a script of texts, tool calls and faults, one entry an attempt.
 
     [{"text": "Hello"},
      {"chunks": ["Hel", "lo"], "delay": 0.5, "usage": {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11}},
@@ -6,8 +6,8 @@
      {"fault": "rate_limited", "retry_after": 2},
      {"fault": "broken", "after_chunks": 3}]
 
-Entries are taken in order by whoever asks next, retries included. An attempt beyond the last is refused as a request
-at fault, so that no retry and no other engine hides that the script is too short.
+Entries are used in order, one for each attempt, retries included. An attempt beyond the last entry is refused as an
+invalid request, so that no retry and no other engine hides that the script is too short.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class ScriptedCall(BaseModel):
 
 
 class ScriptedReply(_Entry):
-    """An attempt that is answered; `chunks` are its text in the pieces of a stream, else a stream has one piece."""
+    """An attempt that succeeds; `chunks` are its text in the pieces of a stream, otherwise a stream has one piece."""
 
     text: str = Field("", description="The answer.")
     chunks: list[str] = Field(default_factory=list, description="The answer in pieces, instead of `text`.")
@@ -62,14 +62,14 @@ class ScriptedReply(_Entry):
     )
 
     @model_validator(mode="after")
-    def _says_its_text_once(self) -> "ScriptedReply":
+    def _has_one_text(self) -> "ScriptedReply":
         if self.text and self.chunks and self.text != "".join(self.chunks):
             raise ValueError("text must be what the chunks make together, or absent")
         return self
 
     @property
     def pieces(self) -> list[str]:
-        """The text as a stream brings it."""
+        """The text in the pieces of a stream."""
         return self.chunks or ([self.text] if self.text else [])
 
 
@@ -82,12 +82,12 @@ class ScriptedFault(_Entry):
 
     @property
     def pieces(self) -> list[str]:
-        """What a stream brings before it breaks."""
+        """The pieces of a stream before its fault."""
         return [f"piece {number + 1} " for number in range(self.after_chunks)]
 
 
 class ScriptedEngine:
-    """Implements `ports.Engine`. Each instance has its own place in the script.
+    """Implements `Engine`. Each instance has its own position in the script.
 
     Raises: ConfigurationFailure (CONFIG_INVALID) naming the entry that is not valid.
     """
@@ -99,11 +99,11 @@ class ScriptedEngine:
         self._clock = clock
         self._script = [_entry(value, f"{source}: entry {index}") for index, value in enumerate(replies)]
         self._calls = _calls(self._script)
-        self._taken = 0
+        self._position = 0
 
     @classmethod
     def from_file(cls, profile: EngineProfile, path: Path, clock: Clock) -> "ScriptedEngine":
-        """The engine of that JSON file. Raises: ConfigurationFailure (CONFIG_INVALID) naming the file."""
+        """Return the engine of a JSON file. Raises: ConfigurationFailure (CONFIG_INVALID) naming the file."""
         try:
             replies = orjson.loads(path.read_bytes())
         except (OSError, ValueError) as cause:
@@ -117,14 +117,14 @@ class ScriptedEngine:
         return self._profile
 
     async def ping(self) -> str:
-        """Always there."""
-        return f"scripted: {len(self._script) - self._taken} of {len(self._script)} replies left"
+        """Return the number of remaining replies."""
+        return f"scripted: {len(self._script) - self._position} of {len(self._script)} replies left"
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        """Takes the next entry, whatever is asked."""
-        if self._taken == len(self._script):
+        """Use the next entry, whatever the call is."""
+        if self._position == len(self._script):
             raise EngineError(AttemptFailureReason.REFUSED, "scripted: the script has no reply left")
-        index, self._taken = self._taken, self._taken + 1
+        index, self._position = self._position, self._position + 1
         entry = self._script[index]
         await self._clock.sleep(entry.delay)
         if stream:
@@ -144,18 +144,18 @@ def _entry(value: object, where: str) -> ScriptedReply | ScriptedFault:
         return kind.model_validate(value)
     except ValidationError as invalid:
         faults = invalid.errors(include_url=False, include_context=False, include_input=False)
-        told = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
-        raise ConfigurationFailure(Code.CONFIG_INVALID, f"{where}: {told}") from invalid
+        messages = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"{where}: {messages}") from invalid
 
 
 def _calls(script: Sequence[ScriptedReply | ScriptedFault]) -> list[tuple[ToolCall, ...]]:
-    """The tool calls of every entry; those without an id get the next that no call of the script has."""
-    asked = [entry.tool_calls if isinstance(entry, ScriptedReply) else [] for entry in script]
-    taken = {each.id for calls in asked for each in calls}
-    free = (name for name in map("call_{}".format, count(1)) if name not in taken)
+    """Return the tool calls of every entry; those without an id get the next one that no call of the script has."""
+    tool_calls = [entry.tool_calls if isinstance(entry, ScriptedReply) else [] for entry in script]
+    used_ids = {each.id for calls in tool_calls for each in calls}
+    unused_ids = (name for name in map("call_{}".format, count(1)) if name not in used_ids)
     return [
-        tuple(ToolCall(id=each.id or next(free), name=each.name, arguments=each.arguments) for each in calls)
-        for calls in asked
+        tuple(ToolCall(id=each.id or next(unused_ids), name=each.name, arguments=each.arguments) for each in calls)
+        for calls in tool_calls
     ]
 
 
@@ -171,11 +171,11 @@ def _reply(entry: ScriptedReply, calls: tuple[ToolCall, ...], model: str, call: 
     text = entry.text or "".join(entry.chunks)
     finish = entry.finish_reason or ("tool" if calls else "stop")
     usage = entry.usage or _estimate(call, text)
-    return Reply(text, calls, finish, finish, usage, model, entry.reasoning, withheld=_unheeded(call))
+    return Reply(text, calls, finish, finish, usage, model, entry.reasoning, withheld=_ignored(call))
 
 
-def _unheeded(call: EngineCall) -> tuple[str, ...]:
-    """All tuning; whether an answer has its form, the script alone decides."""
+def _ignored(call: EngineCall) -> tuple[str, ...]:
+    """Return the names of all hints: only the script decides the form of an answer."""
     return unsent_options(call, DEFAULT_NAMES, {"grammar": call.grammar})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.openai.chat_completions import FINISHES, ChatCompletionsDialect
+from app.adapters.engines.openai.chat_completions import FINISH_REASONS, ChatCompletionsDialect
 from app.domain.contract.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
@@ -43,7 +43,7 @@ def check(exchange: RecordedExchange, answer: Reply) -> None:
     assert [(call.id, call.name, call.arguments) for call in answer.tool_calls] == list(_calls(said))
     assert answer.model == chunks[0]["model"]
     finishes = [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"] if choice["finish_reason"]]
-    assert set(finishes) <= FINISHES.keys()
+    assert set(finishes) <= FINISH_REASONS.keys()
     assert answer.raw_finish == ""
     assert answer.finish_reason == ("tool" if answer.tool_calls else "stop")
     check_usage(answer, next(chunk["usage"] for chunk in reversed(chunks) if chunk.get("usage")))

@@ -1,11 +1,11 @@
-"""The chat completions dialect, as OpenAI and the many servers that follow it speak it.
+"""The chat completions dialect of OpenAI and of the many servers that follow it.
 
-What we ask is what all of them take. Little differs by server: the name of OpenAI's own models decides what the limit
-is called and whether sampling is left out, the engine's capabilities whether a stream's usage is asked for. A grammar
-is llama.cpp's own member of the request.
+Requests contain only what all of these servers take. Little differs by server: the name of an OpenAI model decides the
+name of the token limit and whether sampling is left out, the engine's capabilities whether a stream's usage is
+requested. `grammar` is llama.cpp's own parameter.
 
-Reasoning that DeepSeek and others call `reasoning_content` is told again in turns in which tools were called, from the
-first such call on: there DeepSeek demands it, in turns gone by as in this one, and in all others it ignores it.
+Reasoning that DeepSeek and others call `reasoning_content` is sent back in turns with tool calls, from the first such
+call on: DeepSeek requires it there, in earlier turns too, and ignores it in all others.
 """
 
 import re
@@ -28,8 +28,8 @@ from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.domain.tools import ToolDefinition
 from app.ports.model import EngineProfile
 
-DONE = b"[DONE]"
-FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = {
+END_MARKER = b"[DONE]"
+FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = {
     "stop": "stop",
     "tool_calls": "stop",
     "function_call": "stop",
@@ -40,9 +40,9 @@ FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = {
     "error": AttemptFailureReason.SERVER_ERROR,
     "insufficient_system_resource": AttemptFailureReason.OVERLOADED,
 }
-OPENAIS_WORDS: Final[Mapping[str, str]] = MappingProxyType({**DEFAULT_NAMES, "max_tokens": "max_completion_tokens"})
-AUTHOR = re.compile(r"[^\s<|\\/>]{1,64}")
-"""A name that OpenAI takes; a message with any other is sent without."""
+OPENAI_NAMES: Final[Mapping[str, str]] = MappingProxyType({**DEFAULT_NAMES, "max_tokens": "max_completion_tokens"})
+AUTHOR_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
+"""A name that OpenAI takes. A message with any other name is sent without it."""
 
 
 class ChatCompletionsDialect:
@@ -50,7 +50,7 @@ class ChatCompletionsDialect:
 
     base_url = "https://api.openai.com/v1"
     probe_path = "/models"
-    finish_reasons = FINISHES
+    finish_reasons = FINISH_REASONS
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"} if key else {}
@@ -59,9 +59,9 @@ class ChatCompletionsDialect:
         hints = call.hints
         body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
         body |= {"model": profile.model, "messages": list(_messages(call.messages))}
-        words = OPENAIS_WORDS if is_openai_model(profile.model) else DEFAULT_NAMES
+        names = OPENAI_NAMES if is_openai_model(profile.model) else DEFAULT_NAMES
         body |= without_unsupported_sampling(
-            translated_hints(hints, words), profile.model, body.get("reasoning_effort")
+            translated_hints(hints, names), profile.model, body.get("reasoning_effort")
         )
         if call.tools:
             body["tools"] = [_tool(tool) for tool in call.tools]
@@ -76,14 +76,14 @@ class ChatCompletionsDialect:
         return EncodedRequest(
             "/chat/completions",
             body,
-            (*unsent_options(call, words, body), *unsent_message_parts(_misnamed(call.messages))),
+            (*unsent_options(call, names, body), *unsent_message_parts(_with_unusable_name(call.messages))),
         )
 
     def decode(self, body: bytes) -> Delta:
-        return chat_replies.whole(parse_reply(body))
+        return chat_replies.decode_reply(parse_reply(body))
 
     def decode_chunk(self, data: bytes) -> Delta:
-        return Delta(done=True) if data == DONE else chat_replies.chunk(data)
+        return Delta(done=True) if data == END_MARKER else chat_replies.decode_event(data)
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         return reason_of(status, error_of(body))
@@ -108,12 +108,12 @@ def _messages(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
         calling = message.role != "user" and (calling or bool(message.tool_calls))
         body = _message(message)
         for block in opaque_blocks(message):
-            _tell_again(block, body, calling=calling)
+            _restore_opaque(block, body, calling=calling)
         yield body
 
 
-def _misnamed(messages: Sequence[Message]) -> Iterator[Message]:
-    return (message for message in messages if message.name and not AUTHOR.fullmatch(message.name))
+def _with_unusable_name(messages: Sequence[Message]) -> Iterator[Message]:
+    return (message for message in messages if message.name and not AUTHOR_NAME.fullmatch(message.name))
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _message(message: Message) -> dict[str, Any]:
         body["tool_calls"] = [_call(call) for call in message.tool_calls]
     if message.role == "tool":
         body["tool_call_id"] = message.tool_call_id
-    elif message.name and AUTHOR.fullmatch(message.name):
+    elif message.name and AUTHOR_NAME.fullmatch(message.name):
         body["name"] = message.name
     return body
 
@@ -143,12 +143,12 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _tell_again(block: Mapping[str, Any], body: dict[str, Any], *, calling: bool) -> None:
-    """Puts what the server said back where it said it. `calling`: this turn has called tools, up to this message."""
+def _restore_opaque(block: Mapping[str, Any], body: dict[str, Any], *, calling: bool) -> None:
+    """Put an opaque block back where the server sent it. `calling`: this turn has called tools, up to this message."""
     match block:
-        case {"reasoning_content": thought}:
+        case {"reasoning_content": reasoning}:
             if calling:
-                body["reasoning_content"] = thought
+                body["reasoning_content"] = reasoning
         case {"reasoning_detail": rest, **texts}:
             body.setdefault("reasoning_details", []).append({**rest, **texts})
         case {"extra_content": extra}:

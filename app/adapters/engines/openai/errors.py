@@ -1,4 +1,4 @@
-"""What the errors of OpenAI and of the servers that follow it mean: by code, then wording, then status."""
+"""Errors of OpenAI and of the servers that follow it, by code, then wording, then status."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -62,15 +62,15 @@ BY_WORDING: Final = (
     ("violating our usage policy", AttemptFailureReason.CONTENT_FILTERED),
     ("overloaded", AttemptFailureReason.OVERLOADED),
 )
-REQUEST_AT_FAULT: Final = ("invalid_", "unsupported_", "image_", "empty_image", "failed_to_download_image")
-"""How codes and types begin that say so; with status 200 nothing else does."""
+INVALID_REQUEST_PREFIXES: Final = ("invalid_", "unsupported_", "image_", "empty_image", "failed_to_download_image")
+"""The prefixes of codes and types that blame the request; with status 200 nothing else does."""
 STATUS = re.compile(r"[45][0-9][0-9]")
-REFUSED: Final = 400
-UNNUMBERED: Final = 500
+INVALID_REQUEST_STATUS: Final = 400
+UNKNOWN_STATUS: Final = 500
 
 
 def error_of(body: bytes) -> Any:
-    """The error that a reply's body tells, in whatever shape; None where it tells none."""
+    """Return the error in a reply's body, of any shape; None without one."""
     try:
         reply = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -81,16 +81,20 @@ def error_of(body: bytes) -> Any:
 
 
 def status_of(error: Any) -> int:
-    """The status that an error stands for that came with one that is no error; 500 unless the error says more."""
+    """Return the status of an error that came with status 200; 500 unless the error names another."""
     for key in ("status_code", "code"):
         value = error.get(key) if isinstance(error, dict) else None
         if isinstance(value, int | str) and STATUS.fullmatch(str(value)):
             return int(value)
-    return REFUSED if any(code.startswith(REQUEST_AT_FAULT) for code in _codes(error)) else UNNUMBERED
+    return (
+        INVALID_REQUEST_STATUS
+        if any(code.startswith(INVALID_REQUEST_PREFIXES) for code in _codes(error))
+        else UNKNOWN_STATUS
+    )
 
 
 def reason_of(status: int, error: Any) -> AttemptFailureReason:
-    """Why the provider did not answer."""
+    """Return the reason of a failure."""
     for code in _codes(error):
         if code in BY_CODE:
             return BY_CODE[code]
@@ -115,7 +119,7 @@ def _wording(error: Any) -> str:
 
 
 def parse_reply(data: bytes) -> dict[str, Any]:
-    """The JSON object of a reply or chunk. Raises: EngineFault, also when it reports an error."""
+    """Parse the JSON object of a reply or event. Raises: EngineError, also when it reports an error."""
     reply = parse_json(data)
     if not isinstance(reply, dict):
         raise malformed_reply("the reply is not a JSON object")
@@ -125,5 +129,5 @@ def parse_reply(data: bytes) -> dict[str, Any]:
 
 
 def reported_fault(error: Any) -> EngineError:
-    """The fault of an error that came where a reply was expected."""
+    """Return the fault of an error that was reported in place of a reply."""
     return EngineError(reason_of(status_of(error), error), "the provider reported an error in its reply")

@@ -1,12 +1,12 @@
-"""OpenAI's Responses API, which its newest models speak best and some of them alone.
+"""OpenAI's Responses API, which its newest models speak best and some of them exclusively.
 
-Nothing is stored there: each request tells the whole conversation. What was thought comes back encrypted, as items of
-the answer, and is told again where it stood, for a reasoning item that is not followed by the very item it led to is
-refused. So what is kept of an answer is its reasoning and, as marks, the places of the text and the calls among it.
+Nothing is stored by the API: each request contains the whole conversation. Reasoning comes back encrypted, as items of
+the answer, and is sent back in its place, since a reasoning item without the item that followed it is refused. So the
+opaque blocks of an answer are its reasoning items and marks for the positions of its texts and calls.
 
-The API knows neither stop texts nor seeds, and no limit below `LEAST_TOKENS`. Its functions are strict unless told not
-to be, which would change what a tool's schema means. Names of authors, and images that an assistant said, have no
-place in it.
+The API has no stop texts, no seeds, and no limit below `MIN_TOKENS`. Its functions are strict unless the request says
+otherwise, which would change the meaning of a tool's schema. It has no place for authors' names and for images in an
+assistant's message.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,13 +28,13 @@ from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.domain.tools import ToolDefinition
 from app.ports.model import EngineProfile
 
-DONE = b"[DONE]"
-WORDS: Final[Mapping[str, str]] = MappingProxyType(
+CHAT_END_MARKER = b"[DONE]"
+PARAMETER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {"max_tokens": "max_output_tokens", "temperature": "temperature", "top_p": "top_p", "tool_choice": "tool_choice"}
 )
-LEAST_TOKENS: Final = 16
+MIN_TOKENS: Final = 16
 ENCRYPTED: Final = "reasoning.encrypted_content"
-FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = {
+FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = {
     "completed": "stop",
     "incomplete": "length",
     "max_output_tokens": "length",
@@ -49,7 +49,7 @@ class ResponsesDialect:
 
     base_url = "https://api.openai.com/v1"
     probe_path = "/models"
-    finish_reasons = FINISHES
+    finish_reasons = FINISH_REASONS
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"} if key else {}
@@ -72,24 +72,26 @@ class ResponsesDialect:
         return EncodedRequest(
             "/responses",
             body,
-            (*unsent_options(call, WORDS, body), *unsent_message_parts(call.messages, ("assistant",))),
+            (*unsent_options(call, PARAMETER_NAMES, body), *unsent_message_parts(call.messages, ("assistant",))),
         )
 
     def decode(self, body: bytes) -> Delta:
-        return response_events.whole(parse_reply(body))
+        return response_events.decode_reply(parse_reply(body))
 
     def decode_chunk(self, data: bytes) -> Delta:
-        """Some servers end with chat completions' marker; here it makes nothing whole."""
-        return Delta() if data == DONE else response_events.event(data)
+        """Decode an event. Some servers add the end marker of chat completions, which completes nothing here."""
+        return Delta() if data == CHAT_END_MARKER else response_events.decode_event(data)
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         return reason_of(status, error_of(body))
 
 
 def _sampling(hints: ExecutionHints, model: str, reasoning: Any) -> dict[str, Any]:
-    asked = without_unsupported_sampling(translated_hints(hints, WORDS), model, _object(reasoning).get("effort"))
+    asked = without_unsupported_sampling(
+        translated_hints(hints, PARAMETER_NAMES), model, _object(reasoning).get("effort")
+    )
     if hints.max_tokens is not None:
-        asked["max_output_tokens"] = max(hints.max_tokens, LEAST_TOKENS)
+        asked["max_output_tokens"] = max(hints.max_tokens, MIN_TOKENS)
     return asked
 
 
@@ -117,23 +119,23 @@ def _items(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def _answer(message: Message) -> list[dict[str, Any]]:
-    """An answer's items in the order in which they came: what has no mark stood at the beginning.
+    """Return the items of an answer in their original order; items without a mark come first.
 
-    Reasoning that led to nothing, since the answer was cut behind it, is left out.
+    Reasoning without a following item, because the answer was cut, is left out.
     """
-    kept, text = opaque_blocks(message), message.text
+    blocks, text = opaque_blocks(message), message.text
     calls = {call.id: _call(call) for call in message.tool_calls or ()}
-    marked = {block["call_id"] for block in kept if block.get("type") == "function_call"}
-    lengths = [block["characters"] for block in kept if block.get("type") == "message"]
-    texts = _cut(text, lengths)
-    items = list(_said(next(texts), {}) if text or calls else [{"role": "assistant", "content": ""}])
+    marked = {block["call_id"] for block in blocks if block.get("type") == "function_call"}
+    lengths = [block["characters"] for block in blocks if block.get("type") == "message"]
+    texts = _split_text(text, lengths)
+    items = list(_text_items(next(texts), {}) if text or calls else [{"role": "assistant", "content": ""}])
     items += [item for call_id, item in calls.items() if call_id not in marked]
-    for block in kept:
+    for block in blocks:
         match block:
             case {"type": "reasoning"}:
                 items.append(block)
             case {"type": "message"}:
-                items.extend(_said(next(texts), block))
+                items.extend(_text_items(next(texts), block))
             case {"type": "function_call", "call_id": call_id} if call_id in calls:
                 items.append(calls[call_id])
     while items and items[-1].get("type") == "reasoning":
@@ -141,8 +143,8 @@ def _answer(message: Message) -> list[dict[str, Any]]:
     return items
 
 
-def _cut(text: str, lengths: Sequence[int]) -> Iterator[str]:
-    """The text as its messages held it; it all stands in the last where it is shorter than they were."""
+def _split_text(text: str, lengths: Sequence[int]) -> Iterator[str]:
+    """Yield the text in its original messages; all of it in the last one where it is shorter than they were."""
     first = len(text) - sum(lengths)
     sizes = [first, *lengths] if first >= 0 else [0] * len(lengths) + [len(text)]
     for size in sizes:
@@ -150,7 +152,7 @@ def _cut(text: str, lengths: Sequence[int]) -> Iterator[str]:
         text = text[size:]
 
 
-def _said(text: str, mark: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _text_items(text: str, mark: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if text:
         yield {"role": "assistant", "content": text} | {key: mark[key] for key in ("phase",) if key in mark}
 
@@ -172,5 +174,5 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """An option that is to be an object, as far as it is one."""
+    """Return an option that should be an object, empty for any other value."""
     return value if isinstance(value, dict) else {}

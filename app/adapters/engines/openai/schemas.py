@@ -1,43 +1,43 @@
-"""Asks for an answer that keeps a JSON Schema, and says when OpenAI's strict mode may be asked for.
+"""JSON Schemas for OpenAI's APIs, and the condition for their strict mode.
 
-Strict mode makes the schema certain, but it refuses every schema outside a subset of its own. Rewriting one to fit
-would change what it means: an optional member would become required. So strict is asked for exactly when the schema
-fits as it is; otherwise the model is asked to follow it, and whoever wanted it judges the answer. Bounds, patterns
-and formats count as not fitting: OpenAI's newest models take them, its fine-tuned ones and Azure refuse the request.
+Strict mode guarantees the schema but refuses every schema outside a subset. Rewriting a schema to fit would change its
+meaning: an optional member would become required. So strict mode is requested exactly when the schema fits as it is;
+otherwise the model is asked to follow the schema, and the answer is validated afterwards. Bounds, patterns and formats
+do not fit: OpenAI's newest models take them, but its fine-tuned ones and Azure refuse the request.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 NAME: Final = "answer"
-LEVELS: Final = 10
-MEMBERS: Final = 100
-VALUES: Final = 500
-"""How deep a schema of strict mode is at most, and how many members and enumerated values it has in all."""
+MAX_DEPTH: Final = 10
+MAX_MEMBERS: Final = 100
+MAX_ENUM_VALUES: Final = 500
+"""The limits of strict mode: the depth of a schema, and its members and enumerated values in all."""
 TYPES = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
-SAYING = frozenset({"type", "anyOf", "$ref", "enum", "const"})
-KEYWORDS = SAYING | {"$defs", "additionalProperties", "description", "items", "properties", "required", "title"}
+TYPE_KEYWORDS = frozenset({"type", "anyOf", "$ref", "enum", "const"})
+KEYWORDS = TYPE_KEYWORDS | {"$defs", "additionalProperties", "description", "items", "properties", "required", "title"}
 
 
 def named_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as both APIs are given it."""
+    """Return the schema in the form that both APIs take."""
     return {"name": NAME, "schema": dict(schema), "strict": fits_strict(schema)}
 
 
 def fits_strict(schema: Mapping[str, Any]) -> bool:
-    """Whether strict mode takes the schema as it is."""
-    nodes = list(_nodes(schema, LEVELS))
+    """Tell whether strict mode takes the schema as it is."""
+    nodes = list(_nodes(schema, MAX_DEPTH))
     return (
         schema.get("type") == "object"
         and "anyOf" not in schema
-        and all(_fits(node) for node in nodes)
-        and sum(len(node.get("properties", ())) for node in nodes) <= MEMBERS
-        and sum(len(node.get("enum", ())) for node in nodes) <= VALUES
+        and all(_node_fits(node) for node in nodes)
+        and sum(len(node.get("properties", ())) for node in nodes) <= MAX_MEMBERS
+        and sum(len(node.get("enum", ())) for node in nodes) <= MAX_ENUM_VALUES
     )
 
 
 def _nodes(node: Any, levels: int) -> Iterator[Any]:
-    """The schema and all within it; None, which fits nowhere, for what lies deeper."""
+    """Yield the schema and all schemas within it; None, which fits nowhere, for what is too deep."""
     if levels == 0 or not isinstance(node, Mapping):
         yield None
         return
@@ -57,8 +57,8 @@ def _children(node: Mapping[str, Any]) -> Iterator[Any]:
         yield node["items"]
 
 
-def _fits(node: Any) -> bool:
-    if not isinstance(node, Mapping) or not node.keys() <= KEYWORDS or node.keys().isdisjoint(SAYING):
+def _node_fits(node: Any) -> bool:
+    if not isinstance(node, Mapping) or not node.keys() <= KEYWORDS or node.keys().isdisjoint(TYPE_KEYWORDS):
         return False
     if "$ref" in node:
         return len(node) == 1 and str(node["$ref"]).startswith("#")
@@ -75,7 +75,7 @@ def _fits(node: Any) -> bool:
 
 
 def _is_closed(node: Mapping[str, Any]) -> bool:
-    """Whether every member is named, and has to be there."""
+    """Tell whether every member is named and required."""
     members, required = node.get("properties", {}), node.get("required", [])
     return (
         node.get("additionalProperties") is False
