@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.adapters.engines.gemini.dialect import GeminiDialect
-from app.adapters.engines.gemini.replies import FINISHES
+from app.adapters.engines.gemini.replies import FINISH_REASONS
 from app.adapters.engines.wire.usage import TokenCounts
 from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
 from app.domain.contract.response import TokenUsage
@@ -78,7 +78,7 @@ def test_a_finish_reason_is_said_in_our_words_and_an_unknown_one_kept_in_the_pro
 
 
 @pytest.mark.parametrize(
-    ("finish", "reason"), [(f, r) for f, r in FINISHES.items() if isinstance(r, AttemptFailureReason)]
+    ("finish", "reason"), [(f, r) for f, r in FINISH_REASONS.items() if isinstance(r, AttemptFailureReason)]
 )
 def test_b1_21_an_ending_that_is_a_failure_is_a_fault(finish: str, reason: AttemptFailureReason):
     candidate = {"candidates": [{"finishReason": finish, "index": 0}]}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.ollama.schemas import ANYTHING, response_format, supported_schema
+from app.adapters.engines.ollama.schemas import ALL_TYPES, response_format, supported_schema
 
-ANY = {"type": list(ANYTHING)}
+ANY = {"type": list(ALL_TYPES)}
 TAKEN: list[dict[str, Any]] = [
     {"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}, "additionalProperties": False},
     {"$ref": "#/$defs/a", "$defs": {"a": {"type": ["string", "null"], "description": "either"}}},

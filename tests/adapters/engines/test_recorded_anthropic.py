@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.adapters.engines.anthropic.dialect import FINISHES, AnthropicDialect
+from app.adapters.engines.anthropic.dialect import FINISH_REASONS, AnthropicDialect
 from app.domain.contract.messages import Message, ModelMessage, TextPart, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
 from app.domain.model_call import EngineCall, Reply
@@ -86,7 +86,7 @@ def check(exchange: RecordedExchange, answer: Reply) -> None:
         place for place, block in enumerate(said) if block["type"] in THOUGHTS
     ]
     assert answer.model == message["model"]
-    assert message["stop_reason"] in FINISHES
+    assert message["stop_reason"] in FINISH_REASONS
     assert answer.raw_finish == ""
     assert answer.finish_reason == ("tool" if calls else "stop")
     check_usage(answer, message["usage"])

@@ -1,18 +1,13 @@
-"""Anthropic's Messages API.
-
-Content comes in numbered blocks. Thoughts are signed and kept as they came, with their number where it is not the
-first; blocks of tools that the provider runs itself are passed over.
-"""
+"""Anthropic's Messages API."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
 
-from app.adapters.engines.anthropic.errors import UNNUMBERED, error_of, reason_of
-from app.adapters.engines.anthropic.request import WORDS, build_request
+from app.adapters.engines.anthropic.errors import UNKNOWN_STATUS, error_of, reason_of
+from app.adapters.engines.anthropic.request import PARAMETER_NAMES, build_request
 from app.adapters.engines.anthropic.turns import POSITION
 from app.adapters.engines.dialect import EncodedRequest
 from app.adapters.engines.unsupported import unsent_message_parts, unsent_options
@@ -28,8 +23,8 @@ CAPABILITIES: Final = EngineCapabilities(forced_calls=False)
 keeps one natively is configured so.
 """
 VERSION: Final = "2023-06-01"
-"""The one that follows it, 2026-10-21, refuses temperature and top_p for every model."""
-FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = MappingProxyType(
+"""The version after it, 2026-10-21, refuses temperature and top_p for every model."""
+FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = MappingProxyType(
     {
         "end_turn": "stop",
         "stop_sequence": "stop",
@@ -39,11 +34,9 @@ FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = MappingProxyType(
         "refusal": AttemptFailureReason.CONTENT_FILTERED,
     }
 )
-"""`pause_turn` is none of them: what a tool of the provider's own has left unsaid shows by the word itself."""
-SHORT_BYTES: Final = 96
-"""Of the longest event that is remembered: most of these say no more than what kind they are."""
-SIGNED: Final = ("thinking", "signature", "data")
-"""Members of a thought that are text wherever they are."""
+"""`pause_turn` is missing on purpose: the word itself shows that a tool of the provider has not finished."""
+THOUGHT_TEXTS: Final = ("thinking", "signature", "data")
+"""The members of a thought that are text wherever they are present."""
 
 
 class AnthropicDialect:
@@ -51,7 +44,7 @@ class AnthropicDialect:
 
     base_url = "https://api.anthropic.com"
     probe_path = "/v1/models"
-    finish_reasons = FINISHES
+    finish_reasons = FINISH_REASONS
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
@@ -61,7 +54,7 @@ class AnthropicDialect:
         return EncodedRequest(
             "/v1/messages",
             body,
-            (*unsent_options(call, WORDS, body), *unsent_message_parts(call.messages, ("system",))),
+            (*unsent_options(call, PARAMETER_NAMES, body), *unsent_message_parts(call.messages, ("system",))),
         )
 
     def decode(self, body: bytes) -> Delta:
@@ -70,28 +63,30 @@ class AnthropicDialect:
         if not isinstance(content, list):
             raise malformed_reply("the reply's content is not a list")
         blocks = [as_object(block) for block in content]
-        if blocks and blocks[-1].get("type") == "tool_use" and FINISHES.get(finish or "") == "length":
+        if blocks and blocks[-1].get("type") == "tool_use" and FINISH_REASONS.get(finish or "") == "length":
             raise malformed_reply("the reply was cut within a tool call")
-        said = _joined([_block(number, block) for number, block in enumerate(blocks)])
-        return said._replace(finish=finish, usage=_usage(reply), model=as_text(reply.get("model")))
+        joined = _joined([_block(number, block) for number, block in enumerate(blocks)])
+        return joined._replace(finish=finish, usage=_usage(reply), model=as_text(reply.get("model")))
 
     def decode_chunk(self, data: bytes) -> Delta:
-        return _event(data) if len(data) > SHORT_BYTES else _short_event(data)
+        event = _parsed(data)
+        decode = EVENTS.get(as_text(event.get("type")))
+        return decode(event) if decode else Delta()
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         return reason_of(status, error_of(body))
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """The JSON object of a reply or event. Raises: EngineFault, also when it reports an error."""
+    """Parse the JSON object of a reply or event. Raises: EngineError, also when it reports an error."""
     reply = as_object(parse_json(data))
     if reply.get("type") == "error" or reply.get("error"):
-        reason = reason_of(UNNUMBERED, reply.get("error"))
+        reason = reason_of(UNKNOWN_STATUS, reply.get("error"))
         raise EngineError(reason, "the provider reported an error in its reply")
     return reply
 
 
-def _started(event: Mapping[str, Any]) -> Delta:
+def _message_started(event: Mapping[str, Any]) -> Delta:
     message = as_object(event.get("message"))
     return Delta(usage=_usage(message), model=as_text(message.get("model")))
 
@@ -101,9 +96,9 @@ def _block_started(event: Mapping[str, Any]) -> Delta:
 
 
 def _block(number: int, block: Mapping[str, Any]) -> Delta:
-    """A block of content, whole or as it begins; a call that begins has no arguments yet.
+    """Decode a block of content, whole or as it begins; a call that begins has no arguments yet.
 
-    Any other block may be a tool that the provider runs itself, whose arguments then come as those of a call do.
+    Any other block may be a tool that the provider runs itself, whose arguments follow as those of a call do.
     """
     match as_text(block.get("type")):
         case "text":
@@ -115,21 +110,22 @@ def _block(number: int, block: Mapping[str, Any]) -> Delta:
             return Delta(calls=(piece,))
         case "thinking" | "redacted_thinking":
             return Delta(
-                reasoning=as_text(block.get("thinking")), opaque=(OpaqueFragment(number, _kept(block, number)),)
+                reasoning=as_text(block.get("thinking")),
+                opaque=(OpaqueFragment(number, _opaque_thought(block, number)),),
             )
         case _:
             return Delta(calls=(ToolCallFragment(number, "", "", "", runs_at_provider=True),))
 
 
-def _kept(thought: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """A thought as it will be told again: all its text, signed or sealed, and where it stood."""
-    for member in SIGNED:
+def _opaque_thought(thought: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Return a thought in the form in which it is sent back: its text, its signature, and its position."""
+    for member in THOUGHT_TEXTS:
         as_text(thought.get(member))
-    kept: dict[str, Any] = {key: value for key, value in thought.items() if isinstance(value, str)}
-    return kept | {POSITION: number} if number else kept
+    thought_data: dict[str, Any] = {key: value for key, value in thought.items() if isinstance(value, str)}
+    return thought_data | {POSITION: number} if number else thought_data
 
 
-def _block_went_on(event: Mapping[str, Any]) -> Delta:
+def _block_continued(event: Mapping[str, Any]) -> Delta:
     delta = as_object(event.get("delta"))
     match as_text(delta.get("type")):
         case "text_delta":
@@ -145,35 +141,24 @@ def _block_went_on(event: Mapping[str, Any]) -> Delta:
             return Delta()
 
 
-def _ended(event: Mapping[str, Any]) -> Delta:
+def _message_delta(event: Mapping[str, Any]) -> Delta:
     finish = as_text(as_object(event.get("delta")).get("stop_reason")) or None
     return Delta(finish=finish, needs_done=True, usage=_usage(event))
 
 
-def _stopped(_event: Mapping[str, Any]) -> Delta:
+def _message_stopped(_event: Mapping[str, Any]) -> Delta:
     return Delta(done=True)
 
 
 EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Delta]]] = MappingProxyType(
     {
-        "message_start": _started,
+        "message_start": _message_started,
         "content_block_start": _block_started,
-        "content_block_delta": _block_went_on,
-        "message_delta": _ended,
-        "message_stop": _stopped,
+        "content_block_delta": _block_continued,
+        "message_delta": _message_delta,
+        "message_stop": _message_stopped,
     }
 )
-
-
-def _event(data: bytes) -> Delta:
-    event = _parsed(data)
-    read = EVENTS.get(as_text(event.get("type")))
-    return read(event) if read else Delta()
-
-
-@lru_cache(256)
-def _short_event(data: bytes) -> Delta:
-    return _event(data)
 
 
 def _joined(deltas: Iterable[Delta]) -> Delta:
@@ -196,7 +181,7 @@ def _arguments(value: Any) -> str:
 
 
 def _usage(holder: Mapping[str, Any]) -> TokenCounts | None:
-    """What was used. Here input excludes what was read from a cache or written to one."""
+    """Return the token usage. The API's input tokens exclude those read from a cache or written to one."""
     usage = holder.get("usage")
     if not isinstance(usage, dict):
         return None

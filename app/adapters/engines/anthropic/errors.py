@@ -1,6 +1,6 @@
-"""What the errors of Anthropic's API mean, by their codes, their wording, their type and their status, in this order.
+"""Errors of Anthropic's API, by code, wording, type and status, in this order.
 
-The wording comes before the type, for the API calls a full context and an empty purse invalid requests.
+The wording comes before the type, since the API reports a full context and an empty account as invalid requests.
 """
 
 from collections.abc import Mapping
@@ -49,12 +49,12 @@ BY_TYPE: Final[Mapping[str, AttemptFailureReason]] = MappingProxyType(
         "api_error": AttemptFailureReason.SERVER_ERROR,
     }
 )
-UNNUMBERED: Final = 500
-"""The status of an error that came where a reply was expected."""
+UNKNOWN_STATUS: Final = 500
+"""The status of an error that was reported in place of a reply."""
 
 
 def error_of(body: bytes) -> Any:
-    """The error that a reply's body tells; None where it tells none."""
+    """Return the error in a reply's body; None without one."""
     try:
         reply = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -63,18 +63,18 @@ def error_of(body: bytes) -> Any:
 
 
 def reason_of(status: int, error: Any) -> AttemptFailureReason:
-    """Why the provider did not answer."""
+    """Return the reason of a failure."""
     if not isinstance(error, dict):
         return reason_by_status(status)
     details = error.get("details")
-    code = _word(details.get("error_code")) if isinstance(details, dict) else ""
-    return BY_CODE.get(code) or _by_wording(error) or BY_TYPE.get(_word(error.get("type"))) or reason_by_status(status)
+    code = _text(details.get("error_code")) if isinstance(details, dict) else ""
+    return BY_CODE.get(code) or _by_wording(error) or BY_TYPE.get(_text(error.get("type"))) or reason_by_status(status)
 
 
 def _by_wording(error: Mapping[str, Any]) -> AttemptFailureReason | None:
-    message = _word(error.get("message")).lower()
+    message = _text(error.get("message")).lower()
     return next((reason for words, reason in BY_WORDING if words in message), None)
 
 
-def _word(value: Any) -> str:
+def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""

@@ -1,10 +1,10 @@
-"""What Anthropic's Messages API is asked, but for the conversation itself.
+"""Requests to Anthropic's Messages API, except for the conversation itself.
 
-`max_tokens` is obligatory there: unhinted it is what the engine keeps for its answer, and a thinking budget on top,
-since thinking counts against it. What a model refuses because of another thing that was asked for gives way: a seed
-always, sampling beside thinking or where a model samples by itself, `top_p` beside a temperature, thinking where a
-call is forced or an answer goes on that began without a thought. What is merely out of range is passed on, for the API
-to refuse it in its own words.
+`max_tokens` is obligatory: without a hint it is the engine's response reserve, and a thinking budget on top, since
+thinking counts against it. A parameter that the model refuses beside another one is left out: a seed always, sampling
+beside thinking or where the model samples by itself, `top_p` beside a temperature, thinking where a call is forced or
+where it continues an answer that began without a thought. A value out of range is sent, so that the API refuses it in
+its own words.
 """
 
 import re
@@ -21,7 +21,7 @@ from app.domain.model_call import EngineCall
 from app.domain.tools import ToolDefinition
 from app.ports.model import EngineProfile
 
-WORDS: Final[Mapping[str, str]] = MappingProxyType(
+PARAMETER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "max_tokens": "max_tokens",
         "temperature": "temperature",
@@ -30,18 +30,18 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "tool_choice": "tool_choice",
     }
 )
-CHOICES: Final[Mapping[str, str]] = MappingProxyType({"auto": "auto", "none": "none", "required": "any"})
-FORCED: Final = ("any", "tool")
-UNSAMPLED = re.compile(r"claude-(opus-4-[7-9]|[a-z]+-[5-9])")
+TOOL_CHOICES: Final[Mapping[str, str]] = MappingProxyType({"auto": "auto", "none": "none", "required": "any"})
+FORCED_CHOICES: Final = ("any", "tool")
+MODELS_WITHOUT_SAMPLING = re.compile(r"claude-(opus-4-[7-9]|[a-z]+-[5-9])")
 """Models that refuse temperature and top_p."""
-ONE_SAMPLING = re.compile(r"claude-(opus-4-1|[a-z]+-4-[56])")
+MODELS_WITH_ONE_SAMPLING = re.compile(r"claude-(opus-4-1|[a-z]+-4-[56])")
 """Models that refuse both at once."""
-LEAST_THINKING_TOP_P: Final = 0.95
-LEAST_RESERVE: Final = 4096
+MIN_THINKING_TOP_P: Final = 0.95
+MIN_RESERVE: Final = 4096
 
 
 def build_request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
-    """The body of a request, but for whether it is to be a stream."""
+    """Return the body of a request, without its `stream`."""
     hints = call.hints
     body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
     system, turns = build_turns(call.messages, profile.model)
@@ -57,7 +57,7 @@ def build_request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
         del body["thinking"]
     thinking = body.get("thinking")
     body |= _sampling(hints, profile.model, thinks=_thinks(thinking))
-    body["max_tokens"] = hints.max_tokens or (profile.response_reserve or LEAST_RESERVE) + _budget(thinking)
+    body["max_tokens"] = hints.max_tokens or (profile.response_reserve or MIN_RESERVE) + _budget(thinking)
     return body
 
 
@@ -65,7 +65,7 @@ def _choice(hints: ExecutionHints) -> dict[str, Any]:
     choice = hints.tool_choice
     if isinstance(choice, NamedTool):
         return {"tool_choice": {"type": "tool", "name": choice.name}}
-    return {"tool_choice": {"type": CHOICES[choice]}} if choice else {}
+    return {"tool_choice": {"type": TOOL_CHOICES[choice]}} if choice else {}
 
 
 @lru_cache(maxsize=1024)
@@ -74,7 +74,7 @@ def _tool(tool: ToolDefinition) -> Mapping[str, Any]:
 
 
 def _output_config(option: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """How to answer: with the schema, and with what an option said of it, such as the effort."""
+    """Return the output configuration: the schema, and an option's other members, such as the effort."""
     format_ = {"type": "json_schema", "schema": decoder_schema(schema)}
     return {**option, "format": format_} if isinstance(option, dict) else {"format": format_}
 
@@ -84,10 +84,10 @@ def _thinks(thinking: Any) -> bool:
 
 
 def _may_think(thinking: Any, choice: Any, turns: list[Turn]) -> bool:
-    """Whether the API takes the option here. Where a call is forced it refuses to think, or does not anyway."""
+    """Tell whether the API takes the option here. It refuses, or does not think, where a call is forced."""
     if not _thinks(thinking):
         return True
-    forced = isinstance(choice, dict) and choice.get("type") in FORCED
+    forced = isinstance(choice, dict) and choice.get("type") in FORCED_CHOICES
     return not forced and (thinking.get("type") != "enabled" or answer_began_with_thinking(turns))
 
 
@@ -98,8 +98,10 @@ def _budget(thinking: Any) -> int:
 
 def _sampling(hints: ExecutionHints, model: str, *, thinks: bool) -> dict[str, Any]:
     stops = [hints.stop] if isinstance(hints.stop, str) else hints.stop or ()
-    sampling = translated_hints(hints, WORDS) | {"stop_sequences": [stop for stop in stops if stop.strip()] or None}
-    if UNSAMPLED.search(model) or thinks:
+    sampling = translated_hints(hints, PARAMETER_NAMES) | {
+        "stop_sequences": [stop for stop in stops if stop.strip()] or None
+    }
+    if MODELS_WITHOUT_SAMPLING.search(model) or thinks:
         sampling["temperature"] = None
     if _refuses_top_p(hints, model, thinks=thinks):
         sampling["top_p"] = None
@@ -107,8 +109,8 @@ def _sampling(hints: ExecutionHints, model: str, *, thinks: bool) -> dict[str, A
 
 
 def _refuses_top_p(hints: ExecutionHints, model: str, *, thinks: bool) -> bool:
-    if UNSAMPLED.search(model):
+    if MODELS_WITHOUT_SAMPLING.search(model):
         return True
     if thinks:
-        return hints.top_p is not None and hints.top_p < LEAST_THINKING_TOP_P
-    return hints.temperature is not None and bool(ONE_SAMPLING.search(model))
+        return hints.top_p is not None and hints.top_p < MIN_THINKING_TOP_P
+    return hints.temperature is not None and bool(MODELS_WITH_ONE_SAMPLING.search(model))

@@ -1,10 +1,10 @@
-"""The generateContent dialect, as the Gemini API speaks it.
+"""The generateContent dialect of the Gemini API.
 
-A conversation has two voices, user and model, and parts; what one voice says in a row is one content. System prompts
-stand outside of it, wherever they stood, and results of tools are the user's. Gemini's thoughts are signed: a
-signature belongs to one part, and models from the third generation on refuse calls that lost theirs. So parts are told
-again as they came, and where calls come from another model, the first of each answer bears the word that Google gives
-for that case.
+A conversation has two roles, user and model, and parts; consecutive messages of one role are one content. System
+prompts are outside of it, wherever they were, and results of tools belong to the user. Gemini signs its thoughts: a
+signature belongs to one part, and models from the third generation on refuse calls without theirs. So parts are sent
+back as they came, and where calls come from another model, the first of each answer carries the placeholder that Google
+defines for that case.
 
 Options go where the API has them: a few beside the conversation, all others into `generationConfig`.
 """
@@ -28,10 +28,10 @@ from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.domain.tools import ToolDefinition
 from app.ports.model import EngineCapabilities, EngineProfile
 
-BESIDE: Final = frozenset({"cachedContent", "labels", "safetySettings", "serviceTier", "store"})
-"""Options that are no part of `generationConfig`."""
+TOP_LEVEL_OPTIONS: Final = frozenset({"cachedContent", "labels", "safetySettings", "serviceTier", "store"})
+"""Options that are not part of `generationConfig`."""
 MODES: Final[Mapping[str, str]] = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
-WORDS: Final[Mapping[str, str]] = MappingProxyType(
+PARAMETER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "max_tokens": "maxOutputTokens",
         "temperature": "temperature",
@@ -54,7 +54,7 @@ class GeminiDialect:
 
     base_url = "https://generativelanguage.googleapis.com"
     probe_path = "/v1beta/models?pageSize=1"
-    finish_reasons = replies.FINISHES
+    finish_reasons = replies.FINISH_REASONS
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"x-goog-api-key": key} if key else {}
@@ -63,16 +63,16 @@ class GeminiDialect:
         method = "streamGenerateContent?alt=sse" if stream else "generateContent"
         body = _request(call, profile)
         withheld = (
-            *unsent_options(call, WORDS, body, body["generationConfig"]),
+            *unsent_options(call, PARAMETER_NAMES, body, body["generationConfig"]),
             *unsent_message_parts(call.messages, ("system",)),
         )
         return EncodedRequest(f"{_path(profile.model)}:{method}", body, withheld)
 
     def decode(self, body: bytes) -> Delta:
-        return replies.whole(body)
+        return replies.decode_reply(body)
 
     def decode_chunk(self, data: bytes) -> Delta:
-        return replies.chunk(data)
+        return replies.decode_event(data)
 
     def retry_delay(self, body: bytes) -> float | None:
         return retry_delay(error_of(body))
@@ -91,7 +91,7 @@ def _path(model: str) -> str:
 
 def _request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
     options = {key: value for key, value in call.hints.options.items() if key in profile.options}
-    body: dict[str, Any] = {key: value for key, value in options.items() if key in BESIDE}
+    body: dict[str, Any] = {key: value for key, value in options.items() if key in TOP_LEVEL_OPTIONS}
     prompts = [{"text": message.text} for message in call.messages if message.role == "system" and message.text]
     if prompts:
         body["systemInstruction"] = {"role": "user", "parts": prompts}
@@ -99,23 +99,23 @@ def _request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
     if call.tools:
         body["tools"] = [{"functionDeclarations": [_tool(tool) for tool in call.tools]}]
         body |= _choice(call.hints)
-    config = {key: value for key, value in options.items() if key not in BESIDE} | _sampling(call.hints)
+    config = {key: value for key, value in options.items() if key not in TOP_LEVEL_OPTIONS} | _sampling(call.hints)
     if call.schema is not None:
         config |= {"responseMimeType": "application/json", "responseJsonSchema": sanitize_schema(call.schema)}
     return body | {"generationConfig": config}
 
 
 def _sampling(hints: ExecutionHints) -> dict[str, Any]:
-    asked = translated_hints(hints, WORDS)
+    sampling = translated_hints(hints, PARAMETER_NAMES)
     if isinstance(hints.stop, str):
-        asked["stopSequences"] = [hints.stop]
+        sampling["stopSequences"] = [hints.stop]
     if hints.seed is not None:
-        asked["seed"] = _seed(hints.seed)
-    return asked
+        sampling["seed"] = _seed(hints.seed)
+    return sampling
 
 
 def _seed(seed: int) -> int:
-    """Gemini refuses seeds above 32 bits; a larger one becomes another, and always the same one."""
+    """Return a seed of 32 bits: Gemini refuses larger ones, which become another and always the same one."""
     return seed if -(2**SEED_BITS) <= seed < 2**SEED_BITS else seed % 2**SEED_BITS
 
 
@@ -133,12 +133,12 @@ def _tool(tool: ToolDefinition) -> Mapping[str, Any]:
 
 
 def _contents(messages: Sequence[Message], *, signing: bool) -> list[dict[str, Any]]:
-    """What user and model said, in turn. What is empty is left out: Gemini refuses empty parts."""
+    """Return the contents of user and model in turn. Empty parts are left out, since Gemini refuses them."""
     contents: list[dict[str, Any]] = []
     names: dict[str, str] = {}
     for message in messages:
         names |= {call.id: call.name for call in message.tool_calls or ()}
-        parts = _said(message, names, signing=signing)
+        parts = _message_parts(message, names, signing=signing)
         role = "model" if message.role == "assistant" else "user"
         if contents and contents[-1]["role"] == role:
             contents[-1]["parts"] += parts
@@ -147,7 +147,7 @@ def _contents(messages: Sequence[Message], *, signing: bool) -> list[dict[str, A
     return contents
 
 
-def _said(message: Message, names: Mapping[str, str], *, signing: bool) -> list[dict[str, Any]]:
+def _message_parts(message: Message, names: Mapping[str, str], *, signing: bool) -> list[dict[str, Any]]:
     match message.role:
         case "system":
             return []
@@ -156,7 +156,7 @@ def _said(message: Message, names: Mapping[str, str], *, signing: bool) -> list[
         case "tool":
             return _result(message, names)
         case "assistant":
-            return [*_answered(message), *_called(message, signing=signing)]
+            return [*_answer_parts(message), *_call_parts(message, signing=signing)]
 
 
 def _parts(content: str | Sequence[Part]) -> list[dict[str, Any]]:
@@ -172,34 +172,35 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _result(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A tool's result: an object by rule, whose `output` is what the tool said; its images stand behind it."""
+    """Return a tool's result: an object by rule, whose `output` is the tool's text, followed by its images."""
     call_id = message.tool_call_id or ""
     response = {"name": names.get(call_id) or message.name or "", "response": {"output": message.text}}
     return [{"functionResponse": _id(call_id) | response}, *map(_part, message.images)]
 
 
 def _id(call_id: str) -> dict[str, Any]:
-    """The id of a call where a provider gave it one; those of ours come again in every answer."""
+    """Return the id of a call that a provider gave; ours repeat in every answer."""
     return {} if OUR_ID.fullmatch(call_id) else {"id": call_id}
 
 
-def _answered(message: Message) -> list[dict[str, Any]]:
-    """Thoughts and text that the model said. A signature stands on the text it came with, the last of its kind, and
-    is left out with a text that is no longer said.
+def _answer_parts(message: Message) -> list[dict[str, Any]]:
+    """Return the thoughts and the text of the model.
+
+    A signature belongs to the text it came with, the last of its kind, and is left out with a text that is gone.
     """
-    kept = [dict(block["part"]) for block in opaque_blocks(message) if "part" in block]
-    if not kept or not isinstance(message.content, str):
+    signed = [dict(block["part"]) for block in opaque_blocks(message) if "part" in block]
+    if not signed or not isinstance(message.content, str):
         return _parts(message.content)
     rest, backwards = message.content, []
-    for part in reversed([part for part in kept if not part.get("thought")]):
+    for part in reversed([part for part in signed if not part.get("thought")]):
         start = rest.rfind(part["text"])
         if start >= 0:
             backwards += [*_parts(rest[start + len(part["text"]) :]), part]
             rest = rest[:start]
-    return [*(part for part in kept if part.get("thought")), *_parts(rest), *reversed(backwards)]
+    return [*(part for part in signed if part.get("thought")), *_parts(rest), *reversed(backwards)]
 
 
-def _called(message: Message, *, signing: bool) -> Iterator[dict[str, Any]]:
+def _call_parts(message: Message, *, signing: bool) -> Iterator[dict[str, Any]]:
     signatures = {block["call"]: block["signature"] for block in opaque_blocks(message) if "call" in block}
     for number, call in enumerate(message.tool_calls or ()):
         missing = FROM_ANOTHER_MODEL if signing and number == 0 else ""

@@ -1,7 +1,7 @@
-"""What Gemini's errors mean: by their details, their wording, their status word and their HTTP status, in this order.
+"""Errors of Gemini, by details, wording, status word and HTTP status, in this order.
 
-A 429 is a rate limit, which passes within a minute, unless the quota that failed is one of a day, is nought, or the
-money is spent: then it is no use to ask again.
+A 429 is a rate limit, which passes within a minute, unless the failed quota is a daily one or zero, or the account is
+empty: then a retry is useless.
 """
 
 import re
@@ -45,7 +45,7 @@ BY_WORDING: Final = (
     ("api key", AttemptFailureReason.CREDENTIALS),
     ("overloaded", AttemptFailureReason.OVERLOADED),
 )
-BY_WORD: Final[Mapping[str, AttemptFailureReason]] = {
+BY_STATUS_WORD: Final[Mapping[str, AttemptFailureReason]] = {
     "UNAUTHENTICATED": AttemptFailureReason.CREDENTIALS,
     "PERMISSION_DENIED": AttemptFailureReason.CREDENTIALS,
     "NOT_FOUND": AttemptFailureReason.MODEL_MISSING,
@@ -55,13 +55,13 @@ BY_WORD: Final[Mapping[str, AttemptFailureReason]] = {
     "CANCELLED": AttemptFailureReason.SERVER_ERROR,
     "INTERNAL": AttemptFailureReason.SERVER_ERROR,
 }
-OF_A_DAY: Final = "perday"
-UNNUMBERED: Final = 500
-DELAY: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
+DAILY_QUOTA: Final = "perday"
+UNKNOWN_STATUS: Final = 500
+RETRY_DELAY: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 
 
 def error_of(body: bytes) -> Any:
-    """The error that a reply's body tells, on its own or as the only one of a list; None where it tells none."""
+    """Return the error in a reply's body, on its own or as the only one of a list; None without one."""
     try:
         reply = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -72,43 +72,43 @@ def error_of(body: bytes) -> Any:
 
 
 def status_of(error: Any) -> int:
-    """The status that an error names in itself, 500 where it names none: it came with a status that is no error."""
+    """Return the status that an error names, 500 where it names none: it came with status 200."""
     code = error.get("code") if isinstance(error, dict) else None
-    return code if isinstance(code, int) and 400 <= code < 600 else UNNUMBERED
+    return code if isinstance(code, int) and 400 <= code < 600 else UNKNOWN_STATUS
 
 
 def retry_delay(error: Any) -> float | None:
-    """The seconds after which it may be asked again, where a detail says so (as `"47s"`)."""
+    """Return the seconds to wait, where a detail names them (as `"47s"`)."""
     details = error.get("details") if isinstance(error, dict) else None
     for detail in details if isinstance(details, list) else ():
-        delay = DELAY.fullmatch(str(detail.get("retryDelay"))) if isinstance(detail, dict) else None
+        delay = RETRY_DELAY.fullmatch(str(detail.get("retryDelay"))) if isinstance(detail, dict) else None
         if delay:
             return float(delay[1])
     return None
 
 
 def reason_of(status: int, error: Any) -> AttemptFailureReason:
-    """Why the provider did not answer."""
+    """Return the reason of a failure."""
     if not isinstance(error, dict):
         return reason_by_status(status)
     details = error.get("details")
     return (
         _by_details([detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else [])
         or _by_wording(error.get("message"))
-        or _by(BY_WORD, error.get("status"))
+        or _looked_up(BY_STATUS_WORD, error.get("status"))
         or reason_by_status(status)
     )
 
 
 def _by_details(details: list[dict[str, Any]]) -> AttemptFailureReason | None:
-    """What the first detail says that says anything; a quota that does not come back soon goes before all."""
+    """Return the reason of the first detail that has one; a quota that does not recover soon takes precedence."""
     if any(_is_lasting(identifier, limit) for detail in details for identifier, limit in _quotas(detail)):
         return AttemptFailureReason.QUOTA
-    return next((reason for detail in details if (reason := _by(BY_REASON, detail.get("reason")))), None)
+    return next((reason for detail in details if (reason := _looked_up(BY_REASON, detail.get("reason")))), None)
 
 
 def _quotas(detail: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """The quotas that failed, as pairs of identifier and limit, from either kind of detail that names them."""
+    """Yield the failed quotas, as pairs of identifier and limit, from both kinds of details that name them."""
     violations, metadata = detail.get("violations"), detail.get("metadata")
     for violation in violations if isinstance(violations, list) else ():
         if isinstance(violation, dict):
@@ -118,7 +118,7 @@ def _quotas(detail: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def _is_lasting(identifier: Any, limit: Any) -> bool:
-    return limit == "0" or (isinstance(identifier, str) and OF_A_DAY in identifier.lower())
+    return limit == "0" or (isinstance(identifier, str) and DAILY_QUOTA in identifier.lower())
 
 
 def _by_wording(message: Any) -> AttemptFailureReason | None:
@@ -126,5 +126,5 @@ def _by_wording(message: Any) -> AttemptFailureReason | None:
     return next((reason for words, reason in BY_WORDING if words in wording), None)
 
 
-def _by(table: Mapping[str, AttemptFailureReason], word: Any) -> AttemptFailureReason | None:
+def _looked_up(table: Mapping[str, AttemptFailureReason], word: Any) -> AttemptFailureReason | None:
     return table.get(word) if isinstance(word, str) else None

@@ -1,7 +1,7 @@
-"""Reads what Gemini answers, whole and in chunks, which have one form.
+"""Decoder of Gemini's replies, whole and in events, which have one form.
 
-A text or thought that is signed is kept as its part came; a call's signature stays with the call. Parts of the
-provider's own tools, which are not asked for, are passed over.
+A signed text or thought is stored as its part came; a call's signature stays with the call. Parts of the provider's own
+tools, which are not requested, are ignored.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from app.adapters.engines.wire.usage import TokenCounts
 from app.domain.model_call import AttemptFailureReason
 from app.ports.model import EngineError
 
-FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = {
+FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
     "CONTINUATION": "length",
@@ -43,19 +43,20 @@ FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = {
 UNFINISHED: Final = frozenset({"", "FINISH_REASON_UNSPECIFIED"})
 
 
-def whole(body: bytes) -> Delta:
-    """A reply in one piece. Raises: EngineFault."""
+def decode_reply(body: bytes) -> Delta:
+    """Decode a whole reply. Raises: EngineError."""
     return _delta(_parsed(body), unfinished="")
 
 
-def chunk(data: bytes) -> Delta:
-    """One chunk of a stream. Raises: EngineFault."""
+def decode_event(data: bytes) -> Delta:
+    """Decode one event of a stream. Raises: EngineError."""
     return _delta(_parsed(data), unfinished=None)
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """The JSON object of a reply or chunk, which may be the only one of a list. Raises: EngineFault, also when it
-    reports an error.
+    """Parse the JSON object of a reply or event, which may be the only one of a list.
+
+    Raises: EngineError, also when it reports an error.
     """
     reply = parse_json(data)
     reply = as_object(reply[0] if isinstance(reply, list) and len(reply) == 1 else reply)
@@ -66,7 +67,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def _delta(reply: Mapping[str, Any], *, unfinished: str | None) -> Delta:
-    """`unfinished` is the ending of a candidate that names none."""
+    """Decode a reply; `unfinished` is the finish reason of a candidate that names none."""
     usage, model = _usage(reply.get("usageMetadata")), as_text(reply.get("modelVersion"))
     blocked = as_text(as_object(reply.get("promptFeedback") or {}).get("blockReason"))
     if blocked:
@@ -80,21 +81,21 @@ def _delta(reply: Mapping[str, Any], *, unfinished: str | None) -> Delta:
     return Delta(
         text="".join([as_text(part.get("text")) for part in parts if not part.get("thought")]),
         reasoning="".join([as_text(part.get("text")) for part in parts if part.get("thought")]),
-        calls=tuple([_piece(part) for part in parts if "functionCall" in part]),
+        calls=tuple([_call_fragment(part) for part in parts if "functionCall" in part]),
         finish=unfinished if finish in UNFINISHED else finish,
         usage=usage,
         model=model,
-        opaque=tuple([_kept(part) for part in parts if _is_kept(part)]),
+        opaque=tuple([_opaque_fragment(part) for part in parts if _is_signed_text(part)]),
     )
 
 
 def _first(candidates: list[Any]) -> dict[str, Any] | None:
-    """The only candidate we ask for; None where there is none or where it is another."""
+    """Return the first candidate, the only one we request; None without it."""
     candidate = as_object(candidates[0]) if candidates else None
     return None if candidate is None or candidate.get("index") else candidate
 
 
-def _piece(part: Mapping[str, Any]) -> ToolCallFragment:
+def _call_fragment(part: Mapping[str, Any]) -> ToolCallFragment:
     call = as_object(part["functionCall"])
     name, call_id, arguments = as_text(call.get("name")), as_text(call.get("id")), call.get("args")
     if not name:
@@ -103,33 +104,33 @@ def _piece(part: Mapping[str, Any]) -> ToolCallFragment:
     return ToolCallFragment(None, call_id, name, text, as_text(part.get("thoughtSignature")), is_complete=True)
 
 
-def _is_kept(part: Mapping[str, Any]) -> bool:
-    """Whether it is a signed text; a signature may come alone, and its text is empty then."""
+def _is_signed_text(part: Mapping[str, Any]) -> bool:
+    """Tell whether a part is a signed text; a signature may come alone, and its text is empty then."""
     return bool(part.get("thoughtSignature")) and ("text" in part or len(part) == 1)
 
 
-def _kept(part: Mapping[str, Any]) -> OpaqueFragment:
-    """A signed text or thought as a block of `part`, to be told again so. Chunks know no numbers of parts, so it has
-    one by what it holds.
-    """
-    told = {"text": as_text(part.get("text")), "thoughtSignature": as_text(part["thoughtSignature"])}
-    number = blake2b(orjson.dumps([*told.values(), bool(part.get("thought"))]), digest_size=8).digest()
-    return OpaqueFragment(int.from_bytes(number), {"part": told | ({"thought": True} if part.get("thought") else {})})
+def _opaque_fragment(part: Mapping[str, Any]) -> OpaqueFragment:
+    """Return a signed text or thought as a block of `part`. Its number comes from its content."""
+    part_data = {"text": as_text(part.get("text")), "thoughtSignature": as_text(part["thoughtSignature"])}
+    number = blake2b(orjson.dumps([*part_data.values(), bool(part.get("thought"))]), digest_size=8).digest()
+    return OpaqueFragment(
+        int.from_bytes(number), {"part": part_data | ({"thought": True} if part.get("thought") else {})}
+    )
 
 
 def _usage(usage: Any) -> TokenCounts | None:
-    return _counted(usage) if isinstance(usage, dict) else None
+    return _token_counts(usage) if isinstance(usage, dict) else None
 
 
-def _counted(usage: Mapping[str, Any]) -> TokenCounts:
-    """What was used. Thoughts, and what the provider's own tools put in, are counted beside the rest."""
+def _token_counts(usage: Mapping[str, Any]) -> TokenCounts:
+    """Return the token usage. Thoughts, and the input of the provider's own tools, are counted beside the rest."""
     read = as_token_count(usage.get("promptTokenCount")) + as_token_count(usage.get("toolUsePromptTokenCount"))
-    thought = as_token_count(usage.get("thoughtsTokenCount"))
-    written = as_token_count(usage.get("candidatesTokenCount")) + thought
+    reasoning = as_token_count(usage.get("thoughtsTokenCount"))
+    written = as_token_count(usage.get("candidatesTokenCount")) + reasoning
     return TokenCounts(
         input_tokens=read,
         output_tokens=written,
-        reasoning_tokens=thought,
+        reasoning_tokens=reasoning,
         cached_tokens=as_token_count(usage.get("cachedContentTokenCount")),
         total_tokens=as_token_count(usage.get("totalTokenCount")) or read + written,
     )

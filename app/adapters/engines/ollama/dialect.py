@@ -1,11 +1,11 @@
-"""Ollama's own chat dialect, as a server of one's own and its cloud speak it.
+"""Ollama's own chat dialect, for a local server and for its cloud.
 
-Ollama gives a model a context of the server's choosing, often 4,096 tokens, and by itself forgets the oldest messages
-of a longer conversation without a word. Therefore every request asks for the context that we count with (`num_ctx`),
-and forbids forgetting (`truncate`), so that an overflow is an error. A server loads a model anew when another `num_ctx`
-is asked for than it runs with: an engine's `context_window` had best be what its server is set to.
+Ollama gives a model a context of the server's choosing, often 4,096 tokens, and silently drops the oldest messages of a
+longer conversation. Therefore every request names the context that we count with (`num_ctx`) and forbids dropping
+(`truncate`), so that an overflow is an error. A server loads a model again for another `num_ctx`: an engine's
+`context_window` should be what its server is set to.
 
-No tool call can be demanded, and none of several forbidden: `tool_choice` either leaves the tools out or says nothing.
+No tool call can be demanded, and none of several forbidden: `tool_choice` either leaves the tools out or has no effect.
 Calls come whole, often without ids.
 """
 
@@ -29,16 +29,16 @@ from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.domain.tools import ToolDefinition
 from app.ports.model import EngineCapabilities, EngineError, EngineProfile
 
-FINISHES: Final[Mapping[str, str | AttemptFailureReason]] = {
+FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = {
     "stop": "stop",
     "length": "length",
     "load": AttemptFailureReason.MALFORMED,
     "unload": AttemptFailureReason.MALFORMED,
 }
-"""The last two say that a model was loaded or let go, and nobody spoke."""
-BESIDE_OPTIONS: Final = frozenset({"think", "keep_alive", "truncate", "shift"})
-"""Members of a request that Ollama does not count among its `options`."""
-WORDS: Final[Mapping[str, str]] = MappingProxyType(
+"""The last two report that a model was loaded or unloaded, without an answer."""
+TOP_LEVEL_OPTIONS: Final = frozenset({"think", "keep_alive", "truncate", "shift"})
+"""Parameters that Ollama does not count among its `options`."""
+PARAMETER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {"max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "stop": "stop", "seed": "seed"}
 )
 BY_WORDING: Final = (
@@ -54,7 +54,7 @@ BY_WORDING: Final = (
     ("out of memory", AttemptFailureReason.OVERLOADED),
 )
 """Errors are English sentences and have no codes."""
-UNNUMBERED: Final = 500
+UNKNOWN_STATUS: Final = 500
 
 CAPABILITIES: Final = EngineCapabilities(schema=True, forced_calls=False, embeddings=True)
 
@@ -64,23 +64,23 @@ class OllamaDialect:
 
     base_url = "http://127.0.0.1:11434"
     probe_path = "/api/tags"
-    finish_reasons = FINISHES
+    finish_reasons = FINISH_REASONS
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"} if key else {}
 
     def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> EncodedRequest:
         hints = call.hints
-        passing = {key: value for key, value in hints.options.items() if key in profile.options}
-        beside = {key: value for key, value in passing.items() if key in BESIDE_OPTIONS}
-        options = {key: value for key, value in passing.items() if key not in BESIDE_OPTIONS}
+        allowed = {key: value for key, value in hints.options.items() if key in profile.options}
+        top_level = {key: value for key, value in allowed.items() if key in TOP_LEVEL_OPTIONS}
+        options = {key: value for key, value in allowed.items() if key not in TOP_LEVEL_OPTIONS}
         body: dict[str, Any] = {
             "model": profile.model,
             "messages": list(_messages(call.messages)),
             "options": {"num_ctx": profile.context_window} | options | _sampling(hints),
             "truncate": False,
             "stream": stream,
-        } | beside
+        } | top_level
         if call.tools and hints.tool_choice != "none":
             body["tools"] = [_tool(tool) for tool in call.tools]
         if call.schema is not None:
@@ -88,14 +88,14 @@ class OllamaDialect:
         return EncodedRequest(
             "/api/chat",
             body,
-            (*unsent_options(call, WORDS, body, body["options"]), *unsent_message_parts(call.messages)),
+            (*unsent_options(call, PARAMETER_NAMES, body, body["options"]), *unsent_message_parts(call.messages)),
         )
 
     def decode(self, body: bytes) -> Delta:
-        return _line(body)
+        return _decoded(body)
 
     def decode_chunk(self, data: bytes) -> Delta:
-        return _line(data)
+        return _decoded(data)
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         try:
@@ -107,7 +107,7 @@ class OllamaDialect:
 
 def _sampling(hints: ExecutionHints) -> dict[str, Any]:
     stops = {"stop": [hints.stop]} if isinstance(hints.stop, str) else {}
-    return translated_hints(hints, WORDS) | stops
+    return translated_hints(hints, PARAMETER_NAMES) | stops
 
 
 @lru_cache(maxsize=1024)
@@ -117,7 +117,7 @@ def _tool(tool: ToolDefinition) -> Mapping[str, Any]:
 
 
 def _messages(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
-    """Results name their tool. An id may come again in a later turn, and means the call before it."""
+    """Yield the messages. Results name their tool; an id that is repeated in a later turn means the call before it."""
     names: dict[str, str] = {}
     for message in messages:
         names |= {call.id: call.name for call in message.tool_calls or ()}
@@ -129,11 +129,11 @@ def _messages(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    """Thoughts are told again with every answer: which of them the model still needs, its own template knows."""
+    """Return a message. Reasoning is sent back with every answer: the model's template drops what it does not need."""
     body: dict[str, Any] = {"role": message.role, "content": message.text}
-    thought = "".join(as_text(block.get("thinking")) for block in opaque_blocks(message))
-    if thought:
-        body["thinking"] = thought
+    reasoning = "".join(as_text(block.get("thinking")) for block in opaque_blocks(message))
+    if reasoning:
+        body["thinking"] = reasoning
     if message.images:
         body["images"] = [image.data for image in message.images]
     if message.tool_calls:
@@ -145,29 +145,29 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def _line(data: bytes) -> Delta:
+def _decoded(data: bytes) -> Delta:
     reply = _parsed(data)
-    message = _mapping(reply.get("message"))
-    thought, calls = as_text(message.get("thinking")), message.get("tool_calls")
+    message = _object(reply.get("message"))
+    reasoning, calls = as_text(message.get("thinking")), message.get("tool_calls")
     done = reply.get("done") is True
     return Delta(
         text=as_text(message.get("content")),
-        reasoning=thought,
+        reasoning=reasoning,
         calls=() if calls is None else _calls(calls),
         finish=as_text(reply.get("done_reason")) or None if done else None,
         usage=_usage(reply),
         model=as_text(reply.get("model")),
         done=done,
-        opaque=(OpaqueFragment(0, {"thinking": thought}),) if thought else (),
+        opaque=(OpaqueFragment(0, {"thinking": reasoning}),) if reasoning else (),
     )
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """The JSON object of a reply or line. Raises: EngineFault, also when it reports an error."""
-    reply = _mapping(parse_json(data))
+    """Parse the JSON object of a reply or line. Raises: EngineError, also when it reports an error."""
+    reply = _object(parse_json(data))
     if reply.get("error"):
         status = reply.get("StatusCode")
-        reason = _reason(status if isinstance(status, int) else UNNUMBERED, reply["error"])
+        reason = _reason(status if isinstance(status, int) else UNKNOWN_STATUS, reply["error"])
         raise EngineError(reason, "the provider reported an error in its reply")
     return reply
 
@@ -180,22 +180,22 @@ def _reason(status: int, error: Any) -> AttemptFailureReason:
 def _calls(calls: Any) -> tuple[ToolCallFragment, ...]:
     if not isinstance(calls, list):
         raise malformed_reply("the reply's tool calls are not a list")
-    return tuple(_piece(_mapping(call)) for call in calls)
+    return tuple(_call_fragment(_object(call)) for call in calls)
 
 
-def _piece(call: Mapping[str, Any]) -> ToolCallFragment:
-    function = _mapping(call.get("function"))
-    arguments = orjson.dumps(_mapping(function.get("arguments"))).decode()
+def _call_fragment(call: Mapping[str, Any]) -> ToolCallFragment:
+    function = _object(call.get("function"))
+    arguments = orjson.dumps(_object(function.get("arguments"))).decode()
     return ToolCallFragment(None, as_text(call.get("id")), as_text(function.get("name")), arguments, is_complete=True)
 
 
 def _usage(reply: Mapping[str, Any]) -> TokenCounts | None:
-    """Told with the end. A count of nothing is left out by the server."""
+    """Return the usage, which comes with the end. The server leaves out a count of zero."""
     if "prompt_eval_count" not in reply and "eval_count" not in reply:
         return None
     read, written = as_token_count(reply.get("prompt_eval_count")), as_token_count(reply.get("eval_count"))
     return TokenCounts(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _object(value: Any) -> dict[str, Any]:
     return {} if value is None else as_object(value)
