@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 from app.adapters.stores.database import Transaction, execute
 from app.adapters.stores.history import COMMITS_OF_TENANT, history_of_rows
 from app.adapters.stores.journal.group_commit import CommitBatch, apply_batch
-from app.adapters.stores.journal.rows import whole_execution
+from app.adapters.stores.journal.rows import number_events, whole_execution
 from app.adapters.stores.journal.stored_journal import JournalConfig, StoredJournal
 from app.adapters.stores.journal.writer import GroupWriter, QueuedCommit, WriterCallbacks, WriterLimits
 from app.adapters.stores.schema_upgrade import upgrade_sql
 from app.adapters.stores.sqlite import run_transaction
 from app.domain.contract.messages import Message
 from app.domain.failures import Failure
-from app.domain.journal.events import UnnumberedEvent, number_events
+from app.domain.journal.events import UnnumberedEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus

@@ -6,7 +6,7 @@ since one or two are made for every event and a frozen dataclass takes three tim
 slots, since orjson writes a dataclass that has a dict five times as fast.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -18,7 +18,6 @@ from app.domain.failures import Code
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
 from app.domain.ids import RequestId, SessionId, SpanId, SuspensionId, ToolCallId, TraceId
-from app.domain.journal.fork import Fork
 from app.domain.lifecycle import State
 
 INIT_ANCHOR = "init"
@@ -344,18 +343,6 @@ class LiveDelta(NamedTuple):
     at: float
     correlation: CorrelationContext
     event: InferenceDelta
-
-
-def number_events(
-    events: Sequence[UnnumberedEvent], first: int, at: float, fork: Fork | None = None
-) -> list[StoredEvent]:
-    """Return the events of one commit with consecutive numbers; those of steps that the `fork` inherits are marked."""
-    return [
-        (StoredEvent if fork is None or not fork.inherits(anchor) else InheritedEvent)(
-            number, at, anchor, correlation, event
-        )
-        for number, (anchor, correlation, event) in enumerate(events, first)
-    ]
 
 
 def format_timestamp(at: float) -> str:

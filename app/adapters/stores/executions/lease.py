@@ -14,7 +14,7 @@ from app.adapters.stores.database import ResultRow, ResultRows, Transaction, exe
 from app.adapters.stores.executions.queries import CLAIM, END_UNREADABLE
 from app.adapters.stores.history import COMMITS
 from app.adapters.stores.journal.group_commit import INSERT_COMMIT, SessionTurnEnd, end_session_turn
-from app.adapters.stores.journal.rows import empty_commit_row, event_columns
+from app.adapters.stores.journal.rows import empty_commit_row, event_columns, number_events
 from app.domain.contract.response import SystemError, SystemResponse
 from app.domain.failures import Code, StorageFailure
 from app.domain.fingerprints import span_id
@@ -25,7 +25,6 @@ from app.domain.journal.events import (
     ExecutionFailed,
     LifecycleTransition,
     StoredEvent,
-    number_events,
 )
 from app.domain.lifecycle import Mode, State
 

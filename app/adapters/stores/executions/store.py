@@ -10,10 +10,10 @@ from app.adapters.stores.executions.lease import claim_execution, end_unreadable
 from app.adapters.stores.history import decode_sized, encoded_size, history_of_rows, load_history
 from app.adapters.stores.journal.group_commit import INSERT_COMMIT
 from app.adapters.stores.journal.insert_execution import IDEMPOTENCY_KEY_TTL_S
-from app.adapters.stores.journal.rows import empty_commit_row, event_columns, step_columns
+from app.adapters.stores.journal.rows import empty_commit_row, event_columns, number_events, step_columns
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import ExecutionId, ReplicaId, RequestId, SuspensionId, TenantId
-from app.domain.journal.events import StoredEvent, UnnumberedEvent, number_events
+from app.domain.journal.events import StoredEvent, UnnumberedEvent
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
 from app.domain.lifecycle import Mode, State

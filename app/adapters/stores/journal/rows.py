@@ -8,7 +8,8 @@ from app.adapters.stores.journal.group_commit import ExecutionAdvance, SessionTu
 from app.adapters.stores.journal.insert_execution import NewExecution
 from app.domain.contract.messages import Message
 from app.domain.ids import ExecutionId, ReplicaId
-from app.domain.journal.events import ExecutionSuspended, StoredEvent
+from app.domain.journal.events import ExecutionSuspended, InheritedEvent, StoredEvent, UnnumberedEvent
+from app.domain.journal.fork import Fork
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
@@ -26,6 +27,18 @@ class JournalCommit(NamedTuple):
     events: Sequence[StoredEvent]
     turn: Sequence[Message]
     at: float
+
+
+def number_events(
+    events: Sequence[UnnumberedEvent], first: int, at: float, fork: Fork | None = None
+) -> list[StoredEvent]:
+    """Return the events of one commit with consecutive numbers; those of steps that the `fork` inherits are marked."""
+    return [
+        (StoredEvent if fork is None or not fork.inherits(anchor) else InheritedEvent)(
+            number, at, anchor, correlation, event
+        )
+        for number, (anchor, correlation, event) in enumerate(events, first)
+    ]
 
 
 def new_execution(

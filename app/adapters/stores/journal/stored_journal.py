@@ -23,6 +23,7 @@ from app.adapters.stores.journal.rows import (
     encoded_size,
     execution_advance,
     new_execution,
+    number_events,
     whole_execution,
 )
 from app.adapters.stores.journal.writer import (
@@ -43,7 +44,6 @@ from app.domain.journal.events import (
     InferenceDelta,
     LiveDelta,
     UnnumberedEvent,
-    number_events,
 )
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
