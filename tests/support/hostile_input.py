@@ -1,4 +1,4 @@
-"""Requests that mean harm, each with the answer of a model that makes the most of it."""
+"""Hostile requests, each with the most harmful answer of a model."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ _OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}, "required"
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """A request, which `spelled` says as no other says it, so that nothing is remembered; and what a model answers."""
+    """A request and the answers of the model. `spelled` makes every copy different, so that no cache helps."""
 
     body: bytes
     answers: Sequence[str] = ()
@@ -26,6 +26,7 @@ class Hostile:
     live: bool = False
 
     def spelled(self, number: int, model: str) -> bytes:
+        """Return a copy of the body for this model."""
         return self.body.replace(b"$number", str(number).encode()).replace(MODEL.encode(), model.encode())
 
 
@@ -61,12 +62,12 @@ _ANSWERS = {
     "commas": "[" + "," * 200_000,
     "60,000 nulls": "[" + "null," * 60_000 + "null]",
     "numbers that are no floats": "[" + "1e999," * 30_000 + "1]",
-    "dear numbers": "[" + "1e308," * 30_000 + "1]",
+    "expensive numbers": "[" + "1e308," * 30_000 + "1]",
     "20,000 keys": "{" + ",".join(f'"k{number}":{number}' for number in range(20_000)) + "}",
     "20,000 times the same key": "{" + ",".join(['"k":1'] * 20_000) + "}",
     "quotes": '"' * 250_000,
     "backslashes": '["' + "\\" * 250_000,
-    "regions": "[1, " + "] [2," * 40_000,
+    "adjacent regions": "[1, " + "] [2," * 40_000,
     "fences": "```\n" * 60_000,
     "fences before objects": "~~~{" * 60_000,
     "fenced objects to repair": "```json\n{'a': 1,}\n```\n" * 10_000,
@@ -98,10 +99,10 @@ _WRONG: tuple[Any, ...] = (1, "x x", None, [], {}, {"type": "zork"})
 
 
 def _of_faults() -> Iterator[tuple[str, Hostile]]:
-    """Bodies of which each value is wrong."""
+    """Yield bodies in which every value is wrong."""
     for wrong in _WRONG:
         many = [wrong] * (_MANY // (2 if wrong == _WRONG[-1] else 1))
-        for place, fields in {
+        all_fields: dict[str, dict[str, Any]] = {
             "messages": {"messages": many},
             "parts": {"messages": [{"role": "user", "content": many}]},
             "calls": {"messages": [{"role": "assistant", "content": "", "tool_calls": many}]},
@@ -114,7 +115,8 @@ def _of_faults() -> Iterator[tuple[str, Hostile]]:
             "step types": {"mode": "plan", "plan": {"policy": {"allowed_step_types": many}}},
             "models": {"mode": "redundant", "redundancy": {"models": many}},
             "stops": {"hints": {"stop": many}},
-        }.items():
+        }
+        for place, fields in all_fields.items():
             yield f"{wrong!r} for all {place}", Hostile(chat("Go on", **fields))
 
 
@@ -132,7 +134,7 @@ def _of_bodies() -> Iterator[tuple[str, Hostile]]:
     yield "4 MB of commas", Hostile(b"[" + b"1," * (size // 2) + b"1]")
     yield "4 MB of keys", Hostile(b"{" + b",".join(b'"%d":0' % number for number in range(300_000)) + b"}")
     yield "49,000 entries of metadata", Hostile(chat("Go on", metadata={f"k{n}": "v" for n in range(_MANY)}))
-    yield "49,000 fields nobody knows", Hostile(chat("Go on", **{f"k{number}": 1 for number in range(_MANY)}))
+    yield "49,000 unknown fields", Hostile(chat("Go on", **{f"k{number}": 1 for number in range(_MANY)}))
     yield (
         "1,000 messages of 4,000 characters",
         Hostile(orjson.dumps({"messages": [{"role": "user", "content": "x," * 2_000}] * 1_000})),
@@ -145,7 +147,7 @@ def _of_rules() -> Iterator[tuple[str, Hostile]]:
 
     large = json.dumps([["x" * 10]] * 5_000)
     for name, pattern in {
-        "dear patterns": r"a.{60}",
+        "expensive patterns": r"a.{60}",
         "patterns that are too large": r"\p{L}{60}",
         "patterns that explode": "(?:a{1000}){1000}",
         "ambiguous patterns": "(?:a?){100}a{100}$",
@@ -185,7 +187,7 @@ def _of_plans() -> Iterator[tuple[str, Hostile]]:
     )
     schema, value = SCHEMAS["everything refers to everything"]
     yield (
-        "a dear schema in each step",
+        "an expensive schema in each step",
         planned(
             *[
                 {"name": name, "type": "validate", "input": value, "schema": {**schema, "$comment": f"{name} $number"}}
@@ -202,7 +204,7 @@ def _of_plans() -> Iterator[tuple[str, Hostile]]:
     yield "much to put in order", planned({"name": "rank", "type": "rerank", "input": ranking})
     power = {"name": "calculate", "arguments": {"expression": "9" + "**9" * 1_000}}
     yield "a large number to calculate", planned({"name": "sum", "type": "tool", "input": power})
-    wrong = {"messages": [{}] * 16_000}
+    wrong: dict[str, Any] = {"messages": [{}] * 16_000}
     yield "a conversation of wrong messages", planned({"name": "ask", "type": "infer", "input": wrong})
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 SELF = {"$ref": "#/$defs/n"}
 
@@ -97,7 +97,10 @@ HOSTILE: dict[str, tuple[dict[str, Any], Any]] = {
         recursive({**below(SELF), "patternProperties": {"c": SELF, "^c": SELF}, "type": "object"}),
         nested(60, 1),
     ),
-    "a deep tree of kinds": (tree("abcdefgh"), reduce(lambda inner, _: {"k": "h", "c": inner}, range(60), "bad")),
+    "a deep tree of kinds": (
+        tree("abcdefgh"),
+        reduce(lambda inner, _: {"k": "h", "c": inner}, range(60), cast(Any, "bad")),
+    ),
     **{
         f"unevaluated {times} times": (wrapped(times, below({"type": "null"}), unevaluatedProperties=False), {"c": 1})
         for times in (3, 4, 12, 20)
@@ -151,5 +154,5 @@ HOSTILE: dict[str, tuple[dict[str, Any], Any]] = {
         ),
         nested(30, 1),
     ),
-    "nothing but brackets": ({"type": "object"}, reduce(lambda inner, _: [inner], range(64), 1)),
+    "nothing but brackets": ({"type": "object"}, reduce(lambda inner, _: [inner], range(64), cast(Any, 1))),
 }

@@ -1,9 +1,10 @@
-"""The application in this process, behind its real server on a loopback socket."""
+"""The application behind its real server, in this process, on a loopback socket."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 import orjson
@@ -17,20 +18,20 @@ from app.entrypoints.http.protocol import BoundedProtocol
 
 @dataclass
 class HttpAnswer:
-    """An answer as it came over the wire; header names are lower case."""
+    """A response as it was received; header names are lower case."""
 
     status: int
     headers: dict[str, str]
     body: bytes
 
     @property
-    def json(self) -> dict[str, object]:
-        found: dict[str, object] = orjson.loads(self.body)
-        return found
+    def json(self) -> Any:
+        """The body as JSON."""
+        return orjson.loads(self.body)
 
 
 class ClientConnection:
-    """A client's end of one connection, close to the bytes."""
+    """The client's end of one connection, for tests of single bytes."""
 
     def __init__(self, stream: SocketStream) -> None:
         self.stream = stream
@@ -40,7 +41,7 @@ class ClientConnection:
         await self.stream.send(data)
 
     async def until(self, marker: bytes) -> bytes:
-        """Reads up to and including the marker. Raises EndOfStream when the server closes before."""
+        """Read up to and including the marker. Raises: EndOfStream if the server closes before."""
         while marker not in self._unread:
             self._unread += await self.stream.receive()
         found, _, self._unread = self._unread.partition(marker)
@@ -53,18 +54,18 @@ class ClientConnection:
         return found
 
     async def head(self) -> tuple[int, dict[str, str]]:
-        """Status and headers of the next answer."""
+        """Return status and headers of the next response."""
         first, *lines = (await self.until(b"\r\n\r\n")).decode().splitlines()
         pairs = (line.split(": ", 1) for line in lines if line)
         return int(first.split()[1]), {name.lower(): value for name, value in pairs}
 
     async def chunk(self) -> bytes:
-        """The next chunk of a chunked body; empty at its end."""
+        """Return the next chunk of a chunked body; empty at its end."""
         size = int(await self.until(b"\r\n"), 16)
         return (await self.exactly(size + 2))[:-2]
 
     async def answer(self) -> HttpAnswer:
-        """The next whole answer."""
+        """Return the next whole response."""
         status, headers = await self.head()
         if headers.get("transfer-encoding") == "chunked":
             body = b""
@@ -75,7 +76,7 @@ class ClientConnection:
         return HttpAnswer(status, headers, body)
 
     async def closed(self) -> bytes:
-        """Everything that still comes until the server closes the connection."""
+        """Return all bytes until the server closes the connection."""
         rest, self._unread = self._unread, b""
         try:
             while True:
@@ -86,7 +87,7 @@ class ClientConnection:
 
 @dataclass
 class RunningServer:
-    """A running server and how to speak to it."""
+    """A running server, with methods that send requests."""
 
     host: str
     port: int
@@ -111,18 +112,18 @@ class RunningServer:
         return await self.ask(request_bytes("POST", path, named, body))
 
     async def ask(self, request: bytes) -> HttpAnswer:
-        """Sends these bytes over a connection of their own and reads the answer."""
+        """Send these bytes over a new connection and return the response."""
         async with self.connect() as connection:
             await connection.send(request)
             return await connection.answer()
 
     def connected_sockets(self) -> Sequence[object]:
-        """The server's ends of all open connections."""
+        """Return the server's ends of all open connections."""
         return [connection.transport.get_extra_info("socket") for connection in self.state.connections]
 
 
 def request_bytes(method: str, path: str, headers: Mapping[str, str], body: bytes | None = None) -> bytes:
-    """A request on the wire; the body's length is named unless the headers say otherwise."""
+    """Return the bytes of a request, with a Content-Length unless the headers have a length."""
     named = {"Host": "localhost", **headers}
     if body is not None and "Transfer-Encoding" not in named and "Content-Length" not in named:
         named["Content-Length"] = str(len(body))
@@ -132,7 +133,7 @@ def request_bytes(method: str, path: str, headers: Mapping[str, str], body: byte
 
 @asynccontextmanager
 async def running_server(app: FastAPI, *, limit_concurrency: int | None = None) -> AsyncIterator[RunningServer]:
-    """Serves the application, lifespan included, as `portico serve` does."""
+    """Serve the application with its lifespan, as `portico serve` does."""
     config = uvicorn.Config(
         app,
         http=BoundedProtocol,

@@ -1,4 +1,4 @@
-"""Schemas, grammars, tools and numbers that mean harm, sent to the real service: refused by name, or harmless."""
+"""Hostile schemas, grammars, tools, numbers and answers, sent to a whole service: refused by name, or harmless."""
 
 import json
 from asyncio import StreamReader, StreamWriter, start_server
@@ -23,18 +23,18 @@ def structured(output: Mapping[str, Any], **fields: Any) -> bytes:
 
 
 def code(answer: HttpAnswer) -> Any:
-    """The code of a refusal, or of a failure in the response."""
+    """Return the code of a refusal, or of a failure in the response."""
     problem: Any = answer.json.get("error") or answer.json
     return problem["code"]
 
 
-def fields_at_fault(answer: HttpAnswer) -> list[str]:
+def invalid_fields(answer: HttpAnswer) -> list[str]:
     errors: Any = answer.json["details"]
     return [error["field"] for error in errors["errors"]]
 
 
 async def refused(body: bytes, served: RunningServer) -> HttpAnswer:
-    """The refusal, which is the same whoever asks: as JSON, for events, and for a quote."""
+    """Return the refusal, which is the same for a JSON response, for events and for a quote."""
     answer, live, quoted = [
         await served.post(body, headers, path)
         for headers, path in (({}, "/v1/execute"), (EVENTS, "/v1/execute"), ({}, QUOTE))
@@ -49,7 +49,7 @@ async def refused(body: bytes, served: RunningServer) -> HttpAnswer:
 
 @asynccontextmanager
 async def answering(directory: Path, *texts: str) -> AsyncIterator[RunningServer]:
-    """A service whose model says these texts."""
+    """Run a service whose model answers with these texts."""
     script = directory / "script.json"
     script.write_bytes(orjson.dumps([{"text": text} for text in texts]))
     async with portico(engines={"scripted": {"model": f"scripted://{script}"}}) as (served, _):
@@ -74,7 +74,7 @@ def nested_text(depth: int) -> str:
         ({"properties": {"a": {"$id": "https://example.org"}}}, "$.properties.a['$id']"),
     ],
 )
-async def test_b2_54_a_schema_that_is_none_is_refused_at_its_fault(schema: dict[str, Any], path: str) -> None:
+async def test_b2_54_an_invalid_schema_is_refused_with_the_path_of_its_error(schema: dict[str, Any], path: str) -> None:
     async with portico() as (served, _):
         answer = await refused(structured({"schema": schema}), served)
     assert (answer.status, code(answer)) == (422, "CONFIG_SCHEMA_INVALID")
@@ -123,14 +123,14 @@ async def test_b2_54_a_schema_that_is_10_000_deep_is_refused_with_its_body(depth
         {"$dynamicRef": "#me", "$dynamicAnchor": "me"},
     ],
 )
-async def test_b2_54_a_schema_that_only_leads_back_to_itself_is_refused(schema: dict[str, Any]) -> None:
+async def test_b2_54_a_schema_that_only_refers_to_itself_is_refused(schema: dict[str, Any]) -> None:
     async with portico() as (served, _):
         answer = await refused(structured({"schema": schema}), served)
     assert (answer.status, code(answer)) == (422, "CONFIG_SCHEMA_INVALID")
     assert "without end" in str(answer.json["message"])
 
 
-async def test_b2_54_a_schema_of_trees_is_kept_to_any_depth(tmp_path: Path) -> None:
+async def test_b2_54_a_recursive_schema_is_enforced_at_any_depth(tmp_path: Path) -> None:
     tree = {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#"}}}, "required": ["kids"]}
     deep: dict[str, Any] = {"kids": []}
     for _ in range(25):
@@ -148,11 +148,11 @@ async def test_b2_54_a_schema_of_trees_is_kept_to_any_depth(tmp_path: Path) -> N
     "target",
     ["http://{host}/schema.json", f"http://{CLOUD}/latest/meta-data", "file:///etc/passwd", "other.json", "//{host}/s"],
 )
-async def test_b2_55_a_reference_out_of_a_schema_is_refused_and_never_fetched(keyword: str, target: str) -> None:
+async def test_b2_55_an_external_reference_of_a_schema_is_refused_and_never_fetched(keyword: str, target: str) -> None:
     fetched: list[str] = []
 
     async def note(_reader: StreamReader, writer: StreamWriter) -> None:
-        fetched.append("somebody came")
+        fetched.append("connection")
         writer.close()
 
     async with await start_server(note, "127.0.0.1", 0) as listener, portico() as (served, _):
@@ -169,7 +169,7 @@ async def test_b2_55_a_reference_out_of_a_schema_is_refused_and_never_fetched(ke
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "^(a|aa)+$", "^(a|a)*(a+)+(a*)*$", "(.*a){20}b"])
 @pytest.mark.parametrize("as_rule", [False, True])
-async def test_b2_56_a_hostile_pattern_is_searched_for_and_does_not_match(
+async def test_b2_56_an_exponential_pattern_is_matched_like_any_other(
     tmp_path: Path, pattern: str, as_rule: bool
 ) -> None:
     answer = json.dumps("a" * 5_000 + "!")
@@ -196,13 +196,13 @@ async def test_b2_56_a_hostile_pattern_is_searched_for_and_does_not_match(
         ('root ::= root "a" | "a"', "left recursion"),
         ('root ::= a\na ::= b?  a "x" | "y"\nb ::= "z"', "left recursion"),
         ("root ::= r0\n" + "".join(f'r{number} ::= "a"\n' for number in range(1_001)), "more than 1000 rules"),
-        ("root ::= nobody", "no rule of this name"),
+        ("root ::= unknown", "no rule of this name"),
         ('a ::= "a"', "root"),
         ('root ::= "a', "line 1"),
         ("root ::= root", "left recursion"),
     ],
 )
-async def test_b2_57_a_grammar_that_means_harm_is_refused_at_line_and_column(grammar: str, why: str) -> None:
+async def test_b2_57_a_hostile_grammar_is_refused_with_line_and_column(grammar: str, why: str) -> None:
     async with portico() as (served, _):
         answer = await refused(structured({"grammar": grammar}), served)
     assert (answer.status, code(answer)) == (422, "CONFIG_GRAMMAR_INVALID")
@@ -219,8 +219,8 @@ async def test_b2_57_a_million_rules_are_refused_with_their_body() -> None:
     assert (answer.status, code(answer)) == (413, "REQUEST_TOO_LARGE")
 
 
-@pytest.mark.parametrize("name", ["nobody", "../../etc/passwd", "", "x" * 70_000, "root ::"])
-async def test_b2_57_a_grammar_of_an_unknown_name_is_not_found(name: str) -> None:
+@pytest.mark.parametrize("name", ["unknown", "../../etc/passwd", "", "x" * 70_000, "root ::"])
+async def test_b2_57_a_grammar_with_an_unknown_name_is_not_found(name: str) -> None:
     async with portico() as (served, _):
         answer = await refused(structured({"grammar": name}), served)
     assert (answer.status, code(answer)) == (422, "CONFIG_GRAMMAR_NOT_FOUND")
@@ -239,7 +239,7 @@ async def test_b2_57_a_grammar_of_an_unknown_name_is_not_found(name: str) -> Non
         ["calculate"] * 129,
     ],
 )
-async def test_b2_58_more_or_larger_tools_than_there_can_be_are_refused(tools: list[Any]) -> None:
+async def test_b2_58_too_many_or_too_large_tools_are_refused(tools: list[Any]) -> None:
     async with portico() as (served, _):
         answer = await refused(chat("Go on", tools=tools), served)
     assert (answer.status, code(answer)) == (422, "REQUEST_INVALID")
@@ -263,12 +263,12 @@ async def test_b2_59_a_tool_name_with_look_alikes_is_refused(name: str) -> None:
     async with portico() as (served, _):
         listed = await refused(chat("Go on", tools=[name]), served)
         chosen = await refused(chat("Go on", hints={"tool_choice": {"name": name}}), served)
-    assert (listed.status, code(listed), fields_at_fault(listed)) == (422, "REQUEST_INVALID", ["tools.0"])
+    assert (listed.status, code(listed), invalid_fields(listed)) == (422, "REQUEST_INVALID", ["tools.0"])
     assert (chosen.status, code(chosen)) == (422, "REQUEST_INVALID")
 
 
 @pytest.mark.parametrize(
-    ("fields", "at_fault"),
+    ("fields", "field"),
     [
         ({"mode": "zork"}, "mode"),
         ({"mode": ""}, "mode"),
@@ -296,13 +296,13 @@ async def test_b2_59_a_tool_name_with_look_alikes_is_refused(name: str) -> None:
         ({"mode": "plan", "plan": {"steps": [{"name": "a", "type": "infer"}] * 51}}, "plan.steps"),
     ],
 )
-async def test_b2_60_what_is_beyond_a_cap_is_refused_by_field_and_never_clamped(
-    fields: dict[str, Any], at_fault: str
+async def test_b2_60_a_value_beyond_a_cap_is_refused_by_field_and_never_clamped(
+    fields: dict[str, Any], field: str
 ) -> None:
     schema: dict[str, Any] = {"output": {"schema": {}}} if fields.get("mode") == "redundant" else {}
     async with portico() as (served, _):
         answer = await refused(chat("Go on", **schema, **fields), served)
-    assert (answer.status, code(answer), fields_at_fault(answer)) == (422, "REQUEST_INVALID", [at_fault])
+    assert (answer.status, code(answer), invalid_fields(answer)) == (422, "REQUEST_INVALID", [field])
 
 
 @pytest.mark.parametrize("model", [f"ollama://{CLOUD}/llama", f"http://{CLOUD}/", "file:///etc/passwd", "rehearsal://"])
@@ -331,7 +331,7 @@ async def test_b2_62_a_history_of_100_mb_is_refused_while_it_is_read() -> None:
     assert (answer.status, code(answer)) == (413, "REQUEST_TOO_LARGE")
 
 
-async def test_b2_62_a_history_beyond_the_context_is_refused_before_any_provider_is_asked() -> None:
+async def test_b2_62_a_history_beyond_the_context_window_is_refused_before_a_provider_is_called() -> None:
     async with portico() as (served, _):
         answer = await served.post(chat("x " * 1_500_000))
         page = (await served.get("/metrics")).body.decode()
