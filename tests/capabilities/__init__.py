@@ -1,1 +1,1 @@
-"""What we can do, tested."""
+"""Tests of app.capabilities."""

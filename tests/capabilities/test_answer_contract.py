@@ -1,4 +1,4 @@
-"""What an answer has to keep is made ready once, and judges what is ordinary however large, and nothing beyond."""
+"""Contracts are compiled once; they validate ordinary answers of any size and refuse those beyond the limits."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def order(number: int) -> dict[str, Any]:
 
 
 def answer(characters: int) -> str:
-    """Orders as a model writes them, of about that many characters."""
+    """Return orders as a model writes them, of about that many characters."""
     return orjson.dumps({"orders": [order(number) for number in range(characters // 520)]}).decode()
 
 
@@ -79,7 +79,7 @@ def failure(judged: ValidatedAnswer) -> Failure:
 
 
 @pytest.mark.parametrize("characters", [2_000, 64_000, 128_000])
-def test_an_ordinary_answer_is_judged_however_large(characters: int) -> None:
+def test_an_ordinary_answer_of_any_size_is_validated(characters: int) -> None:
     text = answer(characters)
     assert len(text) > characters * 0.7
     judged = contract(schema=ORDERS, rules=RULES).validate(f"Here you are:\n```json\n{text}\n```", 1)
@@ -88,7 +88,7 @@ def test_an_ordinary_answer_is_judged_however_large(characters: int) -> None:
 
 
 @pytest.mark.parametrize("characters", [2_000, 64_000])
-def test_what_is_wrong_with_it_is_told_by_its_place(characters: int) -> None:
+def test_violations_have_their_paths(characters: int) -> None:
     text = answer(characters)
     cut = text.rindex("AB-")
     judged = contract(schema=ORDERS).validate(text[:cut] + "ab-" + text[cut + 3 :], 1)
@@ -111,7 +111,7 @@ def test_an_answer_that_was_cut_off_is_repaired() -> None:
         ('{"orders": [' + "[]," * (MAX_ANSWER_NODES // 2) + "1]}", f"more than {MAX_ANSWER_NODES} brackets and commas"),
     ],
 )
-def test_an_answer_that_is_too_large_breaks_the_contract_and_says_so(text: str, why: str) -> None:
+def test_an_answer_that_is_too_large_breaks_the_contract(text: str, why: str) -> None:
     judged = contract(schema=ORDERS).validate(text, 2)
     assert failure(judged).code is Code.CONSTRAINT_JSON_INVALID
     assert judged.violations == [("$", f"is too large to be judged: it has {why}".replace("has longer", "is longer"))]
@@ -119,7 +119,7 @@ def test_an_answer_that_is_too_large_breaks_the_contract_and_says_so(text: str, 
     assert judged.pattern_result.validation.attempts == 2
 
 
-def test_a_text_of_a_grammar_may_have_as_many_commas_as_it_likes() -> None:
+def test_a_text_with_a_grammar_may_have_any_number_of_commas() -> None:
     lists = contract(grammar='root ::= ("a" ",")*')
     assert lists.validate("a," * (MAX_ANSWER_CHARACTERS // 2), 1).failure is None
     judged = lists.validate("a," * MAX_ANSWER_CHARACTERS, 1)
@@ -145,12 +145,12 @@ def test_a_text_that_has_too_many_readings_breaks_the_contract() -> None:
         ({}, ["anything", AnswerContent("[1]", [1])]),
     ],
 )
-def test_a_quick_validation_comes_to_the_same_as_a_full_one(output: dict[str, Any], answers: list[Any]) -> None:
+def test_a_quick_validation_has_the_result_of_a_full_one(output: dict[str, Any], answers: list[Any]) -> None:
     kept = contract(**output)
     for given in answers:
         quick = kept.validate_quickly(given, 1)
         assert quick is not None
-        assert _told(quick) == _told(kept.validate(given, 1))
+        assert _result_of(quick) == _result_of(kept.validate(given, 1))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_quick_validation_comes_to_the_same_as_a_full_one(output: dict[str, An
         ({"rules": [{"type": "regex", "pattern": "a"}]}, "a"),
     ],
 )
-def test_what_may_take_long_to_validate_is_not_validated_quickly(output: dict[str, Any], text: str) -> None:
+def test_an_answer_that_may_take_long_is_not_validated_quickly(output: dict[str, Any], text: str) -> None:
     assert contract(**output).validate_quickly(text, 1) is None
 
 
@@ -184,7 +184,7 @@ def test_small_contracts_without_patterns_compile_quickly(output: dict[str, Any]
     assert compiles_quickly(OutputContract.model_validate(output)) is is_quick
 
 
-def _told(judged: ValidatedAnswer) -> tuple[Any, Any]:
+def _result_of(judged: ValidatedAnswer) -> tuple[Any, Any]:
     return judged.pattern_result, None if judged.failure is None else (judged.failure.code, judged.failure.details)
 
 
@@ -197,7 +197,7 @@ def _told(judged: ValidatedAnswer) -> tuple[Any, Any]:
         ({"schema": {}, "rules": ["unheard-of"]}, Code.REQUEST_INVALID),
     ],
 )
-def test_what_cannot_be_kept_is_refused(output: dict[str, Any], code: Code) -> None:
+def test_an_impossible_contract_is_refused(output: dict[str, Any], code: Code) -> None:
     with pytest.raises(Failure) as caught:
         contract(**output)
     assert caught.value.code is code

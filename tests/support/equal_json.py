@@ -1,4 +1,4 @@
-"""JSON values that are equal, as JSON Schema defines it, and whether any two are."""
+"""Equal JSON values, and their comparison, as JSON Schema defines equality."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ SPELLED_TWICE: list[tuple[Any, Any]] = [
     (2**63, float(2**63)),
     (-(2**63), -float(2**63)),
 ]
-"""One value, with its keys in another order or its numbers written in another way."""
+"""Pairs of equal values: with keys in another order, or with numbers written in another way."""
 
 
 def equal_json(one: Any, other: Any) -> bool:
-    """Equality of instances as JSON Schema defines it."""
+    """Compare two values as JSON Schema does."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(equal_json(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):

@@ -1,8 +1,8 @@
-"""Grammars as people write them, and random ones with what they mean, found out the slow and simple way.
+"""Ordinary grammars, and random ones with their meaning, found by simple enumeration.
 
-A random grammar is a mapping from names to trees, `root` first, over the characters a and b. Its texts are
-enumerated by expansion up to a length, over a, b and a third character that stands for all others. Nothing here is
-shared with what is tested.
+A random grammar is a mapping from names to trees, `root` first, over the characters a and b. Its texts are enumerated
+by expansion up to a length, over a, b and a third character that stands for all others. Nothing here is shared with
+the tested code.
 """
 
 import json
@@ -97,7 +97,7 @@ class AnyCharacter:
 
 @dataclass(frozen=True)
 class RuleReference:
-    """What a rule says."""
+    """A reference to a rule."""
 
     name: str
 
@@ -137,7 +137,7 @@ COUNTS: tuple[tuple[int, int | None], ...] = (
 
 
 def random_grammar(random: Random) -> GrammarTrees:
-    """A grammar of one to three rules, of any kind: also one that must be refused."""
+    """Return a grammar of one to three rules of any kind, including invalid ones."""
     names = NAMES[: random.randint(1, len(NAMES))]
     return {name: _random_tree(random, names, random.choice((1, 2, 3))) for name in names}
 
@@ -165,7 +165,7 @@ def _random_tree(random: Random, names: tuple[str, ...], depth: int) -> Tree:
 
 
 def gbnf_text(grammar: GrammarTrees) -> str:
-    """The grammar in GBNF."""
+    """Return the grammar in GBNF."""
     return "".join(f"{name} ::= {_written(tree)}\n" for name, tree in grammar.items())
 
 
@@ -201,10 +201,10 @@ def _counted(least: int, most: int | None) -> str:
 
 
 class EnumeratedLanguage:
-    """What a grammar means, as far as texts of at most `longest` characters over the alphabet go.
+    """The texts of a grammar with at most `longest` characters over the alphabet.
 
-    `texts` are those that follow it, `beginnings` what longer or equal ones may begin with. `refused` says why the
-    grammar has to be refused, None when it has not; then the other two are as if it were not.
+    `texts` are those that follow it, `beginnings` are the prefixes of longer or equal ones. `refused` is the reason why
+    the grammar has to be refused, None if it is valid; `texts` and `beginnings` ignore it.
     """
 
     def __init__(self, grammar: GrammarTrees, longest: int) -> None:
@@ -229,7 +229,7 @@ class EnumeratedLanguage:
                 return
 
     def _ends(self, tree: Tree) -> bool:
-        """Whether any text at all follows the tree."""
+        """Return True if any text follows the tree."""
         match tree:
             case RuleReference(name):
                 return name in self._finite
@@ -263,7 +263,7 @@ class EnumeratedLanguage:
                 return frozenset().union(*self._powers(self._all(part), most)[least:])
 
     def _powers(self, texts: frozenset[str], most: int | None) -> list[frozenset[str]]:
-        """The texts repeated 0, 1, 2 … times, as far as it makes a difference."""
+        """Return the texts repeated 0, 1, 2 … times, as far as it makes a difference."""
         powers = [frozenset({""})]
         for _ in range(self._longest + 3 if most is None else most):
             powers.append(self._joined(powers[-1], texts))
@@ -309,7 +309,7 @@ class EnumeratedLanguage:
         return None if "root" in self._finite else "no text"
 
     def _entered(self, tree: Tree) -> frozenset[str]:
-        """The rules that the tree may enter before any character."""
+        """Return the rules that the tree may enter before any character."""
         match tree:
             case RuleReference(name):
                 return frozenset({name})

@@ -1,4 +1,4 @@
-"""Grammars that mean harm, each with a text that makes the most of it."""
+"""Hostile grammars, each with a text that makes it most expensive."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ WHOLE = KIB * 1024 - 100
 
 
 def rules(count: int, body: Callable[[int], str], last: str = '"a"') -> str:
-    """Rules r0 to the last, each of which may name the next."""
+    """Return rules r0 to the last, each of which may name the next."""
     return (
         "root ::= r0\n" + "".join(f"r{number} ::= {body(number)}\n" for number in range(count)) + f"r{count} ::= {last}"
     )

@@ -1,4 +1,4 @@
-"""Schemas that mean harm, each with an answer that makes the most of it."""
+"""Hostile schemas, each with an answer that makes it most expensive."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -14,7 +14,7 @@ def nested(levels: int, leaf: Any = None, name: str = "c") -> Any:
 def chain(
     links: int, keyword: str, last: dict[str, Any], wrap: Callable[[Any], Any] = lambda link: link
 ) -> dict[str, Any]:
-    """Definitions of which each refers to the next one twice."""
+    """Return definitions each of which refers to the next one twice."""
     links_by_name: dict[str, Any] = {
         f"d{number}": {keyword: [wrap({"$ref": f"#/$defs/d{number + 1}"})] * 2} for number in range(links)
     }
@@ -34,7 +34,7 @@ def below(schema: Any) -> dict[str, Any]:
 
 
 def tree(kinds: str) -> dict[str, Any]:
-    """Nodes of several kinds, each with a child of any kind: alternatives that refer back to themselves."""
+    """Return nodes of several kinds, each with a child of any kind: recursive alternatives."""
     node = {"type": "object", "required": ["k", "c"], "additionalProperties": False}
     branches = [{**node, "properties": {"k": {"const": kind}, "c": SELF}} for kind in kinds]
     return recursive({"anyOf": [*branches, {"type": "number"}]})

@@ -1,1 +1,1 @@
-"""Models."""
+"""Tests of engine choice, failover and context windows."""

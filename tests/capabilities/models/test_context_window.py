@@ -1,4 +1,4 @@
-"""The budget equation, at its limit and one token beyond, and what tool rounds lose to it."""
+"""The context budget: exactly at its limit, one token beyond, and results of tool rounds that are cut."""
 
 import pytest
 from hypothesis import given
@@ -33,7 +33,7 @@ def test_a_longer_text_is_never_estimated_smaller(before: str, after: str) -> No
     assert COUNTER.text(before + after) >= COUNTER.text(before)
 
 
-def test_a_reserve_as_large_as_the_window_leaves_no_room_and_no_less(clock: VirtualClock) -> None:
+def test_a_reserve_larger_than_the_window_leaves_a_capacity_of_zero(clock: VirtualClock) -> None:
     assert capacity(scripted_engine(clock, "a", context_window=10, response_reserve=20)) == 0
 
 
@@ -70,7 +70,7 @@ def test_the_oldest_tool_results_of_this_turn_are_cut_first_and_no_more_than_nee
     assert results_to_cut(talk, turn_starts=1, over=0, counter=COUNTER) == ()
 
 
-async def test_what_tool_rounds_added_is_cut_and_marked_before_the_next_inference(clock: VirtualClock) -> None:
+async def test_results_of_tool_rounds_are_cut_and_marked_before_the_next_inference(clock: VirtualClock) -> None:
     @tool(side_effects=SideEffects.READ, idempotent=True)
     async def read() -> str:
         """Reads a lot."""
@@ -85,7 +85,7 @@ async def test_what_tool_rounds_added_is_cut_and_marked_before_the_next_inferenc
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_what_cannot_be_cut_enough_is_context_exceeded_with_the_numbers(clock: VirtualClock) -> None:
+async def test_a_context_that_cannot_be_cut_enough_is_exceeded_with_the_numbers(clock: VirtualClock) -> None:
     @tool(side_effects=SideEffects.READ, idempotent=True)
     async def read() -> str:
         """Reads."""
@@ -101,5 +101,5 @@ async def test_what_cannot_be_cut_enough_is_context_exceeded_with_the_numbers(cl
     assert replay_offline(record) == len(record.steps)
 
 
-def test_the_mark_says_what_happened() -> None:
+def test_the_mark_states_that_a_result_was_cut() -> None:
     assert "cut" in CUT_MARK

@@ -1,4 +1,4 @@
-"""One engine is asked what it can be asked; the rest is told another way, or left out and named."""
+"""A call is downgraded to the features of an engine; unsupported parts are left out and named."""
 
 from typing import Any
 
@@ -45,47 +45,51 @@ def call(*messages: Message, tools: tuple[ToolDefinition, ...] = (), **hints: An
     return EngineCall(list(messages) or TALK, tools, ExecutionHints.model_validate(hints))
 
 
-def told(asked: EngineCall, **lacking: bool) -> list[Message]:
+def downgraded(asked: EngineCall, **lacking: bool) -> list[Message]:
     return list(downgrade(asked, profile(**lacking)).messages)
 
 
-def test_an_engine_that_can_do_all_is_told_all_as_it_is() -> None:
+def test_an_engine_with_all_features_gets_the_call_unchanged() -> None:
     asked = call(tools=(ROLL,), tool_choice="required")
     assert downgrade(asked, profile()) == asked
     assert unsupported_parts(asked, profile()) == ()
 
 
-def test_a_system_message_without_the_role_stands_before_the_users_words() -> None:
-    texts = [(message.role, message.text) for message in told(call(), system_role=False)]
+def test_a_system_message_without_the_role_precedes_the_users_text() -> None:
+    texts = [(message.role, message.text) for message in downgraded(call(), system_role=False)]
     assert texts[0] == ("user", "Be brief.\n\nRoll twice.")
     assert texts[-1] == ("user", "Be kind.\n\nAnd now?")
     assert "system" not in {role for role, _ in texts}
 
 
 def test_a_system_message_that_no_user_follows_becomes_the_users() -> None:
-    said = told(call(Message(role="user", content="Hi"), Message(role="system", content="Stop.")), system_role=False)
-    assert [(message.role, message.text) for message in said] == [("user", "Hi"), ("user", "Stop.")]
+    messages = downgraded(
+        call(Message(role="user", content="Hi"), Message(role="system", content="Stop.")), system_role=False
+    )
+    assert [(message.role, message.text) for message in messages] == [("user", "Hi"), ("user", "Stop.")]
 
 
-def test_before_words_in_parts_system_text_is_a_part() -> None:
+def test_before_content_parts_system_text_is_a_part() -> None:
     parts = Message(role="user", content=[TextPart(type="text", text="See."), PIXEL])
-    (said,) = told(call(TALK[0], parts), system_role=False)
-    assert said.content == [TextPart(type="text", text="Be brief."), *parts.content]
+    (messages,) = downgraded(call(TALK[0], parts), system_role=False)
+    assert messages.content == [TextPart(type="text", text="Be brief."), *parts.content]
 
 
-def test_calls_are_told_one_by_one_each_with_its_result() -> None:
-    said = told(call(), parallel_tools=False)
-    assert [(message.role, message.text, [each.id for each in message.tool_calls or ()]) for message in said[2:6]] == [
+def test_calls_are_sent_one_by_one_each_with_its_result() -> None:
+    messages = downgraded(call(), parallel_tools=False)
+    assert [
+        (message.role, message.text, [each.id for each in message.tool_calls or ()]) for message in messages[2:6]
+    ] == [
         ("assistant", "Let me see.", ["c1"]),
         ("tool", "one", []),
         ("assistant", "", ["c2"]),
         ("tool", "two", []),
     ]
-    assert conversation_errors(said) == []
-    assert said[6:] == TALK[5:]
+    assert conversation_errors(messages) == []
+    assert messages[6:] == TALK[5:]
 
 
-def test_without_tools_calls_and_results_are_told_in_words() -> None:
+def test_without_tools_calls_and_results_become_text() -> None:
     asked = call(tools=(ROLL,))
     adapted_call = downgrade(asked, profile(tools=False))
     assert adapted_call.tools == ()
@@ -97,17 +101,17 @@ def test_without_tools_calls_and_results_are_told_in_words() -> None:
     assert unsupported_parts(asked, profile(tools=False)) == ("tools",)
 
 
-def test_images_are_left_out_where_none_are_seen_and_that_is_said() -> None:
+def test_unsupported_images_are_left_out_and_named() -> None:
     asked = call(Message(role="user", content=[TextPart(type="text", text="What is it?"), PIXEL]), TALK[1])
-    said = told(asked, images=False)
-    assert said[0].text == f"What is it?\n{IMAGE_PLACEHOLDER}"
-    assert said[1] == TALK[1]
+    messages = downgraded(asked, images=False)
+    assert messages[0].text == f"What is it?\n{IMAGE_PLACEHOLDER}"
+    assert messages[1] == TALK[1]
     assert unsupported_parts(asked, profile(images=False)) == ("messages.images",)
     assert unsupported_parts(call(TALK[1]), profile(images=False)) == ()
 
 
 @pytest.mark.parametrize("choice", ["required", {"name": "roll_dice"}])
-def test_a_demand_that_cannot_be_made_is_left_out(choice: Any) -> None:
+def test_an_unsupported_forced_call_is_left_out(choice: Any) -> None:
     asked = call(tools=(ROLL,), tool_choice=choice)
     assert downgrade(asked, profile(forced_calls=False)).hints.tool_choice is None
     assert unsupported_parts(asked, profile(forced_calls=False)) == ("hints.tool_choice",)
@@ -116,18 +120,18 @@ def test_a_demand_that_cannot_be_made_is_left_out(choice: Any) -> None:
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", None])
-def test_what_demands_nothing_is_passed_on(choice: Any) -> None:
+def test_an_unforced_tool_choice_is_passed_on(choice: Any) -> None:
     asked = call(tools=(ROLL,), tool_choice=choice)
     assert downgrade(asked, profile(forced_calls=False)).hints.tool_choice == choice
     assert unsupported_parts(asked, profile(forced_calls=False)) == ()
 
 
-def test_thoughts_stay_with_whoever_signed_them() -> None:
+def test_thoughts_stay_with_the_provider_that_signed_them() -> None:
     own = ModelMessage(role="assistant", content="Mine.", provider="primary", kept=[THOUGHT])
     foreign = ModelMessage(role="assistant", content="Theirs.", provider="backup", kept=[THOUGHT])
     asked = call(TALK[1], own, TALK[1], foreign, TALK[1])
-    said = told(asked)
-    assert said[1] == own
-    assert type(said[3]) is Message
-    assert said[3] == Message(role="assistant", content="Theirs.")
+    messages = downgraded(asked)
+    assert messages[1] == own
+    assert type(messages[3]) is Message
+    assert messages[3] == Message(role="assistant", content="Theirs.")
     assert unsupported_parts(asked, profile()) == ("messages.kept.backup",)

@@ -1,4 +1,4 @@
-"""Failover as decisions: what each reason does to the machine, the breaker and the retry budget."""
+"""Failover decisions: the effect of each reason on the state machine, the breaker and the retry budget."""
 
 from collections.abc import Sequence
 
@@ -98,7 +98,7 @@ async def test_b1_11_a_timed_out_attempt_is_retried_without_waiting(clock: Virtu
 @pytest.mark.parametrize(
     "reason", [reason for reason in AttemptFailureReason if RULES[reason].action is FailureAction.NEXT_PROVIDER]
 )
-async def test_b1_9_where_retrying_is_pointless_the_next_provider_is_tried_at_once(
+async def test_b1_9_if_a_retry_is_pointless_the_next_provider_is_tried_at_once(
     reason: AttemptFailureReason,
 ) -> None:
     walked = Walked(failed(reason), AttemptSucceeded(REPLY, 1.0))
@@ -201,7 +201,7 @@ async def test_the_breaker_opens_at_the_threshold_lets_one_probe_through_and_clo
     assert here.breakers["a"].state is BreakerState.CLOSED
 
 
-async def test_a_failed_probe_opens_the_breaker_again_and_a_cut_off_one_frees_its_place(clock: VirtualClock) -> None:
+async def test_a_failed_probe_opens_the_breaker_again_and_a_cancelled_one_allows_another(clock: VirtualClock) -> None:
     here = health(clock, breaker_failures=1)
     here.begin_attempt("a")
     here.end_attempt("a", fault(AttemptFailureReason.BROKEN))
@@ -289,7 +289,7 @@ async def test_no_retry_is_granted_where_the_failure_itself_has_opened_the_break
     assert granted(here, AttemptFailureReason.RATE_LIMITED, 3.0) is None
 
 
-async def test_what_open_breakers_leave_out_says_when_it_may_be_tried_again() -> None:
+async def test_candidates_left_out_by_open_breakers_give_the_time_of_the_next_try() -> None:
     with pytest.raises(InferenceFailure) as caught:
         Walked(failed(AttemptFailureReason.RATE_LIMITED, retry_after=9.0)).run([A], left_out=[B], retries=0)
     assert caught.value.retry_after == 4.0

@@ -1,4 +1,4 @@
-"""Texts in order of how many of a query's words are found in them."""
+"""Texts are ordered by the share of a query's words that they contain."""
 
 import pytest
 from hypothesis import given
@@ -32,15 +32,15 @@ def test_at_most_top_k_are_kept(top_k: int | None, kept: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("min_score", "kept"), [(0.0, [1, 2, 0]), (0.5, [1, 2]), (0.51, [1]), (1.0, [1])])
-def test_what_scores_less_than_min_score_is_dropped(min_score: float, kept: list[int]) -> None:
+def test_texts_below_min_score_are_dropped(min_score: float, kept: list[int]) -> None:
     assert rerank("a b", ["", "a b", "b"], min_score=min_score) == kept
 
 
-def test_a_query_without_words_misses_nothing_and_keeps_the_order() -> None:
+def test_a_query_without_words_keeps_the_order() -> None:
     assert rerank(" ?! ", ["b", "a"], min_score=1.0) == [0, 1]
 
 
-def test_without_texts_there_is_nothing_to_order() -> None:
+def test_no_texts_give_no_order() -> None:
     assert rerank("a", []) == []
 
 

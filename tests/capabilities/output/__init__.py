@@ -1,1 +1,1 @@
-"""Output."""
+"""Tests of output formats."""

@@ -1,4 +1,4 @@
-"""Equal values have one text, others another."""
+"""Equal values have the same canonical text, different values different ones."""
 
 from typing import Any
 
@@ -30,14 +30,14 @@ def test_the_order_of_keys_and_the_spelling_of_a_number_make_no_difference(one: 
 
 @BOUNDED
 @given(VALUES, VALUES)
-def test_two_values_have_one_text_exactly_when_json_schema_calls_them_equal(one: Any, other: Any) -> None:
+def test_two_values_have_one_text_exactly_if_json_schema_calls_them_equal(one: Any, other: Any) -> None:
     assert (canonical_json(one) == canonical_json(other)) is equal_json(one, other)
     assert (canonical_json(one) == canonical_json(other)) is jsonschema_rs.is_valid({"const": one}, other)
 
 
 @BOUNDED
 @given(st.integers(-(2**63), 2**64 - 1), st.integers(0, 63))
-def test_whole_floats_of_any_size_are_the_integers_they_are(number: int, shift: int) -> None:
+def test_whole_floats_of_any_size_equal_integers(number: int, shift: int) -> None:
     whole = float(number >> shift)
     if whole < 2**64:
         assert canonical_json([whole]) == canonical_json([int(whole)])

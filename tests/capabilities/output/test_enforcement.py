@@ -1,4 +1,4 @@
-"""The stages run in their order, each reports, and the first that fails says why."""
+"""The stages run in their order, each reports its outcome, and the first that fails gives the reasons."""
 
 import json
 from typing import Any
@@ -69,7 +69,7 @@ def outcomes(answer: EnforcedAnswer) -> list[StageOutcome]:
     return [report.outcome for report in answer.reports]
 
 
-def test_an_answer_that_fits_is_changed_by_nothing() -> None:
+def test_an_answer_that_fits_is_unchanged() -> None:
     answer = enforced('Sure: {"title": "T", "status": "open"}', TICKET)
     assert answer.value == {"title": "T", "status": "open"}
     assert answer.repairs == ()
@@ -83,7 +83,7 @@ def test_an_answer_that_fits_is_changed_by_nothing() -> None:
     ]
 
 
-def test_what_is_broken_is_repaired_and_respelled_in_turn() -> None:
+def test_a_broken_answer_is_repaired_and_then_respelled() -> None:
     answer = enforced("```json\n{'title': 'T', status: \"OPEN\", ", TICKET)
     assert answer.value == {"title": "T", "status": "open"}
     assert answer.repairs == (
@@ -148,23 +148,23 @@ def test_what_is_broken_is_repaired_and_respelled_in_turn() -> None:
         ),
     ],
 )
-def test_the_first_stage_that_fails_tells_the_model_and_the_client_why(
+def test_the_first_failed_stage_gives_the_reasons(
     text: str, code: Code, stage: str, violations: list[tuple[str, str]]
 ) -> None:
     failure = failed(text, TICKET)
     assert (failure.code, failure.details["stage"]) == (code, stage)
-    told = [(violation["path"], violation["message"]) for violation in failure.details["violations"]]
-    assert sorted(told) == sorted(violations)
+    found_violations = [(violation["path"], violation["message"]) for violation in failure.details["violations"]]
+    assert sorted(found_violations) == sorted(violations)
     assert json.loads(json.dumps(failure.details)) == failure.details
 
 
-def test_what_is_broken_stays_broken_where_repair_is_not_allowed() -> None:
+def test_a_broken_answer_fails_if_repair_is_not_allowed() -> None:
     failure = failed('{"title": "T", "status": "open",}', TICKET, repair=False)
     assert (failure.code, failure.details["stage"]) == (Code.CONSTRAINT_JSON_INVALID, "extract")
     assert enforced('{"title": "T", "status": "OPEN"}', TICKET, repair=False).value["status"] == "open"
 
 
-def test_what_fits_as_it_is_keeps_its_spelling() -> None:
+def test_a_value_that_fits_keeps_its_spelling() -> None:
     schema = {"anyOf": [{"enum": ["open"]}, {"type": "string"}]}
     assert enforced('"OPEN"', schema).value == "OPEN"
 
@@ -180,7 +180,7 @@ def test_with_a_grammar_alone_the_text_is_the_answer(text: str, value: Any) -> N
 
 
 @pytest.mark.parametrize(("text", "value"), [('{"a": 1}', {"a": 1}), ("{a: 1}", None), ('{"a": NaN}', None)])
-def test_with_a_grammar_alone_there_is_a_value_where_the_text_is_json(text: str, value: Any) -> None:
+def test_with_a_grammar_alone_there_is_a_value_if_the_text_is_json(text: str, value: Any) -> None:
     assert enforced(text, grammar=OBJECT).value == value
 
 
@@ -193,7 +193,7 @@ def test_with_a_grammar_alone_there_is_a_value_where_the_text_is_json(text: str,
         ("", "the text ends before the grammar does", 0),
     ],
 )
-def test_a_text_that_leaves_the_grammar_is_told_where(text: str, message: str, position: int) -> None:
+def test_a_failure_of_the_grammar_has_its_position(text: str, message: str, position: int) -> None:
     failure = failed(text, grammar=YES_OR_NO)
     assert failure.code is Code.CONSTRAINT_GRAMMAR_REJECTED
     assert failure.details == {
@@ -203,7 +203,7 @@ def test_a_text_that_leaves_the_grammar_is_told_where(text: str, message: str, p
     }
 
 
-def test_with_both_the_grammar_comes_last_and_judges_the_text_as_it_was_written() -> None:
+def test_with_both_the_grammar_comes_last_and_checks_the_original_text() -> None:
     answer = enforced('{"a": 1}', {"type": "object"}, OBJECT)
     assert outcomes(answer) == [
         StageOutcome.PASSED,
@@ -216,7 +216,7 @@ def test_with_both_the_grammar_comes_last_and_judges_the_text_as_it_was_written(
     assert failed("{a}", {"type": "null"}, OBJECT).details["stage"] != "grammar"
 
 
-def test_without_a_form_there_is_nothing_to_enforce() -> None:
+def test_without_a_format_there_is_nothing_to_enforce() -> None:
     with pytest.raises(ConfigurationFailure) as caught:
         enforced("yes")
     assert caught.value.code is Code.CONFIG_SCHEMA_REQUIRED
@@ -227,7 +227,7 @@ WHOLE = {"title": 'Say "hi" \u00e9\U0001f600', "status": "open", "tags": ["a", "
 
 @pytest.mark.parametrize("around", ["{}", "```json\n{}\n```", "Here [it] is: {} Done."])
 @pytest.mark.parametrize("indent", [None, 1])
-def test_an_answer_cut_at_every_byte_is_a_beginning_of_itself_or_fails(around: str, indent: int | None) -> None:
+def test_an_answer_cut_at_any_byte_is_repaired_to_a_prefix_or_fails(around: str, indent: int | None) -> None:
     before, _, after = around.partition("{}")
     text = (before + json.dumps(WHOLE, indent=indent, ensure_ascii=False) + after).encode()
     for cut in range(len(text) + 1):
@@ -244,7 +244,7 @@ def test_an_answer_cut_at_every_byte_is_a_beginning_of_itself_or_fails(around: s
 
 @randomised(500)
 @given(st.text(alphabet='{}[]",: \n\\`abTtitlesun019.-e', max_size=80))
-def test_whatever_a_model_says_it_fits_or_fails_as_a_constraint(text: str) -> None:
+def test_any_text_fits_or_fails_as_a_constraint(text: str) -> None:
     schema = {"type": ["object", "array", "integer"], "maxProperties": 2, "maxItems": 2}
     answer = attempted(text, schema)
     if isinstance(answer, ConstraintFailure):
@@ -254,9 +254,9 @@ def test_whatever_a_model_says_it_fits_or_fails_as_a_constraint(text: str) -> No
 
 
 class TestKept:
-    """A value that is judged as it stands."""
+    """Values that are validated as they are."""
 
-    def test_it_is_neither_looked_for_in_a_text_nor_respelled(self) -> None:
+    def test_a_given_value_is_neither_extracted_nor_respelled(self) -> None:
         found = enforce_value("{} is no object", "{} is no object", schema=_schema({"type": "string"}), grammar=None)
         assert found == EnforcedAnswer("{} is no object", (), ())
         with pytest.raises(ConstraintFailure) as caught:
@@ -264,11 +264,11 @@ class TestKept:
         assert caught.value.code is Code.CONSTRAINT_ENUM_UNRECOGNIZED
         assert caught.value.details["violations"][0]["path"] == "$.status"
 
-    def test_the_grammar_speaks_of_its_text(self) -> None:
+    def test_the_grammar_is_applied_to_the_text(self) -> None:
         assert enforce_value({"a": 1}, '{"a":1}', schema=None, grammar=_grammar(OBJECT)).value == {"a": 1}
         with pytest.raises(ConstraintFailure) as caught:
             enforce_value([1], "[1]", schema=None, grammar=_grammar(OBJECT))
         assert caught.value.code is Code.CONSTRAINT_GRAMMAR_REJECTED
 
-    def test_without_a_form_any_value_will_do(self) -> None:
+    def test_without_a_format_any_value_is_accepted(self) -> None:
         assert enforce_value(None, "null", schema=None, grammar=None).value is None

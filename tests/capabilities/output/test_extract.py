@@ -1,4 +1,4 @@
-"""A value is found where a model put it, by the seed's finders in the seed's order, in linear time."""
+"""Values are found in replies by the seed's methods, in the seed's order, in linear time."""
 
 import json
 from itertools import pairwise
@@ -60,7 +60,7 @@ answers = st.dictionaries(st.text(), leaves | st.lists(leaves, max_size=3), max_
         ("null", None, ExtractionMethod.DIRECT),
     ],
 )
-def test_a_value_is_found_by_the_first_finder_that_can(reply: Any, value: Any, method: ExtractionMethod) -> None:
+def test_a_value_is_found_by_the_first_method_that_succeeds(reply: Any, value: Any, method: ExtractionMethod) -> None:
     found = extract(reply)
     assert (found.value, found.method) == (value, method)
 
@@ -81,7 +81,7 @@ def test_a_value_is_found_by_the_first_finder_that_can(reply: Any, value: Any, m
         ("[1, 2,] {x: 1}", "Expecting value at line 1, column 7"),
     ],
 )
-def test_where_there_is_none_the_failure_says_why_and_what_was_tried(reply: Any, why: str) -> None:
+def test_without_a_value_the_failure_has_the_reason_and_the_methods_tried(reply: Any, why: str) -> None:
     with pytest.raises(JSONExtractionError) as caught:
         extract(reply)
     failure = caught.value
@@ -107,14 +107,14 @@ def test_where_there_is_none_the_failure_says_why_and_what_was_tried(reply: Any,
         '{"a": [1, 2], "b": tru',
     ],
 )
-def test_a_part_of_what_is_cut_off_or_broken_is_never_the_answer(text: str) -> None:
+def test_a_part_of_a_truncated_or_broken_value_is_never_the_answer(text: str) -> None:
     with pytest.raises(JSONExtractionError):
         extract(text)
 
 
 @randomised(300)
 @given(answers, st.sampled_from(["{}", "Sure. {} There.", "```json\n{}\n```", HEADED, "```\n{}", "{{x}} and [it]: {}"]))
-def test_whatever_is_around_it_the_value_is_found(value: Any, around: str) -> None:
+def test_a_value_is_found_within_any_text(value: Any, around: str) -> None:
     before, _, after = around.partition("{}")
     assert extract(f"{before}{json.dumps(value)}{after}").value == value
 
@@ -167,14 +167,15 @@ def test_regions_come_in_order_and_do_not_overlap(text: str) -> None:
     ],
     ids=lambda text: text[:12],
 )
-def test_hostile_texts_take_linear_time(text: str) -> None:
+@pytest.mark.timeout(20)
+def test_hostile_texts_hold_no_value_which_is_found_in_linear_time(text: str) -> None:
     with pytest.raises(JSONExtractionError):
         extract(text)
     assert repairable_text(text) != ""
 
 
 @pytest.mark.parametrize("part", ["[1,]", "{a: 1}", "[NaN]", "[1 2]"])
-def test_only_so_many_parts_are_taken_for_what_may_be_a_value(part: str) -> None:
+def test_the_number_of_tried_regions_is_limited(part: str) -> None:
     few, many = part * (MAX_REGIONS - 1), part * MAX_REGIONS
     assert extract(few + '{"a": 1}').value == {"a": 1}
     assert repairable_text(few) == part

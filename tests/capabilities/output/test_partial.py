@@ -1,4 +1,4 @@
-"""What an answer's value is so far can be shown while it is written."""
+"""The partial value of an answer can be shown while it is written."""
 
 import itertools
 import json
@@ -37,7 +37,7 @@ from tests.support.seeds import randomised
         ('{"a": null, "b": "', {"a": None, "b": ""}),
     ],
 )
-def test_the_value_so_far_is_what_is_whole_of_it(text: str, value: Any) -> None:
+def test_the_partial_value_has_the_complete_parts(text: str, value: Any) -> None:
     assert partial_value(text) == value
 
 
@@ -46,7 +46,7 @@ values = st.dictionaries(st.text(max_size=5), st.integers(0, 999) | st.text() | 
 
 @randomised(200)
 @given(values, st.integers(1, 40))
-def test_what_is_shown_becomes_what_is_extracted(value: dict[str, Any], length: int) -> None:
+def test_the_last_partial_value_is_the_extracted_value(value: dict[str, Any], length: int) -> None:
     text = f"Here:\n```json\n{json.dumps(value)}\n```"
     answer = PartialAnswer()
     shown = [found for at in range(0, len(text), length) if (found := answer.add(text[at : at + length])) is not None]
@@ -55,7 +55,7 @@ def test_what_is_shown_becomes_what_is_extracted(value: dict[str, Any], length: 
     assert partial_value(text) == extract(text).value == value
 
 
-def test_an_answer_is_read_a_bounded_number_of_times_however_small_its_pieces_are() -> None:
+def test_an_answer_is_read_a_bounded_number_of_times_with_pieces_of_any_size() -> None:
     text = json.dumps([{"number": number, "text": "words " * 5} for number in range(4_000)])
     answer = PartialAnswer()
     shown = sum(answer.add(character) is not None for character in text)
@@ -69,7 +69,7 @@ def test_pieces_that_change_nothing_show_nothing() -> None:
     assert reduce(lambda _, piece: answer.add(piece), ["and", " so", " on"], None) is None
 
 
-def test_a_long_answer_and_one_of_many_values_are_not_shown_any_more() -> None:
+def test_a_long_answer_and_one_with_many_values_are_no_longer_shown() -> None:
     for text in (json.dumps({"a": "x" * MAX_CHARACTERS, "b": 1}), json.dumps([1] * (MAX_NODES + 2))):
         answer, cut = PartialAnswer(), len(text) // 2
         assert answer.add(text[:cut]) is not None
@@ -77,6 +77,6 @@ def test_a_long_answer_and_one_of_many_values_are_not_shown_any_more() -> None:
         assert answer.add(text[-1:]) is None
 
 
-def test_what_cannot_be_read_is_tried_less_and_less_often() -> None:
+def test_an_unreadable_text_is_tried_less_and_less_often() -> None:
     answer, text = PartialAnswer(), "[[" * 30_000
     assert sum(answer.add(character) is not None for character in text) < 8

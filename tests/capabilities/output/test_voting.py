@@ -1,4 +1,4 @@
-"""Votes of replicas: who wins, what is too weak, and that an early stop never changes what would have come out."""
+"""Votes of replicas: winners, refusals, and early stops that never change the result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -50,7 +50,7 @@ RECORDS = st.fixed_dictionaries({}, optional={key: st.sampled_from([1, 2, [1], [
 BALLOTS = st.lists(VALUES | RECORDS | RECORDS | st.just(FAILED), min_size=1, max_size=5)
 
 
-def accepts(_: JsonValue) -> list[JsonValue]:
+def accept_all(_: JsonValue) -> list[JsonValue]:
     return []
 
 
@@ -58,24 +58,24 @@ def options(voting: Voting = "majority", n: int = 3, **rules: Any) -> Redundancy
     return RedundancyOptions(n=n, voting=voting, **rules)
 
 
-def choosy(value: JsonValue) -> list[JsonValue]:
+def accept_odd_length(value: JsonValue) -> list[JsonValue]:
     return ["of even length"] if len(canonical_json(value)) % 2 == 0 else []
 
 
-def outcome(rules: RedundancyOptions, ballots: Ballots, violations: Violations = accepts) -> Outcome:
-    """What must not change: the winner, told by its canonical text, or the code."""
+def outcome(rules: RedundancyOptions, ballots: Ballots, violations: Violations = accept_all) -> Outcome:
+    """Return the invariant result: the canonical text of the winner, or the code."""
     ended = elect(rules, ballots, violations)
     return canonical_json(ended.value) if isinstance(ended, ElectedAnswer) else ended.code
 
 
-def won(rules: RedundancyOptions, *ballots: Ballot) -> ElectedAnswer:
-    ended = elect(rules, dict(enumerate(ballots)), accepts)
+def winner_of(rules: RedundancyOptions, *ballots: Ballot) -> ElectedAnswer:
+    ended = elect(rules, dict(enumerate(ballots)), accept_all)
     assert isinstance(ended, ElectedAnswer)
     return ended
 
 
-def lost(rules: RedundancyOptions, *ballots: Ballot) -> Failure:
-    ended = elect(rules, dict(enumerate(ballots)), accepts)
+def failure_of(rules: RedundancyOptions, *ballots: Ballot) -> Failure:
+    ended = elect(rules, dict(enumerate(ballots)), accept_all)
     assert isinstance(ended, Failure)
     return ended
 
@@ -87,7 +87,7 @@ def lost(rules: RedundancyOptions, *ballots: Ballot) -> Failure:
 def test_the_order_of_keys_and_the_spelling_of_a_number_do_not_make_another_vote(
     one: JsonValue, other: JsonValue
 ) -> None:
-    assert won(options(n=2, quorum=2), one, other).votes == 2
+    assert winner_of(options(n=2, quorum=2), one, other).votes == 2
 
 
 @pytest.mark.parametrize(
@@ -107,27 +107,27 @@ def test_the_order_of_keys_and_the_spelling_of_a_number_do_not_make_another_vote
         (1, 1.0000000000000002),
     ],
 )
-def test_what_differs_is_another_vote(one: JsonValue, other: JsonValue) -> None:
-    assert won(options(n=2), one, other).votes == 1
+def test_different_values_are_different_votes(one: JsonValue, other: JsonValue) -> None:
+    assert winner_of(options(n=2), one, other).votes == 1
 
 
 # Majority and unanimity
 
 
 def test_the_most_votes_win_and_confidence_is_their_share_of_all_replicas() -> None:
-    ended = won(options(n=5), "b", "a", FAILED, "a", "c")
+    ended = winner_of(options(n=5), "b", "a", FAILED, "a", "c")
     assert (ended.value, ended.votes, ended.confidence, ended.replica) == ("a", 2, 0.4, 1)
 
 
 def test_a_tie_goes_to_the_value_of_the_lowest_replica() -> None:
-    assert won(options(n=4), "b", "a", "a", "b").value == "b"
-    assert won(options(n=5), FAILED, "a", "b", "b", "a").value == "a"
-    assert won(options(n=3), "c", "b", "a").value == "c"
+    assert winner_of(options(n=4), "b", "a", "a", "b").value == "b"
+    assert winner_of(options(n=5), FAILED, "a", "b", "b", "a").value == "a"
+    assert winner_of(options(n=3), "c", "b", "a").value == "c"
 
 
 def test_null_and_false_are_votes_like_any_other() -> None:
-    assert won(options(n=3), None, None, 1).value is None
-    assert won(options(n=3), False, 1, False).value is False
+    assert winner_of(options(n=3), None, None, 1).value is None
+    assert winner_of(options(n=3), False, 1, False).value is False
 
 
 @BOUNDED
@@ -143,17 +143,17 @@ def test_the_order_in_which_replicas_finish_changes_nothing(ballots: list[Ballot
 
 @BOUNDED
 @given(BALLOTS, st.randoms(use_true_random=False))
-def test_which_replica_says_what_decides_ties_and_nothing_else(ballots: list[Ballot], chance: Random) -> None:
+def test_the_order_of_replicas_decides_ties_and_nothing_else(ballots: list[Ballot], chance: Random) -> None:
     rules = options(n=len(ballots))
     texts = [canonical_json(each) for each in ballots if not isinstance(each, Failure)]
     most = max(map(texts.count, texts), default=0)
     for seats in (ballots, chance.sample(ballots, len(ballots))):
         if not most:
-            assert lost(rules, *seats).code is FAILED.code
+            assert failure_of(rules, *seats).code is FAILED.code
             continue
         seated = [None if isinstance(each, Failure) else canonical_json(each) for each in seats]
         best = next(text for text in seated if text is not None and seated.count(text) == most)
-        ended = won(rules, *seats)
+        ended = winner_of(rules, *seats)
         assert (canonical_json(ended.value), ended.votes, ended.replica) == (best, most, seated.index(best))
 
 
@@ -161,21 +161,21 @@ def test_which_replica_says_what_decides_ties_and_nothing_else(ballots: list[Bal
 @pytest.mark.parametrize("n", [2, 3, 16])
 def test_unanimity_is_all_or_no_consensus(n: int, dissent: Ballot) -> None:
     rules = options("unanimity", n)
-    assert won(rules, *["a"] * n).confidence == 1
+    assert winner_of(rules, *["a"] * n).confidence == 1
     for odd in range(n):
         ballots: list[Ballot] = ["a"] * n
         ballots[odd] = dissent
-        failed = lost(rules, *ballots)
+        failed = failure_of(rules, *ballots)
         assert failed.code is Code.ORCHESTRATION_NO_CONSENSUS
         assert failed.details["needed"] == n
 
 
 @BOUNDED
 @given(BALLOTS)
-def test_confidence_is_one_exactly_when_all_replicas_say_the_same(ballots: list[Ballot]) -> None:
+def test_confidence_is_one_exactly_if_all_replicas_agree(ballots: list[Ballot]) -> None:
     texts = {None if isinstance(each, Failure) else canonical_json(each) for each in ballots}
     for voting in VOTINGS:
-        ended = elect(options(voting, len(ballots)), dict(enumerate(ballots)), accepts)
+        ended = elect(options(voting, len(ballots)), dict(enumerate(ballots)), accept_all)
         certain = isinstance(ended, ElectedAnswer) and ended.confidence == 1
         assert certain is (len(texts) == 1 and None not in texts)
 
@@ -184,7 +184,7 @@ def test_confidence_is_one_exactly_when_all_replicas_say_the_same(ballots: list[
 
 
 @pytest.mark.parametrize("n", range(1, 17))
-def test_exactly_the_least_confidence_is_enough_and_a_hair_less_is_not(n: int) -> None:
+def test_exactly_the_minimum_confidence_is_enough_and_slightly_less_is_not(n: int) -> None:
     for votes in range(1, n + 1):
         share = votes / n
         assert required_votes(options(n=n, min_confidence=share)) == votes
@@ -193,51 +193,51 @@ def test_exactly_the_least_confidence_is_enough_and_a_hair_less_is_not(n: int) -
             assert required_votes(options(n=n, min_confidence=nextafter(share, 1))) == votes + 1
 
 
-def test_no_limit_and_a_limit_of_nothing_still_take_one_vote() -> None:
+def test_no_limit_and_a_limit_of_zero_still_require_one_vote() -> None:
     assert required_votes(options()) == required_votes(options(min_confidence=0, quorum=1)) == 1
 
 
-def test_of_several_limits_the_highest_holds() -> None:
+def test_the_highest_of_several_limits_applies() -> None:
     assert required_votes(options(n=5, quorum=2, min_confidence=0.6)) == 3
     assert required_votes(options(n=5, quorum=4, min_confidence=0.6)) == 4
     assert required_votes(options("unanimity", 5, quorum=4, min_confidence=0.6)) == 5
 
 
 @pytest.mark.parametrize("voting", ["majority", "field_majority"])
-def test_a_quorum_takes_exactly_its_votes_and_refuses_one_less(voting: Voting) -> None:
+def test_a_quorum_accepts_exactly_its_votes_and_refuses_one_less(voting: Voting) -> None:
     ballots: list[Ballot] = [{"a": 1}, {"a": 2}, {"a": 1}, FAILED, {"a": 1}]
-    assert won(options(voting, 5, quorum=3), *ballots).confidence == 0.6
-    refused = lost(options(voting, 5, quorum=4), *ballots)
+    assert winner_of(options(voting, 5, quorum=3), *ballots).confidence == 0.6
+    refused = failure_of(options(voting, 5, quorum=4), *ballots)
     assert refused.code is Code.ORCHESTRATION_NO_CONSENSUS
     assert refused.details == {"votes": 3, "needed": 4, "replicas": 5, "failed": 1, "cancelled": 0}
 
 
 @pytest.mark.parametrize("voting", ["majority", "field_majority"])
-def test_least_confidence_takes_exactly_its_share_and_refuses_less(voting: Voting) -> None:
+def test_minimum_confidence_accepts_exactly_its_share_and_refuses_less(voting: Voting) -> None:
     ballots: list[Ballot] = [{"a": 1}, {"a": 2}, {"a": 1}, FAILED, {"a": 1}]
-    assert won(options(voting, 5, min_confidence=0.6), *ballots).votes == 3
-    assert lost(options(voting, 5, min_confidence=0.61), *ballots).code is Code.ORCHESTRATION_NO_CONSENSUS
+    assert winner_of(options(voting, 5, min_confidence=0.6), *ballots).votes == 3
+    assert failure_of(options(voting, 5, min_confidence=0.61), *ballots).code is Code.ORCHESTRATION_NO_CONSENSUS
 
 
 # All replicas failed
 
 
-def test_when_all_replicas_failed_the_code_they_share_is_told_with_the_shortest_wait() -> None:
+def test_if_all_replicas_failed_their_shared_code_is_returned_with_the_shortest_wait() -> None:
     refused = InferenceFailure(Code.INFERENCE_ENGINE_ERROR, "no", condition="refused")
     transport = InferenceFailure(Code.INFERENCE_ENGINE_ERROR, "no", condition="transport", retry_after=3.0)
     later = InferenceFailure(Code.INFERENCE_ENGINE_ERROR, "no", condition="transport", retry_after=7.0)
-    told = lost(options(n=3), refused, later, transport)
-    assert (told.code, told.condition, told.retry_after) == (Code.INFERENCE_ENGINE_ERROR, "transport", 3.0)
-    assert lost(options(n=2), refused, refused).status == 500
+    failure = failure_of(options(n=3), refused, later, transport)
+    assert (failure.code, failure.condition, failure.retry_after) == (Code.INFERENCE_ENGINE_ERROR, "transport", 3.0)
+    assert failure_of(options(n=2), refused, refused).status == 500
 
 
 @pytest.mark.parametrize("voting", VOTINGS)
-def test_when_all_replicas_failed_in_different_ways_no_model_was_available(voting: Voting) -> None:
+def test_if_all_replicas_failed_differently_the_model_is_unavailable(voting: Voting) -> None:
     unfit = ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, "it does not fit")
-    told = lost(options(voting, 2, quorum=2), unfit, FAILED)
-    assert told.code is Code.INFERENCE_MODEL_UNAVAILABLE
-    assert [each["code"] for each in told.details["failures"]] == [unfit.code, FAILED.code]
-    assert lost(options(voting, 2), unfit, unfit).code is Code.CONSTRAINT_SCHEMA_INVALID
+    failure = failure_of(options(voting, 2, quorum=2), unfit, FAILED)
+    assert failure.code is Code.INFERENCE_MODEL_UNAVAILABLE
+    assert [each["code"] for each in failure.details["failures"]] == [unfit.code, FAILED.code]
+    assert failure_of(options(voting, 2), unfit, unfit).code is Code.CONSTRAINT_SCHEMA_INVALID
 
 
 # Field majority
@@ -262,35 +262,33 @@ def test_when_all_replicas_failed_in_different_ways_no_model_was_available(votin
         (["x", "y", "y"], "y", 2),
     ],
 )
-def test_each_path_goes_to_the_most_votes_of_those_who_got_there(
-    ballots: list[Ballot], value: JsonValue, votes: int
-) -> None:
-    ended = won(options("field_majority", len(ballots)), *ballots)
+def test_each_path_is_won_by_the_most_votes_of_its_voters(ballots: list[Ballot], value: JsonValue, votes: int) -> None:
+    ended = winner_of(options("field_majority", len(ballots)), *ballots)
     assert (ended.value, ended.votes, ended.confidence) == (value, votes, votes / len(ballots))
 
 
-def test_an_answer_that_nobody_gave_has_no_replica() -> None:
+def test_an_answer_that_no_replica_gave_has_no_replica() -> None:
     rules = options("field_majority", 3)
-    assert won(rules, {"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 2, "b": 2}).replica == 1
-    assert won(rules, {"a": 1, "b": 2}, {"a": 1, "b": 1}, {"a": 2, "b": 1}).replica == 1
-    assert won(rules, *_crossed()).replica is None
+    assert winner_of(rules, {"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 2, "b": 2}).replica == 1
+    assert winner_of(rules, {"a": 1, "b": 2}, {"a": 1, "b": 1}, {"a": 2, "b": 1}).replica == 1
+    assert winner_of(rules, *_crossed()).replica is None
 
 
 @BOUNDED
 @given(BALLOTS)
-def test_a_value_that_more_than_half_of_the_voters_gave_wins_field_by_field_too(ballots: list[Ballot]) -> None:
+def test_a_value_of_more_than_half_of_the_voters_wins_field_by_field_too(ballots: list[Ballot]) -> None:
     texts = [canonical_json(each) for each in ballots if not isinstance(each, Failure)]
     for text in texts:
         if 2 * texts.count(text) > len(texts):
-            ended = won(options("field_majority", len(ballots)), *ballots)
+            ended = winner_of(options("field_majority", len(ballots)), *ballots)
             assert (canonical_json(ended.value), ended.votes) == (text, texts.count(text))
 
 
-def test_as_deep_as_json_may_be_nested_every_level_votes() -> None:
+def test_every_level_votes_at_the_maximum_depth() -> None:
     def nested(levels: int, leaf: JsonValue) -> JsonValue:
         return leaf if levels == 0 else {"a": nested(levels - 1, leaf), "b": leaf}
 
-    ended = won(options("field_majority", 3), nested(64, 1), nested(64, 2), nested(64, 2))
+    ended = winner_of(options("field_majority", 3), nested(64, 1), nested(64, 2), nested(64, 2))
     assert (ended.value, ended.votes) == (nested(64, 2), 2)
 
 
@@ -336,9 +334,9 @@ def test_field_majority_always_satisfies_the_schema_or_says_why_not(
 
 
 def prove(rules: RedundancyOptions, values: Sequence[JsonValue]) -> int:
-    """Compares `decided` with every completion of every state; returns how many states before the last are decided.
+    """Compare `is_settled` with every completion of every state; return the number of states that are settled early.
 
-    A state holds the number of what each replica came to, -1 while that is outstanding.
+    A state holds the number of each replica's choice, -1 while it is outstanding.
     """
     choices = [*values, FAILED]
 
@@ -371,27 +369,27 @@ def prove(rules: RedundancyOptions, values: Sequence[JsonValue]) -> int:
 
 @pytest.mark.parametrize("n", range(1, 6))
 @pytest.mark.parametrize("voting", ["majority", "unanimity"])
-def test_what_is_decided_early_is_exactly_what_no_completion_changes(voting: Voting, n: int) -> None:
+def test_a_vote_is_settled_exactly_if_no_completion_changes_it(voting: Voting, n: int) -> None:
     for quorum in range(1, n + 2) if voting == "majority" else (None,):
         early = prove(options(voting, n, quorum=quorum), ["a", "b", "c"])
         assert early or n < 3
 
 
 @pytest.mark.parametrize("quorum", range(1, 5))
-def test_fields_decided_early_are_exactly_those_that_no_completion_changes(quorum: int) -> None:
+def test_fields_are_settled_exactly_if_no_completion_changes_them(quorum: int) -> None:
     pairs = [{"a": a, "b": b} for a, b in product((0, 1, 2), repeat=2)]
     objects: list[JsonValue] = [{key: value for key, value in pair.items() if value} for pair in pairs]
     assert prove(options("field_majority", 3, quorum=quorum), objects)
 
 
 @pytest.mark.parametrize("quorum", [1, 3, 4])
-def test_shapes_decided_early_are_exactly_those_that_no_completion_changes(quorum: int) -> None:
+def test_shapes_are_settled_exactly_if_no_completion_changes_them(quorum: int) -> None:
     shapes: list[JsonValue] = [{}, {"a": 1}, {"a": 2}, [], [1], [2], "x"]
     assert prove(options("field_majority", 4, quorum=quorum), shapes)
 
 
 @pytest.mark.parametrize("quorum", range(1, 6))
-def test_one_mind_of_few_can_still_outrun_many_of_different_minds(quorum: int) -> None:
+def test_a_few_equal_votes_can_still_win_over_many_different_ones(quorum: int) -> None:
     assert prove(options("field_majority", 5, quorum=quorum), [{"a": 1}, {"a": 2}, "x"])
 
 
@@ -403,27 +401,27 @@ def test_one_mind_of_few_can_still_outrun_many_of_different_minds(quorum: int) -
     st.none() | st.floats(0, 1),
     st.randoms(use_true_random=False),
 )
-def test_whatever_comes_after_a_decision_changes_neither_winner_nor_code(
+def test_later_ballots_change_neither_winner_nor_code_of_a_settled_vote(
     voting: Voting, ballots: list[Ballot], quorum: int | None, share: float | None, chance: Random
 ) -> None:
     rules = options(voting, len(ballots), quorum=quorum, min_confidence=share)
     arrival = chance.sample(range(len(ballots)), len(ballots))
-    final = elect(rules, dict(enumerate(ballots)), accepts)
+    final = elect(rules, dict(enumerate(ballots)), accept_all)
     settled = False
     for count in range(len(ballots) + 1):
         so_far = {replica: ballots[replica] for replica in arrival[:count]}
         assert is_settled(rules, so_far) or not settled
         settled = is_settled(rules, so_far)
         if settled:
-            early = elect(rules, so_far, accepts)
-            for violations in (accepts, choosy):
+            early = elect(rules, so_far, accept_all)
+            for violations in (accept_all, accept_odd_length):
                 assert outcome(rules, so_far, violations) == outcome(rules, dict(enumerate(ballots)), violations)
             if isinstance(early, ElectedAnswer) and isinstance(final, ElectedAnswer):
                 assert early.confidence == early.votes / rules.n <= final.confidence
     assert settled
 
 
-def test_three_of_five_that_agree_need_no_more() -> None:
+def test_three_equal_votes_of_five_settle_the_vote() -> None:
     assert not is_settled(options(n=5), {0: "a", 4: "a"})
     assert is_settled(options(n=5), {0: "a", 2: "a", 4: "a"})
     assert not is_settled(options(n=5, quorum=4), {0: "a", 2: "a", 4: "a"})
@@ -435,19 +433,19 @@ def test_a_lead_that_a_tie_would_take_is_safe_only_with_the_lowest_replica() -> 
     assert not is_settled(options(n=4), {1: "a", 2: "a"})
 
 
-def test_a_dissent_or_a_failure_decides_unanimity() -> None:
+def test_a_dissent_or_a_failure_settles_unanimity() -> None:
     assert is_settled(options("unanimity", 5), {1: "a", 3: "b"})
     assert is_settled(options("unanimity", 5), {1: "a", 3: FAILED})
     assert not is_settled(options("unanimity", 5), {0: "a", 1: "a", 2: "a", 3: "a"})
 
 
-def test_while_none_has_voted_the_code_is_open() -> None:
+def test_without_votes_nothing_is_settled() -> None:
     assert not is_settled(options(n=3, quorum=3), {0: FAILED, 1: FAILED})
     assert is_settled(options(n=3, quorum=3), {0: FAILED, 1: FAILED, 2: FAILED})
 
 
 @pytest.mark.parametrize("voting", VOTINGS)
-def test_without_early_stop_all_are_waited_for(voting: Voting) -> None:
+def test_without_early_stop_all_replicas_are_awaited(voting: Voting) -> None:
     rules = options(voting, 4, early_stop=False)
     assert not is_settled(rules, {0: "a", 1: "a", 2: "a"})
     assert is_settled(rules, {0: "a", 1: "a", 2: "a", 3: FAILED})
@@ -456,7 +454,7 @@ def test_without_early_stop_all_are_waited_for(voting: Voting) -> None:
 # The vote as a response shows it
 
 
-def test_a_report_shows_every_replica_and_whole_values_by_standing() -> None:
+def test_a_report_shows_every_replica_and_whole_values_by_rank() -> None:
     shown = report(options(n=5), {1: {"a": 1}, 0: {"a": 2}, 2: FAILED, 3: {"a": 1.0}})
     assert shown.model_dump(exclude_none=True) == {
         "candidates": [
@@ -486,7 +484,7 @@ def test_a_report_of_fields_shows_the_votes_of_every_leaf_and_of_what_was_voted_
     assert not shown.stopped_early
 
 
-def test_fields_whose_long_names_begin_alike_are_told_apart() -> None:
+def test_fields_with_long_names_of_equal_beginning_are_distinct() -> None:
     ballot: JsonValue = {"x" * 100 + end: 1 for end in "ab"}
     assert len(report(options("field_majority", 1), {0: ballot}).fields or ()) == 2
 
@@ -496,7 +494,7 @@ def test_fields_whose_long_names_begin_alike_are_told_apart() -> None:
 def test_the_weakest_field_of_a_report_is_the_confidence(ballots: list[Ballot]) -> None:
     rules = options("field_majority", len(ballots))
     shown = report(rules, dict(enumerate(ballots)))
-    ended: Any = elect(rules, dict(enumerate(ballots)), accepts)
+    ended: Any = elect(rules, dict(enumerate(ballots)), accept_all)
     fields: Any = shown.fields
     assert fields is None or isinstance(ended, ElectedAnswer)
     assert fields is None or min(each["votes"] for each in fields.values()) == ended.votes
@@ -509,7 +507,7 @@ def test_the_weakest_field_of_a_report_is_the_confidence(ballots: list[Ballot]) 
 @pytest.mark.parametrize(
     ("n", "size", "fits"), [(3, 8_000, True), (3, 8_300, False), (16, 1_500, True), (16, 1_600, False)]
 )
-def test_the_more_replicas_the_smaller_is_what_they_can_vote_for(n: int, size: int, fits: bool) -> None:
+def test_the_size_limit_of_an_answer_shrinks_with_the_number_of_replicas(n: int, size: int, fits: bool) -> None:
     if fits:
         check_ballot_size(options(n=n), [1] * size)
         return
@@ -519,17 +517,17 @@ def test_the_more_replicas_the_smaller_is_what_they_can_vote_for(n: int, size: i
     assert [violation["path"] for violation in caught.value.details["violations"]] == ["$"]
 
 
-def test_long_texts_are_too_large_as_many_values_are() -> None:
+def test_long_texts_and_many_values_are_too_large() -> None:
     check_ballot_size(options(n=3), "x" * 300_000)
     with pytest.raises(ConstraintFailure):
         check_ballot_size(options(n=16), "x" * 100_000)
 
 
-def test_a_vote_on_fields_that_takes_long_to_count_is_not_decided_early_and_counted_all_the_same() -> None:
+def test_a_costly_vote_on_fields_is_not_settled_early_but_counted() -> None:
     few, many = ({f"field {number}": number for number in range(size)} for size in (20, 2_000))
     rules = options("field_majority", 5)
     for value, is_early in ((few, True), (many, False)):
         ballots: Ballots = {0: value, 1: value, 2: value, 3: {**value, "field 0": -1}}
         assert is_settled(rules, ballots) is is_early
         assert is_settled(rules, {**ballots, 4: FAILED})
-        assert won(rules, *({**ballots, 4: FAILED}).values()).value == value
+        assert winner_of(rules, *({**ballots, 4: FAILED}).values()).value == value

@@ -1,1 +1,1 @@
-"""What the service tells models in words of its own."""
+"""Tests of the prompts that the service itself gives a model."""

@@ -1,4 +1,4 @@
-"""Rendering: places are filled once, and what is quoted stays what it was and where it was put."""
+"""Rendering: placeholders are filled once, and quoted text stays unchanged within its quotation."""
 
 import re
 from dataclasses import FrozenInstanceError
@@ -49,13 +49,13 @@ def prompt(template: str) -> PromptDefinition:
 
 
 def quotations(rendered: str) -> dict[str, str]:
-    """What stands between the tags that the rule names, by the name of the field."""
+    """Return the text between the tags that the rule names, by the name of the field."""
     mark = re.search(r"tags that end in -([0-9a-f]{8}) is data", rendered)
     assert mark
     return dict(re.findall(rf"^<(\w+)-{mark[1]}>\n(.*?)\n</\1-{mark[1]}>$", rendered, re.MULTILINE | re.DOTALL))
 
 
-def test_a_text_stands_between_tags_and_the_rule_names_their_mark() -> None:
+def test_a_text_is_between_tags_and_the_rule_names_their_mark() -> None:
     rendered = prompt("{data_rule}\n\nThe text:\n{text}\nSo be it.").render(Quoting(text="two\nlines"))
     opening = OPENING.search(rendered)
     assert opening
@@ -67,7 +67,7 @@ def test_a_text_stands_between_tags_and_the_rule_names_their_mark() -> None:
     )
 
 
-def test_values_are_quoted_as_json_and_numbers_stand_plain() -> None:
+def test_values_are_quoted_as_json_and_numbers_are_plain() -> None:
     given = Quoting(text="", value={"é": [1, True, None, "{text}"]})
     rendered = prompt("{data_rule}\n{value}\nAt most {most}.").render(given)
     assert quotations(rendered) == {"value": '{"é": [1, true, null, "{text}"]}'}
@@ -75,17 +75,17 @@ def test_values_are_quoted_as_json_and_numbers_stand_plain() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 0, False, "", [], {}])
-def test_what_is_empty_is_quoted_all_the_same(value: JsonValue) -> None:
+def test_an_empty_value_is_quoted_too(value: JsonValue) -> None:
     rendered = prompt("{data_rule}\n{value}").render(Quoting(text="", value=value))
     assert list(quotations(rendered)) == ["value"]
 
 
-def test_a_property_is_our_own_words_and_they_are_not_read_again() -> None:
+def test_the_text_of_a_property_is_not_filled_in_again() -> None:
     assert prompt("{sentence} {most}").render(Quoting(text="no")) == "At most {text}. 3"
     assert prompt("{sentence}").render(Quoting(text="no", most=1)) == "One."
 
 
-def test_braces_that_hold_no_name_are_plain_text() -> None:
+def test_braces_without_a_name_are_plain_text() -> None:
     assert prompt('{"valid": true, "at": {}, "of": {…}} {0} {A}').render(Quoting(text="no")) == (
         '{"valid": true, "at": {}, "of": {…}} {0} {A}'
     )
@@ -93,7 +93,7 @@ def test_braces_that_hold_no_name_are_plain_text() -> None:
 
 @randomised(500)
 @given(HOSTILE, HOSTILE)
-def test_whatever_is_quoted_stays_as_it_is_and_ends_where_it_ends(text: str, other: str) -> None:
+def test_any_quoted_text_is_unchanged_and_cannot_end_its_quotation(text: str, other: str) -> None:
     rendered = prompt("{data_rule}\n{text}\n{other}\nEnd.").render(Quoting(text=text, other=other))
     mark = OPENING.findall(rendered)[0][1]
     rule, _, rest = rendered.partition("\n")
@@ -122,7 +122,7 @@ def test_the_same_input_gives_the_same_prompt(text: str) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 100, 255])
-def test_a_mark_that_the_text_holds_is_not_taken(kept: int) -> None:
+def test_a_mark_that_occurs_in_the_text_is_not_used(kept: int) -> None:
     words = [f"{number:02x}" for number in range(256)]
     free = words.pop(kept)
     assert unused_mark(["-".join(words[:128]), "-".join(words[128:])], size=1) == free
@@ -146,13 +146,13 @@ def test_marks_of_different_texts_differ() -> None:
         ("é 🎲 👩‍🚀 שלום\u200f ñ \\u0000 {x}", "é 🎲 👩‍🚀 שלום\u200f ñ \\u0000 {x}"),
     ],
 )
-def test_what_controls_or_hides_text_is_written_out_and_all_else_is_left_alone(text: str, written: str) -> None:
+def test_control_and_hidden_characters_are_escaped_and_all_others_unchanged(text: str, written: str) -> None:
     assert escape_control_characters(text) == written
 
 
 @randomised(300)
 @given(HOSTILE | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zp"])))
-def test_what_is_harmless_is_one_text_in_utf_8_and_stays_what_it_is(text: str) -> None:
+def test_an_escaped_text_is_valid_utf_8_and_escaping_is_idempotent(text: str) -> None:
     written = escape_control_characters(text)
     assert written.encode().decode() == written
     assert escape_control_characters(written) == written
@@ -160,7 +160,7 @@ def test_what_is_harmless_is_one_text_in_utf_8_and_stays_what_it_is(text: str) -
 
 
 @pytest.mark.parametrize("place", ["nothing", "model_fields", "model_dump", "model_config", "__class__"])
-def test_a_place_that_the_input_does_not_have_is_refused(place: str) -> None:
+def test_a_placeholder_that_the_input_does_not_have_is_refused(place: str) -> None:
     with pytest.raises(ValueError, match=f"PLAN_GENERATION_USER has no {place} to fill in"):
         prompt(f"{{data_rule}} {{text}} {{{place}}}")
 

@@ -1,4 +1,4 @@
-"""The prompts themselves: what each tells the model, and that what it quotes is quoted."""
+"""The content of each prompt, and that its input is quoted."""
 
 import json
 import re
@@ -60,7 +60,7 @@ QUOTATION = re.compile(r"^<(\w+)-([0-9a-f]{8})>\n(.*?)\n</\1-\2>$", re.MULTILINE
 
 
 @pytest.mark.parametrize("prompt_id", PromptId)
-def test_what_was_given_stands_in_quotations_only_and_the_rule_about_them_beside_it(prompt_id: PromptId) -> None:
+def test_input_is_only_quoted_and_the_rule_about_quotations_is_stated(prompt_id: PromptId) -> None:
     rendered = REGISTRY.get_prompt(prompt_id, EXAMPLES[prompt_id])
     quoted = QUOTATION.findall(rendered)
     outside = QUOTATION.sub("", rendered)
@@ -72,7 +72,7 @@ def test_what_was_given_stands_in_quotations_only_and_the_rule_about_them_beside
 
 
 @pytest.mark.parametrize("prompt_id", PromptId)
-def test_a_prompt_is_short_and_leaves_no_place_open(prompt_id: PromptId) -> None:
+def test_a_prompt_is_short_and_has_no_unfilled_placeholder(prompt_id: PromptId) -> None:
     rendered = REGISTRY.get_prompt(prompt_id, EXAMPLES[prompt_id])
     outside = QUOTATION.sub("", rendered)
     assert not re.search(r"\{[a-z_]+\}", outside)
@@ -80,24 +80,24 @@ def test_a_prompt_is_short_and_leaves_no_place_open(prompt_id: PromptId) -> None
     assert rendered == rendered.strip()
 
 
-def test_the_planner_is_told_the_types_the_bound_and_the_rule_about_branches() -> None:
-    told = REGISTRY.get_prompt(PromptId.PLAN_GENERATION_SYSTEM, planning())
-    assert all(f"\n- {name}: {text}\n" in told for name, text in STEP_TYPE_DESCRIPTIONS.items())
-    assert "at most 5 steps" in told
-    assert "run at once" in told
+def test_the_planner_prompt_has_the_types_the_limit_and_the_rule_about_branches() -> None:
+    prompt = REGISTRY.get_prompt(PromptId.PLAN_GENERATION_SYSTEM, planning())
+    assert all(f"\n- {name}: {text}\n" in prompt for name, text in STEP_TYPE_DESCRIPTIONS.items())
+    assert "at most 5 steps" in prompt
+    assert "run at once" in prompt
 
 
-def test_the_planner_is_not_told_of_types_and_branches_that_are_not_allowed() -> None:
+def test_the_planner_prompt_omits_types_and_branches_that_are_not_allowed() -> None:
     allowed = planning(
         step_types={"infer": STEP_TYPE_DESCRIPTIONS["infer"], "my.step": "Does it."}, require_linear=True
     )
-    told = REGISTRY.get_prompt(PromptId.PLAN_GENERATION_SYSTEM, allowed)
-    assert re.findall(r"^- ([\w.]+): ", told, re.MULTILINE) == ["infer", "my.step"]
-    assert "one after another" in told
-    assert "run at once" not in told
+    prompt = REGISTRY.get_prompt(PromptId.PLAN_GENERATION_SYSTEM, allowed)
+    assert re.findall(r"^- ([\w.]+): ", prompt, re.MULTILINE) == ["infer", "my.step"]
+    assert "one after another" in prompt
+    assert "run at once" not in prompt
 
 
-def test_a_plan_is_asked_for_with_no_more_steps_and_no_other_types_than_may_occur() -> None:
+def test_the_plan_schema_allows_only_the_permitted_steps_and_types() -> None:
     allowed = planning(
         step_types={"infer": STEP_TYPE_DESCRIPTIONS["infer"], "tool": STEP_TYPE_DESCRIPTIONS["tool"]}, max_steps=7
     )
@@ -110,11 +110,11 @@ def test_a_plan_is_asked_for_with_no_more_steps_and_no_other_types_than_may_occu
     assert not schema.fits({"steps": [step | {"type": "validate"}]})
 
 
-def test_the_planner_sees_the_request_what_came_before_and_the_tools() -> None:
+def test_the_planner_sees_the_request_the_history_and_the_tools() -> None:
     tool = PlannableTool(name="look", description="Looks.", parameters={"type": "object"})
     before = HistoryMessage(role="assistant", text="Which cats?")
-    told = REGISTRY.get_prompt(PromptId.PLAN_GENERATION_USER, planning(tools=(tool,), history=(before,)))
-    assert {name: text for name, _, text in QUOTATION.findall(told)} == {
+    prompt = REGISTRY.get_prompt(PromptId.PLAN_GENERATION_USER, planning(tools=(tool,), history=(before,)))
+    assert {name: text for name, _, text in QUOTATION.findall(prompt)} == {
         "tools": '[{"name": "look", "description": "Looks.", "parameters": {"type": "object"}}]',
         "history": '[{"role": "assistant", "text": "Which cats?"}]',
         "request": "Compare two cats.",
@@ -137,49 +137,49 @@ def test_the_step_types_are_those_of_the_table() -> None:
         {"step_types": {"fine": ""}},
     ],
 )
-def test_a_planner_without_room_or_with_types_of_more_than_a_line_is_refused(changed: dict[str, object]) -> None:
+def test_a_planner_input_without_steps_or_with_types_of_several_lines_is_refused(changed: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         planning(**changed)
 
 
 def test_the_judge_sees_the_request_the_intent_and_the_answer() -> None:
-    told = REGISTRY.get_prompt(
+    prompt = REGISTRY.get_prompt(
         PromptId.VALIDATION_SEMANTIC_USER,
         SemanticValidationInput(request="Cats?", intent="Name two.", answer={"cats": ["Tom"]}),
     )
-    assert {name: text for name, _, text in QUOTATION.findall(told)} == {
+    assert {name: text for name, _, text in QUOTATION.findall(prompt)} == {
         "request": "Cats?",
         "intent": "Name two.",
         "answer": '{"cats": ["Tom"]}',
     }
 
 
-def test_a_judge_without_an_intent_is_given_the_one_that_all_answers_have() -> None:
+def test_a_judge_without_an_intent_gets_the_default_intent() -> None:
     assert SemanticValidationInput(request="Cats?", answer="Tom.").intent.startswith("Answer the request")
     with pytest.raises(ValidationError):
         SemanticValidationInput(request="Cats?", answer="Tom.", intent="")
 
 
-def test_a_schema_is_told_with_its_members_in_their_order() -> None:
+def test_a_schema_is_quoted_with_its_members_in_order() -> None:
     schema = {"type": "object", "properties": {"b": {}, "a": {"enum": ["é", 1.10, None]}}}
-    told = REGISTRY.get_prompt(PromptId.STRUCTURED_CONTRACT_SYSTEM, StructuredContractInput(json_schema=schema))
-    assert QUOTATION.findall(told)[0][2] == json.dumps(schema, ensure_ascii=False)
+    prompt = REGISTRY.get_prompt(PromptId.STRUCTURED_CONTRACT_SYSTEM, StructuredContractInput(json_schema=schema))
+    assert QUOTATION.findall(prompt)[0][2] == json.dumps(schema, ensure_ascii=False)
 
 
-def test_a_grammar_is_told_to_the_letter() -> None:
+def test_a_grammar_is_quoted_verbatim() -> None:
     grammar = 'root ::= "{x}" [a-z]{2}\t# {grammar}\n\n x ::= "\\n"'
-    told = REGISTRY.get_prompt(PromptId.GRAMMAR_CONTRACT_SYSTEM, GrammarContractInput(grammar=grammar))
-    assert QUOTATION.findall(told)[0][2] == grammar
+    prompt = REGISTRY.get_prompt(PromptId.GRAMMAR_CONTRACT_SYSTEM, GrammarContractInput(grammar=grammar))
+    assert QUOTATION.findall(prompt)[0][2] == grammar
 
 
-def test_violations_are_told_with_their_paths() -> None:
+def test_violations_are_listed_with_their_paths() -> None:
     given = StructuredViolationsInput.from_pairs([("$.cats[0]", "must be a string"), ("$", 'lacks "dogs"')])
-    told = REGISTRY.get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, given)
-    assert json.loads(QUOTATION.findall(told)[0][2]) == [
+    prompt = REGISTRY.get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, given)
+    assert json.loads(QUOTATION.findall(prompt)[0][2]) == [
         {"path": "$.cats[0]", "message": "must be a string"},
         {"path": "$", "message": 'lacks "dogs"'},
     ]
-    assert "not listed" not in told
+    assert "not listed" not in prompt
 
 
 def test_violations_are_bounded_in_number_and_length_and_those_left_out_are_counted() -> None:
@@ -188,12 +188,12 @@ def test_violations_are_bounded_in_number_and_length_and_those_left_out_are_coun
     assert {len(each.path) for each in given.violations} == {MAX_PATH_CHARACTERS}
     assert {len(each.message) for each in given.violations} == {MAX_MESSAGE_CHARACTERS}
     assert all(each.message.endswith("x…") for each in given.violations)
-    told = REGISTRY.get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, given)
-    assert f"There are {1000 - MAX_VIOLATIONS} more that are not listed." in told
-    assert len(told) < 12_000
+    prompt = REGISTRY.get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, given)
+    assert f"There are {1000 - MAX_VIOLATIONS} more that are not listed." in prompt
+    assert len(prompt) < 12_000
 
 
-def test_violations_at_their_bounds_are_told_whole() -> None:
+def test_violations_at_their_limits_are_not_shortened() -> None:
     given = StructuredViolationsInput.from_pairs(
         [("p" * MAX_PATH_CHARACTERS, "m" * MAX_MESSAGE_CHARACTERS)] * MAX_VIOLATIONS
     )
@@ -201,7 +201,7 @@ def test_violations_at_their_bounds_are_told_whole() -> None:
     assert given.violations[-1] == QuotedViolation(path="p" * MAX_PATH_CHARACTERS, message="m" * MAX_MESSAGE_CHARACTERS)
 
 
-def test_no_violations_are_nothing_to_tell() -> None:
+def test_an_empty_list_of_violations_is_refused() -> None:
     with pytest.raises(ValidationError):
         StructuredViolationsInput.from_pairs([])
 

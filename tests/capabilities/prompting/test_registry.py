@@ -1,4 +1,4 @@
-"""The registry: every id has one definition, and what a model answers is what was asked for or is refused."""
+"""The registry: every id has one definition, and an output fits its model or is refused."""
 
 import json
 from collections.abc import Mapping
@@ -61,12 +61,12 @@ def test_models_can_be_shown_as_json_schema() -> None:
             assert all(field.get("description") for field in fields.values())
 
 
-def test_nothing_is_said_in_two_prompts() -> None:
+def test_no_text_occurs_in_two_prompts() -> None:
     lines = [line for definition in ALL for line in definition.template.splitlines() if len(line) > 50]
     assert len(lines) == len(set(lines))
 
 
-def test_there_is_one_registry_of_what_is_shipped() -> None:
+def test_there_is_one_registry_of_the_shipped_prompts() -> None:
     assert default_registry() is default_registry()
 
 
@@ -81,7 +81,7 @@ def test_an_id_without_a_definition_is_refused() -> None:
 
 
 @pytest.mark.parametrize("unknown", ["NOTHING", "plan_generation_user", "", "x" * 10_000, 7])
-def test_what_is_no_id_is_refused(unknown: Any) -> None:
+def test_an_unknown_id_is_refused(unknown: Any) -> None:
     for use in (
         lambda: REGISTRY.definition(unknown),
         lambda: REGISTRY.get_prompt(unknown, SubmitToolInput()),
@@ -115,7 +115,7 @@ def test_every_prompt_refuses_an_input_that_is_not_its_own(definition: PromptDef
         json.dumps({**JUDGEMENT, "confidence": "high"}),
     ],
 )
-def test_a_judgement_is_found_and_read(response: str | Mapping[str, Any]) -> None:
+def test_a_judgement_is_extracted_and_parsed(response: str | Mapping[str, Any]) -> None:
     assert REGISTRY.validate_output(PromptId.VALIDATION_SEMANTIC_USER, response) == SemanticValidationOutput(
         valid=False, score=0.25, issues=("It is late.",)
     )
@@ -146,7 +146,9 @@ def test_another_output_model_may_be_asked_for() -> None:
 @pytest.mark.parametrize(
     "response", ["", "No.", "{", '{"valid": true, "score": 1', "NaN", {}, {"text": "No."}, {"text": 1}, "[" * 20_000]
 )
-def test_a_reply_without_json_is_told_by_its_prompt_and_the_methods_tried(response: str | Mapping[str, Any]) -> None:
+def test_an_error_of_a_reply_without_json_names_its_prompt_and_the_methods_tried(
+    response: str | Mapping[str, Any],
+) -> None:
     with pytest.raises(JSONExtractionError) as caught:
         REGISTRY.validate_output(PromptId.VALIDATION_SEMANTIC_USER, response)
     error = caught.value
@@ -177,7 +179,7 @@ def test_a_reply_without_json_is_told_by_its_prompt_and_the_methods_tried(respon
         (PromptId.PLAN_GENERATION_SYSTEM, [PLAN]),
     ],
 )
-def test_json_that_does_not_fit_is_another_error(prompt_id: PromptId, value: JsonValue) -> None:
+def test_json_that_does_not_fit_is_a_validation_error(prompt_id: PromptId, value: JsonValue) -> None:
     with pytest.raises(ValidationError) as caught:
         REGISTRY.validate_output(prompt_id, json.dumps(value))
     assert not isinstance(caught.value, JSONExtractionError)

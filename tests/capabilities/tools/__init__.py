@@ -1,1 +1,1 @@
-"""Tests of how tools are made, listed and run."""
+"""Tests of the definition, the registry and the execution of tools."""

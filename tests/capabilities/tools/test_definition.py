@@ -66,7 +66,7 @@ def test_the_definition_is_read_from_name_docstring_and_annotations() -> None:
     }
 
 
-def test_the_decorator_says_what_the_service_must_know() -> None:
+def test_the_decorator_sets_the_tool_info() -> None:
     info = paint.info()
     assert (info.name, info.type, info.description) == ("paint", "python", "Paint a wall in one colour.")
     assert (info.side_effects, info.idempotent, info.unsafe) == (SideEffects.WRITE, False, True)
@@ -148,6 +148,6 @@ def _number(text: str) -> int:
         (_number, "must be annotated to return `str`"),
     ],
 )
-def test_a_function_that_says_too_little_is_refused(function, why: str) -> None:
+def test_a_function_without_docstring_or_annotations_is_refused(function, why: str) -> None:
     with pytest.raises(TypeError, match=why):
         tool(side_effects=SideEffects.NONE, idempotent=True)(function)

@@ -1,4 +1,4 @@
-"""One attempt at one tool call, whatever the tool does."""
+"""One attempt at one tool call, with tools of every behaviour."""
 
 import asyncio
 import sys
@@ -73,7 +73,7 @@ async def test_a_result_is_the_tools_text_and_the_time_it_took(executes: Execute
     assert ended == ToolEnded("late", is_error=False, code=None, duration_ms=pytest.approx(1500), retry=False)
 
 
-async def test_a_tool_is_told_its_call_the_time_it_has_and_its_ports(
+async def test_a_tool_gets_its_call_its_time_limit_and_its_ports(
     executes: Executes, clock: VirtualClock, entropy: SeededEntropy
 ) -> None:
     seen: list[ToolContext] = []
@@ -96,7 +96,7 @@ async def test_b1_23_an_unknown_tool_is_not_found_and_the_catalogue_is_not_liste
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ({}, 'arguments: "count" is a required property'),
         ({"count": "2"}, 'count: the value is not of type "integer"'),
@@ -107,16 +107,16 @@ async def test_b1_23_an_unknown_tool_is_not_found_and_the_catalogue_is_not_liste
     ],
 )
 async def test_b1_25_arguments_that_do_not_fit_are_named_and_nothing_runs(
-    executes: Executes, arguments: dict[str, Any], told: str
+    executes: Executes, arguments: dict[str, Any], expected: str
 ) -> None:
     dice = FakeTool(parameters=DICE)
     ended = await _once(executes(dice), tool_call(**arguments))
     assert (ended.is_error, ended.code, ended.retry) == (True, Code.TOOL_EXECUTION_FAILED, False)
-    assert told in ended.content
+    assert expected in ended.content
     assert dice.run_count == 0
 
 
-async def test_b1_25_all_that_is_wrong_is_told_at_once_without_the_values(executes: Executes) -> None:
+async def test_b1_25_all_errors_are_reported_together_without_the_values(executes: Executes) -> None:
     ended = await _once(executes(FakeTool(parameters=DICE)), tool_call(count="hunter2", faces="hunter3"))
     assert "count: " in ended.content
     assert "faces: " in ended.content
@@ -171,7 +171,7 @@ async def test_whole_floats_are_integers_as_json_has_it(executes: Executes) -> N
         {"properties": {"a": {"pattern": "("}}},
     ],
 )
-def test_parameters_that_are_no_schema_of_their_own_are_refused_at_the_start(
+def test_parameters_that_are_not_a_self_contained_schema_are_refused_at_startup(
     executes: Executes, parameters: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigurationFailure, match="the parameters of tool act cannot be used"):
@@ -205,7 +205,7 @@ async def test_after_a_timeout_a_second_attempt_needs_time_for_all_of_it(
     assert (ended.code, ended.retry) == (Code.TOOL_TIMEOUT, granted)
 
 
-async def test_a_timeout_of_the_tools_own_is_a_failure_not_ours(executes: Executes) -> None:
+async def test_a_timeout_error_of_the_tool_itself_is_a_failure(executes: Executes) -> None:
     ended = await _once(executes(FakeTool(body=_raises(TimeoutError()))))
     assert (ended.code, ended.content) == (Code.TOOL_EXECUTION_FAILED, "The tool failed: TimeoutError")
 

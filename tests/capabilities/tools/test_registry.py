@@ -1,4 +1,4 @@
-"""Which tools there are, and which can run now."""
+"""The registered tools, and those available now."""
 
 import pytest
 
@@ -37,19 +37,19 @@ def test_a_tool_is_found_by_its_exact_name(registry: ToolRegistry) -> None:
     assert registry.get("Beta") is None
 
 
-def test_definitions_are_those_of_available_and_wanted_tools(registry: ToolRegistry) -> None:
+def test_definitions_are_those_of_available_and_requested_tools(registry: ToolRegistry) -> None:
     assert [each.name for each in registry.definitions(["gamma", "beta", "gone", "alpha"])] == ["alpha", "gamma"]
     assert registry.definitions([]) == []
 
 
-def test_an_inference_is_offered_what_is_available_with_its_safety(registry: ToolRegistry) -> None:
+def test_an_inference_offers_available_tools_with_their_safety(registry: ToolRegistry) -> None:
     assert registry.offer(ALL)[0] == (
         OfferedTool("alpha", unsafe=False, idempotent=True),
         OfferedTool("gamma", unsafe=True, approval=True),
     )
 
 
-def test_a_tool_is_called_by_its_name_whether_it_can_run_now_or_not(registry: ToolRegistry) -> None:
+def test_a_tool_is_found_by_name_available_or_not(registry: ToolRegistry) -> None:
     assert registry.offer_of("beta") == (OfferedTool("beta", unsafe=False, idempotent=True),)
     assert registry.offer_of("gone") == ()
 

@@ -1,1 +1,1 @@
-"""Grammar."""
+"""Tests of grammars."""

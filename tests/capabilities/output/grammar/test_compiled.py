@@ -1,4 +1,4 @@
-"""Grammars: what a verdict says, what people write, the shortest text."""
+"""Compiled grammars: results of checks, ordinary grammars, the shortest text."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ from tests.support.grammars import ARITHMETIC, CHESS, GREETING, JSON, LIST, PROG
 
 
 @pytest.mark.parametrize(("grammar", "text"), SAMPLES)
-def test_what_follows_a_grammar_is_accepted_and_each_of_its_beginnings_is_viable(grammar: str, text: str) -> None:
+def test_a_text_that_follows_a_grammar_is_accepted_and_each_prefix_is_viable(grammar: str, text: str) -> None:
     checked = Grammar(grammar)
     assert checked.check(text) == (True, len(text))
     assert all(checked.check(text[:length]).position == length for length in range(len(text)))
@@ -50,18 +50,18 @@ def test_what_follows_a_grammar_is_accepted_and_each_of_its_beginnings_is_viable
         (GREETING, "こんにちは、世人", 7),
     ],
 )
-def test_what_does_not_is_refused_where_nothing_that_follows_it_can_go_on(
+def test_another_text_is_refused_at_the_first_character_that_is_not_viable(
     grammar: str, text: str, position: int
 ) -> None:
     assert Grammar(grammar).check(text) == GrammarMatch(accepted=False, position=position)
 
 
-def test_a_verdict_is_a_pair() -> None:
+def test_a_match_is_a_pair() -> None:
     accepted, position = Grammar('root ::= "a"').check("ab")
     assert (accepted, position) == (False, 1)
 
 
-def test_a_text_that_is_too_short_and_one_that_is_wrong_are_told_apart() -> None:
+def test_a_text_that_is_too_short_differs_from_one_that_is_wrong() -> None:
     grammar = Grammar('root ::= "abc"')
     assert [grammar.check(text) for text in ("ab", "ax", "abc", "abcd")] == [
         (False, 2),
@@ -71,26 +71,26 @@ def test_a_text_that_is_too_short_and_one_that_is_wrong_are_told_apart() -> None
     ]
 
 
-def test_a_beginning_that_leads_nowhere_is_not_viable() -> None:
+def test_a_prefix_without_an_end_is_not_viable() -> None:
     grammar = Grammar('root ::= "a" "b" | "a" "c" never | "d" [z-a]\nnever ::= "x" never')
     assert [grammar.check(text) for text in ("a", "ab", "ac", "d")] == [(False, 1), (True, 2), (False, 1), (False, 0)]
 
 
-def test_characters_are_code_points_and_halves_of_pairs_are_none() -> None:
+def test_characters_are_code_points_but_not_surrogates() -> None:
     grammar = Grammar("root ::= . .")
     assert grammar.check("é🎲") == (True, 2)
     assert grammar.check("e\u0301") == (True, 2)
     assert grammar.check("a\ud83c") == (False, 1)
 
 
-def test_a_grammar_checks_any_number_of_texts_and_none_of_them_changes_it() -> None:
+def test_a_grammar_is_not_changed_by_the_texts_it_checks() -> None:
     grammar = Grammar(JSON)
     texts = ['{"a": [1, 2]}', '{"a": [1, 2', "[1,,2]", '"x"', ""]
     expected = [Grammar(JSON).check(text) for text in texts]
     assert [grammar.check(text) for text in texts * 3] == expected * 3
 
 
-def test_a_verdict_never_depends_on_what_was_checked_before() -> None:
+def test_a_match_does_not_depend_on_earlier_texts() -> None:
     depths = range(300, 700, 80)
     texts = ['{"a": [' * depth + "1" + "]}" * depth for depth in depths]
     fresh = [_verdict(Grammar(JSON), text) for text in texts]
@@ -102,14 +102,14 @@ def test_a_verdict_never_depends_on_what_was_checked_before() -> None:
 
 
 def _verdict(grammar: Grammar, text: str) -> GrammarMatch | None:
-    """None where the text is too large for the grammar."""
+    """Return None if the text is too large for the grammar."""
     try:
         return grammar.check(text)
     except GrammarError:
         return None
 
 
-def test_a_grammar_that_was_made_is_remembered() -> None:
+def test_a_compiled_grammar_is_cached() -> None:
     assert cached_grammar(ARITHMETIC) is cached_grammar(ARITHMETIC)
     assert cached_grammar(ARITHMETIC) is not cached_grammar(JSON)
 
@@ -140,12 +140,12 @@ def test_threads_may_share_a_grammar() -> None:
         ('root ::= root-again | "end"\nroot-again ::= "a" root', "end"),
     ],
 )
-def test_the_shortest_text_is_that_of_the_first_of_the_shortest_ways(grammar: str, text: str) -> None:
+def test_the_shortest_text_uses_the_first_of_the_shortest_alternatives(grammar: str, text: str) -> None:
     assert Grammar(grammar).shortest() == text
     assert Grammar(grammar).check(text).accepted
 
 
-def test_the_shortest_text_is_written_out_up_to_a_limit() -> None:
+def test_the_length_of_the_shortest_text_is_limited() -> None:
     assert Grammar('root ::= many{64} many{64}\nmany ::= "ab"{256}').shortest() == "ab" * (MAX_SHORTEST // 2)
     beyond = Grammar('\nroot ::= many{64} many{64} "c"\nmany ::= "ab"{256}')
     with pytest.raises(GrammarError, match="is longer than 65536 characters") as caught:
@@ -153,7 +153,7 @@ def test_the_shortest_text_is_written_out_up_to_a_limit() -> None:
     assert (caught.value.line, caught.value.column) == (2, 1)
 
 
-def test_an_error_is_the_failure_that_the_caller_tells() -> None:
+def test_a_grammar_error_is_a_configuration_failure() -> None:
     with pytest.raises(GrammarError) as caught:
         Grammar('root ::= "secret" nope')
     error = caught.value
@@ -166,7 +166,7 @@ def test_an_error_is_the_failure_that_the_caller_tells() -> None:
     assert (error.line, error.column) == (1, 19)
 
 
-def test_a_grammar_is_told_from_the_name_of_one() -> None:
+def test_a_grammar_differs_from_a_grammar_name() -> None:
     assert is_grammar_text('root ::= "a"')
     assert is_grammar_text("::=")
     assert not is_grammar_text("json")

@@ -1,4 +1,4 @@
-"""Random grammars mean what a slow and simple reading of them says."""
+"""Random grammars accept the texts that a slow and simple enumeration accepts."""
 
 import re
 from itertools import product
@@ -29,7 +29,7 @@ randomness = st.randoms(use_true_random=False)
 
 @randomised(400)
 @given(randomness)
-def test_every_short_text_is_accepted_or_refused_where_enumeration_says_so(random: Random) -> None:
+def test_every_short_text_is_accepted_or_refused_as_enumerated(random: Random) -> None:
     trees = grammars.random_grammar(random)
     language = EnumeratedLanguage(trees, LONGEST)
     text = grammars.gbnf_text(trees)
@@ -98,7 +98,7 @@ def expression(tree: Tree, rules: grammars.GrammarTrees) -> str:  # noqa: PLR091
 
 @randomised(200)
 @given(randomness, st.integers(0, 10_000))
-def test_the_way_it_is_written_makes_no_difference(random: Random, seed: int) -> None:
+def test_layout_and_comments_make_no_difference(random: Random, seed: int) -> None:
     trees = grammars.random_grammar(random)
     plain = grammars.gbnf_text(trees)
     assume(refusal(plain) == "it is not refused")
@@ -108,7 +108,7 @@ def test_the_way_it_is_written_makes_no_difference(random: Random, seed: int) ->
 
 
 def spread(grammar: str, random: Random) -> str:
-    """The grammar with the last rules first, with other blanks, comments, escapes and redundant parentheses."""
+    """Return the grammar with the last rules first, and with other blanks, comments, escapes and parentheses."""
     lines = []
     for line in reversed(grammar.splitlines()):
         name, _, rule = line.partition(" ::= ")

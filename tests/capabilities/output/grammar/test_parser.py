@@ -1,4 +1,4 @@
-"""Grammars as they are written: what llama.cpp reads, every error with its place, every limit."""
+"""Parsing of grammars: the syntax that llama.cpp reads, every error with its position, every limit."""
 
 import pytest
 from hypothesis import given

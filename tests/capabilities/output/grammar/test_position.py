@@ -1,4 +1,4 @@
-"""A text is followed character by character as it is checked as a whole."""
+"""Positions in a text that is being written agree with checks of the whole text."""
 
 import pytest
 
@@ -20,14 +20,14 @@ def follow(grammar: Grammar, text: str) -> GrammarPosition | None:
 @pytest.mark.parametrize(
     "text", ["", "1", "12+(3", "(1+2)+3", "123", "((x])", "((x]))", "x(", "éя日", "日本!", "日本a"]
 )
-def test_following_says_what_checking_says(grammar: Grammar, text: str):
+def test_a_position_agrees_with_a_check(grammar: Grammar, text: str):
     for size in range(len(text) + 1):
         place, verdict = follow(grammar, text[:size]), grammar.check(text[:size])
         assert (place is not None) == (verdict.position == size)
         assert (place is not None and place.is_complete) == verdict.accepted
 
 
-def test_a_place_is_followed_although_nobody_else_has_its_grammar_any_more():
+def test_a_position_is_usable_without_a_reference_to_its_grammar():
     place = follow(Grammar('root ::= ("a" | "b"){3}'), "a")
     assert place is not None
     after = place.advance("b")
@@ -35,7 +35,7 @@ def test_a_place_is_followed_although_nobody_else_has_its_grammar_any_more():
     assert [after.advance(last) is not None for last in "abc"] == [True, True, False]
 
 
-def test_any_number_of_ways_on_can_be_tried_from_one_place():
+def test_any_number_of_characters_can_be_tried_from_one_position():
     place = follow(SUMS, "1")
     assert place is not None
     assert place.advance("a") is None
@@ -62,19 +62,19 @@ def test_any_number_of_ways_on_can_be_tried_from_one_place():
         ("é", 0x10FFFF, 0x10FFFF, True),
     ],
 )
-def test_a_place_knows_whether_any_of_many_characters_may_come(text: str, first: int, last: int, expected: bool):
+def test_a_position_tests_a_range_of_characters(text: str, first: int, last: int, expected: bool):
     place = follow(WORDS, text)
     assert place is not None
     assert place.accepts_any_of(first, last) is expected
 
 
-def test_many_readings_are_followed_as_one():
+def test_many_readings_are_followed_together():
     place = follow(BRACKETS, "(" * 200 + "x" + ")]" * 100)
     assert place is not None
     assert place.is_complete
 
 
-def test_more_readings_than_can_be_followed_are_said_to_be_so():
+def test_too_many_readings_raise_an_error():
     deep = "".join(f'r{number} ::= "a" r{number + 1} | r{number + 1} | "a" | r{number + 2}\n' for number in range(900))
     grammar = Grammar(f'root ::= (r0 | r1 | r2){{500}}\n{deep}r900 ::= "a"\nr901 ::= "a"')
     with pytest.raises(TooAmbiguousError):

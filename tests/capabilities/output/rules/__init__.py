@@ -1,1 +1,1 @@
-"""Rules."""
+"""Tests of rules."""

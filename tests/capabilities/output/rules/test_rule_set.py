@@ -1,4 +1,4 @@
-"""All rules run, all that are broken are told, and nothing a rule does gets out."""
+"""All rules run, all broken ones are reported, and no error of a rule escapes."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -30,17 +30,17 @@ def broken(answer: AnswerContent, options: Mapping[str, Any]) -> str | None:
     raise KeyError(f"{answer.text} {options}")
 
 
-BOOK = RuleRegistry({"polite": polite, "broken": broken})
+REGISTRY = RuleRegistry({"polite": polite, "broken": broken})
 SHORT = {"type": "length", "max": 5}
 
 
-def judged(*rules: str | dict[str, Any], text: str = "", value: Any = None, strict: bool = False) -> RuleReport:
+def validated(*rules: str | dict[str, Any], text: str = "", value: Any = None, strict: bool = False) -> RuleReport:
     asked = [rule if isinstance(rule, str) else RULE.validate_python(rule) for rule in rules]
-    return BOOK.compile(asked).validate(AnswerContent(text, value), strict=strict)
+    return REGISTRY.compile(asked).validate(AnswerContent(text, value), strict=strict)
 
 
-def told(verdict: RuleReport) -> list[tuple[str, str]]:
-    return [(finding.path, finding.message) for finding in verdict.errors]
+def violations(report: RuleReport) -> list[tuple[str, str]]:
+    return [(finding.path, finding.message) for finding in report.errors]
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def told(verdict: RuleReport) -> list[tuple[str, str]]:
         ({"type": "one_of", "values": ["yes", "no"]}, " yes\n"),
     ],
 )
-def test_a_rule_without_a_path_speaks_of_the_text(rule: str | dict[str, Any], text: str) -> None:
-    verdict = judged(rule, text=text)
-    assert (verdict.valid, verdict.confidence, verdict.errors, verdict.warnings) == (True, 1.0, (), ())
+def test_a_rule_without_a_path_applies_to_the_text(rule: str | dict[str, Any], text: str) -> None:
+    report = validated(rule, text=text)
+    assert (report.valid, report.confidence, report.errors, report.warnings) == (True, 1.0, (), ())
 
 
 @pytest.mark.parametrize(
-    ("rule", "findings"),
+    ("rule", "expected"),
     [
         ({"type": "not_empty", "path": "$.total"}, []),
         ({"type": "not_empty", "path": "$.note"}, [("$.note", "is empty")]),
@@ -111,85 +111,87 @@ def test_a_rule_without_a_path_speaks_of_the_text(rule: str | dict[str, Any], te
         ({"type": "one_of", "path": "$.note", "values": [" "]}, []),
     ],
 )
-def test_a_rule_with_a_path_speaks_of_each_place_it_means(
-    rule: dict[str, Any], findings: list[tuple[str, str]]
+def test_a_rule_with_a_path_applies_to_each_matching_place(
+    rule: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
-    verdict = judged(rule, value=ORDER)
-    assert told(verdict) == findings
-    assert verdict.confidence == (0.0 if findings else 1.0)
+    report = validated(rule, value=ORDER)
+    assert violations(report) == expected
+    assert report.confidence == (0.0 if expected else 1.0)
 
 
-def test_all_rules_run_and_each_broken_one_is_told_by_its_name() -> None:
-    verdict = judged("not_empty", "polite", {"type": "regex", "pattern": "^a"}, SHORT, text="bananas")
-    assert verdict.errors == (
+def test_all_rules_run_and_each_broken_one_is_reported_by_name() -> None:
+    report = validated("not_empty", "polite", {"type": "regex", "pattern": "^a"}, SHORT, text="bananas")
+    assert report.errors == (
         RuleViolation("polite", "$", "does not say please"),
         RuleViolation("regex", "$", "does not match the pattern"),
         RuleViolation("length", "$", "has more than 5 characters"),
     )
-    failure = verdict.failure()
+    failure = report.failure()
     assert isinstance(failure, ValidationFailure)
     assert failure.code is Code.VALIDATION_RULE_FAILED
     assert failure.message == "the answer breaks polite, regex, length"
-    assert failure.details["violations"] == [finding.as_dict() for finding in verdict.errors]
+    assert failure.details["violations"] == [finding.as_dict() for finding in report.errors]
     assert "bananas" not in f"{failure.message} {failure.details}"
 
 
-def test_a_rule_that_fails_itself_is_one_that_is_broken_and_tells_nothing_else() -> None:
-    verdict = judged("broken", "not_empty", text="sk-secret")
-    assert told(verdict) == [("$", "the rule itself failed: KeyError")]
+def test_a_rule_that_raises_is_broken_and_reports_only_the_class() -> None:
+    report = validated("broken", "not_empty", text="sk-secret")
+    assert violations(report) == [("$", "the rule itself failed: KeyError")]
 
 
 def test_warnings_leave_an_answer_valid_unless_validation_is_strict() -> None:
     rules = ({"type": "length", "max": 1, "severity": "warning"}, "not_empty")
-    lenient = judged(*rules, text="two")
+    lenient = validated(*rules, text="two")
     assert (lenient.valid, lenient.confidence) == (True, 1.0)
     assert [finding.rule for finding in lenient.warnings] == ["length"]
-    strict = judged(*rules, text="two", strict=True)
+    strict = validated(*rules, text="two", strict=True)
     assert (strict.valid, strict.confidence, strict.warnings) == (False, 0.0, ())
     assert strict.errors == lenient.warnings
 
 
-def test_unknown_names_and_patterns_that_cannot_be_used_are_refused_all_at_once() -> None:
-    asked = ["polite", "none", RULE.validate_python({"type": "custom", "name": "nobody"})]
+def test_unknown_names_and_unusable_patterns_are_refused_together() -> None:
+    asked = ["polite", "none", RULE.validate_python({"type": "custom", "name": "missing"})]
     asked += [
         RULE.validate_python({"type": "regex", "pattern": pattern}) for pattern in (r"(a)\1", "(?:a{1000}){1000}", "a+")
     ]
     with pytest.raises(RequestFailure) as caught:
-        BOOK.compile(asked)
+        REGISTRY.compile(asked)
     assert caught.value.code is Code.REQUEST_INVALID
     assert [error["field"] for error in caught.value.details["errors"]] == [
         f"output.rules.{index}" for index in (1, 2, 3, 4)
     ]
 
 
-def test_a_comparison_is_with_a_value_or_with_a_place() -> None:
+def test_a_comparison_has_a_value_or_a_path() -> None:
     comparison = {"type": "compare", "path": "$.a", "operator": "eq"}
-    BOOK.compile(
+    REGISTRY.compile(
         [RULE.validate_python(comparison | {"value": None}), RULE.validate_python(comparison | {"other": "$.b"})]
     )
     for against in ({}, {"value": 1, "other": "$.b"}):
         with pytest.raises(RequestFailure, match=r"output\.rules\.0: must have value or other"):
-            BOOK.compile([RULE.validate_python(comparison | against)])
+            REGISTRY.compile([RULE.validate_python(comparison | against)])
 
 
-def test_a_book_names_its_rules() -> None:
-    assert BOOK.names() == ("broken", "not_empty", "polite")
+def test_the_registry_lists_the_names_of_rules() -> None:
+    assert REGISTRY.names() == ("broken", "not_empty", "polite")
 
 
-def test_a_pattern_takes_linear_time_whatever_it_is() -> None:
+@pytest.mark.timeout(20)
+def test_any_pattern_takes_linear_time() -> None:
     hostile = [r"^(a+)+$", r"^(a|aa)*$", r"(.*a){20}b", r"(?:a?){400}a{400}$"]
-    rules = BOOK.compile([RULE.validate_python({"type": "regex", "pattern": pattern}) for pattern in hostile])
-    rules.validate(AnswerContent("a" * 12_000 + "!"))
+    rules = REGISTRY.compile([RULE.validate_python({"type": "regex", "pattern": pattern}) for pattern in hostile])
+    report = rules.validate(AnswerContent("a" * 12_000 + "!"))
+    assert {violation.rule for violation in report.errors} == {"regex"}
 
 
 def test_a_text_that_is_too_long_for_its_pattern_breaks_the_rule() -> None:
-    verdict = judged({"type": "regex", "pattern": r"a.{200}b"}, text="x" * 500_000)
-    assert told(verdict) == [("$", "is too long to be searched for the pattern")]
+    report = validated({"type": "regex", "pattern": r"a.{200}b"}, text="x" * 500_000)
+    assert violations(report) == [("$", "is too long to be searched for the pattern")]
 
 
-def test_only_the_first_places_of_a_rule_are_told() -> None:
-    verdict = judged({"type": "not_empty", "path": "$[*]"}, value=[""] * 1_000)
-    assert told(verdict) == [(f"$[{index}]", "is empty") for index in range(MAX_VIOLATIONS_PER_RULE)]
+def test_only_the_first_places_of_a_rule_are_reported() -> None:
+    report = validated({"type": "not_empty", "path": "$[*]"}, value=[""] * 1_000)
+    assert violations(report) == [(f"$[{index}]", "is empty") for index in range(MAX_VIOLATIONS_PER_RULE)]
 
 
 @pytest.mark.parametrize(
@@ -201,25 +203,25 @@ def test_only_the_first_places_of_a_rule_are_told() -> None:
         {"type": "not_empty", "path": "$" + "[*]" * 60},
     ],
 )
-def test_rules_that_there_is_too_much_for_are_broken_and_take_no_longer(rule: dict[str, Any]) -> None:
+def test_rules_beyond_the_budget_are_broken(rule: dict[str, Any]) -> None:
     deep: Any = reduce(lambda inner, _: [inner], range(59), 1)
     value = {"compare": [1] * 20_000, "one_of": [[1.5]] * 2_000, "regex": ["a" * 60] * 1_000}.get(
         rule["type"], [deep] * 1_000
     )
-    verdict = judged(*[rule] * 64, value=value)
-    assert verdict.errors[-1].message == "cannot be judged: there is too much of it"
-    assert len(verdict.errors) >= 32
+    report = validated(*[rule] * 64, value=value)
+    assert report.errors[-1].message == "cannot be judged: there is too much of it"
+    assert len(report.errors) >= 32
 
 
-def test_no_more_rules_that_cannot_be_used_are_looked_for_than_are_told() -> None:
+def test_the_search_for_unusable_rules_ends_at_the_number_reported() -> None:
     rules = [RULE.validate_python({"type": "regex", "pattern": rf"\p{{L}}{{500}}{number}"}) for number in range(64)]
     with pytest.raises(RequestFailure) as caught:
-        BOOK.compile(rules)
+        REGISTRY.compile(rules)
     assert [error["field"] for error in caught.value.details["errors"]] == [f"output.rules.{n}" for n in range(8)]
 
 
 def test_patterns_that_are_too_large_together_are_refused_by_field() -> None:
     rules = [RULE.validate_python({"type": "regex", "pattern": f"\\p{{L}}{{9}}{number}"}) for number in range(30)]
     with pytest.raises(RequestFailure, match="too large together") as caught:
-        BOOK.compile(rules)
+        REGISTRY.compile(rules)
     assert caught.value.details["errors"][0]["field"].startswith("output.rules.")

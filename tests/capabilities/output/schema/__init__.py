@@ -1,1 +1,1 @@
-"""Schema."""
+"""Tests of JSON Schemas."""

@@ -1,4 +1,4 @@
-"""A client's schema is checked and compiled within bounds, and then judges answers within bounds."""
+"""A client's schema is checked and compiled within limits, and validates answers within limits."""
 
 import gc
 import json
@@ -18,8 +18,8 @@ from app.domain.failures import Category, Code, ConfigurationFailure, Constraint
 from tests.support.hostile_schemas import HOSTILE, tree
 from tests.support.seeds import randomised
 
-SECONDS, MEGABYTES = 1.0, 50
-"""What a hostile schema may take here: four times what it may in service, since tests share their processors."""
+MEGABYTES = 50
+"""Memory that a hostile schema may take here: four times as much as in service, since tests share the process."""
 
 
 def refused(document: dict[str, Any]) -> ConfigurationFailure:
@@ -61,7 +61,7 @@ def refused(document: dict[str, Any]) -> ConfigurationFailure:
         ({"format": "no-such-format", "type": "string"}, "anything", 1),
     ],
 )
-def test_an_answer_is_judged_by_2020_12(document: dict[str, Any], fitting: Any, unfit: Any) -> None:
+def test_an_answer_is_validated_by_2020_12(document: dict[str, Any], fitting: Any, unfit: Any) -> None:
     schema = compile_schema(document)
     assert schema.fits(fitting)
     assert schema.violations(fitting) == ()
@@ -103,27 +103,27 @@ def test_an_answer_is_judged_by_2020_12(document: dict[str, Any], fitting: Any, 
         ({"pattern": "a" * 5_000}, "$.pattern", "too large"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_refused_with_the_place(document: dict[str, Any], path: str, what: str) -> None:
+def test_an_unusable_schema_is_refused_with_the_place(document: dict[str, Any], path: str, what: str) -> None:
     failure = refused(document)
     assert failure.details["path"].startswith(path)
     assert what in failure.message
     assert failure.details["field"] == "output.schema"
 
 
-def test_a_secret_in_a_refused_schema_is_not_told() -> None:
+def test_a_secret_in_a_refused_schema_is_not_shown() -> None:
     for document in ({"type": "sk-secret"}, {"pattern": "(sk-secret"}, {"$ref": "https://sk-secret/"}):
         failure = refused(document)
         assert "sk-secret" not in f"{failure.message} {failure.details}"
 
 
-def test_what_means_the_same_is_compiled_once() -> None:
+def test_equal_schemas_are_compiled_once() -> None:
     first = compile_schema({"type": "object", "required": ["once"]})
     assert compile_schema({"required": ["once"], "type": "object"}) is first
     assert compile_schema({"required": ["twice"], "type": "object"}) is not first
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_schema_is_refused_or_judges_within_its_bounds(name: str) -> None:
+def test_a_hostile_schema_is_refused_or_validates_within_its_limits(name: str) -> None:
     document, value = HOSTILE[name]
     peak = _peak_megabytes()
     with suppress(ConfigurationFailure, ConstraintFailure):
@@ -165,7 +165,7 @@ def _peak_megabytes() -> float:
     ],
     ids=["an expression", "many patterns", "many rows", "a long text", "letters", "many optional properties"],
 )
-def test_large_honest_schemas_and_answers_are_taken(document: dict[str, Any], value: Any) -> None:
+def test_large_ordinary_schemas_and_answers_are_accepted(document: dict[str, Any], value: Any) -> None:
     assert compile_schema(document).fits(value)
 
 
@@ -187,11 +187,11 @@ def test_an_answer_that_is_too_large_for_its_schema_fails_as_one_that_does_not_f
         {"$ref": "#x", "$defs": {"x": {"$anchor": "x", "dependentSchemas": {"a": {"$ref": "#x"}}}}},
     ],
 )
-def test_what_applies_itself_to_the_same_value_is_refused(document: dict[str, Any]) -> None:
+def test_a_subschema_that_applies_itself_to_the_same_value_is_refused(document: dict[str, Any]) -> None:
     assert "without end" in refused(document).message
 
 
-def test_what_applies_itself_to_what_is_within_a_value_is_a_schema() -> None:
+def test_a_subschema_that_applies_itself_to_inner_values_is_accepted() -> None:
     schema = compile_schema({"allOf": [{"properties": {"next": {"$ref": "#"}}}, {"type": "object"}]})
     assert schema.fits({"next": {"next": {}}})
     assert not schema.fits({"next": {"next": 1}})
@@ -212,14 +212,14 @@ KEYWORDS = (
 
 @randomised(500)
 @given(st.dictionaries(st.sampled_from(KEYWORDS), JUNK, max_size=4), JUNK)
-def test_whatever_a_schema_holds_it_judges_or_is_refused(document: dict[str, Any], value: Any) -> None:
+def test_any_schema_validates_or_is_refused(document: dict[str, Any], value: Any) -> None:
     with suppress(ConfigurationFailure):
         schema = compile_schema(document)
         assert schema.fits(value) == (not schema.violations(value))
         assert schema.fits(value) == schema.fits(json.loads(json.dumps(value)))
 
 
-def test_keywords_that_we_judge_are_explained_as_any_other() -> None:
+def test_violations_of_metered_keywords_are_explained_like_others() -> None:
     schema = compile_schema(
         {
             "items": {"minimum": 0.5, "multipleOf": 0.25},
@@ -236,7 +236,7 @@ def test_keywords_that_we_judge_are_explained_as_any_other() -> None:
     ]
 
 
-def test_a_pattern_takes_what_the_texts_take_that_it_is_searched_in() -> None:
+def test_the_cost_of_a_pattern_depends_on_the_texts_that_are_searched() -> None:
     schema = compile_schema({"properties": {"code": {"pattern": "a.{60}b"}}})
     assert not schema.fits({"code": "a" * 5_000, "text": "x" * 200_000})
     with pytest.raises(ConstraintFailure, match="too large to be checked"):
@@ -244,7 +244,7 @@ def test_a_pattern_takes_what_the_texts_take_that_it_is_searched_in() -> None:
     assert schema.fits({"code": "a" * 61 + "b"})
 
 
-def test_a_large_answer_that_does_not_fit_is_told_where() -> None:
+def test_a_violation_in_a_large_answer_has_its_path() -> None:
     schema = compile_schema(
         {
             "properties": {"rows": {"items": {"$ref": "#/$defs/row"}}},
@@ -255,7 +255,7 @@ def test_a_large_answer_that_does_not_fit_is_told_where() -> None:
     assert [found.path for found in schema.violations({"rows": [*rows, {"n": 0}]})] == ["$.rows[1199].n"]
 
 
-def test_a_schema_that_nobody_uses_any_more_leaves_nothing_to_the_garbage_collector() -> None:
+def test_an_unused_schema_leaves_nothing_to_the_garbage_collector() -> None:
     document = {"properties": {f"p{number}": {"minimum": 0.5, "uniqueItems": True} for number in range(200)}}
     value = {f"p{number}": number - 1 for number in range(200)}
     gc.collect()
@@ -268,7 +268,7 @@ def test_a_schema_that_nobody_uses_any_more_leaves_nothing_to_the_garbage_collec
         gc.enable()
 
 
-def test_few_large_schemas_are_kept() -> None:
+def test_few_large_schemas_are_cached() -> None:
     for document, _ in HOSTILE.values():
         with suppress(Failure):
             assert isinstance(compile_schema(document), CompiledSchema)

@@ -1,4 +1,4 @@
-"""Values of an enumeration get its spelling where only letters' case differs and one option is meant."""
+"""Values of an enumeration get its spelling if only the case of letters differs and one option matches."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def normalise(schema: dict[str, Any], value: Any) -> tuple[Any, tuple[Repair, ..
         ({"enum": ["STRASSE"]}, "straße", "STRASSE", ["$"]),
     ],
 )
-def test_an_option_is_recognised_whatever_its_case(
+def test_an_option_is_recognised_in_any_case(
     schema: dict[str, Any], value: Any, normalised: Any, places: list[str]
 ) -> None:
     found, repairs = normalise(schema, value)
@@ -65,33 +65,33 @@ def test_an_option_is_recognised_whatever_its_case(
         ({"type": "string"}, "OPEN"),
     ],
 )
-def test_what_is_not_plainly_meant_stays_as_it_is(schema: dict[str, Any], value: Any) -> None:
+def test_an_ambiguous_value_is_unchanged(schema: dict[str, Any], value: Any) -> None:
     found, repairs = normalise(schema, value)
     assert (found, repairs) == (value, ())
     assert type(found) is type(value)
 
 
-def test_digits_are_kept() -> None:
+def test_digits_are_unchanged() -> None:
     schema = {"properties": {"model": {"enum": ["GPT-4o", "GPT-4"]}, "id": {"type": "integer"}}}
     value = {"model": "gpt-4O", "id": 2**64 - 1}
     assert normalise(schema, value)[0] == {"model": "GPT-4o", "id": 2**64 - 1}
 
 
-def test_the_answer_itself_is_left_as_it_was() -> None:
+def test_the_original_answer_is_not_modified() -> None:
     value = {"s": ["OPEN"], "t": {"u": 1}}
     found, _ = normalise({"properties": {"s": {"items": STATUS}}}, value)
     assert value == {"s": ["OPEN"], "t": {"u": 1}}
     assert found == {"s": ["open"], "t": {"u": 1}}
 
 
-def test_a_large_answer_is_only_looked_at_so_far_and_only_the_first_changes_are_told_one_by_one() -> None:
+def test_visits_of_a_large_answer_are_limited_and_only_the_first_changes_are_reported_singly() -> None:
     found, repairs = normalise({"items": STATUS}, ["OPEN"] * 50_000)
     assert [repair.path for repair in repairs] == [f"$[{index}]" for index in range(MAX_REPORTED_CHANGES)]
     assert found.count("open") == sum(repair.times for repair in repairs) < MAX_VISITS
     assert found[-1] == "OPEN"
 
 
-def test_members_that_only_a_pattern_speaks_of_are_respelled_too() -> None:
+def test_members_that_match_only_a_pattern_are_respelled_too() -> None:
     schema = {"patternProperties": {"^s_": STATUS}, "additionalProperties": {"const": "X"}}
     found, _ = normalise(schema, {"s_1": "OPEN", "other": "x"})
     assert found == {"s_1": "open", "other": "X"}

@@ -1,4 +1,4 @@
-"""The keywords that we judge ourselves mean what the library means by them, and take what they are given at most."""
+"""Metered keywords agree with the library and stay within their budget."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ VALUES = st.recursive(
 
 
 def judged(schema: dict[str, Any], value: Any, left: int = PLENTY) -> tuple[bool, int]:
-    """Whether the value fits, and what was left of the effort."""
+    """Return if the value fits, and the rest of the budget."""
     spared, effort = dict(schema), CheckBudget(left)
     rename_metered_keywords({(): spared})
     assert METERED_KEYWORDS & spared.keys()
@@ -43,13 +43,13 @@ def judged(schema: dict[str, Any], value: Any, left: int = PLENTY) -> tuple[bool
 
 
 def read_again(value: Any) -> Any:
-    """The value as an answer gives it, of which no two parts are the same object."""
+    """Return a copy of the value in which no two parts are the same object."""
     return orjson.loads(orjson.dumps(value))
 
 
 @BOUNDED
 @given(st.sampled_from(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]), FRACTIONS, NUMBERS | SCALARS)
-def test_bounds_with_fractions_hold_as_the_library_says(keyword: str, bound: float, value: Any) -> None:
+def test_bounds_with_fractions_agree_with_the_library(keyword: str, bound: float, value: Any) -> None:
     for number in (value, bound):
         fits, _ = judged({keyword: bound}, number)
         assert fits is jsonschema_rs.is_valid({keyword: bound}, number)
@@ -57,7 +57,7 @@ def test_bounds_with_fractions_hold_as_the_library_says(keyword: str, bound: flo
 
 @BOUNDED
 @given(FRACTIONS.filter(lambda divisor: divisor > 0), NUMBERS | SCALARS, st.integers(-100, 100))
-def test_multiples_of_fractions_are_those_the_library_finds(divisor: float, value: Any, times: int) -> None:
+def test_multiples_of_fractions_agree_with_the_library(divisor: float, value: Any, times: int) -> None:
     for number in (value, divisor, divisor * times):
         if number in {float("inf"), float("-inf")}:
             continue
@@ -67,7 +67,7 @@ def test_multiples_of_fractions_are_those_the_library_finds(divisor: float, valu
 
 @BOUNDED
 @given(st.lists(VALUES, max_size=6) | st.lists(st.sampled_from([1, 1.0, True, "1", [1], [1.0], {"a": 0}, {"a": -0.0}])))
-def test_elements_are_unique_that_the_library_calls_unique(values: list[Any]) -> None:
+def test_uniqueness_agrees_with_the_library(values: list[Any]) -> None:
     for elements in (values, [*values, *range(100, 120)]):
         fits, _ = judged({"uniqueItems": True}, read_again(elements))
         assert fits is jsonschema_rs.is_valid({"uniqueItems": True}, elements)
@@ -75,7 +75,7 @@ def test_elements_are_unique_that_the_library_calls_unique(values: list[Any]) ->
 
 @BOUNDED
 @given(st.text(alphabet="ab1é", max_size=40))
-def test_patterns_that_may_take_long_are_found_where_the_library_finds_them(text: str) -> None:
+def test_expensive_patterns_agree_with_the_library(text: str) -> None:
     for pattern in ("a.{5}b", "(?:[ab]{0,5}a){3}1$", r"^(?:\w+é?){2,9}b"):
         fits, _ = judged({"pattern": pattern}, text)
         assert fits is jsonschema_rs.is_valid({"pattern": pattern}, text)
@@ -92,13 +92,13 @@ def test_patterns_that_may_take_long_are_found_where_the_library_finds_them(text
         ({"multipleOf": -0.5}, 1),
     ],
 )
-def test_what_the_library_does_well_or_has_to_refuse_is_left_to_it(schema: dict[str, Any], value: Any) -> None:
+def test_cheap_and_invalid_keywords_are_left_to_the_library(schema: dict[str, Any], value: Any) -> None:
     spared = dict(schema)
     rename_metered_keywords({(): spared})
     assert spared == schema
 
 
-def test_what_a_schema_has_under_such_a_name_means_nothing() -> None:
+def test_schema_entries_with_a_metered_name_are_ignored() -> None:
     schema: dict[str, Any] = dict.fromkeys(METERED_KEYWORDS, "(")
     rename_metered_keywords({(): schema, ("properties", "a"): True})
     assert schema == {}
@@ -114,21 +114,21 @@ def test_what_a_schema_has_under_such_a_name_means_nothing() -> None:
         ({"pattern": "a.{20}b"}, "a" * 100 + "b"),
     ],
 )
-def test_without_effort_nothing_fits_and_what_was_missing_is_seen(schema: dict[str, Any], value: Any) -> None:
+def test_nothing_fits_beyond_the_budget_and_the_excess_is_visible(schema: dict[str, Any], value: Any) -> None:
     fits, left = judged(schema, value)
     assert (fits, 0 < left < PLENTY) == (True, True)
     fits, left = judged(schema, value, PLENTY - left - 1)
     assert (fits, left < 0) == (False, True)
 
 
-def test_what_a_pattern_takes_goes_by_the_length_of_the_text() -> None:
+def test_the_cost_of_a_pattern_is_proportional_to_the_text() -> None:
     for size in (10, 1_000):
         _, left = judged({"pattern": "a.{20}b"}, "x" * size)
         assert PLENTY - left == 100 + size * pattern_cost("a.{20}b")
 
 
 @pytest.mark.parametrize("number", [1e-300, 5e-324, 1.7976931348623157e308, 3.141592653589793])
-def test_numbers_far_from_1_take_no_longer_than_others(number: float) -> None:
+def test_numbers_far_from_1_are_checked_within_the_budget(number: float) -> None:
     lists = read_again([[[number] * 200 + [index] for index in range(15)]] * 5)
     schema = {"items": {"items": {"items": {"minimum": -1e300, "multipleOf": 5e-324}}, "uniqueItems": True}}
     rename_metered_keywords({(): schema["items"], (1,): schema["items"]["items"]["items"]})

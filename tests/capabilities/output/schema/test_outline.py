@@ -1,4 +1,4 @@
-"""How often a schema can look at one place of an answer is never counted too low."""
+"""Evaluations of a schema at one place of an answer are never counted too low."""
 
 from collections import Counter
 from typing import Any
@@ -16,7 +16,7 @@ LEVELS = 3
 
 
 def nodes(references: list[str]) -> st.SearchStrategy[dict[str, Any]]:
-    """Schemas that refer only to what is named here."""
+    """Return schemas that refer only to these names."""
     plain = st.just({"type": "object"}) | st.sampled_from([{"$ref": name} for name in references] or [{}])
     return st.recursive(
         plain,
@@ -39,7 +39,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def looked_at(document: dict[str, Any], subschema: Any, place: tuple[str, ...] = ()) -> Counter[tuple[str, ...]]:
-    """Every place that some answer has, and how often the schema looks at it there, counted one by one."""
+    """Return the places of some answer, with the number of evaluations at each, counted one by one."""
     found = Counter({place: 1})
     for inner in (*subschema.get("allOf", ()), *subschema.get("anyOf", ())):
         found += looked_at(document, inner, place)
@@ -59,7 +59,7 @@ def looked_at(document: dict[str, Any], subschema: Any, place: tuple[str, ...] =
 
 @randomised(60)
 @given(documents())
-def test_evaluations_are_counted_as_they_happen_or_higher(document: dict[str, Any]) -> None:
+def test_counted_evaluations_are_at_least_the_actual_ones(document: dict[str, Any]) -> None:
     assert outline_schema(document).evaluations() >= max(looked_at(document, document).values())
 
 
@@ -82,18 +82,18 @@ def test_evaluations_are_counted_as_they_happen_or_higher(document: dict[str, An
         ({"format": "regex", "uniqueItems": True}, 1 + 10),
     ],
 )
-def test_what_is_dear_counts_for_more(document: dict[str, Any], evaluations: int) -> None:
+def test_expensive_keywords_count_for_more(document: dict[str, Any], evaluations: int) -> None:
     assert outline_schema(document).evaluations() == evaluations
 
 
-def test_comparisons_are_counted_by_number_where_they_are_not_ours() -> None:
+def test_comparisons_are_counted_by_number_unless_they_are_metered() -> None:
     document = {"properties": {"a": {"minimum": 0, "maximum": 1.5}, "b": {"multipleOf": 0.01}, "c": {"multipleOf": 3}}}
     assert outline_schema(document).number_comparisons() == 140
     assert outline_schema(document["properties"]["a"]).number_comparisons() == 10
     assert outline_schema(document["properties"]["b"]).number_comparisons() == 0
 
 
-def test_characters_are_counted_by_what_reads_them() -> None:
+def test_characters_are_counted_by_the_keywords_that_read_them() -> None:
     document = {
         "properties": {"a": {"pattern": "^x$", "maxLength": 5}, "b": {"format": "date"}, "c": {"pattern": "a.{9}b"}},
         "patternProperties": {"^y": {"pattern": "z"}},
@@ -104,12 +104,12 @@ def test_characters_are_counted_by_what_reads_them() -> None:
 
 
 @pytest.mark.parametrize("reference", ["other.json", "https://example.org", "#/$defs/none", "#none", "#/$defs/a/0"])
-def test_a_reference_that_leads_nowhere_is_refused_where_it_stands(reference: str) -> None:
+def test_a_reference_without_a_target_is_refused_with_its_place(reference: str) -> None:
     with pytest.raises(SchemaOutlineError) as caught:
         outline_schema({"items": {"$ref": reference}, "$defs": {"a": {}}})
     assert caught.value.path == "$.items['$ref']"
 
 
-def test_what_is_no_schema_at_all_has_an_outline_too() -> None:
+def test_an_invalid_schema_has_an_outline_too() -> None:
     for document in ({"properties": [1]}, {"allOf": {"a": 1}}, {"items": 5}, {"$ref": 5}, {"enum": 3}, {"pattern": 1}):
         assert outline_schema(document).evaluations() >= 1

@@ -1,4 +1,4 @@
-"""What searching for a pattern takes is never estimated far too low, and low for what people write."""
+"""The estimated cost of searching for a pattern is low for ordinary patterns and never far too low."""
 
 import pytest
 
@@ -19,7 +19,7 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize("pattern", ORDINARY)
-def test_ordinary_patterns_take_little(pattern: str) -> None:
+def test_ordinary_patterns_cost_little(pattern: str) -> None:
     assert pattern_cost(pattern) <= 8
 
 
@@ -39,16 +39,16 @@ def test_ordinary_patterns_take_little(pattern: str) -> None:
         ("a{,3}", 5),
     ],
 )
-def test_a_pattern_takes_what_the_places_take_that_it_can_be_at(pattern: str, places: int) -> None:
+def test_the_cost_of_a_pattern_depends_on_its_simultaneous_places(pattern: str, places: int) -> None:
     assert pattern_cost(pattern) == 1 + int(2.5 * places)
 
 
-def test_words_ends_take_more_since_they_are_never_remembered() -> None:
+def test_word_boundaries_cost_more_since_they_are_never_cached() -> None:
     assert pattern_cost(r"\bab\b") > 2 * pattern_cost("ab")
 
 
 @pytest.mark.parametrize(
     "pattern", ["(?i)abc", "[a[bc]]", "[a&&b]", "[]a]", "(?:a{99}){99}", "(?:){9999}", "^*a", "a" * 3_000]
 )
-def test_of_a_pattern_that_is_not_understood_its_size_decides(pattern: str) -> None:
+def test_the_cost_of_a_pattern_that_is_not_understood_depends_on_its_size(pattern: str) -> None:
     assert pattern_cost(pattern) >= 4096 // 64

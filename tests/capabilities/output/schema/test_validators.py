@@ -23,7 +23,7 @@ def test_a_pattern_is_searched_for_as_json_schema_does(pattern: str, text: str, 
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "[", "a{2,1}", "(?:a{1000}){1000}", r"\p{L}{500}"])
-def test_what_cannot_be_searched_for_in_bounds_has_no_size(pattern: str) -> None:
+def test_a_pattern_that_cannot_be_searched_within_limits_has_no_size(pattern: str) -> None:
     assert pattern_bytes(pattern) is None
     with pytest.raises(ValueError):
         LinearPattern(pattern)

@@ -1,4 +1,4 @@
-"""What is wrong with an answer is said by place, once, and without the answer."""
+"""Each violation of an answer is reported once, with its path and without the answer's text."""
 
 from functools import reduce
 from typing import Any
@@ -12,7 +12,7 @@ CIRCLE = {"type": "object", "properties": {"kind": {"const": "circle"}, "r": {"t
 SQUARE = {"type": "object", "properties": {"kind": {"const": "square"}, "a": {"type": "number"}}, "required": ["a"]}
 
 
-def told(schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:
+def violations_of(schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:
     return [(violation.path, violation.message) for violation in compile_schema(schema).violations(value)]
 
 
@@ -67,13 +67,11 @@ def told(schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:
         ({"type": ["integer", "null"]}, True, [("$", 'the value is not of types "null", "integer"')]),
     ],
 )
-def test_each_reason_is_told_with_its_place(
-    schema: dict[str, Any], value: Any, violations: list[tuple[str, str]]
-) -> None:
-    assert sorted(told(schema, value)) == sorted(violations)
+def test_each_violation_has_its_path(schema: dict[str, Any], value: Any, violations: list[tuple[str, str]]) -> None:
+    assert sorted(violations_of(schema, value)) == sorted(violations)
 
 
-def test_a_reason_within_alternatives_that_refer_back_is_found_at_any_depth() -> None:
+def test_a_violation_within_recursive_alternatives_is_found_at_any_depth() -> None:
     link = {"$ref": "#/$defs/node"}
     kinds = [
         {"type": "object", "properties": {"kind": {"const": kind}, "next": link}, "required": ["kind", "next"]}
@@ -81,31 +79,31 @@ def test_a_reason_within_alternatives_that_refer_back_is_found_at_any_depth() ->
     ]
     schema = {**link, "$defs": {"node": {"anyOf": [*kinds, {"type": "number"}]}}}
     value = reduce(lambda inner, _: {"kind": "group", "next": inner}, range(40), {"kind": "negate"})
-    assert told(schema, value) == [("$" + ".next" * 40, '"next" is a required property')]
+    assert violations_of(schema, value) == [("$" + ".next" * 40, '"next" is a required property')]
 
 
-def test_what_was_answered_is_not_told() -> None:
+def test_the_answer_is_not_shown_in_violations() -> None:
     schema = {
         "properties": {"a": {"type": "integer", "const": 1, "enum": [1], "multipleOf": 3}, "b": {"pattern": "^x$"}},
         "additionalProperties": {"anyOf": [{"type": "null"}, {"type": "boolean"}]},
     }
-    found = told(schema, {"a": "sk-secret", "b": "sk-secret", "c": "sk-secret"})
+    found = violations_of(schema, {"a": "sk-secret", "b": "sk-secret", "c": "sk-secret"})
     assert {path for path, _ in found} == {"$.a", "$.b", "$.c"}
     assert all("sk-secret" not in message for _, message in found)
 
 
-def test_many_reasons_are_cut_and_long_ones_too() -> None:
+def test_the_number_and_the_length_of_violations_are_limited() -> None:
     schema = {"items": {"enum": [f"option {number} " + "x" * 200 for number in range(5)]}}
-    found = told(schema, ["none"] * 500)
+    found = violations_of(schema, ["none"] * 500)
     assert len(found) == MAX_VIOLATIONS
     assert all(len(message) <= MAX_MESSAGE_CHARACTERS for _, message in found)
 
 
-def test_a_name_that_is_too_long_is_cut_in_the_path() -> None:
-    ((path, _),) = told({"additionalProperties": False}, {"x" * 10_000: 1})
+def test_a_long_name_is_cut_in_the_path() -> None:
+    ((path, _),) = violations_of({"additionalProperties": False}, {"x" * 10_000: 1})
     assert len(path) < 100
 
 
-def test_a_keyword_of_ours_in_a_schema_means_nothing() -> None:
-    assert told({"portico:fits": 0, "type": "null"}, None) == []
-    assert told({"portico:fits": 0, "type": "null"}, 1) == [("$", 'the value is not of type "null"')]
+def test_a_metered_name_in_a_schema_is_ignored() -> None:
+    assert violations_of({"portico:fits": 0, "type": "null"}, None) == []
+    assert violations_of({"portico:fits": 0, "type": "null"}, 1) == [("$", 'the value is not of type "null"')]
