@@ -1,15 +1,15 @@
-"""What keeps an answer to its form while it is written: which tokens may come next.
+"""Constraints on the next token of an answer, from a grammar or a schema.
 
-A grammar is followed by our own recogniser, the one that judges the answer afterwards, and not by llama.cpp's sampler.
-That one holds a stack for each reading of the text: under `root ::= "(" root ")" | "(" root "]" | "x"` each bracket
-costs four times what the one before did (the 13th 1.2 s), within a call that nothing can stop. And it ends the
-process where it meets a grammar it cannot read or a token it cannot take. Nothing of a grammar ever gets there.
+A grammar is enforced by our own recogniser, which also judges the answer afterwards, and not by llama.cpp's sampler.
+That one stores a stack for each reading of the text: under `root ::= "(" root ")" | "(" root "]" | "x"` each bracket
+costs four times as much as the one before (the 13th 1.2 s), within a call that nothing can stop. It also ends the
+process for a grammar that it cannot read or a token that it cannot take. No grammar ever gets there.
 
-Most tokens that a model wants are allowed. So one is drawn first and then looked at, and only when `TRIES` have been
-refused is the whole vocabulary gone through, along its common beginnings.
+Most tokens that a model prefers are allowed. So one is drawn first and then checked, and only after `TRIES` refused
+tokens is the whole vocabulary searched, along its common prefixes.
 
-A schema is kept by llguidance, whose masks cost little for any vocabulary. What it cannot keep (`not`, `uniqueItems`,
-`if` and others) it leaves to whoever checks the answer.
+A schema is enforced by llguidance, whose masks are cheap for any vocabulary. It ignores what it cannot enforce (`not`,
+`uniqueItems`, `if` and others); the answer is validated afterwards.
 """
 
 from codecs import utf_8_decode
@@ -29,31 +29,32 @@ from app.ports.model import EngineError
 
 TRIES: Final = 32
 WHITESPACE: Final = r" |\n{1,2}[ \t]{0,20}"
-"""Between the parts of a JSON value: a model that may write more of it sometimes never stops."""
+"""The whitespace between the parts of a JSON value. A model that may write more of it sometimes never stops."""
 OPTIONS: Final = "x-guidance"
-"""What in a schema would tell llguidance how to keep it."""
+"""The keyword of a schema that would configure llguidance."""
 _LEAST: Final = (0, 0, 0x80, 0x800, 0x10000)
 Draw: TypeAlias = Callable[[Any], int]
 
 
 class TokenConstraint(Protocol):
-    """What one answer must be like. `finished` says that nothing can follow."""
+    """The rules for one answer. `is_finished`: no token can follow."""
 
     @property
     def is_finished(self) -> bool: ...
 
     def choose(self, logits: Any, draw: Draw) -> int:
-        """Draws a token that may come next, which belongs to the answer then. Changes the logits.
+        """Draw a token that may come next and add it to the answer. Changes the logits.
 
-        Raises: EngineFault (MALFORMED) when there is none.
+        Raises: EngineError (MALFORMED) when no token is possible.
         """
         ...
 
 
 def constraint_for(model: LocalModel, call: EngineCall, left: Event) -> TokenConstraint:
-    """What the call asks for. When `left` is set nobody waits for a choice any more, and any will do.
+    """Return the constraint that a call asks for. Once `left` is set the answer is not needed any more, and any choice
+    will do.
 
-    Raises: EngineFault (REFUSED) when it cannot be kept.
+    Raises: EngineError (REFUSED) when it cannot be enforced.
     """
     if call.grammar is not None:
         return GrammarConstraint(model, call.grammar, left)
@@ -61,7 +62,7 @@ def constraint_for(model: LocalModel, call: EngineCall, left: Event) -> TokenCon
 
 
 class NoConstraint:
-    """Anything may follow."""
+    """Allows every token."""
 
     is_finished = False
 
@@ -70,7 +71,7 @@ class NoConstraint:
 
 
 class SchemaConstraint:
-    """Keeps a JSON Schema."""
+    """Enforces a JSON Schema."""
 
     def __init__(self, model: LocalModel, schema: Mapping[str, Any]) -> None:
         guidance = model.library.guidance
@@ -81,10 +82,10 @@ class SchemaConstraint:
             how = {"lenient": True, "whitespace_pattern": WHITESPACE}
             grammar = guidance.LLMatcher.grammar_from_json_schema(text, overrides=how)
         except (TypeError, ValueError) as cause:
-            raise _unkept("schema") from cause
+            raise _not_enforceable("schema") from cause
         self._matcher = guidance.LLMatcher(model.vocabulary.guide, grammar, log_level=0)
         if self._matcher.is_error():
-            raise _unkept("schema")
+            raise _not_enforceable("schema")
 
     @property
     def is_finished(self) -> bool:
@@ -93,17 +94,17 @@ class SchemaConstraint:
     def choose(self, logits: Any, draw: Draw) -> int:
         mask = self._numpy.frombuffer(self._matcher.compute_bitmask(), dtype=self._numpy.uint8)
         if self._matcher.is_error():
-            raise _unkept("schema")
+            raise _not_enforceable("schema")
         logits[self._numpy.unpackbits(mask, count=len(logits), bitorder="little") == 0] = IMPOSSIBLE_LOGIT
         logits[self._silent] = IMPOSSIBLE_LOGIT
         token = _drawn(logits, draw)
         if not self._matcher.consume_token(token):
-            raise _unkept("schema")
+            raise _not_enforceable("schema")
         return token
 
 
 class GrammarConstraint:
-    """Keeps a GBNF grammar, also within a character of several tokens."""
+    """Enforces a GBNF grammar, also within a character of several tokens."""
 
     def __init__(self, model: LocalModel, grammar: str, left: Event) -> None:
         self._vocabulary = model.vocabulary
@@ -113,7 +114,7 @@ class GrammarConstraint:
         try:
             self._place = Grammar(grammar).start()
         except (GrammarError, TooAmbiguousError) as cause:
-            raise _unkept("grammar") from cause
+            raise _not_enforceable("grammar") from cause
 
     @property
     def is_finished(self) -> bool:
@@ -124,7 +125,7 @@ class GrammarConstraint:
         try:
             return self._chosen(logits, draw)
         except TooAmbiguousError as cause:
-            raise _unkept("grammar") from cause
+            raise _not_enforceable("grammar") from cause
 
     def _chosen(self, logits: Any, draw: Draw) -> int:
         for _ in range(TRIES):
@@ -150,7 +151,7 @@ class GrammarConstraint:
         return True
 
     def _behind(self, piece: bytes) -> tuple[GrammarPosition, bytes] | None:
-        """Where the piece leads; None where it cannot stand here."""
+        """Return the position after a piece; None where the piece is not allowed."""
         data = self._begun + piece
         try:
             text, read = utf_8_decode(data, "strict", False)
@@ -163,7 +164,7 @@ class GrammarConstraint:
         return (place, begun) if place and (not begun or place.accepts_any_of(*code_point_range(begun))) else None
 
     def _allowed(self) -> Iterator[int]:
-        """All tokens that may come next."""
+        """Yield all tokens that may come next."""
         if not self._begun:
             yield from self._vocabulary.ends if self._place.is_complete else ()
             yield from self._whole_pieces()
@@ -172,12 +173,12 @@ class GrammarConstraint:
                 yield token
 
     def _whole_pieces(self) -> Iterator[int]:
-        """Goes through the vocabulary in the order of its texts, so that what two have in common is read once."""
+        """Search the vocabulary in the order of its texts, so that a common prefix is read once."""
         places, walked, dead = [self._place], "", None
         for text, token in self._vocabulary.texts:
             if self._left.is_set() or (dead is not None and text.startswith(dead)):
                 continue
-            common = _in_common(walked, text)
+            common = _common_prefix_length(walked, text)
             del places[common + 1 :]
             for character in text[common:]:
                 place = places[-1].advance(character)
@@ -190,8 +191,8 @@ class GrammarConstraint:
                 yield token
 
 
-def _in_common(one: str, other: str) -> int:
-    """How many characters both begin with."""
+def _common_prefix_length(one: str, other: str) -> int:
+    """Return the length of the common prefix."""
     return next(
         (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
     )
@@ -203,12 +204,12 @@ def _drawn(logits: Any, draw: Draw) -> int:
     return draw(logits)
 
 
-def _unkept(what: str) -> EngineError:
+def _not_enforceable(what: str) -> EngineError:
     return EngineError(AttemptFailureReason.REFUSED, f"the {what} cannot be kept while the answer is written")
 
 
 def code_point_range(begun: bytes) -> tuple[int, int]:
-    """The first and the last code point of which UTF-8 begins like this."""
+    """Return the first and the last code point whose UTF-8 begins with these bytes."""
     lead = begun[0]
     size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
     code = lead & (0x7F >> size)

@@ -1,16 +1,16 @@
-"""Asks a model in this process: `llamacpp:///path/of/a/model.gguf`, by llama.cpp.
+"""The engine of a model in this process, by llama.cpp: `llamacpp:///path/of/a/model.gguf`.
 
-An engine has one thread, since only one at a time may work with a model of llama.cpp. Whoever asks waits in line and is
-answered in the order of asking. Who gives up while waiting leaves the line at once; who gives up later is left at the
-next token, or the next `BATCH_TOKENS` of a prompt.
+An engine has one thread, since only one thread at a time may use a model of llama.cpp. Calls wait in line and are
+answered in order. A call that is cancelled while it waits leaves the line at once, a running one ends at the next
+token, or after the next `BATCH_TOKENS` of its prompt.
 
-The file is looked at when the engine is made, and loaded in that thread when it is first asked or reached, so that no
-command waits for gigabytes that it does not use. A load that failed is tried again by whoever asks next. Nothing of
-one answer is kept for the next: a prompt that is read anew gives the same numbers whatever was asked before, so that a
-seed gives the same answer again, and nobody can measure what others have asked.
+The file is checked when the engine is built, and loaded in that thread by the first call or ping, so that no command
+waits for gigabytes that it does not use. The call after a failed load tries again. Nothing of one answer is stored for
+the next: a prompt that is read again gives the same numbers, so that a seed gives the same answer again, and no caller
+can measure what others have asked.
 
-Times are those of `http_engine`, the waiting in line included: `attempt`, and for streams `first_token` and then
-`idle`; nothing is connected to.
+The timeouts are those of `http/engine.py`, waiting in line included: `attempt`, and for streams `first_token` and then
+`idle`; there is nothing to connect to.
 """
 
 from asyncio import get_running_loop
@@ -43,13 +43,13 @@ T = TypeVar("T")
 
 
 class LlamaCppEngine:
-    """Implements `ports.Engine`, `Embedder` and `ExactCounter`. Enter it to have its thread and memory given back.
+    """Implements `Engine`. Leaving its context frees its thread and memory.
 
-    An answer without `hints.max_tokens` has at most `response_reserve` tokens. A schema or a grammar is kept while it
-    is written. Images and the definitions of tools are not told.
+    An answer without `hints.max_tokens` has at most `response_reserve` tokens. A schema or a grammar is enforced while
+    the answer is written. Images and the definitions of tools are not part of the prompt.
 
-    Raises: ConfigurationFailure (CONFIG_INVALID) without the optional packages, for a file that is none of a model,
-    and for options that no local model knows.
+    Raises: ConfigurationFailure (CONFIG_INVALID) without the optional packages, for a file that is not a model, and for
+    options that no local model knows.
     """
 
     def __init__(self, profile: EngineProfile, timeouts: Timeouts) -> None:
@@ -67,7 +67,7 @@ class LlamaCppEngine:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Waits for what is at work; whoever asked has left by then."""
+        """Wait for the running job; its caller has left by then."""
         self._thread.submit(self._unload)
         await anyio.to_thread.run_sync(self._thread.shutdown)
 
@@ -77,31 +77,33 @@ class LlamaCppEngine:
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         sampling = sampling_of(call.hints, self._profile.options)
-        hearing = _Hearing(progress, self._timeouts, streamed=stream)
+        live_progress = _LiveProgress(progress, self._timeouts, streamed=stream)
         most = call.hints.max_tokens or self._profile.response_reserve
-        writing = Generation(call, sampling, most, hearing.told if stream else _unheard)
+        generation = Generation(call, sampling, most, live_progress.token_written if stream else _ignore_text)
         try:
-            with hearing.scope:
-                await self._in_line(writing.run)
+            with live_progress.scope:
+                await self._in_line(generation.run)
         finally:
-            writing.stop()
-            hearing.end()
-            progress.usage(writing.usage)
-        if writing.finish is None:
-            raise _late()
+            generation.stop()
+            live_progress.end()
+            progress.usage(generation.usage)
+        if generation.finish is None:
+            raise _timed_out()
         withheld = _withheld(call, sampling, most)
-        return Reply(writing.text, (), writing.finish, "", writing.usage, self._profile.model, withheld=withheld)
+        return Reply(
+            generation.text, (), generation.finish, "", generation.usage, self._profile.model, withheld=withheld
+        )
 
     async def ping(self) -> str:
-        """Loads the model unless it is loaded; does not wait for answers that are being written when it is."""
+        """Load the model unless it is loaded. A loaded model answers at once, without waiting in line."""
         if self._loaded is not None:
             return _reached(*self._loaded)
-        return await self._asked(_reached)
+        return await self._run_in_time(_reached)
 
-    async def _asked(self, job: Callable[[LocalModel, PromptWriter], T]) -> T:
+    async def _run_in_time(self, job: Callable[[LocalModel, PromptWriter], T]) -> T:
         with anyio.move_on_after(self._timeouts.attempt_seconds):
             return await self._in_line(job)
-        raise _late()
+        raise _timed_out()
 
     async def _in_line(self, job: Callable[[LocalModel, PromptWriter], T]) -> T:
         return await get_running_loop().run_in_executor(self._thread, self._do, job)
@@ -127,52 +129,52 @@ class LlamaCppEngine:
             loaded[0].close()
 
 
-class _Hearing:
-    """Tells what is written as it arrives from the model's thread, and says how long it is still waited for."""
+class _LiveProgress:
+    """The progress of one answer: publishes tokens from the model's thread, and moves the deadline of the attempt."""
 
     def __init__(self, progress: Progress, timeouts: Timeouts, *, streamed: bool) -> None:
         self._progress = progress
         self._idle = timeouts.idle_seconds
         self._loop = get_running_loop()
-        self._over = False
+        self._has_ended = False
         now = self._loop.time()
-        self._end = now + timeouts.attempt_seconds
+        self._deadline = now + timeouts.attempt_seconds
         self.scope = anyio.CancelScope(
-            deadline=min(self._end, now + timeouts.first_token_seconds) if streamed else self._end
+            deadline=min(self._deadline, now + timeouts.first_token_seconds) if streamed else self._deadline
         )
 
-    def told(self, text: str) -> None:
-        """A token was written; called in the model's thread."""
-        self._loop.call_soon_threadsafe(self._hear, text)
+    def token_written(self, text: str) -> None:
+        """Receive a token's text; called in the model's thread."""
+        self._loop.call_soon_threadsafe(self._publish, text)
 
     def end(self) -> None:
-        """What arrives from now on is not told."""
-        self._over = True
+        """Publish nothing from now on."""
+        self._has_ended = True
 
-    def _hear(self, text: str) -> None:
-        if self._over:
+    def _publish(self, text: str) -> None:
+        if self._has_ended:
             return
-        self.scope.deadline = min(self._end, self._loop.time() + self._idle)
+        self.scope.deadline = min(self._deadline, self._loop.time() + self._idle)
         if text:
             self._progress.text(text)
 
 
-def _unheard(_text: str) -> None:
-    """Nobody reads along."""
+def _ignore_text(_text: str) -> None:
+    """Ignore a token's text."""
 
 
 def _withheld(call: EngineCall, sampling: Sampling, most_tokens: int) -> tuple[str, ...]:
-    """What of the call is not heeded, or otherwise than it was asked."""
-    told = {"max_tokens": most_tokens, "stop": call.hints.stop, "grammar": call.grammar}
+    """Return the parts of the call that are ignored, or changed."""
+    applied = {"max_tokens": most_tokens, "stop": call.hints.stop, "grammar": call.grammar}
     tools = ("tools",) if call.tools else ()
     return (
-        *unsent_options(call, DEFAULT_NAMES, sampling.model_dump(), told),
+        *unsent_options(call, DEFAULT_NAMES, sampling.model_dump(), applied),
         *unsent_message_parts(call.messages, ALL_ROLES),
         *tools,
     )
 
 
-def _late() -> EngineError:
+def _timed_out() -> EngineError:
     return EngineError(AttemptFailureReason.TIMED_OUT, "the model did not answer in time")
 
 

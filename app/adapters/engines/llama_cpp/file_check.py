@@ -1,8 +1,8 @@
-"""Tries a model file, without its weights, in a process of its own: `python -m` this module, and the file.
+"""A check of a model file, without its weights, in a process of its own: `python -m` this module, and the file.
 
-llama.cpp refuses most files that are broken, but some make it abort, at once or at the first text: a vocabulary that
-has one token twice or no token for some byte, an impossible number of layers. It is this process then that ends, and
-not the service.
+llama.cpp refuses most broken files, but aborts the process for some, at once or at the first text: a vocabulary with a
+repeated token or without a token for some byte, an impossible number of layers. Then this process ends, and not the
+service.
 """
 
 import os
@@ -17,7 +17,7 @@ EVERY_BYTE = bytes(range(256)).decode("latin-1") + "日😀\U0010ffff"
 
 
 def is_loadable(path: Path) -> bool:
-    """Whether llama.cpp survives the file and takes it. Blocks."""
+    """Tell whether llama.cpp survives the file and takes it. Blocks."""
     command = [sys.executable, "-m", __name__, str(path)]
     try:
         ended = subprocess.run(  # noqa: S603 - our own module, and the path is one argument

@@ -1,4 +1,4 @@
-"""One answer of a local model, from the conversation to the last token."""
+"""The generation of one answer of a local model, from the conversation to the last token."""
 
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Sequence
@@ -19,51 +19,51 @@ _DECODER: Final = getincrementaldecoder("utf-8")
 
 
 class Generation:
-    """An answer as it is written. It is run in the model's thread; everything else may be asked from any thread.
+    """One answer in progress. `run` is called in the model's thread, everything else from any thread.
 
-    It has at most `most_tokens`, 0 for as many as there is room for. `hear` is told each token's text, in that thread.
-    `finish` is `stop` or `length` once the answer is whole. The token that ends an answer counts as written.
+    It has at most `max_tokens`, 0 for as many as fit. `on_text` receives each token's text, in that thread. `finish` is
+    `stop` or `length` once the answer is complete. The token that ends an answer counts as written.
     """
 
-    def __init__(self, call: EngineCall, sampling: Sampling, most_tokens: int, hear: Callable[[str], None]) -> None:
+    def __init__(self, call: EngineCall, sampling: Sampling, max_tokens: int, on_text: Callable[[str], None]) -> None:
         self._call = call
         self._sampling = sampling
-        self._most_tokens = most_tokens
-        self._hear = hear
-        self._left = Event()
-        self._said: list[str] = []
-        self._read = 0
-        self._written = 0
+        self._max_tokens = max_tokens
+        self._on_text = on_text
+        self._stopped = Event()
+        self._pieces: list[str] = []
+        self._read_tokens = 0
+        self._written_tokens = 0
         self.finish: str | None = None
 
     def stop(self) -> None:
-        """Nobody waits for it any more."""
-        self._left.set()
+        """Stop writing: the answer is not needed any more."""
+        self._stopped.set()
 
     @property
     def text(self) -> str:
-        """What is written so far."""
-        return "".join(self._said)
+        """The text so far."""
+        return "".join(self._pieces)
 
     @property
     def usage(self) -> TokenUsage:
         """The tokens read and written so far."""
-        read, written = self._read, self._written
+        read, written = self._read_tokens, self._written_tokens
         return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
     def run(self, model: LocalModel, prompter: PromptWriter) -> None:
-        """Writes until the answer is whole or left. Raises: EngineFault."""
+        """Write until the answer is complete or stopped. Raises: EngineError."""
         if not model.can_generate:
             raise EngineError(AttemptFailureReason.MODEL_MISSING, "the model only embeds")
         prompt = prompter.tokens(self._call.messages)
         room = model.window_tokens - len(prompt)
         if room < 1:
             raise context_exceeded()
-        constraint = constraint_for(model, self._call, self._left)
+        constraint = constraint_for(model, self._call, self._stopped)
         self._read_prompt(model, prompt)
         ending = StopTextFilter(self._stops(prompter))
         with closing(Sampler(model, self._sampling)) as sampler:
-            self._write(model, constraint, sampler, ending, min(room, self._most_tokens or room))
+            self._write(model, constraint, sampler, ending, min(room, self._max_tokens or room))
 
     def _stops(self, prompter: PromptWriter) -> Sequence[str]:
         hinted = self._call.hints.stop or ()
@@ -74,62 +74,62 @@ class Generation:
     def _read_prompt(self, model: LocalModel, prompt: Sequence[int]) -> None:
         model.clear()
         for start in range(0, len(prompt), BATCH_TOKENS):
-            if self._left.is_set():
+            if self._stopped.is_set():
                 return
             batch = prompt[start : start + BATCH_TOKENS]
             model.process(batch)
-            self._read += len(batch)
+            self._read_tokens += len(batch)
 
     def _write(
         self, model: LocalModel, constraint: TokenConstraint, sampler: Sampler, ending: "StopTextFilter", most: int
     ) -> None:
         decode = partial(_DECODER("replace").decode, final=False)
-        while not self._left.is_set():
+        while not self._stopped.is_set():
             token = constraint.choose(model.logits(), sampler.draw)
             sampler.accept(token)
-            self._written += 1
+            self._written_tokens += 1
             ended = token in model.vocabulary.ends
-            self._say("" if ended else ending.feed(decode(model.vocabulary.pieces[token])))
+            self._add("" if ended else ending.feed(decode(model.vocabulary.pieces[token])))
             whole = ended or ending.reached or constraint.is_finished
-            if whole or self._written == most:
-                self._say(ending.rest())
+            if whole or self._written_tokens == most:
+                self._add(ending.rest())
                 self.finish = "stop" if whole else "length"
                 return
             model.process([token])
 
-    def _say(self, text: str) -> None:
-        self._said.append(text)
-        self._hear(text)
+    def _add(self, text: str) -> None:
+        self._pieces.append(text)
+        self._on_text(text)
 
 
 class StopTextFilter:
-    """Holds an answer back where a stop text may have begun, and ends it before the first that is whole."""
+    """Delays text that may be the beginning of a stop text, and ends the answer before the first complete one."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = stops
-        self._held = ""
+        self._delayed = ""
         self.reached = False
 
     def feed(self, text: str) -> str:
-        """What is sure to be part of the answer by now."""
-        self._held += text
-        ends = [place for place in (self._held.find(stop) for stop in self._stops) if place >= 0]
+        """Add text, and return the text that is certain to be part of the answer."""
+        self._delayed += text
+        ends = [place for place in (self._delayed.find(stop) for stop in self._stops) if place >= 0]
         if ends:
             self.reached = True
-            return self._let_go(min(ends), and_drop_the_rest=True)
-        return self._let_go(len(self._held) - max((_begun(self._held, stop) for stop in self._stops), default=0))
+            return self._release(min(ends), and_drop_the_rest=True)
+        return self._release(len(self._delayed) - max((_begun(self._delayed, stop) for stop in self._stops), default=0))
 
     def rest(self) -> str:
-        """What was held back for nothing."""
-        return self._let_go(len(self._held))
+        """Return the delayed text at the end of the answer."""
+        return self._release(len(self._delayed))
 
-    def _let_go(self, size: int, *, and_drop_the_rest: bool = False) -> str:
-        said, held = self._held[:size], self._held[size:]
-        self._held = "" if and_drop_the_rest else held
-        return said
+    def _release(self, size: int, *, and_drop_the_rest: bool = False) -> str:
+        released, delayed = self._delayed[:size], self._delayed[size:]
+        self._delayed = "" if and_drop_the_rest else delayed
+        return released
 
 
 def _begun(text: str, stop: str) -> int:
-    """How many characters at the end of the text may be the beginning of the stop text."""
+    """Return how many characters at the end of the text may be the beginning of the stop text."""
     sizes = range(min(len(stop) - 1, len(text)), 0, -1)
     return next((size for size in sizes if text.endswith(stop[:size])), 0)

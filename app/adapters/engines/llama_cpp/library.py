@@ -1,4 +1,4 @@
-"""The optional packages behind `llamacpp://`, found when the first such engine is configured."""
+"""The optional packages behind `llamacpp://`, imported when the first such engine is configured."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -10,20 +10,20 @@ from app.domain.failures import Code, ConfigurationFailure
 
 @dataclass(frozen=True, slots=True)
 class LlamaCppLibrary:
-    """The packages of the extra `llamacpp`. Their types are unknown here, so that they may be absent."""
+    """The packages of the extra `llamacpp`. Their types are unknown here, so that they may be missing."""
 
     llama: ModuleType
     """llama.cpp's C interface."""
     chat: ModuleType
     """Renders chat templates."""
     guidance: ModuleType
-    """Keeps a JSON Schema by token masks."""
+    """Enforces a JSON Schema by token masks."""
     jinja: ModuleType
     numpy: ModuleType
 
 
 def open_library(engine: str) -> LlamaCppLibrary:
-    """The packages, with llama.cpp ready and silent: it would write lines of its own between those of the log.
+    """Import the packages, with llama.cpp ready and silent: it would write lines of its own between those of the log.
 
     Raises: ConfigurationFailure (CONFIG_INVALID) naming the engine when they are not installed or do not work here.
     """

@@ -1,10 +1,10 @@
-"""A conversation as the tokens that a local model reads.
+"""Conversations as the tokens that a local model reads.
 
-The model's own chat template says how turns are written. Only its text may steer the model: what people, tools and
-earlier answers said is never read as control tokens, even when it spells their names.
+The model's own chat template writes the turns. Only its text may contain control tokens: texts of users, tools and
+earlier answers are never read as such, even when they spell their names.
 
-What a template may not know is told in words: tool calls and their results, which are turns of the assistant and the
-user then, and further system messages, which join the first. Turns of one role are joined, since many templates refuse
+What a template may not know is written as text: tool calls and their results, in turns of the assistant and the user,
+and further system messages, which are appended to the first. Turns of one role are joined, since many templates refuse
 two in a row.
 """
 
@@ -25,34 +25,34 @@ Turn: TypeAlias = Mapping[str, str]
 _Written: TypeAlias = Callable[[Sequence[Turn]], str]
 _PLACEHOLDER: Final = re.compile("\ue000([0-9]+)\ue000")
 PLAIN_STOPS: Final = ("\nUser:", "\nSystem:")
-"""What ends an answer of a model that has no template, and so may go on with the other's part."""
+"""The end of an answer of a model without a template, which may continue with the other's part."""
 
 
 class PromptWriter:
-    """Writes prompts for one model. Raises: EngineFault (MODEL_MISSING) when its template cannot be read."""
+    """Writes prompts for one model. Raises: EngineError (MODEL_MISSING) when its template cannot be read."""
 
     def __init__(self, library: LlamaCppLibrary, model: LocalModel) -> None:
         self._model = model
         self._vocabulary = vocabulary = model.vocabulary
         self._refusals = (library.jinja.TemplateError, ValueError, TypeError, LookupError, ArithmeticError)
         self._begin, _ = vocabulary.frame
-        self._write = self._by_template(library, model.template) if model.template else _plainly
+        self._write = self._by_template(library, model.template) if model.template else _write_plainly
         self.stops = () if model.template else PLAIN_STOPS
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
-        """The conversation, up to where the model is to speak. Raises: EngineFault (REFUSED, CONTEXT_EXCEEDED)."""
+        """Return the conversation up to the model's turn. Raises: EngineError (REFUSED, CONTEXT_EXCEEDED)."""
         turns = build_turns(messages)
-        said = [turn["content"] for turn in turns]
-        self._model.refuse_too_long(sum(map(len, said)))
-        if not all(map(self._vocabulary.is_plain, said)):
+        texts = [turn["content"] for turn in turns]
+        self._model.refuse_too_long(sum(map(len, texts)))
+        if not all(map(self._vocabulary.is_plain, texts)):
             hidden = [{**turn, "content": f"\ue000{number}\ue000"} for number, turn in enumerate(turns)]
             parts = _PLACEHOLDER.split(self._write(hidden))
         else:
             parts = [self._write(turns)]
         tokens = [] if self._vocabulary.begin is None or self._begins(parts[0]) else [self._vocabulary.begin]
         for place, part in enumerate(parts):
-            is_said = place % 2 == 1
-            tokens += self._vocabulary.tokens(said[int(part)] if is_said else part, control=not is_said)
+            is_text = place % 2 == 1
+            tokens += self._vocabulary.tokens(texts[int(part)] if is_text else part, control=not is_text)
         return tokens
 
     def _begins(self, text: str) -> bool:
@@ -78,10 +78,12 @@ class PromptWriter:
 
 
 def build_turns(messages: Sequence[Message]) -> list[Turn]:
-    """The turns as a template takes them: the system's first, then user and assistant in turn."""
+    """Return the turns that a template takes: the system's first, then user and assistant in turn."""
     turns = sorted(((_role(message), _content(message)) for message in messages), key=lambda turn: turn[0] != "system")
-    joined = ((role, [said for _, said in group if said]) for role, group in groupby(turns, key=lambda turn: turn[0]))
-    return [{"role": role, "content": "\n\n".join(said)} for role, said in joined]
+    joined = (
+        (role, [texts for _, texts in group if texts]) for role, group in groupby(turns, key=lambda turn: turn[0])
+    )
+    return [{"role": role, "content": "\n\n".join(texts)} for role, texts in joined]
 
 
 def _role(message: Message) -> str:
@@ -95,7 +97,7 @@ def _content(message: Message) -> str:
     return "\n".join([message.text, *calls] if message.text else calls)
 
 
-def _plainly(turns: Sequence[Turn]) -> str:
-    """For a model that has no template."""
+def _write_plainly(turns: Sequence[Turn]) -> str:
+    """Write the turns for a model without a template."""
     parts = [f"{turn['role'].capitalize()}: {turn['content']}" for turn in turns]
     return "\n\n".join([*parts, "Assistant:"])

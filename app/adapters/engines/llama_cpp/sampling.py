@@ -1,4 +1,4 @@
-"""How the next token is drawn: the hints as llama.cpp's samplers."""
+"""Sampling of the next token: the hints as llama.cpp's samplers."""
 
 import ctypes
 from contextlib import ExitStack
@@ -12,11 +12,11 @@ from app.domain.model_call import AttemptFailureReason
 from app.ports.model import EngineError
 
 GREEDY_BELOW: Final = 0.001
-"""A temperature that divides the differences into infinity."""
+"""A lower temperature would divide the differences into infinity."""
 IMPOSSIBLE_LOGIT: Final = float("-inf")
 """The logit of a token that must not come."""
 ANY_SEED: Final = 0xFFFFFFFF
-"""llama.cpp chooses one by chance."""
+"""A random seed of llama.cpp's choice."""
 
 
 class SamplingOptions(BaseModel):
@@ -33,12 +33,12 @@ class SamplingOptions(BaseModel):
 
     @property
     def penalises(self) -> bool:
-        """Whether repetition counts at all."""
+        """Whether repetition is penalised."""
         return (self.repeat_penalty, self.frequency_penalty, self.presence_penalty) != (1, 0, 0)
 
 
 class Sampling(SamplingOptions):
-    """How the next token is drawn. A seed has 32 bits."""
+    """All parameters of drawing the next token. A seed has 32 bits."""
 
     temperature: float = 0.8
     top_p: float = 0.95
@@ -46,8 +46,10 @@ class Sampling(SamplingOptions):
 
 
 def sampling_of(hints: ExecutionHints, allowed: frozenset[str]) -> Sampling:
-    """What the hints ask for; options only as far as they may pass, and a larger seed becomes another, and always the
-    same one. Raises: EngineFault (REFUSED) for a value that no option can have.
+    """Return the sampling that the hints ask for, with the allowed options only.
+
+    A larger seed becomes another, and always the same one. Raises: EngineError (REFUSED) for a value that an option
+    cannot have.
     """
     given = {"temperature": hints.temperature, "top_p": hints.top_p}
     asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -76,8 +78,9 @@ class Sampler:
             llama.llama_sampler_chain_add(self._chain, part)
 
     def draw(self, logits: Any) -> int:
-        """A token, as likely as the logits and the hints have it; of those that are not minus infinity, which must be
-        some. It is not part of the answer until `took` is told.
+        """Draw a token by the logits and the hints, among those whose logit is not minus infinity; there must be some.
+
+        It becomes part of the answer with `accept`.
         """
         llama, candidates = self._llama, self._candidates
         open_ones = self._numpy.flatnonzero(logits > IMPOSSIBLE_LOGIT)
@@ -90,16 +93,16 @@ class Sampler:
         return int(array.data[array.selected].id)
 
     def accept(self, token: int) -> None:
-        """The token is part of the answer now."""
+        """Make a token part of the answer."""
         self._llama.llama_sampler_accept(self._chain, token)
 
     def close(self) -> None:
-        """Frees it."""
+        """Free the sampler."""
         self._opened.close()
 
 
 def _parts(model: LocalModel, sampling: Sampling) -> list[Any]:
-    """llama.cpp's samplers in llama.cpp's order."""
+    """Return llama.cpp's samplers in llama.cpp's order."""
     llama = model.library.llama
     parts = []
     if sampling.penalises:

@@ -1,8 +1,8 @@
-"""The tokens of a local model: what they are, what they say, and how a text is cut into them.
+"""The vocabulary of a local model: its tokens, their texts, and how a text is split into them.
 
-llama.cpp first cuts a text by a regular expression that many models bring along, with std::regex, which takes some 320
-bytes of stack for each character of a match: 26,000 times one letter end the process. So no run of more than
-`LONGEST_RUN` characters, blank or not, is given to it in one piece. Longer ones, which are no prose, are cut there.
+llama.cpp first splits a text by a regular expression of the model, with std::regex, which takes some 320 bytes of stack
+for each character of a match: 26,000 times one letter end the process. So no run of more than `LONGEST_RUN` characters,
+blank or not, is given to it in one piece. Longer runs, which are not prose, are cut there.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ class Vocabulary:
 
     @cached_property
     def pieces(self) -> tuple[bytes, ...]:
-        """What each token adds to a text; nothing for those that steer."""
+        """The text of each token; empty for control tokens."""
         buffer = ctypes.create_string_buffer(_LONGEST_PIECE)
 
         def piece(token: int) -> bytes:
@@ -47,12 +47,12 @@ class Vocabulary:
 
     @cached_property
     def silent(self) -> list[int]:
-        """The tokens that say nothing and do not end an answer either."""
+        """The tokens that have no text and do not end an answer either."""
         return [token for token, piece in enumerate(self.pieces) if not piece and token not in self.ends]
 
     @cached_property
     def texts(self) -> list[tuple[str, int]]:
-        """The tokens that are whole characters, with what they say, in the order of that."""
+        """The tokens that are whole characters, with their texts, in the order of these."""
         whole = ((_text(piece), token) for token, piece in enumerate(self.pieces) if token not in self.ends)
         return sorted((text, token) for text, token in whole if text)
 
@@ -63,18 +63,18 @@ class Vocabulary:
 
     @cached_property
     def guide(self) -> Any:
-        """The vocabulary as llguidance reads it. Raises: EngineFault (REFUSED) when nothing in it ends an answer."""
+        """The vocabulary for llguidance. Raises: EngineError (REFUSED) when none of its tokens ends an answer."""
         if not self.ends:
             raise EngineError(
                 AttemptFailureReason.REFUSED, "the model has no token that ends an answer, so that no schema is kept"
             )
         ends = sorted(self.ends)
-        wrapper = self._library.guidance.TokenizerWrapper(_Shown(self, ends))
+        wrapper = self._library.guidance.TokenizerWrapper(_GuidanceVocabulary(self, ends))
         return self._library.guidance.LLTokenizer(wrapper, eos_token=ends)
 
     @property
     def begin(self) -> int | None:
-        """The token with which every text begins, where the model wants one."""
+        """The token at the beginning of every text, where the model wants one."""
         wanted = self._llama.llama_vocab_get_add_bos(self._pointer)
         return self._llama.llama_vocab_bos(self._pointer) if wanted else None
 
@@ -86,16 +86,18 @@ class Vocabulary:
 
     @cached_property
     def longest(self) -> int:
-        """How many bytes one token stands for at most."""
+        """The most bytes of one token."""
         return max(map(len, self.pieces), default=0)
 
     def is_plain(self, text: str) -> bool:
-        """Whether the text may stand in a prompt: it names no control token, and has no run that is to be cut."""
+        """Tell whether a text may be part of a prompt: it names no control token, and has no run that has to be cut."""
         return not self._cuts(text) and self.tokens(text) == self.tokens(text, control=True)
 
     def tokens(self, text: str, *, control: bool = False, framed: bool = False) -> list[int]:
-        """The text as tokens. `framed` adds what begins and ends a text of its own; `control` takes the names of
-        control tokens for these, and is for texts that are plain, or ours.
+        """Split a text into tokens.
+
+        `framed` adds the tokens that begin and end a text of its own; `control` reads the names of control tokens as
+        such, and is for plain texts, or our own.
         """
         cuts = [] if control else self._cuts(text)
         if not cuts:
@@ -134,8 +136,8 @@ class Vocabulary:
         return name.decode(errors="replace")
 
 
-class _Shown:
-    """A vocabulary as llguidance asks for it. What steers is written behind a byte that no text holds."""
+class _GuidanceVocabulary:
+    """A vocabulary in the interface of llguidance. Control tokens follow a byte that no text has."""
 
     bos_token_id = None
 

@@ -1,4 +1,4 @@
-"""Texts as vectors, by models that write and by one that only embeds."""
+"""A model that only embeds."""
 
 from collections.abc import Callable
 from pathlib import Path
