@@ -13,8 +13,7 @@ from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure
 from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import Mode
 from app.domain.model_call import EngineCall
-from app.domain.plan.plan import named_tools
-from app.domain.plan.steps import STEP_SPECS
+from app.domain.plan.steps import STEP_SPECS, named_tools
 from app.domain.tools import ToolDefinition
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.ledger import budget_for

@@ -23,7 +23,8 @@ from app.capabilities.models.catalogue import DEFAULT_ROUTE
 from app.domain.contract.constrained_types import MAX_MESSAGES, MAX_REPLICAS, MAX_STEPS
 from app.domain.contract.request import PlanStep
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.plan.plan import EffectivePlanPolicy, validate_plan
+from app.domain.plan.plan import validate_plan
+from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.steps import STEP_SPECS
 from app.ports.model import EngineCapabilities
 from app.settings.connection import HeaderSettings, ProxyEnvironment, ProxySetting, ReadableFile, is_loopback

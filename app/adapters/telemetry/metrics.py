@@ -24,7 +24,7 @@ from app.domain.contract.response import StepStatus
 from app.domain.failures import Code
 from app.domain.journal import events
 from app.domain.journal.events import FinishReason, InheritedEvent, LiveDelta, StoredEvent
-from app.domain.plan.plan import StepType
+from app.domain.plan.steps import StepType
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)

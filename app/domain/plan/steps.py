@@ -1,6 +1,6 @@
-"""The types of a plan's steps: a row each that says which keys a step has, what it works on and what it puts out."""
+"""Types of plan steps: one row per type with its options, its input and its output."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from app.domain.contract.rules import MAX_RULES, Rule, RuleName
 
 
 class StepType(StrEnum):
-    """What a step can do."""
+    """Type of a plan step."""
 
     INFER = "infer"
     TOOL = "tool"
@@ -25,7 +25,7 @@ class StepType(StrEnum):
     REDUNDANT = "redundant"
 
 
-class _Read(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
@@ -33,8 +33,8 @@ Count = Annotated[int, Field(ge=1)]
 Voting = Literal["majority", "unanimity", "field_majority"]
 
 
-class StepOptions(_Read):
-    """What a step may say beside its name, type, input and `depends_on`; each description is what the value must be."""
+class StepOptions(_StrictModel):
+    """Options of a step; each description is the condition that a value must satisfy."""
 
     schema_: dict[str, JsonValue] | None = Field(None, alias="schema", description="a JSON Schema, which is an object")
     rules: list[RuleName | Rule] = Field(
@@ -53,8 +53,8 @@ class StepOptions(_Read):
     min_score: UnitInterval | None = Field(None, description="a number from 0 to 1")
 
 
-class InferInput(_Read):
-    """What an `infer` step asks where that is more than one message."""
+class InferInput(_StrictModel):
+    """Input of an `infer` step that is more than one message."""
 
     messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1)
     schema_: dict[str, JsonValue] | None = Field(None, alias="schema")
@@ -62,14 +62,14 @@ class InferInput(_Read):
 
     @field_validator("messages")
     @classmethod
-    def _is_whole(cls, messages: list[Message]) -> list[Message]:
+    def _reject_conversation_errors(cls, messages: list[Message]) -> list[Message]:
         if conversation_errors(messages):
             raise ValueError("must answer every call, and no other")
         return messages
 
 
 class RedundantInput(InferInput):
-    """What a `redundant` step asks where that is more than one message."""
+    """Input of a `redundant` step that is more than one message."""
 
     n: Count | None = None
     voting: Voting | None = None
@@ -77,23 +77,23 @@ class RedundantInput(InferInput):
     min_confidence: UnitInterval | None = None
 
 
-class ToolInput(_Read):
-    """What a `tool` step calls."""
+class ToolInput(_StrictModel):
+    """Input of a `tool` step: the tool call."""
 
     name: ToolName
     arguments: dict[str, JsonValue]
 
 
 class Chunk(BaseModel):
-    """A text among others, with whatever else is known of it."""
+    """Text with additional facts about it."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
 
     content: str
 
 
-class RerankInput(_Read):
-    """What a `rerank` step puts in order: texts, or objects that have a `content`."""
+class RerankInput(_StrictModel):
+    """Input of a `rerank` step: texts to be ordered, or objects with a `content`."""
 
     query: str
     candidates: Annotated[list[str | Chunk], Field(fail_fast=True)]
@@ -102,18 +102,18 @@ class RerankInput(_Read):
 
 
 StepInput: TypeAlias = "str | InferInput | RedundantInput | ToolInput | RerankInput | JsonValue"
-"""What a step works on, as its type reads it."""
+"""Input of a step, parsed by its type."""
 InputType: TypeAlias = "Literal['text', 'items', 'value'] | Mapping[str, InputType]"
-"""What is known of an output beforehand: a text, a list of chunks, any JSON value, or an object with these members."""
+"""Known type of an output: a text, a list of chunks, any JSON value, or an object with these members."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepSpec:
-    """Everything that is true of one type of step.
+    """Facts about one type of step.
 
-    `expected` says in words what `work` reads. `takes` says whether a value of which so much is known may fit, `gives`
-    what is known of the step's output when it is given that. One of `needs` must be there. A type that `asks` a model
-    may find keys in its input too, and is told an object that is no conversation as text.
+    `expected` describes the input that `input_adapter` accepts. `accepts` tells whether an input of that type may
+    match, and `output_type` returns the type of the output for it. At least one of `required_options` must be set. A
+    type that `calls_model` also finds options in its input, and receives an object that is not a conversation as text.
     """
 
     options: frozenset[str]
@@ -125,63 +125,74 @@ class StepSpec:
     calls_model: bool = False
 
 
-def _is_asked(kind: InputType) -> bool:
+def _takes_question(kind: InputType) -> bool:
     return kind != "items"
 
 
-def _is_called(kind: InputType) -> bool:
+def _takes_tool_call(kind: InputType) -> bool:
     if not isinstance(kind, Mapping):
         return kind == "value"
     known = kind.keys() == {"name", "arguments"}
     return known and kind["name"] in ("text", "value") and kind["arguments"] not in ("text", "items")
 
 
-def _is_ranked(kind: InputType) -> bool:
+def _takes_ranking(kind: InputType) -> bool:
     if not isinstance(kind, Mapping):
         return kind == "value"
     known = {"query", "candidates"} <= kind.keys() <= {"query", "candidates", "top_k", "min_score"}
     return known and kind["query"] in ("text", "value") and kind["candidates"] in ("items", "value")
 
 
-def _answer(step: PlanStep, given: InputType) -> InputType:
+def _answer_type(step: PlanStep, given: InputType) -> InputType:
     may_bring_schema = given == "value" or (isinstance(given, Mapping) and "schema" in given)
     return "value" if has_schema(step) or may_bring_schema else "text"
 
 
 def step_options(step: PlanStep) -> Mapping[str, JsonValue]:
-    """The keys of its type that the step has; null is as good as absent."""
+    """Return the options of the step; null counts as absent."""
     return {key: value for key, value in (step.model_extra or {}).items() if value is not None}
 
 
 def has_schema(step: PlanStep) -> bool:
-    """Whether the answer of a step that asks has a form, by its key or its own input."""
+    """Return True if a step that calls a model has a schema, in its options or its input."""
     inner = step.input.get("schema") if isinstance(step.input, dict) else None
     return "schema" in step_options(step) or inner is not None
 
 
-_FORM: Final = frozenset({"timeout", "schema", "rules"})
+def named_tools(step: PlanStep) -> Iterator[tuple[str, str]]:
+    """Yield the names of tools in a step of a known type, each with its path in the step."""
+    inner = step.input if isinstance(step.input, dict) else {}
+    named = [(".tools", step_options(step).get("tools"))]
+    named += [(".input.tools", inner.get("tools"))] if STEP_SPECS[step.type].calls_model else []
+    named += [(".input.name", [inner.get("name")])] if step.type == StepType.TOOL else []
+    for path, names in named:
+        if isinstance(names, list):
+            yield from ((path, name) for name in names if isinstance(name, str))
+
+
+_FORMAT: Final = frozenset({"timeout", "schema", "rules"})
 _VOTE: Final = frozenset({"n", "voting", "quorum", "min_confidence"})
-_ASKED: Final = "a string, or an object with messages and, where wanted, schema and tools"
+_QUESTION: Final = "a string, or an object with messages and, where wanted, schema and tools"
 # fmt: off
 STEP_SPECS: Mapping[str, StepSpec] = MappingProxyType({
     StepType.INFER: StepSpec(
-        options=_FORM | {"attempts", "tools"}, input_adapter=TypeAdapter(str | InferInput), expected=_ASKED,
-        accepts=_is_asked, output_type=_answer, calls_model=True),
+        options=_FORMAT | {"attempts", "tools"}, input_adapter=TypeAdapter(str | InferInput), expected=_QUESTION,
+        accepts=_takes_question, output_type=_answer_type, calls_model=True),
     StepType.TOOL: StepSpec(
         options=frozenset({"timeout"}), input_adapter=TypeAdapter(ToolInput),
-        expected="an object with name and arguments", accepts=_is_called, output_type=lambda step, given: "text"),
+        expected="an object with name and arguments", accepts=_takes_tool_call, output_type=lambda step, given: "text"),
     StepType.RERANK: StepSpec(
         options=frozenset({"timeout", "top_k", "min_score"}), input_adapter=TypeAdapter(RerankInput),
         expected="an object with query, candidates and, where wanted, top_k and min_score",
-        accepts=_is_ranked, output_type=lambda step, given: "items"),
+        accepts=_takes_ranking, output_type=lambda step, given: "items"),
     StepType.VALIDATE: StepSpec(
-        options=_FORM, input_adapter=TypeAdapter(JsonValue), expected="any value",
+        options=_FORMAT, input_adapter=TypeAdapter(JsonValue), expected="any value",
         accepts=lambda kind: True, output_type=lambda step, given: given,
         required_options=frozenset({"schema", "rules"})),
     StepType.REDUNDANT: StepSpec(
-        options=_FORM | _VOTE | {"tools"}, input_adapter=TypeAdapter(str | RedundantInput),
-        expected=f"{_ASKED}, n and voting", accepts=_is_asked, output_type=_answer,
+        options=_FORMAT | _VOTE | {"tools"}, input_adapter=TypeAdapter(str | RedundantInput),
+        expected=f"{_QUESTION}, n and voting", accepts=_takes_question, output_type=_answer_type,
         required_options=frozenset({"schema"}), calls_model=True),
 })
 # fmt: on
-"""The types of steps that run in this version."""
+"""Types of steps that this version runs."""

@@ -10,17 +10,10 @@ from functools import reduce
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.domain.contract.request import PlanOptions, PlanStep, RedundancyOptions, SystemRequest
 from app.domain.journal.header import EffectiveLimits
-from app.domain.plan.plan import (
-    EffectivePlanPolicy,
-    StepType,
-    infer_input_types,
-    non_linear_steps,
-    output_contract_of,
-    parse_options,
-    resolve_input,
-    validate_plan,
-)
-from app.domain.plan.steps import InferInput, InputType, RedundantInput, ToolInput
+from app.domain.plan.graph import non_linear_steps
+from app.domain.plan.plan import infer_input_types, output_contract_of, parse_options, resolve_input, validate_plan
+from app.domain.plan.policy import EffectivePlanPolicy
+from app.domain.plan.steps import InferInput, InputType, RedundantInput, StepType, ToolInput
 from app.orchestration.execution.pattern import BoundInputs, FieldError, UpperBound, in_parallel, in_sequence
 from app.orchestration.patterns.agent_loop import text_bound
 from app.orchestration.patterns.redundant_loop import replicas_bound

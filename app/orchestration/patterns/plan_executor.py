@@ -17,7 +17,9 @@ from app.domain.failures import Cancellation, Failure
 from app.domain.journal.outcomes import Plan
 from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
-from app.domain.plan.plan import EffectivePlanPolicy, parse_options, predecessors, resolve_input, topological_order
+from app.domain.plan.graph import predecessors, topological_order
+from app.domain.plan.plan import parse_options, resolve_input
+from app.domain.plan.policy import EffectivePlanPolicy
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.pattern import Pattern
 from app.orchestration.patterns.plan_bound import admit, upper_bound

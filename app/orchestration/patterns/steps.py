@@ -19,8 +19,8 @@ from app.capabilities.models.reranking import MAX_CHARACTERS, rerank
 from app.capabilities.output.rules.rule_set import AnswerContent
 from app.domain.contract.messages import Message
 from app.domain.contract.request import NamedTool, OutputContract, PlanStep, RedundancyOptions
-from app.domain.plan.plan import StepType, output_contract_of, parse_options, step_mismatch
-from app.domain.plan.steps import InferInput, RedundantInput, RerankInput, StepInput, ToolInput
+from app.domain.plan.plan import output_contract_of, parse_options, step_mismatch
+from app.domain.plan.steps import InferInput, RedundantInput, RerankInput, StepInput, StepType, ToolInput
 from app.orchestration.execution.context import BranchSettings, RunContext
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.orchestration.patterns.redundant_loop import redundant_loop

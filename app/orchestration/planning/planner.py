@@ -31,7 +31,9 @@ from app.domain.journal.events import PlanCreated
 from app.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
 from app.domain.journal.step_key import PLAN_KEY
 from app.domain.pattern_result import PatternResult
-from app.domain.plan.plan import EffectivePlanPolicy, output_contract_of, plan_refused, predecessors, validate_plan
+from app.domain.plan.graph import predecessors
+from app.domain.plan.plan import output_contract_of, plan_refused, validate_plan
+from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.steps import STEP_SPECS, StepType, step_options
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment

@@ -12,20 +12,10 @@ from pydantic import ValidationError
 from app.domain.contract.request import PlanPolicy, PlanStep
 from app.domain.failures import Code, OrchestrationFailure
 from app.domain.journal.header import EffectiveLimits
-from app.domain.plan.plan import (
-    MAX_VIOLATIONS,
-    EffectivePlanPolicy,
-    named_tools,
-    output_contract_of,
-    parse_options,
-    policy_violations,
-    predecessors,
-    resolve_input,
-    topological_order,
-    type_mismatches,
-    validate_plan,
-)
-from app.domain.plan.steps import STEP_SPECS, InferInput, StepType, ToolInput
+from app.domain.plan.graph import predecessors, topological_order
+from app.domain.plan.plan import output_contract_of, parse_options, resolve_input, type_mismatches, validate_plan
+from app.domain.plan.policy import MAX_VIOLATIONS, EffectivePlanPolicy, policy_violations
+from app.domain.plan.steps import STEP_SPECS, InferInput, StepType, ToolInput, named_tools
 
 ANY = EffectivePlanPolicy(
     50, frozenset(STEP_SPECS), False, None, attempts=3, replicas=16, timeout=600, tools=frozenset({"look", "roll"})

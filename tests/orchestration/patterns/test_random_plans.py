@@ -11,7 +11,7 @@ from app.domain.contract.response import StepStatus, SystemResponse
 from app.domain.failures import Code
 from app.domain.journal.events import StepEnd, StepStart
 from app.domain.lifecycle import TERMINAL, State
-from app.domain.plan.plan import predecessors
+from app.domain.plan.graph import predecessors
 from app.orchestration.patterns.plan_executor import plan_executor
 from app.orchestration.planning.planner import make_plan
 from app.ports.journal import ExecutionHistory

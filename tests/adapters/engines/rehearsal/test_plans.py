@@ -24,7 +24,8 @@ from app.domain.contract.constrained_types import FormatEnforcement
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
 from app.domain.model_call import EngineCall, Reply
-from app.domain.plan.plan import EffectivePlanPolicy, validate_plan
+from app.domain.plan.plan import validate_plan
+from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.steps import STEP_SPECS
 from tests.support.engine_calls import RecordedProgress, profile
 from tests.support.virtual_time import VirtualClock
