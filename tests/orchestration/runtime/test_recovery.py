@@ -20,7 +20,7 @@ from tests.support.virtual_time import VirtualClock
 
 ORPHAN = RecoveryTicket("e-1", "local", None, epoch=3)
 OWNED = RecoveryTicket("e-2", "local", "replica-2", epoch=1)
-NEWER_RELEASE = StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored execution is of a later version")
+NEWER_RELEASE = StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored execution was written by a later version")
 
 
 @dataclass

@@ -1,8 +1,8 @@
-"""Taking an execution over from whoever had it, and the end of one whose record turns out to be broken.
+"""Leases: an execution is claimed from its previous owner, or ended if its history is damaged.
 
-A record that a later version wrote is not taken at all, so that a replica that has not been replaced yet leaves it as
-it is. Any other that cannot be read could never go on, and would be taken over for ever: it ends, with what its own
-row tells of it, in the transaction that ends its session's turn.
+A history that a later version wrote is not claimed, so that an old replica leaves it to the new ones. Any other
+history that cannot be read could never continue and would be claimed again and again. So the execution ends, with the
+facts of its own row, in the transaction that ends its session's turn.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ from app.domain.journal.events import (
 from app.domain.lifecycle import Mode, State
 
 _NO_TRACE = "0" * 32
-"""Where nothing is left that tells the trace; no trace has this id [W3C Trace Context]."""
+"""Trace id of a history without readable events; it is invalid as a real one [W3C Trace Context]."""
 
 
 class ClaimedExecution(NamedTuple):
-    """An execution that is ours now: what its own row says, and its commits."""
+    """A claimed execution: the columns of its own row, and its commits."""
 
     execution_id: ExecutionId
     tenant: TenantId
@@ -49,21 +49,21 @@ class ClaimedExecution(NamedTuple):
 
 
 def claim_execution(execution_id: ExecutionId, epoch: int, owner: ReplicaId) -> Transaction[ClaimedExecution | None]:
-    """The execution that is ours now; None when it is not.
+    """Claim the execution from that epoch; return None if it is in another epoch or has ended.
 
-    Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) when a later version wrote it; nothing is changed then.
+    Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) if a later version wrote it; then nothing is changed.
     """
     found = yield from execute(CLAIM, {"the_execution_id": execution_id, "the_epoch": epoch, "owner": owner})
     if not found:
         return None
     rows = yield from execute(COMMITS, {"the_execution_id": execution_id})
     if any(codec.is_newer_format(cell) for row in rows for cell in (row[4], row[5])):
-        raise _later()
+        raise _newer_version()
     return _claimed(execution_id, found[0], rows)
 
 
 def unreadable_events(claimed: ClaimedExecution, failure: StorageFailure, at: float) -> Sequence[StoredEvent]:
-    """The last events of one whose record cannot be read."""
+    """Return the last events of an execution whose history cannot be read."""
     response = SystemResponse(
         request_id=claimed.request_id,
         session_id=claimed.session_id,
@@ -74,20 +74,20 @@ def unreadable_events(claimed: ClaimedExecution, failure: StorageFailure, at: fl
     )
     root = span_id(claimed.execution_id, "")
     correlation = CorrelationContext(claimed.request_id, claimed.session_id, response.trace_id, root, None)
-    moved = LifecycleTransition(claimed.state, State.ERROR, claimed.attempt, failure.code.lower())
-    told = (END_ANCHOR, correlation, moved), (END_ANCHOR, correlation, ExecutionFailed(response))
-    return number_events(told, claimed.events + 1, at)
+    transition = LifecycleTransition(claimed.state, State.ERROR, claimed.attempt, failure.code.lower())
+    events = (END_ANCHOR, correlation, transition), (END_ANCHOR, correlation, ExecutionFailed(response))
+    return number_events(events, claimed.events + 1, at)
 
 
-def end_unreadable(claimed: ClaimedExecution, told: Sequence[StoredEvent]) -> Transaction[bool]:
-    """Ends it with these events, which end its session's turn too; False when it is not ours any more."""
+def end_unreadable(claimed: ClaimedExecution, events: Sequence[StoredEvent]) -> Transaction[bool]:
+    """End the execution with these events, and its session's turn; return False if another owner has claimed it."""
     number = max([claimed.commits, *(row[0] for row in claimed.rows)]) + 1
-    if not (yield from execute(END_UNREADABLE, _after(claimed, told, number))):
+    if not (yield from execute(END_UNREADABLE, _end_columns(claimed, events, number))):
         return False
     stored = empty_commit_row(claimed.execution_id, number=number, epoch=claimed.epoch)
-    yield from execute_each(INSERT_COMMIT, [stored | event_columns(told)])
+    yield from execute_each(INSERT_COMMIT, [stored | event_columns(events)])
     if claimed.session_id is not None:
-        turn = SessionTurnEnd(claimed.tenant, claimed.session_id, told[-1].at, messages=())
+        turn = SessionTurnEnd(claimed.tenant, claimed.session_id, events[-1].at, messages=())
         yield from end_session_turn(claimed.execution_id, turn)
     return True
 
@@ -95,32 +95,32 @@ def end_unreadable(claimed: ClaimedExecution, told: Sequence[StoredEvent]) -> Tr
 def _claimed(execution_id: ExecutionId, row: ResultRow, rows: ResultRows) -> ClaimedExecution:
     tenant, request_id, session_id, mode, state, attempt, commits, events, epoch = row
     try:
-        runs, stands = Mode(mode), State(state)
+        known_mode, known_state = Mode(mode), State(state)
     except ValueError:
-        raise _later() from None
+        raise _newer_version() from None
     return ClaimedExecution(
-        execution_id, tenant, request_id, session_id, runs, stands, attempt, commits, events, epoch, rows
+        execution_id, tenant, request_id, session_id, known_mode, known_state, attempt, commits, events, epoch, rows
     )
 
 
-def _after(claimed: ClaimedExecution, told: Sequence[StoredEvent], number: int) -> dict[str, object]:
-    failed = told[-1].event
-    assert isinstance(failed, ExecutionFailed)  # noqa: S101 - what such a record comes to
+def _end_columns(claimed: ClaimedExecution, events: Sequence[StoredEvent], number: int) -> dict[str, object]:
+    failed = events[-1].event
+    assert isinstance(failed, ExecutionFailed)  # noqa: S101 - made by unreadable_events
     return {
         "the_tenant": claimed.tenant,
         "the_execution_id": claimed.execution_id,
         "the_epoch": claimed.epoch,
         "state": State.ERROR,
-        "entered_at": told[-1].at,
+        "entered_at": events[-1].at,
         "last_error": Code.STORAGE_SNAPSHOT_INVALID,
         "commits": number,
-        "events": told[-1].sequence_number,
+        "events": events[-1].sequence_number,
         "response": codec.encode_response(failed.response),
     }
 
 
 def _trace_id(rows: ResultRows) -> str:
-    """That of its first events that can be read."""
+    """Return the trace id of the first events that can be read."""
     for row in rows:
         if row[5] is not None:
             with suppress(StorageFailure):
@@ -128,5 +128,5 @@ def _trace_id(rows: ResultRows) -> str:
     return _NO_TRACE
 
 
-def _later() -> StorageFailure:
-    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored execution is of a later version")
+def _newer_version() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored execution was written by a later version")

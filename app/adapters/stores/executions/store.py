@@ -1,4 +1,4 @@
-"""Executions as the store keeps them: found, listed, read, answered, taken over and forgotten."""
+"""Store of executions: finds, lists, reads, answers, claims and purges them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -22,14 +22,15 @@ from app.ports.journal import ExecutionHistory
 from app.ports.runtime import Clock
 from app.ports.storage import AnswerReceipt, ExecutionFilter, OpenSuspension, Page, RecoveryTicket, StoredExecution
 
-_BEHIND_ALL = "\U0010ffff"
-"""Sorts behind every id."""
+_AFTER_ALL_IDS = "\U0010ffff"
+"""Text that sorts after every id."""
 
 
 class DatabaseExecutionStore:
-    """Implements `keeping.Store`. `owner` names this replica; `sink` hears the events that it commits.
+    """Implementation of the `ExecutionStore` port.
 
-    `on_cancel` is told of what others are to cancel.
+    `owner` is the name of this replica, `sink` gets the events that it commits, and `on_cancel` is called for
+    executions that another replica is to cancel.
     """
 
     def __init__(
@@ -48,15 +49,15 @@ class DatabaseExecutionStore:
 
     async def find(self, tenant: TenantId, request_id: RequestId) -> StoredExecution | None:
         found = await self._read(queries.BY_REQUEST_ID, {"the_tenant": tenant, "the_request_id": request_id})
-        return _stored(found[0]) if found else None
+        return _execution(found[0]) if found else None
 
     async def executions(
         self, tenant: TenantId, selection: ExecutionFilter, *, after: str | None = None, limit: int
     ) -> Page[StoredExecution]:
-        chosen = {f"the_{name}": getattr(selection, name) for name in queries.FILTERS}
-        place = {"the_tenant": tenant, "before": after or _BEHIND_ALL, "at_most": limit + 1}
-        rows = await self._read(queries.PAGE, chosen | place)
-        items = [_stored(row) for row in rows[:limit]]
+        filters = {f"the_{name}": getattr(selection, name) for name in queries.FILTERS}
+        position = {"the_tenant": tenant, "before": after or _AFTER_ALL_IDS, "at_most": limit + 1}
+        rows = await self._read(queries.PAGE, filters | position)
+        items = [_execution(row) for row in rows[:limit]]
         return Page(items, items[-1].execution_id if len(rows) > limit else None)
 
     async def load(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHistory | None:
@@ -97,9 +98,9 @@ class DatabaseExecutionStore:
         try:
             return await decode_sized(lambda: history_of_rows(claimed.rows), encoded_size(claimed.rows))
         except StorageFailure as unreadable:
-            told = unreadable_events(claimed, unreadable, self._clock.now())
-        if await self._database.write(lambda: end_unreadable(claimed, told)):
-            self._sink.publish(execution_id, told)
+            numbered = unreadable_events(claimed, unreadable, self._clock.now())
+        if await self._database.write(lambda: end_unreadable(claimed, numbered)):
+            self._sink.publish(execution_id, numbered)
         return None
 
     async def release(self, execution_id: ExecutionId, epoch: int) -> None:
@@ -115,7 +116,7 @@ class DatabaseExecutionStore:
         return [RecoveryTicket(*row) for row in await self._read(queries.CANCEL_REQUESTED, {"the_owner": self._owner})]
 
     async def count_waiting(self) -> int:
-        """How many executions wait for their turn."""
+        """Return the number of queued executions."""
         found: int = (await self._read(queries.COUNT_WAITING, {}))[0][0]
         return found
 
@@ -127,23 +128,27 @@ class DatabaseExecutionStore:
         return [RecoveryTicket(*row) for row in await self._read(queries.EXPIRED, {"now": self._clock.now()})]
 
     async def purge(self, *, ended_before: float, limit: int) -> int:
-        forgotten = self._clock.now() - IDEMPOTENCY_KEY_TTL_S
-        return await self._database.write(lambda: _forget(ended_before, limit, forgotten), idempotent=True)
+        keys_before = self._clock.now() - IDEMPOTENCY_KEY_TTL_S
+        return await self._database.write(lambda: _purge(ended_before, limit, keys_before), idempotent=True)
 
     async def _read(self, statement: Statement, values: Mapping[str, Any]) -> ResultRows:
         return await self._database.read(lambda: execute(statement, values))
 
 
-def _stored(row: ResultRow) -> StoredExecution:
-    execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, *standing = row
+def _execution(row: ResultRow) -> StoredExecution:
+    execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, *status_cells = row
     try:
-        stands, runs = _standing(standing), Mode(mode)
+        status, known_mode = _status(status_cells), Mode(mode)
     except ValueError:
-        raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "a stored execution is of a later version") from None
-    return StoredExecution(execution_id, tenant, request_id, session_id, runs, created_at, stands, owner, epoch, events)
+        raise StorageFailure(
+            Code.STORAGE_SNAPSHOT_INVALID, "a stored execution was written by a later version"
+        ) from None
+    return StoredExecution(
+        execution_id, tenant, request_id, session_id, known_mode, created_at, status, owner, epoch, events
+    )
 
 
-def _standing(cells: Sequence[Any]) -> ExecutionStatus:
+def _status(cells: Sequence[Any]) -> ExecutionStatus:
     entered_at, state, attempt, total_steps, last_step, last_error, response = cells
     error = None if last_error is None else Code(last_error)
     answered = None
@@ -170,26 +175,26 @@ def _answer(
         raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
     answered = yield from execute(queries.ANSWER, {**which, "now": now})
     if not answered:
-        raise RequestFailure(Code.REQUEST_RESUME_MISMATCH, "no such question is open")
+        raise RequestFailure(Code.REQUEST_RESUME_MISMATCH, "this question is not open")
     epoch, number, last_event = moved[0]
     stored = empty_commit_row(which["the_execution_id"], number=number, epoch=epoch) | step_columns(row)
-    told = number_events(events, last_event - len(events) + 1, now)
-    if told:
-        stored |= event_columns(told)
+    numbered = number_events(events, last_event - len(events) + 1, now)
+    if numbered:
+        stored |= event_columns(numbered)
     yield from execute_each(INSERT_COMMIT, [stored])
     left = yield from execute(queries.COUNT_OPEN_SUSPENSIONS, which)
     open_suspensions = left[0][0]
     if owner is not None and open_suspensions == 0:
         claimed = {"the_execution_id": which["the_execution_id"], "the_epoch": epoch, "owner": owner}
         epoch = (yield from execute(queries.CLAIM, claimed))[0][-1]
-    return AnswerReceipt(open_suspensions, epoch, number, told)
+    return AnswerReceipt(open_suspensions, epoch, number, numbered)
 
 
-def _forget(ended_before: float, limit: int, forgotten: float) -> Transaction[int]:
+def _purge(ended_before: float, limit: int, keys_before: float) -> Transaction[int]:
     ended = yield from execute(queries.ENDED, {"before": ended_before, "at_most": limit})
     these = [{"the_execution_id": execution_id} for (execution_id,) in ended]
     yield from execute_each(queries.DELETE_COMMITS, these)
     yield from execute_each(queries.DELETE_SUSPENSIONS, these)
     yield from execute_each(queries.DELETE_CANCELS, these)
-    yield from execute(queries.DELETE_OLD_IDEMPOTENCY_KEYS, {"before": forgotten})
+    yield from execute(queries.DELETE_OLD_IDEMPOTENCY_KEYS, {"before": keys_before})
     return len(these)

@@ -1,17 +1,17 @@
-"""What the ordered writer commits together, as one transaction that can tell whether it was applied before.
+"""Group commit: one transaction for everything that the ordered writer commits together.
 
 Theory of operation
 
-1. A batch holds tails of executions: of each, everything that was put since its last commit. Its row is moved on
-   first, by its owner's epoch and its number of commits. That takes its lock, and says whether it is still ours.
-2. A row that does not match is either where this batch leads, because nobody heard the answer to COMMIT, or belongs
-   to another owner: then the execution is lost to us and left out, and the others are none the worse.
-3. Openings are refused one by one: by an earlier use of their Idempotency-Key, by a session that is busy, by a
-   request_id in use. What one had been granted until then is given back.
-4. Whole records of executions that have ended are many and nearly always new, so they are inserted together, and looked
-   at one by one only when some were there already.
-5. A session's turn belongs to one execution from its opening to its end, suspended or not, whoever owns it. What it
-   says is appended when it is still its turn, and the turn is handed on in that same commit.
+1. A batch has, for each execution, everything that was put since its last commit. Its row in `executions` is advanced
+   first, if epoch and number of commits are as expected. This locks the row and shows that the execution is ours.
+2. If a row does not match, either this batch was applied before and the answer to COMMIT was lost, or another owner
+   has claimed the execution. Then the execution is lost and left out; all others are committed.
+3. New executions are refused one by one: because of an earlier use of the Idempotency-Key, a busy session, or a
+   request_id in use. Anything that was granted to a refused execution is released.
+4. Executions that ended in memory are many and nearly always new, so they are inserted together, and checked one by
+   one only if some exist already.
+5. A session's turn belongs to one execution from its insertion to its end, suspended or not, whichever replica owns it.
+   If it still has the turn at its end, its messages are appended and the turn is passed on in the same commit.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -29,8 +29,14 @@ from app.adapters.stores.database import (
     execute,
     execute_each,
 )
-from app.adapters.stores.journal import insert_execution as opening
-from app.adapters.stores.journal.insert_execution import InsertRefusal, NewExecution
+from app.adapters.stores.journal.insert_execution import (
+    INSERT_IF_ABSENT,
+    PASS_ON_TURN,
+    InsertRefusal,
+    NewExecution,
+    insert_executions,
+    request_id_refusal,
+)
 from app.adapters.stores.schema import commits, executions, messages, sessions, suspensions
 from app.domain.ids import ExecutionId, SessionId, TenantId
 
@@ -39,7 +45,7 @@ Values: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SessionTurnEnd:
-    """What a session's conversation grows by, encoded, and that its turn is over."""
+    """End of a session's turn, with the encoded messages that it adds."""
 
     tenant: TenantId
     session_id: SessionId
@@ -49,7 +55,7 @@ class SessionTurnEnd:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionAdvance:
-    """One commit of an execution: its row, what the execution's own row says after it, what comes with it."""
+    """One commit of an execution: its row in `commits`, the changed columns in `executions`, and related rows."""
 
     execution_id: ExecutionId
     commit: Values
@@ -60,7 +66,7 @@ class ExecutionAdvance:
 
 @dataclass(slots=True)
 class CommitBatch:
-    """What is committed together; of each execution the advances follow one another. `ended` are whole records."""
+    """Commits of one transaction, by execution and in order; `ended` are executions that ended in memory."""
 
     new_executions: dict[str, NewExecution] = field(default_factory=dict)
     advances: dict[str, list[ExecutionAdvance]] = field(default_factory=dict)
@@ -69,64 +75,66 @@ class CommitBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What became of a batch: executions that another owner holds, and openings that were refused."""
+    """Result of a batch: executions that another owner has claimed, and refused new executions."""
 
     lost: frozenset[str]
     refused: Mapping[str, InsertRefusal]
 
 
 def apply_batch(batch: CommitBatch) -> Transaction[BatchResult]:
-    """Commits the batch; a second time it changes nothing."""
-    opened, refused = yield from opening.insert_executions(_folded(batch))
-    moving = {each: advances for each, advances in batch.advances.items() if each not in batch.new_executions}
-    moved, lost = yield from _move_on(moving)
-    fresh = [each for execution_id in (*opened, *moved) for each in batch.advances.get(execution_id, ())]
-    new: list[NewExecution | ExecutionAdvance] = [*(batch.new_executions[each] for each in opened), *fresh]
+    """Commit the batch; applying it a second time changes nothing."""
+    opened, refused = yield from insert_executions(_new_with_last_row(batch))
+    advancing = {each: advances for each, advances in batch.advances.items() if each not in batch.new_executions}
+    advanced, lost = yield from _advance(advancing)
+    committed = [each for execution_id in (*opened, *advanced) for each in batch.advances.get(execution_id, ())]
+    new: list[NewExecution | ExecutionAdvance] = [*(batch.new_executions[each] for each in opened), *committed]
     yield from execute_each(INSERT_COMMIT, [each.commit for each in new])
-    yield from execute_each(_SUSPEND, [row for each in new for row in each.suspensions])
-    for each in fresh:
+    yield from execute_each(_INSERT_SUSPENSION, [row for each in new for row in each.suspensions])
+    for each in committed:
         if each.turn is not None:
             yield from end_session_turn(each.execution_id, each.turn)
     if batch.ended:
-        refused |= yield from _keep(batch.ended)
+        refused |= yield from _insert_ended(batch.ended)
     return BatchResult(lost, refused)
 
 
-def _keep(ended: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, dict[str, InsertRefusal]]:
-    """Which records are refused; one that was kept before is not kept twice."""
+def _insert_ended(ended: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, dict[str, InsertRefusal]]:
+    """Insert executions that ended in memory and return the refused ones; existing ones are left as they are."""
     refused: dict[str, InsertRefusal] = {}
-    if (yield from count_inserted(opening.INSERT_IF_ABSENT, [each.row for each in ended])) < len(ended):
+    if (yield from count_inserted(INSERT_IF_ABSENT, [each.row for each in ended])) < len(ended):
         for each in ended:
-            refusal = yield from opening.request_id_refusal(each)
+            refusal = yield from request_id_refusal(each)
             if refusal is not None:
                 refused[each.execution_id] = refusal
-    yield from execute_each(_COMMIT_NEW, [each.commit for each in ended if each.execution_id not in refused])
+    yield from execute_each(
+        _INSERT_COMMIT_IF_ABSENT, [each.commit for each in ended if each.execution_id not in refused]
+    )
     return refused
 
 
-def _folded(batch: CommitBatch) -> Iterable[NewExecution]:
-    """The openings, each with its row as it stands after what else the batch holds of it."""
+def _new_with_last_row(batch: CommitBatch) -> Iterable[NewExecution]:
+    """Return the new executions, each with its row as it is after the last commit of the batch."""
     for execution_id, new in batch.new_executions.items():
         advances = batch.advances.get(execution_id)
         yield new.with_row(advances[-1].row) if advances else new
 
 
-def _move_on(
-    moving: Mapping[str, Sequence[ExecutionAdvance]],
+def _advance(
+    advancing: Mapping[str, Sequence[ExecutionAdvance]],
 ) -> Generator[StatementCall, ResultRows, tuple[set[str], frozenset[str]]]:
-    """Which executions were moved on now, and which are lost."""
-    rows = yield from execute_each(_ADVANCE, [_step(advances) for advances in moving.values()])
-    moved = {execution_id for (execution_id,) in rows}
+    """Return the executions that were advanced now, and those that are lost."""
+    rows = yield from execute_each(_ADVANCE, [_advance_parameters(advances) for advances in advancing.values()])
+    advanced = {execution_id for (execution_id,) in rows}
     lost = set()
-    for execution_id in moving.keys() - moved:
-        first = moving[execution_id][0].commit
+    for execution_id in advancing.keys() - advanced:
+        first = advancing[execution_id][0].commit
         found = yield from execute(_COMMITTED, {"the_execution_id": execution_id, "the_number": first["number"]})
         if not found or found[0][0] != first["epoch"]:
             lost.add(execution_id)
-    return moved, frozenset(lost)
+    return advanced, frozenset(lost)
 
 
-def _step(advances: Sequence[ExecutionAdvance]) -> Values:
+def _advance_parameters(advances: Sequence[ExecutionAdvance]) -> Values:
     first = advances[0].commit
     expected = {
         "the_execution_id": first["execution_id"],
@@ -137,16 +145,16 @@ def _step(advances: Sequence[ExecutionAdvance]) -> Values:
 
 
 def end_session_turn(execution_id: ExecutionId, turn: SessionTurnEnd) -> Generator[StatementCall, ResultRows, None]:
-    """Appends what was said where it was still its turn, and hands the turn on."""
+    """Append the messages and pass the turn on, if the execution still has the turn."""
     session = {"the_tenant": turn.tenant, "the_session_id": turn.session_id, "the_holder": execution_id}
-    grown = yield from execute(_END_TURN, session | {"grown_by": len(turn.messages), "updated_at": turn.at})
-    if not grown:
+    updated = yield from execute(_END_TURN, session | {"grown_by": len(turn.messages), "updated_at": turn.at})
+    if not updated:
         return
-    yield from execute(opening.HAND_ON_TURN, session)
-    first = grown[0][0] - len(turn.messages) + 1
+    yield from execute(PASS_ON_TURN, session)
+    first = updated[0][0] - len(turn.messages) + 1
     common = {"tenant": turn.tenant, "session_id": turn.session_id, "execution_id": execution_id, "at": turn.at}
-    rows = [common | {"number": number, "message": said} for number, said in enumerate(turn.messages, first)]
-    yield from execute_each(_SAY, rows)
+    rows = [common | {"number": number, "message": message} for number, message in enumerate(turn.messages, first)]
+    yield from execute_each(_INSERT_MESSAGE, rows)
 
 
 ADVANCED_COLUMNS = (
@@ -161,7 +169,7 @@ ADVANCED_COLUMNS = (
     "owner",
     "response",
 )
-"""What an execution's own row says anew after each of its commits."""
+"""Columns of `executions` that every commit sets."""
 _ADVANCE = Statement(
     lambda _: (
         update(executions)
@@ -180,10 +188,10 @@ _COMMITTED = Statement(
     )
 )
 INSERT_COMMIT = Statement(lambda insert: insert(commits))
-_COMMIT_NEW = Statement(
+_INSERT_COMMIT_IF_ABSENT = Statement(
     lambda insert: insert(commits).on_conflict_do_nothing(index_elements=["execution_id", "number"])
 )
-_SUSPEND = Statement(
+_INSERT_SUSPENSION = Statement(
     lambda insert: (
         insert(suspensions)
         .values({column.name: bindparam(column.name) for column in suspensions.c})
@@ -205,4 +213,4 @@ _END_TURN = Statement(
         .returning(sessions.c.messages)
     )
 )
-_SAY = Statement(lambda insert: insert(messages))
+_INSERT_MESSAGE = Statement(lambda insert: insert(messages))

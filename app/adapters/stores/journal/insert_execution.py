@@ -1,7 +1,7 @@
-"""How executions begin in the store: what each has to be granted, and why it is refused.
+"""Insertion of new executions: what each of them has to be granted, and why it is refused.
 
-One whose session is busy is refused, or begins without its turn where it asked to wait. Who waits stands in the order
-of the ids, which is that of time; the turn is handed on to the first of them in the commit that ends the one before.
+If its session is busy, an execution is refused, or inserted without the turn if its request requested to wait. Waiting
+executions are ordered by id, which is the order of time; the commit that ends a turn passes it on to the first of them.
 """
 
 from collections import Counter
@@ -22,15 +22,15 @@ Values: TypeAlias = dict[str, Any]
 InsertRefusal: TypeAlias = Failure | IdempotencyHit
 IDEMPOTENCY_KEY_TTL_S = 24 * 3600.0
 MAX_WAITING_PER_SESSION = 16
-"""Executions that may wait for their turn in one session."""
+"""Number of executions that may wait for their turn in one session, the running one included."""
 _RETRY_AFTER = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class NewExecution:
-    """A new execution's row, its commit 0, and what it has to be granted first: a key, a session's turn.
+    """Row and commit 0 of a new execution, with the key and the session's turn that it has to be granted.
 
-    The turn is granted later where it `may_wait`. `suspensions` are the questions that are open in it already.
+    If it `may_wait`, the turn may be granted later. `suspensions` are questions that are open already.
     """
 
     row: Values
@@ -41,7 +41,7 @@ class NewExecution:
     suspensions: Sequence[Values] = ()
 
     def with_row(self, after: Mapping[str, Any]) -> "NewExecution":
-        """The same with its row as it stands after its first commits."""
+        """Return a copy with the columns that its first commits changed."""
         return replace(self, row={**self.row, **after})
 
     @property
@@ -51,56 +51,66 @@ class NewExecution:
 
 
 def insert_executions(
-    openings: Iterable[NewExecution],
+    new_executions: Iterable[NewExecution],
 ) -> Generator[StatementCall, ResultRows, tuple[set[str], dict[str, InsertRefusal]]]:
-    """Which were opened now, and why which were not; one that had been opened before is neither."""
-    asked = {each.execution_id: each for each in openings}
-    busy = yield from _take_turns([each for each in asked.values() if each.session])
-    busy -= yield from _stand_in_line([each for each in asked.values() if each.may_wait and each.execution_id in busy])
-    held = yield from _take_keys([each for each in asked.values() if each.key and each.execution_id not in busy])
-    granted = [each for each in asked.values() if each.execution_id not in busy | held]
+    """Return the executions inserted now and the reasons of the refused; earlier inserted ones are in neither."""
+    requested = {each.execution_id: each for each in new_executions}
+    busy = yield from _take_turns([each for each in requested.values() if each.session])
+    busy -= yield from _may_wait([each for each in requested.values() if each.may_wait and each.execution_id in busy])
+    with_used_key = yield from _take_keys(
+        [each for each in requested.values() if each.key and each.execution_id not in busy]
+    )
+    granted = [each for each in requested.values() if each.execution_id not in busy | with_used_key]
     inserted = yield from execute_each(_INSERT, [each.row for each in granted])
-    opened = {execution_id for (execution_id,) in inserted}
+    inserted_ids = {execution_id for (execution_id,) in inserted}
     refused: dict[str, InsertRefusal] = {}
-    for each in asked.values():
-        if each.execution_id not in opened:
-            refusal = yield from _why(each, busy=each.execution_id in busy, held=each.execution_id in held)
+    for each in requested.values():
+        if each.execution_id not in inserted_ids:
+            refusal = yield from _refusal_reason(
+                each, busy=each.execution_id in busy, with_used_key=each.execution_id in with_used_key
+            )
             if refusal is not None:
                 refused[each.execution_id] = refusal
-                yield from _give_back(each)
-    return opened, refused
+                yield from _release(each)
+    return inserted_ids, refused
 
 
-def _take_turns(openings: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, set[str]]:
-    rows = yield from execute_each(_TAKE_TURN, [each.session for each in openings if each.session])
-    return {each.execution_id for each in openings} - {holder for (holder,) in rows}
+def _take_turns(new_executions: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, set[str]]:
+    rows = yield from execute_each(_TAKE_TURN, [each.session for each in new_executions if each.session])
+    return {each.execution_id for each in new_executions} - {holder for (holder,) in rows}
 
 
-def _stand_in_line(openings: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, set[str]]:
-    """Those that may wait for their turn: not behind an execution that is suspended, and not too many."""
+def _may_wait(new_executions: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, set[str]]:
+    """Return those that may wait for their turn: not behind a suspended execution, and not too many."""
     waiting: set[str] = set()
     joined: Counter[tuple[str, str]] = Counter()
-    for each in openings:
+    for each in new_executions:
         session = each.row["tenant"], each.row["session_id"]
-        rows = yield from execute(_LINE, {"the_tenant": session[0], "the_session_id": session[1]})
-        line: dict[str, str] = {row[0]: row[1] for row in rows}
-        has_room = max(len(line), 1) + joined[session] <= MAX_WAITING_PER_SESSION
-        if each.execution_id in line or (has_room and State.SUSPENDED not in line.values()):
+        rows = yield from execute(_TURN_QUEUE, {"the_tenant": session[0], "the_session_id": session[1]})
+        queue: dict[str, str] = {row[0]: row[1] for row in rows}
+        has_room = max(len(queue), 1) + joined[session] <= MAX_WAITING_PER_SESSION
+        if each.execution_id in queue or (has_room and State.SUSPENDED not in queue.values()):
             waiting.add(each.execution_id)
             joined[session] += 1
     return waiting
 
 
-def _take_keys(openings: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, set[str]]:
+def _take_keys(new_executions: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, set[str]]:
     rows = yield from execute_each(
         _TAKE_KEY,
-        [each.key | {"forgotten": each.key["created_at"] - IDEMPOTENCY_KEY_TTL_S} for each in openings if each.key],
+        [
+            each.key | {"expired_before": each.key["created_at"] - IDEMPOTENCY_KEY_TTL_S}
+            for each in new_executions
+            if each.key
+        ],
     )
-    return {each.execution_id for each in openings} - {holder for (holder,) in rows}
+    return {each.execution_id for each in new_executions} - {holder for (holder,) in rows}
 
 
-def _why(new: NewExecution, *, busy: bool, held: bool) -> Generator[StatementCall, ResultRows, InsertRefusal | None]:
-    if new.key is not None and (busy or held):
+def _refusal_reason(
+    new: NewExecution, *, busy: bool, with_used_key: bool
+) -> Generator[StatementCall, ResultRows, InsertRefusal | None]:
+    if new.key is not None and (busy or with_used_key):
         earlier = yield from execute(_HOLDER_OF_KEY, {"the_tenant": new.row["tenant"], "the_key": new.key["key"]})
         if earlier:
             execution_id, body_digest, request_id, state = earlier[0]
@@ -111,40 +121,40 @@ def _why(new: NewExecution, *, busy: bool, held: bool) -> Generator[StatementCal
     if busy and new.session is not None:
         session = {"the_tenant": new.row["tenant"], "the_session_id": new.row["session_id"]}
         states = yield from execute(_STATE_OF_HOLDER, session)
-        return _busy(State(states[0][0]) if states else State.INIT)
-    if held:
-        return _refusal(Code.REQUEST_IN_PROGRESS, "the first request with this Idempotency-Key is still running")
+        return _busy_session(State(states[0][0]) if states else State.INIT)
+    if with_used_key:
+        return _retryable(Code.REQUEST_IN_PROGRESS, "the first request with this Idempotency-Key is still running")
     return (yield from request_id_refusal(new))
 
 
 def request_id_refusal(new: NewExecution) -> Generator[StatementCall, ResultRows, RequestFailure | None]:
-    """Why the execution of that name is not the one that was to be opened; None when it is."""
+    """Return the refusal if another execution has this request_id, or None."""
     name = {"the_tenant": new.row["tenant"], "the_request_id": new.row["request_id"]}
-    found = yield from execute(_NAMED, name)
+    found = yield from execute(_BY_REQUEST_ID, name)
     if found and found[0][0] == new.execution_id:
         return None
     return RequestFailure(Code.REQUEST_ID_CONFLICT, "request_id is in use")
 
 
-def _busy(state: State) -> RequestFailure:
+def _busy_session(state: State) -> RequestFailure:
     if state is State.SUSPENDED:
         return RequestFailure(Code.REQUEST_RESUME_REQUIRED, "the session waits for a resume")
-    return _refusal(Code.REQUEST_SESSION_BUSY, "the session's last turn is still running")
+    return _retryable(Code.REQUEST_SESSION_BUSY, "the session's last turn is still running")
 
 
-def _refusal(code: Code, message: str) -> RequestFailure:
+def _retryable(code: Code, message: str) -> RequestFailure:
     return RequestFailure(code, message, retry_after=_RETRY_AFTER)
 
 
-def _give_back(new: NewExecution) -> Generator[StatementCall, ResultRows, None]:
+def _release(new: NewExecution) -> Generator[StatementCall, ResultRows, None]:
     holder = {"the_tenant": new.row["tenant"], "the_holder": new.execution_id}
     if new.session is not None:
         session = holder | {"the_session_id": new.row["session_id"]}
-        if (yield from execute(_GIVE_BACK_TURN, session)):
-            yield from execute(HAND_ON_TURN, session)
-        yield from execute(_FORGET_UNUSED, new.session)
+        if (yield from execute(_RELEASE_TURN, session)):
+            yield from execute(PASS_ON_TURN, session)
+        yield from execute(_DELETE_UNUSED_SESSION, new.session)
     if new.key is not None:
-        yield from execute(_GIVE_BACK_KEY, holder | {"the_key": new.key["key"]})
+        yield from execute(_RELEASE_KEY, holder | {"the_key": new.key["key"]})
 
 
 _INSERT = Statement(
@@ -155,8 +165,8 @@ _INSERT = Statement(
     )
 )
 INSERT_IF_ABSENT = Statement(lambda insert: insert(executions).on_conflict_do_nothing())
-"""Leaves out what is there already."""
-_NAMED = Statement(
+"""Insert, and ignore existing rows."""
+_BY_REQUEST_ID = Statement(
     lambda _: select(executions.c.execution_id).where(
         executions.c.tenant == bindparam("the_tenant"), executions.c.request_id == bindparam("the_request_id")
     )
@@ -174,7 +184,7 @@ _TAKE_TURN = Statement(
         .returning(sessions.c.holder)
     )
 )
-_LINE = Statement(
+_TURN_QUEUE = Statement(
     lambda _: (
         select(executions.c.execution_id, executions.c.state)
         .join(
@@ -192,7 +202,7 @@ _LINE = Statement(
         )
     )
 )
-"""Whose turn it is, and who waits."""
+"""Holder of the turn and waiting executions."""
 _STATE_OF_HOLDER = Statement(
     lambda _: (
         select(executions.c.state)
@@ -204,7 +214,7 @@ _STATE_OF_HOLDER = Statement(
         )
     )
 )
-_GIVE_BACK_TURN = Statement(
+_RELEASE_TURN = Statement(
     lambda _: (
         update(sessions)
         .where(
@@ -216,7 +226,7 @@ _GIVE_BACK_TURN = Statement(
         .returning(sessions.c.session_id)
     )
 )
-HAND_ON_TURN = Statement(
+PASS_ON_TURN = Statement(
     lambda _: (
         update(sessions)
         .where(sessions.c.tenant == bindparam("the_tenant"), sessions.c.session_id == bindparam("the_session_id"))
@@ -232,9 +242,12 @@ HAND_ON_TURN = Statement(
         )
     )
 )
-"""Gives a turn that is over to the first that waits. It comes after the statement that ended it and so, on PostgreSQL,
-waited for whoever was just standing in line: that statement would not have seen them."""
-_FORGET_UNUSED = Statement(
+"""Pass a turn that has ended on to the first waiting execution.
+
+It must follow the statement that ended the turn: on PostgreSQL that statement waits for executions that are being
+inserted, and would not see them itself.
+"""
+_DELETE_UNUSED_SESSION = Statement(
     lambda _: delete(sessions).where(
         sessions.c.tenant == bindparam("tenant"),
         sessions.c.session_id == bindparam("session_id"),
@@ -252,7 +265,7 @@ _TAKE_KEY = Statement(
             index_elements=["tenant", "key"],
             set_={name: bindparam(name) for name in ("body_digest", "execution_id", "created_at")},
             where=or_(
-                idempotency_keys.c.created_at < bindparam("forgotten"),
+                idempotency_keys.c.created_at < bindparam("expired_before"),
                 idempotency_keys.c.execution_id == bindparam("execution_id"),
             ),
         )
@@ -275,7 +288,7 @@ _HOLDER_OF_KEY = Statement(
         )
     )
 )
-_GIVE_BACK_KEY = Statement(
+_RELEASE_KEY = Statement(
     lambda _: delete(idempotency_keys).where(
         idempotency_keys.c.tenant == bindparam("the_tenant"),
         idempotency_keys.c.key == bindparam("the_key"),

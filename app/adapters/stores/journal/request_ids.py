@@ -1,4 +1,4 @@
-"""Which request_ids are in use in this process."""
+"""Request ids that are in use in this process."""
 
 from collections import Counter, deque
 
@@ -7,60 +7,61 @@ from app.domain.journal.header import ExecutionHeader
 
 
 class RequestIds:
-    """Names of running executions, and of the last `keep_ended` that ended; older ones are forgotten.
+    """Request ids of running executions and of the last `remembered` that ended in memory.
 
-    A name is taken alone, or shared where somebody else decides whether it is in use.
+    An id is reserved exclusively for an execution in memory, and shared for a stored one, where the database decides
+    whether it is in use.
     """
 
-    def __init__(self, keep_ended: int) -> None:
-        self._keep_ended = keep_ended
-        self._alone: set[tuple[str, str]] = set()
+    def __init__(self, remembered: int) -> None:
+        self._remembered = remembered
+        self._exclusive: set[tuple[str, str]] = set()
         self._shared: Counter[tuple[str, str]] = Counter()
         self._ended: set[tuple[str, str]] = set()
         self._oldest_first: deque[tuple[str, str]] = deque()
 
     def reserve(self, header: ExecutionHeader) -> None:
-        """Raises: RequestFailure (REQUEST_ID_CONFLICT), as `share`."""
-        name = _name(header)
-        if name in self._shared:
+        """Reserve the id exclusively. Raises: RequestFailure (REQUEST_ID_CONFLICT), as `share`."""
+        request = _key(header)
+        if request in self._shared:
             raise _conflict()
-        self._refuse_taken(name)
-        self._alone.add(name)
+        self._check_free(request)
+        self._exclusive.add(request)
 
     def share(self, header: ExecutionHeader) -> None:
-        name = _name(header)
-        self._refuse_taken(name)
-        self._shared[name] += 1
+        request = _key(header)
+        self._check_free(request)
+        self._shared[request] += 1
 
     def promote(self, header: ExecutionHeader) -> None:
-        """From now on somebody else decides about this name."""
-        name = _name(header)
-        self._alone.discard(name)
-        self._shared[name] += 1
+        """Turn an exclusive reservation into a shared one."""
+        request = _key(header)
+        self._exclusive.discard(request)
+        self._shared[request] += 1
 
     def release(self, header: ExecutionHeader) -> None:
-        """The execution has ended, or goes on elsewhere. A name that was taken alone is remembered."""
-        name = _name(header)
-        if name not in self._alone:
-            self._release_shared(name)
+        """Release the id of an execution that has ended or was lost; an exclusive one is remembered."""
+        request = _key(header)
+        if request not in self._exclusive:
+            self._release_shared(request)
             return
-        self._alone.discard(name)
-        self._ended.add(name)
-        self._oldest_first.append(name)
-        if len(self._ended) > self._keep_ended:
+        self._exclusive.discard(request)
+        self._ended.add(request)
+        self._oldest_first.append(request)
+        if len(self._ended) > self._remembered:
             self._ended.discard(self._oldest_first.popleft())
 
-    def _release_shared(self, name: tuple[str, str]) -> None:
-        self._shared[name] -= 1
-        if self._shared[name] == 0:
-            del self._shared[name]
+    def _release_shared(self, request: tuple[str, str]) -> None:
+        self._shared[request] -= 1
+        if self._shared[request] == 0:
+            del self._shared[request]
 
-    def _refuse_taken(self, name: tuple[str, str]) -> None:
-        if name in self._alone or name in self._ended:
+    def _check_free(self, request: tuple[str, str]) -> None:
+        if request in self._exclusive or request in self._ended:
             raise _conflict()
 
 
-def _name(header: ExecutionHeader) -> tuple[str, str]:
+def _key(header: ExecutionHeader) -> tuple[str, str]:
     return header.tenant, header.request_id
 
 

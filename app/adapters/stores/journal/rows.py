@@ -1,4 +1,4 @@
-"""What is put, encoded as the rows that it becomes."""
+"""Encoding of commits as rows of the database."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -19,7 +19,7 @@ Values: TypeAlias = dict[str, Any]
 
 
 class JournalCommit(NamedTuple):
-    """What was put at once, numbered. `last_event` is the number of the execution's last event so far."""
+    """One commit of an execution, numbered; `last_event` is the number of its last event so far."""
 
     number: int
     last_event: int
@@ -44,17 +44,17 @@ def number_events(
 def new_execution(
     header: ExecutionHeader, owner: ReplicaId | None, claim: IdempotencyClaim | None = None
 ) -> NewExecution:
-    """The rows of a new execution, and what it asks to be granted."""
-    row = _execution(header, ExecutionStatus(header.created_at), owner, events=0)
+    """Return the rows of a new execution, with the key and the turn that it requests."""
+    row = _execution_row(header, ExecutionStatus(header.created_at), owner, events=0)
     stored = empty_commit_row(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_header(header)}
-    key = None if claim is None else _key(header, claim)
-    return NewExecution(row, stored, key, _session(header), may_wait=header.request.if_session_busy == "enqueue")
+    key = None if claim is None else _idempotency_key(header, claim)
+    return NewExecution(row, stored, key, _session_row(header), may_wait=header.request.if_session_busy == "enqueue")
 
 
 def execution_advance(
-    header: ExecutionHeader, commit: JournalCommit, standing: ExecutionStatus, *, epoch: int, owner: ReplicaId
+    header: ExecutionHeader, commit: JournalCommit, status: ExecutionStatus, *, epoch: int, owner: ReplicaId
 ) -> ExecutionAdvance:
-    """The rows of one commit; `standing` is where the execution stands after it."""
+    """Return the rows of one commit; `status` is the status of the execution after it."""
     execution_id = header.execution_id
     stored = empty_commit_row(execution_id, number=commit.number, epoch=epoch)
     if commit.row is not None:
@@ -64,9 +64,11 @@ def execution_advance(
     return ExecutionAdvance(
         execution_id,
         stored,
-        _standing(standing, _left_to(owner, standing, commit.events), commits=commit.number, events=commit.last_event),
-        _suspensions(header, commit.events),
-        _turn(header, commit) if standing.ended else None,
+        _status_columns(
+            status, _owner_after(owner, status, commit.events), commits=commit.number, events=commit.last_event
+        ),
+        _suspension_rows(header, commit.events),
+        _turn_end(header, commit) if status.ended else None,
     )
 
 
@@ -78,37 +80,37 @@ def whole_execution(
     *,
     owner: ReplicaId | None,
 ) -> NewExecution:
-    """An execution with all that was put so far: one that was held in memory, or begins with another one's steps."""
+    """Return an execution with several commits as one: one from memory, or one that begins with inherited steps."""
     stored = empty_commit_row(header.execution_id, number=0, epoch=1)
     stored["outcome"] = codec.encode_header(header, rows)
     if events:
         stored |= event_columns(events)
-    row = _execution(header, after, _left_to(owner, after, events), events=len(events))
-    suspensions = () if after.ended else _suspensions(header, events)
-    return NewExecution(row, stored, session=_session(header), suspensions=suspensions)
+    row = _execution_row(header, after, _owner_after(owner, after, events), events=len(events))
+    suspensions = () if after.ended else _suspension_rows(header, events)
+    return NewExecution(row, stored, session=_session_row(header), suspensions=suspensions)
 
 
 def step_columns(row: RecordedStep) -> Values:
-    """A step's columns."""
+    """Return the columns of a recorded step."""
     outcome = codec.encode_outcome(row.outcome)
     return {"key": row.key, "fingerprint": row.fingerprint, "at": row.at, "outcome": outcome}
 
 
 def event_columns(events: Sequence[StoredEvent]) -> Values:
-    """The columns of a commit's events, at least one."""
+    """Return the columns of a commit's events, at least one."""
     first, last = events[0].sequence_number, events[-1].sequence_number
     return {"first_event": first, "last_event": last, "events": codec.encode_events(events)}
 
 
 def encoded_size(work: NewExecution | ExecutionAdvance) -> int:
-    """About how many bytes it holds."""
+    """Return the approximate size in bytes."""
     row, stored = work.row, work.commit
-    said = work.turn.messages if isinstance(work, ExecutionAdvance) and work.turn else ()
-    return 1_024 + sum(len(each) for each in (stored["outcome"], stored["events"], row["response"], *said) if each)
+    messages = work.turn.messages if isinstance(work, ExecutionAdvance) and work.turn else ()
+    return 1_024 + sum(len(each) for each in (stored["outcome"], stored["events"], row["response"], *messages) if each)
 
 
 def empty_commit_row(execution_id: ExecutionId, *, number: int, epoch: int) -> Values:
-    """A commit's columns, with neither step nor events."""
+    """Return the columns of a commit without step and events."""
     return {
         "execution_id": execution_id,
         "number": number,
@@ -123,8 +125,8 @@ def empty_commit_row(execution_id: ExecutionId, *, number: int, epoch: int) -> V
     }
 
 
-def _execution(header: ExecutionHeader, standing: ExecutionStatus, owner: ReplicaId | None, *, events: int) -> Values:
-    row = _standing(standing, owner, commits=0, events=events)
+def _execution_row(header: ExecutionHeader, status: ExecutionStatus, owner: ReplicaId | None, *, events: int) -> Values:
+    row = _status_columns(status, owner, commits=0, events=events)
     row["execution_id"] = header.execution_id
     row["tenant"] = header.tenant
     row["request_id"] = header.request_id
@@ -135,32 +137,34 @@ def _execution(header: ExecutionHeader, standing: ExecutionStatus, owner: Replic
     return row
 
 
-def _left_to(owner: ReplicaId | None, standing: ExecutionStatus, told: Sequence[StoredEvent]) -> ReplicaId | None:
-    """Who owns it after these events: nobody once it ended, or was suspended by them.
+def _owner_after(owner: ReplicaId | None, status: ExecutionStatus, events: Sequence[StoredEvent]) -> ReplicaId | None:
+    """Return the owner after these events: None if the execution has ended or they suspended it.
 
-    One that was suspended before is being taken over, and takes no answer any more.
+    An execution that was suspended before was claimed again, and keeps its owner.
     """
-    at_rest = standing.ended or (bool(told) and isinstance(told[-1].event, ExecutionSuspended))
+    at_rest = status.ended or (bool(events) and isinstance(events[-1].event, ExecutionSuspended))
     return None if at_rest else owner
 
 
-def _standing(standing: ExecutionStatus, owner: ReplicaId | None, *, commits: int, events: int) -> Values:
+def _status_columns(status: ExecutionStatus, owner: ReplicaId | None, *, commits: int, events: int) -> Values:
     return {
-        "state": standing.state,
-        "entered_at": standing.entered_at,
-        "attempt": standing.attempt,
-        "total_steps": standing.total_steps,
-        "last_step": standing.last_step,
-        "last_error": standing.last_error,
-        "response": None if standing.response is None else codec.encode_response(standing.response),
+        "state": status.state,
+        "entered_at": status.entered_at,
+        "attempt": status.attempt,
+        "total_steps": status.total_steps,
+        "last_step": status.last_step,
+        "last_error": status.last_error,
+        "response": None if status.response is None else codec.encode_response(status.response),
         "commits": commits,
         "events": events,
         "owner": owner,
     }
 
 
-def _suspensions(header: ExecutionHeader, events: Sequence[StoredEvent]) -> list[Values]:
-    asked = [each for told in events if isinstance(told.event, ExecutionSuspended) for each in told.event.suspensions]
+def _suspension_rows(header: ExecutionHeader, events: Sequence[StoredEvent]) -> list[Values]:
+    suspensions = [
+        each for event in events if isinstance(event.event, ExecutionSuspended) for each in event.event.suspensions
+    ]
     return [
         {
             "tenant": header.tenant,
@@ -170,18 +174,18 @@ def _suspensions(header: ExecutionHeader, events: Sequence[StoredEvent]) -> list
             "answered_at": None,
             "suspension": codec.encode_suspension(each),
         }
-        for each in asked
+        for each in suspensions
     ]
 
 
-def _turn(header: ExecutionHeader, commit: JournalCommit) -> SessionTurnEnd | None:
+def _turn_end(header: ExecutionHeader, commit: JournalCommit) -> SessionTurnEnd | None:
     session_id = header.request.session_id
     if session_id is None:
         return None
     return SessionTurnEnd(header.tenant, session_id, commit.at, [codec.encode_message(each) for each in commit.turn])
 
 
-def _session(header: ExecutionHeader) -> Values | None:
+def _session_row(header: ExecutionHeader) -> Values | None:
     session_id, at = header.request.session_id, header.created_at
     if session_id is None:
         return None
@@ -189,6 +193,6 @@ def _session(header: ExecutionHeader) -> Values | None:
     return names | {"created_at": at, "updated_at": at}
 
 
-def _key(header: ExecutionHeader, claim: IdempotencyClaim) -> Values:
+def _idempotency_key(header: ExecutionHeader, claim: IdempotencyClaim) -> Values:
     names = {"tenant": header.tenant, "execution_id": header.execution_id, "created_at": header.created_at}
     return names | {"key": claim.key, "body_digest": claim.body_digest}
