@@ -144,6 +144,7 @@ class _Registry:
             for each in SERIES
             if each.kind is Histogram
         }
+        self._children: dict[tuple[str, tuple[str, ...]], Any] = {}
         ProcessCollector(registry=self._registry)
 
     def count(self, name: str, *labels: str, amount: float = 1) -> None:
@@ -162,14 +163,21 @@ class _Registry:
         return generate_latest(self._registry)
 
     def _child(self, name: str, metric: _Metric, labels: tuple[str, ...]) -> _Metric:
-        """Return the child of these label values, where unknown values become `other_value`."""
+        """Return the child of these label values, where unknown values become `other_value`.
+
+        Children of known values are kept, since there are few of them and finding one costs more than counting.
+        """
         if not labels:
             return metric
-        known = [
-            value if value in self._values[label] else other_value(label)
-            for value, label in zip(labels, self._labels[name], strict=True)
-        ]
-        child: _Metric = metric.labels(*known)
+        child: _Metric | None = self._children.get((name, labels))
+        if child is None:
+            known = tuple(
+                value if value in self._values[label] else other_value(label)
+                for value, label in zip(labels, self._labels[name], strict=True)
+            )
+            child = metric.labels(*known)
+            if known == labels:
+                self._children[name, labels] = child
         return child
 
 

@@ -62,7 +62,7 @@ class StageTimer:
     def in_seed_order(self) -> tuple[StageTrace, ...]:
         """Return the traces in the order of the pipeline seed."""
         by_name = {trace.stage: trace for trace in self.traces}
-        return tuple(by_name[name] for name in _SEED_ORDER if name in by_name)
+        return tuple([by_name[name] for name in _SEED_ORDER if name in by_name])
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,8 @@ class ExecutionHandle:
     @property
     def is_suspended(self) -> bool:
         """Return whether the execution waits for an answer."""
-        return self.response is not None and self.response.state is State.SUSPENDED
+        response = self._execution.response
+        return response is not None and response.state is State.SUSPENDED
 
     @property
     def upstream_ms(self) -> float:
@@ -71,16 +72,9 @@ class LocalExecution:
 
     def __init__(self, execution: Execution, subscription: Subscription | None = None) -> None:
         self.execution = execution
+        self.execution_id = execution.header.execution_id
+        self.name = execution.header.tenant, execution.header.request_id
         self.handle = ExecutionHandle(execution, subscription)
-
-    @property
-    def execution_id(self) -> ExecutionId:
-        return self.execution.header.execution_id
-
-    @property
-    def name(self) -> tuple[str, str]:
-        """Return the tenant and the request id."""
-        return self.execution.header.tenant, self.execution.header.request_id
 
     @property
     def session(self) -> tuple[str, str | None]:
