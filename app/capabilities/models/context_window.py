@@ -55,11 +55,11 @@ def context_exceeded(parts: ContextParts, limit: int) -> InferenceFailure:
 def measure(messages: Sequence[Message], tools_tokens: int, counter: TokenCounter) -> ContextParts:
     """Return the parts of a conversation: leading system messages, history, and the last message."""
     system = [message for message in messages if message.role == "system"]
-    spoken = [message for message in messages if message.role != "system"]
+    others = [message for message in messages if message.role != "system"]
     return ContextParts(
         system=counter.messages(system),
-        history=counter.messages(spoken[:-1]),
-        message=counter.messages(spoken[-1:]),
+        history=counter.messages(others[:-1]),
+        message=counter.messages(others[-1:]),
         tools=tools_tokens,
     )
 

@@ -73,8 +73,8 @@ def submitted_reply(reply: Reply, enforcement: FormatEnforcement | None) -> Repl
     if submitted is None:
         return reply
     ending = "length" if reply.finish_reason == "length" else "stop"
-    kept = tuple(block for block in reply.kept if "call" not in block)
-    return replace(reply, text=_text_of(submitted), tool_calls=(), finish_reason=ending, kept=kept)
+    blocks = tuple(block for block in reply.kept if "call" not in block)
+    return replace(reply, text=_text_of(submitted), tool_calls=(), finish_reason=ending, kept=blocks)
 
 
 def _describes_object(schema: Mapping[str, Any]) -> bool:

@@ -13,8 +13,8 @@ def rerank(query: str, texts: Sequence[str], *, top_k: int | None = None, min_sc
     """Return the indexes of the texts, best first, equals in their order; at most `top_k`, none below `min_score`."""
     wanted = _words(query)
     scores = [_score(wanted, text) for text in texts]
-    kept = (index for index, score in enumerate(scores) if min_score is None or score >= min_score)
-    return sorted(kept, key=lambda index: -scores[index])[:top_k]
+    candidates = (index for index, score in enumerate(scores) if min_score is None or score >= min_score)
+    return sorted(candidates, key=lambda index: -scores[index])[:top_k]
 
 
 def _score(wanted: frozenset[str], text: str) -> float:

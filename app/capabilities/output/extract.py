@@ -80,18 +80,18 @@ def _extract(text: str) -> ExtractedValue:
     if found is not None:
         return found
     regions = JsonRegions(text)
-    first, fault = regions.start, ""
+    first, error = regions.start, ""
     while regions.start is not None:
         try:
             return ExtractedValue(regions.read(), ExtractionMethod.EMBEDDED)
         except StrictJsonError as refused:
-            fault = fault or str(refused)
+            error = error or str(refused)
         regions.advance()
     if regions.too_many:
         raise JSONExtractionError(f"more than {MAX_REGIONS} parts of it could be one, and the first ones are not")
     found = read_whole(text) if first is None or first > _skip_blank(text, 0) else None
     if found is None:
-        raise JSONExtractionError(fault or "there is neither an object nor a list in it")
+        raise JSONExtractionError(error or "there is neither an object nor a list in it")
     return found
 
 

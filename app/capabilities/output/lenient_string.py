@@ -27,7 +27,7 @@ QUOTES = MappingProxyType(
 """The quotes that may end a string, by the quote that begins it."""
 _UP_TO = MappingProxyType({opening: re.compile(rf"[^\\{ends}]*+") for opening, ends in QUOTES.items()})
 _ESCAPE = re.compile(r"""\\(?:(?P<plain>["\\/bfnrt])|u(?P<code>[0-9a-fA-F]{4})|(?P<cut>u?[0-9a-fA-F]{0,3}\Z))""")
-_MEANT = MappingProxyType({"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"})
+_CONTROL_ESCAPES = MappingProxyType({"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"})
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _COLON = re.compile(r"\s*+:")
 _CUT_PAIR = re.compile(r"[\ud800-\udbff]\Z")
@@ -70,25 +70,25 @@ def read_string(text: str, at: int, within: StringPosition) -> LenientString:
     """
     up_to = _UP_TO[text[at]]
     parts: list[str] = []
-    mended, next_key = False, None
+    has_defects, next_key = False, None
     at += 1
     while True:
         plain = up_to.match(text, at)
         parts.append(plain[0] if plain else "")
         at += len(parts[-1])
-        before, mended = mended, mended or _has_control(parts[-1])
+        before, has_defects = has_defects, has_defects or _has_control(parts[-1])
         if at == len(text):
-            return LenientString(_joined(parts, cut=True), at, is_closed=False, has_fixed_escapes=mended)
+            return LenientString(_joined(parts, cut=True), at, is_closed=False, has_fixed_escapes=has_defects)
         if text[at] == "\\":
             part, length = _escaped(text, at)
-            mended = mended or not length
+            has_defects = has_defects or not length
         elif within.value.match(text, at + 1):
-            return LenientString(_joined(parts), at + 1, has_fixed_escapes=mended)
+            return LenientString(_joined(parts), at + 1, has_fixed_escapes=has_defects)
         elif next_key is not None and _COLON.match(text, at + 1):
             return _run_on(text, parts, next_key)
         else:
-            next_key = _mark(parts, at, mended=before)
-            part, length, mended = text[at], 1, True
+            next_key = _mark(parts, at, has_defects=before)
+            part, length, has_defects = text[at], 1, True
         parts.append(part)
         at += length or 1
 
@@ -98,18 +98,18 @@ class _Mark(NamedTuple):
 
     parts: int
     at: int
-    mended: bool
+    has_defects: bool
 
 
 def _run_on(text: str, parts: list[str], mark: _Mark) -> LenientString:
     """Return the string before the next member's key, up to the comma between them if there is one."""
-    spoken = _joined(parts[: mark.parts]).rstrip()
+    text_before = _joined(parts[: mark.parts]).rstrip()
     end = mark.at
     while text[end - 1].isspace():
         end -= 1
-    if spoken.endswith(","):
-        spoken, end = spoken[:-1], end - 1
-    return LenientString(spoken, end, has_fixed_escapes=mark.mended, lacks_closing_quote=True)
+    if text_before.endswith(","):
+        text_before, end = text_before[:-1], end - 1
+    return LenientString(text_before, end, has_fixed_escapes=mark.has_defects, lacks_closing_quote=True)
 
 
 def _escaped(text: str, at: int) -> tuple[str, int]:
@@ -120,7 +120,7 @@ def _escaped(text: str, at: int) -> tuple[str, int]:
     if escape["code"]:
         return chr(int(escape["code"], 16)), 6
     if escape["plain"]:
-        return _MEANT.get(escape["plain"], escape["plain"]), 2
+        return _CONTROL_ESCAPES.get(escape["plain"], escape["plain"]), 2
     return "", len(escape[0])
 
 
@@ -135,11 +135,11 @@ def _joined(parts: list[str], *, cut: bool = False) -> str:
         raise StrictJsonError("a string is not Unicode text") from None
 
 
-def _mark(parts: list[str], at: int, *, mended: bool) -> _Mark | None:
+def _mark(parts: list[str], at: int, *, has_defects: bool) -> _Mark | None:
     """Return the mark of a quote behind these parts if it may open the next member's key."""
-    spoken = parts[-1].rstrip()
-    if spoken.endswith(",") or "\n" in parts[-1][len(spoken) :]:
-        return _Mark(len(parts), at, mended or _has_control(spoken))
+    text_before = parts[-1].rstrip()
+    if text_before.endswith(",") or "\n" in parts[-1][len(text_before) :]:
+        return _Mark(len(parts), at, has_defects or _has_control(text_before))
     return None
 
 

@@ -81,8 +81,8 @@ class FunctionTool:
         try:
             typed = self._parameters.model_validate(arguments)
         except ValidationError as invalid:
-            faults = invalid.errors(include_url=False, include_context=False, include_input=False)
-            raise ToolArgumentError("; ".join(f"{_path(fault['loc'])}: {fault['msg']}" for fault in faults)) from None
+            errors = invalid.errors(include_url=False, include_context=False, include_input=False)
+            raise ToolArgumentError("; ".join(f"{_path(error['loc'])}: {error['msg']}" for error in errors)) from None
         return {name: getattr(typed, name) for name in self._parameters.model_fields}
 
 

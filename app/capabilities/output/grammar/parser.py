@@ -49,9 +49,9 @@ MAX_COPIES = 200_000
 
 def parse_grammar(text: str) -> GrammarRules:
     """Parse the text of a grammar. Raises: GrammarError."""
-    odd = _NO_CHARACTER.search(text)
-    if odd:
-        raise grammar_error_at("this character is not allowed in a grammar", text, odd.start())
+    invalid = _NO_CHARACTER.search(text)
+    if invalid:
+        raise grammar_error_at("this character is not allowed in a grammar", text, invalid.start())
     if len(text) > MAX_GRAMMAR_BYTES or len(text.encode()) > MAX_GRAMMAR_BYTES:
         prefix = text.encode()[:MAX_GRAMMAR_BYTES].decode(errors="ignore")
         raise grammar_error_at(f"the grammar is longer than {MAX_GRAMMAR_BYTES} bytes", text, len(prefix))

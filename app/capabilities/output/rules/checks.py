@@ -78,26 +78,26 @@ def value_check(rule: NotEmpty | Length | Regex | Compare | OneOf, answer_value:
     """
     match rule:
         case NotEmpty():
-            return _empty_fault
+            return _empty_error
         case Length():
-            return partial(_length_fault, rule)
+            return partial(_length_error, rule)
         case Regex():
-            return partial(_regex_fault, rule.pattern, budget)
+            return partial(_regex_error, rule.pattern, budget)
         case Compare():
             return _comparison(rule, answer_value, budget)
         case OneOf():
             allowed = budget.canonical_set(rule.values)
-            return partial(_option_fault, allowed, budget, stripped=rule.path is None)
+            return partial(_option_error, allowed, budget, stripped=rule.path is None)
         case _:
             assert_never(rule)
 
 
-def _empty_fault(value: Any) -> str | None:
+def _empty_error(value: Any) -> str | None:
     empty = not value.strip() if isinstance(value, str) else value is None or value in ([], {})
     return "is empty" if empty else None
 
 
-def _length_fault(rule: Length, value: Any) -> str | None:
+def _length_error(rule: Length, value: Any) -> str | None:
     if not isinstance(value, str | list | dict):
         return "has no length"
     unit = "characters" if isinstance(value, str) else "entries"
@@ -108,7 +108,7 @@ def _length_fault(rule: Length, value: Any) -> str | None:
     return None
 
 
-def _regex_fault(text: str, budget: RuleBudget, value: Any) -> str | None:
+def _regex_error(text: str, budget: RuleBudget, value: Any) -> str | None:
     if not isinstance(value, str):
         return "is no text"
     cost = pattern_cost(text) * len(value)
@@ -118,7 +118,7 @@ def _regex_fault(text: str, budget: RuleBudget, value: Any) -> str | None:
     return None if cached_pattern(text).occurs_in(value) else "does not match the pattern"
 
 
-def _option_fault(allowed: frozenset[bytes], budget: RuleBudget, value: Any, *, stripped: bool) -> str | None:
+def _option_error(allowed: frozenset[bytes], budget: RuleBudget, value: Any, *, stripped: bool) -> str | None:
     known = budget.canonical(value.strip() if stripped else value)
     return None if known in allowed else "is none of the values allowed"
 
@@ -130,32 +130,32 @@ def _comparison(rule: Compare, answer_value: Any, budget: RuleBudget) -> ValueCh
         if not others:
             return lambda _: f"cannot be compared: {rule.other} is missing"
     if rule.operator in _ORDERS:
-        return partial(_order_fault, rule, others, budget)
-    return partial(_equality_fault, rule, budget.canonical_set(others), budget)
+        return partial(_order_error, rule, others, budget)
+    return partial(_equality_error, rule, budget.canonical_set(others), budget)
 
 
-def _order_fault(rule: Compare, others: Sequence[Any], budget: RuleBudget, value: Any) -> str | None:
+def _order_error(rule: Compare, others: Sequence[Any], budget: RuleBudget, value: Any) -> str | None:
     budget.spend(_COMPARING_COSTS * len(others))
     for other in others:
         holds = _ordered(rule.operator, value, other)
         if holds is None:
             return f"cannot be compared with {_compared_with(rule)}"
         if not holds:
-            return _comparison_fault(rule)
+            return _comparison_error(rule)
     return None
 
 
-def _equality_fault(rule: Compare, others: frozenset[bytes], budget: RuleBudget, value: Any) -> str | None:
+def _equality_error(rule: Compare, others: frozenset[bytes], budget: RuleBudget, value: Any) -> str | None:
     known = budget.canonical(value)
     holds = others == {known} if rule.operator == "eq" else known not in others
-    return None if holds else _comparison_fault(rule)
+    return None if holds else _comparison_error(rule)
 
 
 def _compared_with(rule: Compare) -> str:
     return rule.other or "the value asked for"
 
 
-def _comparison_fault(rule: Compare) -> str:
+def _comparison_error(rule: Compare) -> str:
     return f"must be {_IS[rule.operator]}{_compared_with(rule)}"
 
 

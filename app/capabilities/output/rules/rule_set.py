@@ -17,7 +17,7 @@ from app.domain import json_path
 from app.domain.contract.rules import Compare, Custom, NotEmpty, Regex, Rule
 from app.domain.failures import Code, RequestFailure, ValidationFailure
 
-MAX_FAULTS: Final = 8
+MAX_REPORTED_ERRORS: Final = 8
 """Most reported errors of unusable rules, since finding that a pattern is too large takes long."""
 MAX_VIOLATIONS_PER_RULE: Final = 20
 """Most reported places of one rule."""
@@ -112,12 +112,12 @@ class RuleRegistry:
             size = pattern_bytes(rule.pattern) if isinstance(rule, Regex) else 0
             if isinstance(rule, Regex):
                 sizes[rule.pattern] = size or 0
-            if (fault := self._error_of(rule, size, sum(sizes.values()))) is not None:
-                errors_found.append((index, fault))
-            if len(errors_found) == MAX_FAULTS:
+            if (error := self._error_of(rule, size, sum(sizes.values()))) is not None:
+                errors_found.append((index, error))
+            if len(errors_found) == MAX_REPORTED_ERRORS:
                 break
         if errors_found:
-            errors_shown = [{"field": f"output.rules.{index}", "message": fault} for index, fault in errors_found]
+            errors_shown = [{"field": f"output.rules.{index}", "message": error} for index, error in errors_found]
             first = f"{errors_shown[0]['field']}: {errors_shown[0]['message']}"
             raise RequestFailure(Code.REQUEST_INVALID, first, {"errors": errors_shown})
         return RuleSet([self._named_rule(rule) for rule in requested], self._checks)

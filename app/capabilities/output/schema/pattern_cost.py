@@ -24,9 +24,9 @@ _WORD_COSTS: Final = 16
 """Word boundaries next to characters beyond ASCII are never remembered."""
 _BYTES_OF_A_PLACE: Final = 64
 """The least memory of a place in the engine."""
-_MOST_LOOKS: Final = 2_048
+_MAX_VISITS: Final = 2_048
 """Most places and repetitions that are visited."""
-_MOST_NESTING: Final = 50
+_MAX_NESTING: Final = 50
 _GROUP = re.compile(r"\?:|\?P?<[A-Za-z_]\w*>|(?!\?)")
 _TIMES = re.compile(r"([*+?])|\{(\d{1,6})(?:(,)(\d{0,6}))?\}")
 _NO_TIMES: Final = MappingProxyType({"*": (0, None), "+": (1, None), "?": (0, 1)})
@@ -72,12 +72,12 @@ class _Spans:
 
     def __init__(self) -> None:
         self.found: list[Span] = []
-        self._looks = 0
+        self._visits = 0
 
-    def look(self) -> None:
+    def visit(self) -> None:
         """Count a visit. Raises: _UnknownError if there are too many."""
-        self._looks += 1
-        if self._looks > _MOST_LOOKS:
+        self._visits += 1
+        if self._visits > _MAX_VISITS:
             raise _UnknownError
 
 
@@ -86,7 +86,7 @@ Part = Callable[[_Spans, Span], Span]
 
 
 def _one(spans: _Spans, begins: Span) -> Span:
-    spans.look()
+    spans.visit()
     spans.found.append(begins)
     return begins[0] + 1, begins[1] + 1
 
@@ -116,7 +116,7 @@ def _repeated(part: Part, least: int, most: int | None) -> Part:
     def add(spans: _Spans, begins: Span) -> Span:
         first, ends = begins[0], begins
         for count in range(1, 1 + (max(least, 1) if most is None else most)):
-            spans.look()
+            spans.visit()
             endless = most is None and count >= least
             ends = part(spans, (ends[0], inf) if endless else ends)
             if count == least:
@@ -144,7 +144,7 @@ class _Reader:
         return part
 
     def _ways(self, nesting: int) -> Part:
-        if nesting > _MOST_NESTING:
+        if nesting > _MAX_NESTING:
             raise _UnknownError
         ways: list[Part] = []
         parts: list[Part] = []

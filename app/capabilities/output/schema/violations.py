@@ -25,7 +25,7 @@ from app.domain.json_path import format_path
 
 MAX_VIOLATIONS: Final = 20
 MAX_MESSAGE_CHARACTERS: Final = 240
-MAX_LOOKS: Final = 200
+MAX_SEARCHES: Final = 200
 _MAX_STEPS: Final = 10_000_000
 """Evaluations that the search may take, beside those of checking the whole value once."""
 _ASKING_COSTS, _MATCHING_COSTS, _MAKING_COSTS = 300, 100, 2
@@ -131,7 +131,7 @@ class _Explanation:
     def of(self, value: Any) -> tuple[SchemaViolation, ...]:
         self._steps += self._finder.cost(value)
         self._enqueue((), value, ())
-        for _ in range(MAX_LOOKS):
+        for _ in range(MAX_SEARCHES):
             if not self._waiting or self._has_enough:
                 break
             self._search(*self._waiting.popleft())
@@ -220,9 +220,9 @@ class _Explanation:
             if branch in subschema:
                 yield (*pointer, branch)
 
-    def _enqueue_unfit(self, asked: Iterable[tuple[JsonPointer, Any, JsonPointer]]) -> None:
+    def _enqueue_unfit(self, candidates: Iterable[tuple[JsonPointer, Any, JsonPointer]]) -> None:
         """Search the subschemas that do not fit, unless there are enough violations already."""
-        for pointer, value, place in asked:
+        for pointer, value, place in candidates:
             if self._subschemas[pointer] is False:
                 self._add(place, _MESSAGES["falseSchema"], "falseSchema")
             elif not self._fits(pointer, value):
@@ -266,16 +266,16 @@ class _Explanation:
             return
         of_type = [alternative for alternative in alternatives if self._has_type(alternative, value)]
         alike = [alternative for alternative in of_type if self._has_constants(alternative, value)]
-        for meant in (of_type, alike):
-            if len(meant) == 1:
-                self._enqueue(meant[0], value, place)
+        for likely in (of_type, alike):
+            if len(likely) == 1:
+                self._enqueue(likely[0], value, place)
                 return
         only_options = all(_options(self._resolved(alternative)) for alternative in alternatives)
         self._add(place, f"fits none of {count} alternatives", "enum" if only_options else str(pointer[-1]))
 
     def _resolved(self, pointer: JsonPointer) -> Mapping[str, Any]:
         """Return the subschema that a reference leads to in the end."""
-        for _ in range(MAX_LOOKS):
+        for _ in range(MAX_SEARCHES):
             references = self._references.get(pointer)
             if not references:
                 break
