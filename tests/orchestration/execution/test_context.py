@@ -1,5 +1,7 @@
 """The door's own rules: branches, questions, unsafe calls, misuse."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.capabilities.tools.definition import tool
@@ -176,3 +178,73 @@ async def test_a_bug_in_a_pattern_still_ends_the_execution_exactly_once(clock: V
     assert response_of(execution).error is not None
     assert response_of(execution).error.code is Code.ORCHESTRATION_INVALID_TRANSITION
     assert [item.event.type for item in here.record(execution).events][-1] == "execution.failed"
+
+
+SHARED = {"execution", "progress"}
+"""What the positions of all branches refer to: the execution itself and what its run has come to."""
+
+
+def changeable(context: RunContext) -> dict[str, object]:
+    """The objects of a position and its conversation that can be changed, by name."""
+    position = context._position
+    conversation = {f"conversation.{name}": each for name, each in vars(position.conversation).items()}
+    return {
+        name: each
+        for name, each in (vars(position) | conversation).items()
+        if name not in SHARED and not isinstance(each, str | int | float | bool | tuple | frozenset | None)
+    }
+
+
+async def test_a_branch_shares_nothing_that_can_change_with_its_siblings_or_its_parent(clock: VirtualClock) -> None:
+    contexts: list[RunContext] = []
+
+    async def look(context: RunContext) -> str:
+        contexts.append(context)
+        return await infer(context)
+
+    async def pattern(context: RunContext) -> str:
+        contexts.append(context)
+        await infer(context)
+        await context.gather([look, look])
+        return await context.with_timeout(5, look)
+
+    engine = scripted_engine(clock, "a", *[{"text": text} for text in "abcd"])
+    await make_harness(clock, engine).run(chat_request(), pattern)
+    assert len(contexts) == 4
+    for number, one in enumerate(contexts):
+        for other in contexts[:number]:
+            shared = {id(each) for each in changeable(one).values()} & {id(each) for each in changeable(other).values()}
+            names = [name for name, each in changeable(one).items() if id(each) in shared]
+            assert set(names) <= {"conversation._last_reply", "conversation.setup"}, names
+
+
+async def test_settings_are_derived_and_never_changed(clock: VirtualClock) -> None:
+    async def pattern(context: RunContext) -> str:
+        derived = context.with_settings(replace(context.settings, model="b"))
+        with pytest.raises(AttributeError):
+            context.settings.model = "b"
+        with pytest.raises(AttributeError):
+            context.model = "b"
+        assert (context.settings.model, derived.settings.model) == (None, "b")
+        return await infer(derived)
+
+    engines = [scripted_engine(clock, name, {"text": name}) for name in ("a", "b")]
+    response, record = await make_harness(clock, *engines).run(chat_request(), pattern)
+    assert response.content == "b"
+    assert replay_offline(record, pattern) == len(record.steps)
+
+
+async def test_a_branch_starts_with_the_settings_of_its_parent_at_that_time(clock: VirtualClock) -> None:
+    async def model(context: RunContext) -> str:
+        return str(context.settings.model)
+
+    async def pattern(context: RunContext) -> str:
+        derived = context.with_settings(replace(context.settings, model="b"))
+        return " ".join(map(str, [*await derived.gather([model]), *await context.gather([model])]))
+
+    response, _ = await make_harness(clock, scripted_engine(clock, "a")).run(chat_request(), pattern)
+    assert response.content == "b None"
+
+
+def test_a_context_offers_a_pattern_twenty_things_at_most() -> None:
+    assert len([name for name in vars(RunContext) if not name.startswith("_")]) <= 20
