@@ -1,4 +1,4 @@
-"""The command `portico`, also as `python -m app`."""
+"""Command `portico`, also as `python -m app`."""
 
 import gc
 

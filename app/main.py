@@ -1,4 +1,4 @@
-"""ASGI entry: `uvicorn app.main:app`."""
+"""ASGI entry point: `uvicorn app.main:app`."""
 
 from app.entrypoints.http.app import create_app
 from app.settings import load_settings

@@ -1,8 +1,8 @@
-"""The part of the composition root that differs with how many replicas there may be: one on SQLite, any on PostgreSQL.
+"""Replica-dependent part of the composition root: one replica on SQLite, any number on PostgreSQL.
 
-Alone, a replica owns the database: what it finds at start was left by nobody else, and its own line says whose turn it
-is. Among others it beats, hears them, takes part in their queue, and goes on with what those ran that do not live any
-more. DBOS is loaded for that alone.
+A single replica owns the database: executions found at start were left by an earlier process, and its own queue decides
+their order. A clustered one sends heartbeats, receives notifications, takes part in the shared queue, and recovers the
+executions of replicas that are no longer alive. Only the shared queue needs DBOS.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -40,7 +40,7 @@ OnError: TypeAlias = Callable[[Exception], None]
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceJobs:
-    """What a replica looks after, `forget` dropping what is old, and who is told when that fails."""
+    """Periodic jobs of a replica, where `purge` deletes old histories, and the callback for their errors."""
 
     recovery: Recovery
     log_tailer: LogTailer
@@ -59,22 +59,22 @@ class SingleReplica:
         self._clock = clock
 
     def cancel(self, execution_id: ExecutionId) -> None:
-        """There is nobody to tell."""
+        """Do nothing: there is no other replica to notify."""
 
     def runner(
-        self, slots: TaskPool, limits: QueueLimits, store: DatabaseExecutionStore, on_fault: OnError
+        self, task_pool: TaskPool, limits: QueueLimits, store: DatabaseExecutionStore, on_error: OnError
     ) -> LocalRunner:
-        """Its own line."""
-        return LocalRunner(slots, limits, self._clock)
+        """Return the runner with a queue of its own."""
+        return LocalRunner(task_pool, limits, self._clock)
 
     @asynccontextmanager
-    async def maintenance(self, group: TaskGroup, tended: MaintenanceJobs) -> AsyncIterator[None]:
-        """Queues what an earlier process left, and tends from then on. Raises: StorageFailure."""
-        ownership = tended.recovery
-        await ownership.recover(alive=(), gone=None)
-        chores = (ownership.expire, ownership.process_cancels, partial(ownership.recover, (), ()), tended.purge)
-        group.start_soon(run_maintenance, self._clock, chores, tended.health, tended.on_error)
-        group.start_soon(tended.log_tailer.run)
+    async def maintenance(self, group: TaskGroup, jobs: MaintenanceJobs) -> AsyncIterator[None]:
+        """Queue the executions that an earlier process left, then run the periodic jobs. Raises: StorageFailure."""
+        recovery = jobs.recovery
+        await recovery.recover(alive=(), gone=None)
+        periodic = (recovery.expire, recovery.process_cancels, partial(recovery.recover, (), ()), jobs.purge)
+        group.start_soon(run_maintenance, self._clock, periodic, jobs.health, jobs.on_error)
+        group.start_soon(jobs.log_tailer.run)
         yield
 
 
@@ -85,74 +85,76 @@ class ClusteredReplica:
         self.owner = owner
         self._clock = clock
         self._storage = storage
-        self._pulse = Heartbeat(DatabaseReplicas(database, clock, owner, storage.replica_timeout), clock, owner)
-        self._signals = PostgresNotifications(database.connect, lambda: self._pulse.is_alone)
+        self._heartbeat = Heartbeat(DatabaseReplicas(database, clock, owner, storage.replica_timeout), clock, owner)
+        self._notifications = PostgresNotifications(database.connect, lambda: self._heartbeat.is_alone)
         self._runner: DbosRunner | None = None
-        self.sinks: Sequence[EventSink] = (self._signals,)
-        self.cancel = self._signals.notify_cancel
+        self.sinks: Sequence[EventSink] = (self._notifications,)
+        self.cancel = self._notifications.notify_cancel
 
     def runner(
-        self, slots: TaskPool, limits: QueueLimits, store: DatabaseExecutionStore, on_fault: OnError
+        self, task_pool: TaskPool, limits: QueueLimits, store: DatabaseExecutionStore, on_error: OnError
     ) -> DbosRunner:
-        """Its part in the queue of all."""
+        """Return the runner that takes part in the shared queue."""
         shared = SharedQueue(self._storage.url, self.owner, store.count_waiting)
-        self._runner = DbosRunner(slots, limits, shared=shared, clock=self._clock, on_fault=on_fault)
+        self._runner = DbosRunner(task_pool, limits, shared=shared, clock=self._clock, on_fault=on_error)
         return self._runner
 
     @asynccontextmanager
-    async def maintenance(self, group: TaskGroup, tended: MaintenanceJobs) -> AsyncIterator[None]:
-        """Says that it lives, tends from then on, and leaves what it has to the others at the end.
+    async def maintenance(self, group: TaskGroup, jobs: MaintenanceJobs) -> AsyncIterator[None]:
+        """Register this replica, run the periodic jobs, and leave the rest to the others at the end.
 
-        They find out by themselves where they cannot be told. Raises: StorageFailure.
+        If the registration cannot be removed, the others notice by the missing heartbeat. Raises: StorageFailure.
         """
-        ownership = tended.recovery
-        beat = partial(self._pulse.beat, partial(self._sweep, ownership))
+        recovery = jobs.recovery
+        beat = partial(self._heartbeat.beat, partial(self._sweep, recovery))
         await beat()
         interval = self._storage.replica_timeout / MAX_MISSED_BEATS
-        quick, slow = (beat, ownership.process_cancels), (ownership.expire, tended.purge, self._forget_turns)
-        for chores, seconds in ((quick, interval), (slow, MAINTENANCE_INTERVAL_S)):
-            group.start_soon(run_maintenance, self._clock, chores, tended.health, tended.on_error, seconds)
-        heeding = _Heeding(ownership.process_cancels)
-        group.start_soon(heeding.run)
-        group.start_soon(self._signals.run, NotificationHandlers(tended.log_tailer.notify_grown, heeding.soon))
-        group.start_soon(tended.log_tailer.run)
+        quick, slow = (beat, recovery.process_cancels), (recovery.expire, jobs.purge, self._purge_queue)
+        for periodic, seconds in ((quick, interval), (slow, MAINTENANCE_INTERVAL_S)):
+            group.start_soon(run_maintenance, self._clock, periodic, jobs.health, jobs.on_error, seconds)
+        cancel_listener = _CancelListener(recovery.process_cancels)
+        group.start_soon(cancel_listener.run)
+        group.start_soon(
+            self._notifications.run, NotificationHandlers(jobs.log_tailer.notify_grown, cancel_listener.notify)
+        )
+        group.start_soon(jobs.log_tailer.run)
         yield
         with suppress(StorageFailure):
-            await self._pulse.leave()
+            await self._heartbeat.leave()
 
-    async def _sweep(self, ownership: Recovery, alive: frozenset[ReplicaId], gone: frozenset[ReplicaId]) -> None:
+    async def _sweep(self, recovery: Recovery, alive: frozenset[ReplicaId], gone: frozenset[ReplicaId]) -> None:
         if self._runner is not None:
             await self._runner.reclaim(alive)
-        await ownership.recover(alive - {self.owner}, gone)
+        await recovery.recover(alive - {self.owner}, gone)
 
-    async def _forget_turns(self) -> None:
+    async def _purge_queue(self) -> None:
         before = datetime.fromtimestamp(self._clock.now() - self._storage.event_retention_days * 86_400, UTC)
         if self._runner is not None:
             await self._runner.purge(before.isoformat())
 
 
-class _Heeding:
-    """Heeds cancels when it is told that there is one; what a fault leaves is found by who looks from time to time."""
+class _CancelListener:
+    """Listener that processes cancellations when notified; the periodic job finds those that it misses."""
 
-    def __init__(self, heed: Job) -> None:
-        self._heed = heed
-        self._asked = anyio.Event()
+    def __init__(self, process: Job) -> None:
+        self._process = process
+        self._requested = anyio.Event()
 
-    def soon(self) -> None:
-        self._asked.set()
+    def notify(self) -> None:
+        self._requested.set()
 
     async def run(self) -> None:
         while True:
-            await self._asked.wait()
-            self._asked = anyio.Event()
+            await self._requested.wait()
+            self._requested = anyio.Event()
             with suppress(StorageFailure):
-                await self._heed()
+                await self._process()
 
 
 def replica_for(
     database: SqliteDatabase | PostgresDatabase, clock: Clock, owner: ReplicaId, storage: StorageSettings
 ) -> SingleReplica | ClusteredReplica:
-    """What this process, named `owner`, is among those that may use the database."""
+    """Return the replica that this process, named `owner`, is on that database."""
     return (
         ClusteredReplica(database, clock, owner, storage)
         if isinstance(database, PostgresDatabase)
@@ -161,5 +163,5 @@ def replica_for(
 
 
 def queue_limits(queue: QueueSettings) -> QueueLimits:
-    """The bounds of the queue."""
+    """Return the limits of the queue."""
     return QueueLimits(max_waiting=queue.waiting, max_running=queue.at_once, max_running_per_tenant=queue.per_tenant)

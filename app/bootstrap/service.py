@@ -1,6 +1,7 @@
-"""The composition root: opens resources, picks adapters, yields one Service.
+"""Composition root: opens resources, chooses adapters, and yields one Service.
 
-Here alone a port and its adapter are named in one breath: an engine, a tool or a pattern more is a row more.
+Only this package names both a port and its adapter. `engines.py` has the table of engines, `replicas.py` the parts that
+depend on the database: one replica on SQLite, several on PostgreSQL.
 """
 
 import gc
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, Self
 
 import anyio
 from pydantic import BaseModel, Field
@@ -56,23 +57,23 @@ from app.orchestration.runtime.handle import LocalExecutions
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery
 from app.orchestration.runtime.replay import HistoryReader
-from app.ports.events import EventSink
+from app.ports.events import EventFeed, EventSink
 from app.ports.journal import Journal
 from app.ports.model import Engine
-from app.ports.runtime import Clock, Entropy
+from app.ports.runtime import Clock
 from app.ports.storage import SessionStore
-from app.settings import ServerSettings, Settings
+from app.settings import Settings
 
-READER_CAPACITY = 4_096
-"""Events that may wait for one live reader."""
+SUBSCRIPTION_CAPACITY = 4_096
+"""Events that may be queued for one live subscription."""
 REMEMBERED_IDS = 10_000
-"""Ended executions whose request_id is still refused."""
-FORGOTTEN_AT_ONCE = 500
+"""Number of ended executions whose request_id is still refused."""
+PURGE_BATCH = 500
 LAG_WARNING_S = 0.5
 _GC_THRESHOLDS = (10_000, 3, 100)
-"""Measured: after freezing what start-up made, 1.37 times the requests and a quarter of the p99.
+"""Measured: after the start-up objects are frozen, 1.37 times the requests and a quarter of the p99.
 
-All but the rarest passes look through 40,000 objects at most, since everybody waits for the end of one.
+All but the rarest collections look at 40,000 objects at most, since everything waits for the end of one.
 """
 _SWITCH_INTERVAL_S = 0.001
 """Seconds after which the worker thread hands the interpreter over to the event loop; 5 ms by default [measured: half
@@ -90,15 +91,15 @@ PATTERNS: Mapping[Mode, Pattern] = MappingProxyType(
 
 
 class Readiness(BaseModel):
-    """Whether this replica takes work."""
+    """Readiness of this replica for new work."""
 
-    ready: bool = Field(description="Whether it does.")
-    reason: str | None = Field(None, description="Why not.")
+    ready: bool = Field(description="True if new work is accepted.")
+    reason: str | None = Field(None, description="Reason why it is not.")
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Everything that runs in one process, as entry points see it."""
+    """Service of one process, as entry points see it."""
 
     facade: Facade
     settings: Settings
@@ -108,24 +109,24 @@ class Service:
     health: StorageHealth
 
     def metrics(self) -> tuple[bytes, str]:
-        """The Prometheus exposition and its content type."""
+        """Return the Prometheus exposition and its content type."""
         return self.telemetry.render()
 
     def count_refusal(self, code: Code) -> None:
-        """Counts a request that never became an execution."""
+        """Count a request that did not become an execution."""
         self.telemetry.count_refused(code)
 
     def readiness(self) -> Readiness:
-        """Not ready while it drains, and while the database does not answer."""
+        """Return not ready while the process drains, and while the database does not answer."""
         if self.runner.is_draining:
             return Readiness(ready=False, reason="draining")
         return Readiness(ready=False, reason="storage") if self.health.storage_is_down else Readiness(ready=True)
 
     async def drain(self) -> None:
-        """Takes no new work, and returns when running executions have ended.
+        """Accept no new work, and return when the running executions have ended.
 
-        Readers of what does not run here are sent away first. At `drain_seconds` those held in memory are cancelled,
-        and journaled ones left to the next owner.
+        Subscriptions to executions that do not run here are ended first. After `drain_seconds`, executions in memory
+        are cancelled, and journaled ones are left to the next owner.
         """
         self.local.disconnect_idle()
         await self.runner.drain(self.local.shut_down)
@@ -133,43 +134,42 @@ class Service:
 
 @asynccontextmanager
 async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PATTERNS) -> AsyncIterator[Service]:
-    """One service, open until the context ends. Raises: ConfigurationFailure."""
-    clock, registry = SystemClock(), ToolRegistry(*BUILTIN_TOOLS)
-    logs, entropy = _logs(settings, clock), SystemEntropy(clock)
-    patterns = _planned(patterns, settings, registry)
-    metrics = MetricsSink(providers=settings.engines, tools=registry.names())
+    """Open the service until the context ends. Raises: ConfigurationFailure, StorageFailure."""
+    base = Foundation.of(settings)
+    clock, metrics = base.clock, base.metrics
+    patterns = _with_planner(patterns, settings, base.tools)
 
     def fail_unsaved(execution_id: ExecutionId, failure: Failure) -> None:
         launcher.local.fail_unsaved(execution_id, failure)
 
-    loss = WriterCallbacks(fail_unsaved, metrics.count_dropped_record, partial(_fault, logs, metrics, "writer"))
-    on_fault = partial(logs.log_fault, place="storage")
+    on_storage_error = partial(base.logs.log_fault, place="storage")
     async with (
         AsyncExitStack() as stack,
-        open_session() as session,
-        open_database(settings.storage.url, clock, entropy) as database,
+        open_session() as http,
+        open_database(settings.storage.url, clock, base.entropy) as database,
     ):
-        replica = replica_for(database, clock, ReplicaId(entropy.uuid7()), settings.storage)
-        bus = _bus(logs, metrics, replica.sinks)
+        replica = replica_for(database, clock, ReplicaId(base.entropy.uuid7()), settings.storage)
+        event_bus, config = base.event_bus(replica.sinks), JournalConfig(replica.owner, REMEMBERED_IDS)
         async with (
-            open_journal(database, bus, clock, JournalConfig(replica.owner, REMEMBERED_IDS), loss) as journal,
+            open_journal(database, event_bus, clock, config, base.writer_callbacks(fail_unsaved)) as journal,
             anyio.create_task_group() as group,
-            _slots(settings.server, partial(_bug, logs, metrics)) as slots,
+            base.open_task_pool() as task_pool,
         ):
-            store = DatabaseExecutionStore(database, clock, replica.owner, bus, replica.cancel)
-            runner = replica.runner(slots, queue_limits(settings.queue), store, on_fault)
+            group.start_soon(base.watch_loop_lag)
+            store = DatabaseExecutionStore(database, clock, replica.owner, event_bus, replica.cancel)
+            runner = replica.runner(task_pool, queue_limits(settings.queue), store, on_storage_error)
             metrics.observe_in_flight(lambda: runner.in_flight)
-            group.start_soon(partial(watch_loop_lag, clock, metrics.observe_lag, logs.log_lag, threshold=LAG_WARNING_S))
-            engines = {name: build_engine(name, settings, clock, session, stack) for name in settings.engines}
-            world = _world(settings, Means(clock, entropy, journal, DatabaseSessions(database), bus), engines, registry)
-            launcher = Launcher(world, runner, patterns)
-            recovery, following = Recovery(store, launcher), LogTailer(store, bus)
+            engines = {name: build_engine(name, settings, clock, http, stack) for name in settings.engines}
+            environment = base.environment(journal, event_bus, DatabaseSessions(database), engines)
+            launcher = Launcher(environment, runner, patterns)
+            recovery, tailer = Recovery(store, launcher), LogTailer(store, event_bus)
+            facade_config = _facade_config(settings)
             facade = Facade(
-                world, store, _deployment(settings), launcher=launcher, recovery=recovery, event_tailer=following
+                environment, store, facade_config, launcher=launcher, recovery=recovery, event_tailer=tailer
             )
-            jobs = MaintenanceJobs(recovery, following, partial(_forget, store, clock, settings), on_fault)
+            jobs = MaintenanceJobs(recovery, tailer, partial(_purge, store, clock, settings), on_storage_error)
             async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
-                _settle_down()
+                _tune_gc()
                 yield Service(facade, settings, metrics, runner, launcher.local, jobs.health)
                 await runner.drain(launcher.local.shut_down)
             group.cancel_scope.cancel()
@@ -177,102 +177,122 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
 
 @asynccontextmanager
 async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader]:
-    """What is stored, beside the service that owns it. Raises: ConfigurationFailure, StorageFailure."""
-    clock = SystemClock()
-    entropy = SystemEntropy(clock)
-    patterns = _planned(PATTERNS, settings, ToolRegistry(*BUILTIN_TOOLS))
-    async with open_read_only(settings.storage.url, clock, entropy) as database:
-        logs = LogSink(open_logger(settings.telemetry.log_level, clock))
-        yield HistoryReader(DatabaseExecutionStore(database, clock, ReplicaId(entropy.uuid7()), logs), patterns)
+    """Open the stored histories for reading only, next to a running service.
+
+    Raises: ConfigurationFailure, StorageFailure.
+    """
+    base = Foundation.of(settings)
+    patterns = _with_planner(PATTERNS, settings, base.tools)
+    async with open_read_only(settings.storage.url, base.clock, base.entropy) as database:
+        store = DatabaseExecutionStore(database, base.clock, ReplicaId(base.entropy.uuid7()), base.logs)
+        yield HistoryReader(store, patterns)
 
 
-def _logs(settings: Settings, clock: Clock) -> LogSink:
-    """Where everything is told, what libraries say included."""
-    logger = open_logger(settings.telemetry.log_level, clock)
-    route_standard_logging(logger, settings.telemetry.log_level)
-    return LogSink(logger)
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """Parts of the service that need not be opened, and that all others are built from."""
+
+    settings: Settings
+    clock: SystemClock
+    entropy: SystemEntropy
+    tools: ToolRegistry
+    logs: LogSink
+    metrics: MetricsSink
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Create the parts; from then on, logs of libraries are written by the service's logger, too."""
+        clock, tools = SystemClock(), ToolRegistry(*BUILTIN_TOOLS)
+        logger = open_logger(settings.telemetry.log_level, clock)
+        route_standard_logging(logger, settings.telemetry.log_level)
+        metrics = MetricsSink(providers=settings.engines, tools=tools.names())
+        return cls(settings, clock, SystemEntropy(clock), tools, LogSink(logger), metrics)
+
+    def event_bus(self, sinks: Sequence[EventSink]) -> EventBus:
+        """Return the bus that publishes events to metrics, logs and these sinks."""
+        return EventBus(
+            [self.metrics, self.logs, *sinks],
+            capacity=SUBSCRIPTION_CAPACITY,
+            on_fault=partial(self._on_error, "sink"),
+            on_drop=self.metrics.count_dropped_reader,
+        )
+
+    def writer_callbacks(self, fail_unsaved: Callable[[ExecutionId, Failure], None]) -> WriterCallbacks:
+        """Return the callbacks of the journal's writer."""
+        return WriterCallbacks(fail_unsaved, self.metrics.count_dropped_record, partial(self._on_error, "writer"))
+
+    def open_task_pool(self) -> AbstractAsyncContextManager[TaskPool]:
+        """Return the pool of the tasks that run executions."""
+        server = self.settings.server
+        return open_task_pool(
+            max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=self._on_bug
+        )
+
+    async def watch_loop_lag(self) -> None:
+        """Measure the lag of the event loop until cancelled."""
+        await watch_loop_lag(self.clock, self.metrics.observe_lag, self.logs.log_lag, threshold=LAG_WARNING_S)
+
+    def environment(
+        self, journal: Journal, event_feed: EventFeed, sessions: SessionStore, engines: Mapping[str, Engine]
+    ) -> Environment:
+        """Return everything that executions act through."""
+        settings, clock, entropy = self.settings, self.clock, self.entropy
+        routes = settings.routes.items()
+        rerouting = [name for name, route in routes if route.on_content_failure == "next"]
+        return Environment(
+            journal=journal,
+            clock=clock,
+            entropy=entropy,
+            event_feed=event_feed,
+            catalogue=EngineCatalogue(engines, {name: route.engines for name, route in routes}, rerouting=rerouting),
+            tool_registry=self.tools,
+            tool_executor=ToolExecutor(self.tools, clock, entropy, settings.limits.tool_result_bytes),
+            health=ProviderHealth(_failover_policy(settings), clock, list(engines)),
+            token_counter=EstimatingTokenCounter(),
+            thread_pool=WorkerThread(),
+            conversations=sessions,
+        )
+
+    def _on_bug(self, execution_id: ExecutionId, bug: Exception) -> None:
+        self.logs.log_bug(execution_id, bug)
+        self.metrics.count_bug("execution")
+
+    def _on_error(self, place: Literal["sink", "writer"], error: Exception) -> None:
+        self.logs.log_fault(error, place)
+        self.metrics.count_bug(place)
 
 
-def _slots(
-    server: ServerSettings, on_bug: Callable[[ExecutionId, Exception], None]
-) -> AbstractAsyncContextManager[TaskPool]:
-    return open_task_pool(max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=on_bug)
-
-
-def _settle_down() -> None:
-    """What there is now will stay; only what comes is looked through for garbage."""
+def _tune_gc() -> None:
+    """Freeze the start-up objects, which stay, and raise the thresholds of the garbage collector."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
 
-async def _forget(store: DatabaseExecutionStore, clock: Clock, settings: Settings) -> None:
-    """Drops journals and events of what ended long ago, some at a time."""
+async def _purge(store: DatabaseExecutionStore, clock: Clock, settings: Settings) -> None:
+    """Delete the histories of executions that ended before the retention period, in batches."""
     before = clock.now() - settings.storage.event_retention_days * 86_400
-    while await store.purge(ended_before=before, limit=FORGOTTEN_AT_ONCE) == FORGOTTEN_AT_ONCE:
+    while await store.purge(ended_before=before, limit=PURGE_BATCH) == PURGE_BATCH:
         pass
 
 
-def _bug(logs: LogSink, metrics: MetricsSink, execution_id: ExecutionId, bug: Exception) -> None:
-    logs.log_bug(execution_id, bug)
-    metrics.count_bug("execution")
-
-
-def _fault(logs: LogSink, metrics: MetricsSink, place: Literal["sink", "writer"], fault: Exception) -> None:
-    logs.log_fault(fault, place)
-    metrics.count_bug(place)
-
-
-def _bus(logs: LogSink, metrics: MetricsSink, others: Sequence[EventSink]) -> EventBus:
-    on_fault, on_drop = partial(_fault, logs, metrics, "sink"), metrics.count_dropped_reader
-    return EventBus([metrics, logs, *others], capacity=READER_CAPACITY, on_fault=on_fault, on_drop=on_drop)
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What everything else acts by."""
-
-    clock: Clock
-    entropy: Entropy
-    journal: Journal
-    conversations: SessionStore
-    bus: EventBus
-
-
-def _world(settings: Settings, means: Means, engines: Mapping[str, Engine], registry: ToolRegistry) -> Environment:
-    clock, entropy = means.clock, means.entropy
-    routes = settings.routes.items()
-    moving = [name for name, route in routes if route.on_content_failure == "next"]
-    return Environment(
-        journal=means.journal,
-        clock=clock,
-        entropy=entropy,
-        event_feed=means.bus,
-        catalogue=EngineCatalogue(engines, {name: route.engines for name, route in routes}, rerouting=moving),
-        tool_registry=registry,
-        tool_executor=ToolExecutor(registry, clock, entropy, settings.limits.tool_result_bytes),
-        health=ProviderHealth(_policy(settings), clock, list(engines)),
-        token_counter=EstimatingTokenCounter(),
-        thread_pool=WorkerThread(),
-        conversations=means.conversations,
-    )
-
-
-def _planned(patterns: Mapping[Mode, Pattern], settings: Settings, registry: ToolRegistry) -> Mapping[Mode, Pattern]:
-    """The patterns, with what plans for the one that needs it. Raises: ConfigurationFailure (CONFIG_INVALID)."""
+def _with_planner(
+    patterns: Mapping[Mode, Pattern], settings: Settings, registry: ToolRegistry
+) -> Mapping[Mode, Pattern]:
+    """Return the patterns with the configured static plan. Raises: ConfigurationFailure (CONFIG_INVALID)."""
     static = settings.planner.steps if settings.planner.kind == "static" else None
-    against = None if static is None else refusal_of(static, settings.plan_policy(registry.names()))
-    if against is not None:
-        told = (f"planner.{each['path']}: {each['message']}" for each in against.details["violations"])
-        raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(told))
+    refusal = None if static is None else refusal_of(static, settings.plan_policy(registry.names()))
+    if refusal is not None:
+        errors = (f"planner.{each['path']}: {each['message']}" for each in refusal.details["violations"])
+        raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(errors))
     return {
         mode: pattern if pattern.plan is None else replace(pattern, static_plan=static)
         for mode, pattern in patterns.items()
     }
 
 
-def _deployment(settings: Settings) -> FacadeConfig:
+def _facade_config(settings: Settings) -> FacadeConfig:
     directory = settings.grammars.directory
     grammars = {} if directory is None else read_grammars(Path(directory))
     return FacadeConfig(_limits(settings), settings.telemetry.currency, grammars)
@@ -295,7 +315,7 @@ def _limits(settings: Settings) -> ConfiguredLimits:
     )
 
 
-def _policy(settings: Settings) -> FailoverPolicy:
+def _failover_policy(settings: Settings) -> FailoverPolicy:
     failover = settings.failover
     return FailoverPolicy(
         max_retries=failover.max_retries,
