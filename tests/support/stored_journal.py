@@ -66,8 +66,8 @@ class InMemoryJournal(StoredJournal):
         writer = _StartedWriter(
             self.memory,
             sink,
-            bounds=WriterLimits(),
-            loss=WriterCallbacks(lambda *lost: self.lost.append(lost), _fail, _fail),
+            limits=WriterLimits(),
+            callbacks=WriterCallbacks(lambda *lost: self.lost.append(lost), _fail, _fail),
         )
         super().__init__(self.memory, writer, sink, clock, JournalConfig(OWNER, remembered_request_ids=100))
 
@@ -90,12 +90,12 @@ class InMemoryJournal(StoredJournal):
 
     def record(self, execution_id: str) -> ExecutionHistory | None:
         """Return what is stored, or what is in memory of an execution that is not stored yet."""
-        in_memory = self._opened.get(execution_id)
-        if in_memory is None:
+        execution = self._open.get(execution_id)
+        if execution is None:
             return None
-        if in_memory.held is not None:
+        if execution.in_memory is not None:
             return _result(self.load(execution_id))
-        which = {"the_tenant": in_memory.header.tenant, "the_execution_id": execution_id}
+        which = {"the_tenant": execution.header.tenant, "the_execution_id": execution_id}
         return history_of_rows(self.memory.run(lambda: execute(COMMITS_OF_TENANT, which)))
 
 

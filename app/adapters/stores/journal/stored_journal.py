@@ -1,9 +1,12 @@
-"""The stored journal: executions that are journaled step by step, and those held in memory until they end.
+"""Stored journal: executions that are stored commit by commit, and those that stay in memory until they end.
 
-An execution that begins in memory costs no transaction while it runs. When it must survive its process, before an
-unsafe call or at a suspension, all of it so far is put into the writer's line at once; its events were published
-already, all but the suspension itself, which may be answered as soon as it is heard of. When it ends without that,
-its whole record is written behind, if there is room.
+An execution in memory costs no transaction while it runs. Before an unsafe call and at a suspension it has to survive
+the process: then everything so far is queued for the writer as one commit. Its events were published before, except
+the suspension itself, because it may be answered as soon as it is published. An execution that ends in memory is
+written later, if there is room.
+
+Deltas are not stored, but pass through the writer: it publishes them after the events that were put before them, so
+every subscription sees deltas and stored events in one order.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -53,13 +56,15 @@ from app.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
 from app.ports.runtime import Clock
 
 _DELTA_BYTES = 256
-"""What a delta is counted as beside its text."""
+"""Size of a delta in the writer's queue, apart from its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalConfig:
-    """Who keeps: `owner` names this replica. How much: of executions that ended in memory the last `keep_ended` names,
-    so that a request_id is not used twice, and what `bounds` let wait.
+    """Configuration of a journal.
+
+    `owner` is the name of this replica. The request ids of the last `remembered_request_ids` executions that ended in
+    memory are refused.
     """
 
     owner: ReplicaId
@@ -69,84 +74,87 @@ class JournalConfig:
 
 
 @dataclass(slots=True)
-class _Open:
-    """An execution that is open here. `held` is what was put while it is in memory, None once it is journaled."""
+class _OpenExecution:
+    """An open execution. `in_memory` are its commits while it is in memory, and None once it is stored."""
 
     header: ExecutionHeader
-    writing: WriteStream
-    standing: ExecutionStatus
-    held: list[JournalCommit] | None = None
+    stream: WriteStream
+    status: ExecutionStatus
+    in_memory: list[JournalCommit] | None = None
     epoch: int = 1
     commits: int = 0
     events: int = 0
     keys: set[str] = field(default_factory=set)
 
-    def next(
-        self, row: RecordedStep | None, events: Sequence[UnnumberedEvent], turn: Sequence[Message], at: float
+    def next_commit(
+        self, step: RecordedStep | None, events: Sequence[UnnumberedEvent], messages: Sequence[Message], at: float
     ) -> JournalCommit:
-        """What that is when it is put now. Raises: RuntimeError when the step is recorded already."""
-        if row is not None and row.key in self.keys:
-            raise RuntimeError(f"step {row.key} of {self.header.execution_id} is recorded already")
-        recorded = number_events(events, self.events + 1, at, self.header.fork)
-        return JournalCommit(self.commits + 1, self.events + len(recorded), row, recorded, turn, at)
+        """Return the numbered commit. Raises: RuntimeError if the step is recorded already."""
+        if step is not None and step.key in self.keys:
+            raise RuntimeError(f"step {step.key} of {self.header.execution_id} is recorded already")
+        numbered = number_events(events, self.events + 1, at, self.header.fork)
+        return JournalCommit(self.commits + 1, self.events + len(numbered), step, numbered, messages, at)
 
-    def take(self, commit: JournalCommit) -> None:
-        """Counts it as put."""
+    def count(self, commit: JournalCommit) -> None:
+        """Count the commit as put."""
         self.commits, self.events = commit.number, commit.last_event
         if commit.row is not None:
             self.keys.add(commit.row.key)
 
-    def encoded(self, commit: JournalCommit, owner: ReplicaId) -> QueuedCommit:
-        """The commit for the writer; the execution stands after it."""
-        standing = self.standing.apply([commit.row] if commit.row else (), commit.events)
-        work = execution_advance(self.header, commit, standing, epoch=self.epoch, owner=owner)
-        self.standing = standing
-        return QueuedCommit(self.writing, work, encoded_size(work), commit.events)
+    def encode(self, commit: JournalCommit, owner: ReplicaId) -> QueuedCommit:
+        """Encode the commit for the writer and update the status."""
+        status = self.status.apply([commit.row] if commit.row else (), commit.events)
+        work = execution_advance(self.header, commit, status, epoch=self.epoch, owner=owner)
+        self.status = status
+        return QueuedCommit(self.stream, work, encoded_size(work), commit.events)
 
-    def begun(self, rows: Sequence[RecordedStep], owner: ReplicaId | None) -> NewExecution:
-        """The opening with steps that were recorded elsewhere."""
-        self.standing = self.standing.apply(rows, ())
-        self.keys.update(row.key for row in rows)
-        return whole_execution(self.header, rows, (), self.standing, owner=owner)
+    def encode_inherited(self, steps: Sequence[RecordedStep], owner: ReplicaId | None) -> NewExecution:
+        """Encode an execution that begins with the steps of another one."""
+        self.status = self.status.apply(steps, ())
+        self.keys.update(step.key for step in steps)
+        return whole_execution(self.header, steps, (), self.status, owner=owner)
 
-    def whole(self, owner: ReplicaId) -> NewExecution:
-        """The opening and all that is held, as one commit; its events are published already."""
-        held = self.held or ()
-        rows = [each.row for each in held if each.row]
-        events = [event for each in held for event in each.events]
-        self.standing, self.commits = self.standing.apply(rows, events), 0
-        return whole_execution(self.header, rows, events, self.standing, owner=owner)
+    def encode_whole(self, owner: ReplicaId) -> NewExecution:
+        """Encode everything in memory as one commit; its events are published already."""
+        commits = self.in_memory or ()
+        steps = [each.row for each in commits if each.row]
+        events = [event for each in commits for event in each.events]
+        self.status, self.commits = self.status.apply(steps, events), 0
+        return whole_execution(self.header, steps, events, self.status, owner=owner)
 
 
 @asynccontextmanager
 async def open_journal(
-    database: Database, sink: EventSink, clock: Clock, keeping: JournalConfig, loss: WriterCallbacks
+    database: Database, sink: EventSink, clock: Clock, config: JournalConfig, callbacks: WriterCallbacks
 ) -> AsyncIterator["StoredJournal"]:
-    """The journal with its writer, which has written what it can when the context ends."""
-    writer = GroupWriter(database, sink, bounds=keeping.limits, loss=loss)
+    """Open a journal with its writer; at the end of the context, the writer gets `closing_seconds` to finish."""
+    writer = GroupWriter(database, sink, limits=config.limits, callbacks=callbacks)
     async with anyio.create_task_group() as group:
         group.start_soon(writer.run)
         try:
-            yield StoredJournal(database, writer, sink, clock, keeping)
+            yield StoredJournal(database, writer, sink, clock, config)
         finally:
-            with anyio.move_on_after(keeping.closing_seconds, shield=True):
+            with anyio.move_on_after(config.closing_seconds, shield=True):
                 await writer.close()
             group.cancel_scope.cancel()
 
 
 class StoredJournal:
-    """Implements `ports.Journal` on a database. Misuse, which is a bug, raises RuntimeError and changes nothing."""
+    """Implementation of the `Journal` port on a database.
+
+    Misuse is a bug: it raises RuntimeError and changes nothing.
+    """
 
     def __init__(
-        self, database: Database, writer: GroupWriter, sink: EventSink, clock: Clock, keeping: JournalConfig
+        self, database: Database, writer: GroupWriter, sink: EventSink, clock: Clock, config: JournalConfig
     ) -> None:
         self._database = database
         self._writer = writer
         self._sink = sink
         self._clock = clock
-        self.owner = keeping.owner
-        self._opened: dict[str, _Open] = {}
-        self._names = RequestIds(keeping.remembered_request_ids)
+        self.owner = config.owner
+        self._open: dict[ExecutionId, _OpenExecution] = {}
+        self._request_ids = RequestIds(config.remembered_request_ids)
 
     async def open(
         self,
@@ -158,20 +166,20 @@ class StoredJournal:
     ) -> IdempotencyHit | None:
         if header.durability == "memory":
             if steps:
-                raise RuntimeError("what begins with steps is journaled")
-            self._begin(header, self._names.reserve).held = []
+                raise RuntimeError("an execution that begins with steps must be journaled")
+            self._register(header, self._request_ids.reserve).in_memory = []
             return None
-        opened = self._begin(header, self._names.share)
+        execution = self._register(header, self._request_ids.share)
         try:
             owner = None if queued else self.owner
-            work = opened.begun(steps, owner) if steps else new_execution(header, owner, claim)
-            self._writer.put(QueuedCommit(opened.writing, work, encoded_size(work)))
-            await self._writer.flush(opened.writing)
+            work = execution.encode_inherited(steps, owner) if steps else new_execution(header, owner, claim)
+            self._writer.put(QueuedCommit(execution.stream, work, encoded_size(work)))
+            await self._writer.flush(execution.stream)
         except BaseException:
-            opened.writing.end = _given_up()
+            execution.stream.end = _abandoned()
             self.close(header.execution_id)
             raise
-        refusal = opened.writing.end
+        refusal = execution.stream.end
         if refusal is None and not queued:
             return None
         self.close(header.execution_id)
@@ -180,11 +188,11 @@ class StoredJournal:
         return refusal
 
     def attach(self, record: ExecutionHistory) -> None:
-        """Its epoch and its number of commits are those that `Store.claim` gave."""
-        opened = self._begin(record.header, self._names.share)
-        opened.standing = opened.standing.apply(list(record.steps.values()), record.events)
-        opened.epoch, opened.commits, opened.events = record.epoch, record.commit_count, len(record.events)
-        opened.keys.update(record.steps)
+        """Continue an execution that `ExecutionStore.claim` returned, with its epoch and number of commits."""
+        execution = self._register(record.header, self._request_ids.share)
+        execution.status = execution.status.apply(list(record.steps.values()), record.events)
+        execution.epoch, execution.commits, execution.events = record.epoch, record.commit_count, len(record.events)
+        execution.keys.update(record.steps)
 
     def put(
         self,
@@ -193,85 +201,86 @@ class StoredJournal:
         events: Sequence[UnnumberedEvent],
         new_messages: Sequence[Message] = (),
     ) -> None:
-        opened = self._of(execution_id)
-        if opened.held is not None and events and isinstance(events[-1][2], ExecutionSuspended):
-            self._promote(opened)
-        commit = opened.next(row, events, new_messages, self._clock.now())
-        if opened.held is None:
-            self._writer.put(opened.encoded(commit, self.owner))
-            opened.take(commit)
+        execution = self._get(execution_id)
+        if execution.in_memory is not None and events and isinstance(events[-1][2], ExecutionSuspended):
+            self._promote(execution)
+        commit = execution.next_commit(row, events, new_messages, self._clock.now())
+        if execution.in_memory is None:
+            self._writer.put(execution.encode(commit, self.owner))
+            execution.count(commit)
             return
-        opened.take(commit)
-        opened.held.append(commit)
+        execution.count(commit)
+        execution.in_memory.append(commit)
         if commit.events:
             self._sink.publish(execution_id, commit.events)
 
     def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: InferenceDelta) -> None:
-        opened = self._of(execution_id)
+        execution = self._get(execution_id)
         live = LiveDelta(self._clock.now(), correlation, delta)
-        self._writer.publish_delta(opened.writing, live, _DELTA_BYTES + len(delta.text or delta.reasoning or ""))
+        self._writer.publish_delta(execution.stream, live, _DELTA_BYTES + len(delta.text or delta.reasoning or ""))
 
     async def durable(self, execution_id: ExecutionId) -> None:
-        opened = self._of(execution_id)
-        if opened.held is not None:
-            if _has_ended(opened.held):
+        execution = self._get(execution_id)
+        if execution.in_memory is not None:
+            if _has_ended(execution.in_memory):
                 return
-            self._promote(opened)
-        await self._writer.flush(opened.writing)
-        if isinstance(opened.writing.end, Failure):
-            raise opened.writing.end
+            self._promote(execution)
+        await self._writer.flush(execution.stream)
+        if isinstance(execution.stream.end, Failure):
+            raise execution.stream.end
 
     async def load(self, execution_id: ExecutionId) -> ExecutionHistory | None:
-        opened = self._opened.get(execution_id)
-        if opened is None:
+        execution = self._open.get(execution_id)
+        if execution is None:
             return None
-        if opened.held is None:
-            return await load_history(self._database, opened.header.tenant, execution_id)
-        rows = {each.row.key: each.row for each in opened.held if each.row}
-        events = tuple(event for each in opened.held for event in each.events)
-        return ExecutionHistory(opened.header, MappingProxyType(rows), events, opened.commits)
+        if execution.in_memory is None:
+            return await load_history(self._database, execution.header.tenant, execution_id)
+        steps = {each.row.key: each.row for each in execution.in_memory if each.row}
+        events = tuple(event for each in execution.in_memory for event in each.events)
+        return ExecutionHistory(execution.header, MappingProxyType(steps), events, execution.commits)
 
     async def flushed(self) -> None:
         await self._writer.flush_ended()
 
     def close(self, execution_id: ExecutionId) -> None:
-        """Writes the record of one that ended in memory behind; nothing happens when it is closed already."""
-        opened = self._opened.pop(execution_id, None)
-        if opened is None:
+        """Close an execution, and queue it for writing if it ended in memory. Closing twice is allowed."""
+        execution = self._open.pop(execution_id, None)
+        if execution is None:
             return
-        self._names.release(opened.header)
-        if opened.held is not None and _has_ended(opened.held):
-            self._writer.write_ended(partial(self._ended, opened))
+        self._request_ids.release(execution.header)
+        if execution.in_memory is not None and _has_ended(execution.in_memory):
+            self._writer.write_ended(partial(self._encode_ended, execution))
 
-    def _begin(self, header: ExecutionHeader, take: Callable[[ExecutionHeader], None]) -> _Open:
-        if header.execution_id in self._opened:
+    def _register(self, header: ExecutionHeader, reserve: Callable[[ExecutionHeader], None]) -> _OpenExecution:
+        if header.execution_id in self._open:
             raise RuntimeError(f"execution {header.execution_id} is open already")
-        take(header)
-        opened = _Open(header, WriteStream(header.execution_id), ExecutionStatus(header.created_at))
-        self._opened[header.execution_id] = opened
-        return opened
+        reserve(header)
+        execution = _OpenExecution(header, WriteStream(header.execution_id), ExecutionStatus(header.created_at))
+        self._open[header.execution_id] = execution
+        return execution
 
-    def _of(self, execution_id: ExecutionId) -> _Open:
-        opened = self._opened.get(execution_id)
-        if opened is None:
+    def _get(self, execution_id: ExecutionId) -> _OpenExecution:
+        execution = self._open.get(execution_id)
+        if execution is None:
             raise RuntimeError(f"execution {execution_id} is not open")
-        return opened
+        return execution
 
-    def _promote(self, opened: _Open) -> None:
-        work = opened.whole(self.owner)
-        opened.held = None
-        self._names.promote(opened.header)
-        self._writer.put(QueuedCommit(opened.writing, work, encoded_size(work)))
+    def _promote(self, execution: _OpenExecution) -> None:
+        """Store an execution that was in memory."""
+        work = execution.encode_whole(self.owner)
+        execution.in_memory = None
+        self._request_ids.promote(execution.header)
+        self._writer.put(QueuedCommit(execution.stream, work, encoded_size(work)))
 
-    def _ended(self, opened: _Open) -> EndedExecution:
-        record = opened.whole(self.owner)
-        return EndedExecution(record, encoded_size(record))
+    def _encode_ended(self, execution: _OpenExecution) -> EndedExecution:
+        whole = execution.encode_whole(self.owner)
+        return EndedExecution(whole, encoded_size(whole))
 
 
-def _has_ended(held: Sequence[JournalCommit]) -> bool:
-    last = held[-1].events[-1].event if held and held[-1].events else None
+def _has_ended(commits: Sequence[JournalCommit]) -> bool:
+    last = commits[-1].events[-1].event if commits and commits[-1].events else None
     return type(last) in TERMINAL_EVENTS
 
 
-def _given_up() -> StorageFailure:
-    return StorageFailure(Code.STORAGE_UNAVAILABLE, "nobody waits for this execution any more")
+def _abandoned() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_UNAVAILABLE, "the request was cancelled before its execution was stored")

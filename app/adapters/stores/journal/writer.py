@@ -1,24 +1,25 @@
-"""The one ordered writer: what is put waits in line, is committed in groups, and is published after its commit.
+"""Ordered writer: commits are queued, written in groups, and published after their transaction.
 
 Theory of operation
 
-1. The line is first in, first out over all executions, so of each everything commits in the order it was put. While
-   one group commits, the next gathers. A group is one transaction and one event; there is no future per row.
-2. Deltas stand in the same line while their execution has anything in it, and are published with the group that
-   commits what they stand behind.
-3. A group that cannot be committed loses its executions: nothing of them that is in line is written any more, and
-   whoever runs them is told. So is the execution that another owner holds, alone. What is stored stays a prefix.
-   A bug of ours does no more harm than that, for everybody's commits go through this one task.
-4. Records of executions that were held in memory and have ended stand in a line of their own, which is written when
-   enough has gathered or some time has passed. When it is full a record is dropped, and counted.
-5. The line is bounded in bytes: an execution that puts more when it is full is lost. That happens when the database
-   does not keep up for as long as a group may take.
+1. The queue is first in, first out across all executions, so the commits of each execution keep their order. While one
+   group is being committed, the next one gathers. A group is one transaction with one completion event; there is no
+   future per row.
+2. A delta is queued too while its execution has commits in the queue, and is published with the group that commits
+   the events before it.
+3. If a group cannot be committed, its executions are lost: nothing more of them is written, and `on_lost` is called.
+   An execution that another owner has claimed is lost alone. So the stored history is always a prefix. A bug has the
+   same effect and no other, because all commits of the process go through this task.
+4. Executions that ended in memory have a queue of their own, which is written when it is long enough or some time has
+   passed. If it is full, an execution is dropped and counted.
+5. The queue is limited in bytes: an execution that puts a commit when it is full is lost. This happens when the
+   database is too slow for as long as a group may take.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import anyio
 
@@ -35,7 +36,7 @@ _RETRY_AFTER = 1.0
 
 @dataclass(frozen=True, slots=True)
 class WriterLimits:
-    """How much a group holds, how much may wait, and how many seconds records of ended executions gather."""
+    """Limits of a group and of both queues, and the time in which executions that ended in memory gather."""
 
     group_items: int = 512
     group_bytes: int = 8 * 2**20
@@ -46,8 +47,10 @@ class WriterLimits:
 
 @dataclass(frozen=True, slots=True)
 class WriterCallbacks:
-    """Who is told of what is not kept: `on_lost` of a running execution with the reason, `on_dropped` of an ended one
-    that was held in memory, `on_bug` of what of ours broke a group.
+    """Callbacks for data that is not stored.
+
+    `on_lost` is called for a running execution, with the reason; `on_dropped` for one that ended in memory; `on_bug`
+    for an unexpected exception that broke a group.
     """
 
     on_lost: Callable[[ExecutionId, Failure], None]
@@ -57,7 +60,7 @@ class WriterCallbacks:
 
 @dataclass(slots=True, eq=False)
 class WriteStream:
-    """One execution as the writer knows it. `waiting` counts what stands in line; `end` says why nothing more is."""
+    """Commits of one execution: `queued` counts those in the queue, `end` is the reason why no more are written."""
 
     execution_id: ExecutionId
     queued: int = 0
@@ -66,7 +69,7 @@ class WriteStream:
 
 @dataclass(frozen=True, slots=True)
 class QueuedCommit:
-    """One commit in line; `events` are published after it."""
+    """One commit in the queue; `events` are published after it."""
 
     stream: WriteStream
     work: NewExecution | ExecutionAdvance
@@ -75,41 +78,65 @@ class QueuedCommit:
 
 
 class EndedExecution(NamedTuple):
-    """The whole record of an execution that was held in memory until it ended."""
+    """An execution that ended in memory."""
 
-    opening: NewExecution
+    execution: NewExecution
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """A delta in line."""
+class _QueuedDelta:
+    """One delta in the queue."""
 
     stream: WriteStream
     live: LiveDelta
     size: int
 
 
-_InLine: TypeAlias = QueuedCommit | _Told
+_Queued: TypeAlias = QueuedCommit | _QueuedDelta
+
+
+class _Sized(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+_Item = TypeVar("_Item", bound=_Sized)
+
+
+class _SizedQueue(Generic[_Item]):
+    """A queue that knows the size of its items in bytes."""
+
+    def __init__(self) -> None:
+        self._items: deque[_Item] = deque()
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def append(self, item: _Item) -> None:
+        self._items.append(item)
+        self.bytes += item.size
+
+    def take(self) -> _Item:
+        """Remove the first item and return it."""
+        item = self._items.popleft()
+        self.bytes -= item.size
+        return item
 
 
 class GroupWriter:
-    """Commits and publishes what is put. `run` is its only task.
+    """Writer that commits and publishes queued commits; `run` is its only task."""
 
-    What it does not keep it tells its `loss`.
-    """
-
-    def __init__(self, database: Database, sink: EventSink, *, bounds: WriterLimits, loss: WriterCallbacks) -> None:
+    def __init__(
+        self, database: Database, sink: EventSink, *, limits: WriterLimits, callbacks: WriterCallbacks
+    ) -> None:
         self._database = database
         self._sink = sink
-        self._bounds = bounds
-        self._on_lost = loss.on_lost
-        self._on_dropped = loss.on_dropped
-        self._on_bug = loss.on_bug
-        self._line: deque[_InLine] = deque()
-        self._behind: deque[EndedExecution] = deque()
-        self._line_bytes = 0
-        self._behind_bytes = 0
+        self._limits = limits
+        self._callbacks = callbacks
+        self._queue: _SizedQueue[_Queued] = _SizedQueue()
+        self._ended: _SizedQueue[EndedExecution] = _SizedQueue()
         self._arrived = anyio.Event()
         self._enough = anyio.Event()
         self._committed = anyio.Event()
@@ -118,151 +145,143 @@ class GroupWriter:
         self._committing = False
 
     def put(self, item: QueuedCommit) -> None:
-        """Queues one commit."""
+        """Queue one commit."""
         if item.stream.end is not None:
             return
-        if self._line_bytes + item.size > self._bounds.queue_bytes:
-            self._lose(item.stream, _unavailable())
+        if self._queue.bytes + item.size > self._limits.queue_bytes:
+            self._lose(item.stream, _too_slow())
             return
         item.stream.queued += 1
         self._append(item)
 
-    def publish_delta(self, writing: WriteStream, live: LiveDelta, size: int) -> None:
-        """Publishes a delta behind what its execution has in line; drops it when there is no room for it."""
-        if writing.end is not None:
+    def publish_delta(self, stream: WriteStream, live: LiveDelta, size: int) -> None:
+        """Publish a delta after the queued commits of its execution, or drop it if the queue is full."""
+        if stream.end is not None:
             return
-        if writing.queued == 0:
-            self._sink.publish(writing.execution_id, (live,))
-        elif self._line_bytes + size <= self._bounds.queue_bytes:
-            self._append(_Told(writing, live, size))
+        if stream.queued == 0:
+            self._sink.publish(stream.execution_id, (live,))
+        elif self._queue.bytes + size <= self._limits.queue_bytes:
+            self._append(_QueuedDelta(stream, live, size))
 
-    def write_ended(self, record: Callable[[], EndedExecution]) -> None:
-        """Queues the whole record of an ended execution, written when there is time; made if there is room."""
-        if self._behind_bytes >= self._bounds.ended_bytes:
-            self._on_dropped()
+    def write_ended(self, encode: Callable[[], EndedExecution]) -> None:
+        """Queue an execution that ended in memory; it is encoded only if there is room for it."""
+        if self._ended.bytes >= self._limits.ended_bytes:
+            self._callbacks.on_dropped()
             return
-        ended = record()
-        self._behind.append(ended)
-        self._behind_bytes += ended.size
+        self._ended.append(encode())
         self._arrived.set()
-        if self._behind_bytes * 4 > self._bounds.ended_bytes or len(self._behind) * 4 > self._bounds.group_items:
+        if self._ended.bytes * 4 > self._limits.ended_bytes or len(self._ended) * 4 > self._limits.group_items:
             self._enough.set()
 
-    async def flush(self, writing: WriteStream) -> None:
-        """Returns when nothing of the execution is in line any more."""
-        while writing.queued > 0 and writing.end is None:
+    async def flush(self, stream: WriteStream) -> None:
+        """Return when no commit of the execution is queued."""
+        while stream.queued > 0 and stream.end is None:
             await self._committed.wait()
 
     async def flush_ended(self) -> None:
-        """Returns when everything that was kept so far is written, or given up."""
-        while self._behind or self._committing:
+        """Return when all executions that ended in memory so far are written or dropped."""
+        while len(self._ended) or self._committing:
             self._enough.set()
             await self._committed.wait()
 
     async def run(self) -> None:
-        """Writes until it is closed and both lines are empty."""
-        while not self._closing or self._line or self._behind:
-            if not self._line:
+        """Write until the writer is closed and both queues are empty."""
+        while not self._closing or len(self._queue) or len(self._ended):
+            if not len(self._queue):
                 await self._gather()
-            if self._line or self._behind:
-                await self._commit_next()
+            if len(self._queue) or len(self._ended):
+                await self._commit_group()
         self._finished.set()
 
     async def close(self) -> None:
-        """Nothing more will be put; returns when all is written, or given up."""
+        """Accept no more commits and return when all are written or lost."""
         self._closing = True
         self._arrived.set()
         self._enough.set()
         await self._finished.wait()
 
-    def _append(self, item: _InLine) -> None:
-        self._line.append(item)
-        self._line_bytes += item.size
+    def _append(self, item: _Queued) -> None:
+        self._queue.append(item)
         self._arrived.set()
         self._enough.set()
 
     async def _gather(self) -> None:
-        """Waits for anything, and if that is only records of ended executions, a little for more."""
-        if not self._behind and not self._closing:
+        """Wait for an item; if there are only executions that ended in memory, wait a little for more."""
+        if not len(self._ended) and not self._closing:
             self._arrived = anyio.Event()
             await self._arrived.wait()
-        if not self._line and not self._closing:
+        if not len(self._queue) and not self._closing:
             self._enough = anyio.Event()
-            with anyio.move_on_after(self._bounds.gather_seconds):
+            with anyio.move_on_after(self._limits.gather_seconds):
                 await self._enough.wait()
 
-    async def _commit_next(self) -> None:
-        group, kept = self._take(), self._take_behind()
+    async def _commit_group(self) -> None:
+        group, ended = self._take_group(), self._take_ended()
         batch = CommitBatch()
         for item in group:
             _add(batch, item)
-        batch.ended = [ended.opening for ended in kept]
+        batch.ended = [each.execution for each in ended]
         self._committing = True
         try:
-            verdict = await self._database.append(lambda: apply_batch(batch))
+            result = await self._database.append(lambda: apply_batch(batch))
         except StorageFailure as failure:
-            self._give_up(group, kept, failure)
-        except Exception as bug:  # noqa: BLE001 - what breaks one group must not end the commits of everybody else
-            self._on_bug(bug)
-            self._give_up(group, kept, _broken())
+            self._lose_group(group, ended, failure)
+        except Exception as bug:  # noqa: BLE001 - a bug in one group must not end the commits of all executions
+            self._callbacks.on_bug(bug)
+            self._lose_group(group, ended, _write_failed())
         else:
-            self._settle(group, kept, verdict)
+            self._settle(group, ended, result)
         self._committing = False
         self._committed.set()
         self._committed = anyio.Event()
 
-    def _take(self) -> list[_InLine]:
-        group: list[_InLine] = []
+    def _take_group(self) -> list[_Queued]:
+        group: list[_Queued] = []
         size = 0
-        while self._line and len(group) < self._bounds.group_items and size < self._bounds.group_bytes:
-            item = self._line.popleft()
-            self._line_bytes -= item.size
+        while len(self._queue) and len(group) < self._limits.group_items and size < self._limits.group_bytes:
+            item = self._queue.take()
             size += item.size
             if item.stream.end is None:
                 group.append(item)
         return group
 
-    def _take_behind(self) -> list[EndedExecution]:
-        taken: list[EndedExecution] = []
-        while self._behind and len(taken) < self._bounds.group_items:
-            taken.append(self._behind.popleft())
-            self._behind_bytes -= taken[-1].size
-        return taken
+    def _take_ended(self) -> list[EndedExecution]:
+        return [self._ended.take() for _ in range(min(len(self._ended), self._limits.group_items))]
 
-    def _settle(self, group: Sequence[_InLine], kept: Sequence[EndedExecution], verdict: BatchResult) -> None:
+    def _settle(self, group: Sequence[_Queued], ended: Sequence[EndedExecution], result: BatchResult) -> None:
         for item in group:
-            writing = item.stream
-            if writing.end is None and writing.execution_id in verdict.refused:
-                writing.end = verdict.refused[writing.execution_id]
-            elif writing.end is None and writing.execution_id in verdict.lost:
-                self._lose(writing, _lost())
-            if writing.end is None:
+            stream = item.stream
+            if stream.end is None and stream.execution_id in result.refused:
+                stream.end = result.refused[stream.execution_id]
+            elif stream.end is None and stream.execution_id in result.lost:
+                self._lose(stream, _claimed_elsewhere())
+            if stream.end is None:
                 self._publish(item)
-        for ended in kept:
-            if ended.opening.execution_id in verdict.refused:
-                self._on_dropped()
+        for each in ended:
+            if each.execution.execution_id in result.refused:
+                self._callbacks.on_dropped()
 
-    def _publish(self, item: _InLine) -> None:
-        if isinstance(item, _Told):
+    def _publish(self, item: _Queued) -> None:
+        if isinstance(item, _QueuedDelta):
             self._sink.publish(item.stream.execution_id, (item.live,))
             return
         item.stream.queued -= 1
         if item.events:
             self._sink.publish(item.stream.execution_id, item.events)
 
-    def _give_up(self, group: Sequence[_InLine], kept: Sequence[EndedExecution], failure: StorageFailure) -> None:
+    def _lose_group(self, group: Sequence[_Queued], ended: Sequence[EndedExecution], failure: StorageFailure) -> None:
         for item in group:
             if item.stream.end is None:
                 self._lose(item.stream, failure)
-        for _ in kept:
-            self._on_dropped()
+        for _ in ended:
+            self._callbacks.on_dropped()
 
-    def _lose(self, writing: WriteStream, why: Failure) -> None:
-        writing.end = why
-        self._on_lost(writing.execution_id, why)
+    def _lose(self, stream: WriteStream, reason: Failure) -> None:
+        stream.end = reason
+        self._callbacks.on_lost(stream.execution_id, reason)
 
 
-def _add(batch: CommitBatch, item: _InLine) -> None:
+def _add(batch: CommitBatch, item: _Queued) -> None:
     if isinstance(item, QueuedCommit):
         if isinstance(item.work, NewExecution):
             batch.new_executions[item.stream.execution_id] = item.work
@@ -270,13 +289,13 @@ def _add(batch: CommitBatch, item: _InLine) -> None:
             batch.advances.setdefault(item.stream.execution_id, []).append(item.work)
 
 
-def _unavailable() -> StorageFailure:
-    return StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not keep up", retry_after=_RETRY_AFTER)
+def _too_slow() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_UNAVAILABLE, "the database is too slow", retry_after=_RETRY_AFTER)
 
 
-def _broken() -> StorageFailure:
-    return StorageFailure(Code.STORAGE_UNAVAILABLE, "what was to be kept could not be written")
+def _write_failed() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_UNAVAILABLE, "the execution could not be written")
 
 
-def _lost() -> StorageFailure:
-    return StorageFailure(Code.STORAGE_UNAVAILABLE, "another owner goes on with this execution")
+def _claimed_elsewhere() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_UNAVAILABLE, "another replica has claimed this execution")
