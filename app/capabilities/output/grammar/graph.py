@@ -45,7 +45,7 @@ class GrammarNode:
         """Remove all links to other nodes and return those nodes."""
         linked = [self.after, self.skip, *self.forks, *(self._later.args if isinstance(self._later, partial) else ())]
         self.after, self.skip, self.forks, self._later = None, None, (), None
-        return [dot for dot in linked if isinstance(dot, GrammarNode) and dot is not END]
+        return [node for node in linked if isinstance(node, GrammarNode) and node is not END]
 
 
 END = GrammarNode()
@@ -161,6 +161,6 @@ class GrammarGraph:
         key = repeat.repetition_offset, counted
         if key not in self._counts:
             later = partial(self._count, repeat, counted + 1, after)
-            dot = GrammarNode(*self._next(repeat.item), after=later, skip=after if counted >= least else None)
-            self._counts.setdefault(key, dot)
+            node = GrammarNode(*self._next(repeat.item), after=later, skip=after if counted >= least else None)
+            self._counts.setdefault(key, node)
         return self._counts[key]

@@ -67,7 +67,7 @@ def place(grammar: str) -> tuple[int, int, str]:
         ("root ::= ...", "a\n🎲"),
     ],
 )
-def test_what_llama_cpp_reads_is_read(grammar: str, text: str) -> None:
+def test_syntax_that_llama_cpp_reads_is_accepted(grammar: str, text: str) -> None:
     assert accepts(grammar, text)
 
 
@@ -84,7 +84,7 @@ def test_what_llama_cpp_reads_is_read(grammar: str, text: str) -> None:
         (r'root ::= "#" "a # b"', "#a # b"),
     ],
 )
-def test_escapes_stand_for_their_characters_in_literals_and_in_classes(grammar: str, text: str) -> None:
+def test_escapes_are_read_in_literals_and_in_classes(grammar: str, text: str) -> None:
     assert accepts(grammar, text)
     assert refuses(grammar, text[:-1], text + "a", "\x01" * len(text))
 
@@ -114,7 +114,7 @@ def test_escapes_stand_for_their_characters_in_literals_and_in_classes(grammar: 
         (".", "a\n\x00\U0010ffff", "\udc00"),
     ],
 )
-def test_a_class_holds_what_it_says(characters: str, within: str, without: str) -> None:
+def test_a_class_matches_its_characters(characters: str, within: str, without: str) -> None:
     grammar = f'root ::= {characters} | ""'
     assert accepts(grammar, *within)
     assert refuses(grammar, *without)
@@ -127,7 +127,7 @@ code_points = st.one_of(
 
 @randomised(300)
 @given(st.lists(st.tuples(code_points, code_points), min_size=1, max_size=5), st.booleans())
-def test_classes_of_any_ranges_hold_these_and_negated_all_others(ranges: list[tuple[int, int]], negated: bool) -> None:
+def test_classes_match_their_ranges_and_negated_ones_all_others(ranges: list[tuple[int, int]], negated: bool) -> None:
     inside = "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges)
     grammar = Grammar(f'root ::= [{"^" if negated else ""}{inside}] | "none"')
     edges = {edge + step for bounds in ranges for edge in bounds for step in (-1, 0, 1)}
@@ -138,13 +138,13 @@ def test_classes_of_any_ranges_hold_these_and_negated_all_others(ranges: list[tu
             assert grammar.check(chr(code)).accepted == expected
 
 
-def test_the_last_definition_of_a_name_holds() -> None:
+def test_the_last_definition_of_a_name_counts() -> None:
     grammar = 'root ::= x\nx ::= "a" | y\ny ::= "c"\nx ::= "b"\nroot ::= x "!"'
     assert accepts(grammar, "b!")
     assert refuses(grammar, "a!", "c!", "b")
 
 
-def test_groups_of_a_definition_that_no_longer_holds_are_still_read_by_llama_cpp_and_so_by_us() -> None:
+def test_groups_of_a_replaced_definition_are_still_read_as_by_llama_cpp() -> None:
     assert place('root ::= ("b" | root-x)\nroot ::= "a"')[:2] == (1, 17)
     assert place('root ::= ("b" | )*\nroot ::= "a"')[:2] == (1, 18)
 
@@ -246,14 +246,14 @@ def test_lines_are_counted_by_any_line_end(line_end: str) -> None:
     assert place(line_end.join(['root ::= "a"', "# comment", "", "x ::= ?"]))[:2] == (4, 7)
 
 
-def test_left_recursion_is_what_is_entered_again_and_nothing_else() -> None:
+def test_only_a_rule_that_is_entered_again_is_left_recursion() -> None:
     assert accepts('root ::= "a" root | "a" | x root\nx ::= "b"', "aabba")
     assert accepts('root ::= (x? "a" root)? \nx ::= "x"', "axaa")
     assert accepts('root ::= "(" root ")" root | ""', "(()())()")
     assert accepts('root ::= x{0} "a"\nx ::= "b" x | "c"', "a")
 
 
-def test_64_kib_are_read_and_one_byte_more_is_not() -> None:
+def test_64_kib_are_accepted_and_one_byte_more_is_not() -> None:
     start = 'root ::= "é"\n#'
     assert accepts(start + "x" * (MAX_GRAMMAR_BYTES - len(start) - 1), "é")
     line, column, what = place(start + "x" * (MAX_GRAMMAR_BYTES - len(start)))
@@ -261,14 +261,14 @@ def test_64_kib_are_read_and_one_byte_more_is_not() -> None:
     assert what == "the grammar is longer than 65536 bytes"
 
 
-def test_64_nested_groups_are_read_and_one_more_is_not() -> None:
+def test_64_nested_groups_are_accepted_and_one_more_is_not() -> None:
     assert accepts("root ::= " + "(" * MAX_NESTING + '"a"' + ")?" * MAX_NESTING, "a", "")
     line, column, what = place("root ::= " + "(" * (MAX_NESTING + 1) + '"a"' + ")" * (MAX_NESTING + 1))
     assert (line, column) == (1, 10 + MAX_NESTING)
     assert what == "parentheses are nested more than 64 deep"
 
 
-def test_64_nested_repetitions_are_read_and_one_more_is_not() -> None:
+def test_64_nested_repetitions_are_accepted_and_one_more_is_not() -> None:
     assert accepts('root ::= "a"' + "?" * MAX_NESTING, "a", "")
     assert accepts('root ::= (("a"' + "?" * 40 + '"b"?)?' + "?" * (MAX_NESTING - 41) + '"c"?)', "abc", "")
     line, column, what = place('root ::= "a"' + "?" * (MAX_NESTING + 1))
@@ -278,7 +278,7 @@ def test_64_nested_repetitions_are_read_and_one_more_is_not() -> None:
 
 
 @pytest.mark.parametrize(("least", "most"), [("1000", "1000"), ("0", "1000"), ("0001000", "1000")])
-def test_1000_repetitions_are_read(least: str, most: str) -> None:
+def test_1000_repetitions_are_accepted(least: str, most: str) -> None:
     grammar = Grammar(f'root ::= "a"{{{least},{most}}}')
     assert grammar.check("a" * MAX_REPETITIONS).accepted
     assert grammar.check("a" * (MAX_REPETITIONS + 1)) == (False, MAX_REPETITIONS)
@@ -287,7 +287,7 @@ def test_1000_repetitions_are_read(least: str, most: str) -> None:
 @pytest.mark.parametrize(
     ("counts", "column"), [("{1001}", 14), ("{1001,}", 14), ("{0,1001}", 16), ("{99999999999999999999999}", 14)]
 )
-def test_more_repetitions_are_not(counts: str, column: int) -> None:
+def test_more_than_1000_repetitions_are_refused(counts: str, column: int) -> None:
     line, found, what = place(f'root ::= "a"{counts}')
     assert (line, found) == (1, column)
     assert what == "more than 1000 repetitions are asked for"
@@ -302,7 +302,7 @@ def test_more_repetitions_are_not(counts: str, column: int) -> None:
         ('(x x y z){600}\nx ::= "x"\ny ::= "y"\nz ::= "z"', 19),
     ],
 )
-def test_nested_repetitions_multiply_to_at_most_what_llama_cpp_takes(nested: str, column: int) -> None:
+def test_nested_repetitions_multiply_to_at_most_the_limit_of_llama_cpp(nested: str, column: int) -> None:
     line, found, what = place(f"root ::= {nested}")
     assert (line, found) == (1, column)
     assert what == f"nested repetitions multiply to more than {MAX_EXPANSION}"
@@ -312,24 +312,24 @@ def test_nested_repetitions_multiply_to_at_most_what_llama_cpp_takes(nested: str
     "nested",
     ['"a"{1000}{2}', '("a"{1000}){1000}', '("a"{0,43}){0,45}', '(x x y z){500}\nx ::= "x"\ny ::= "y"\nz ::= "z"'],
 )
-def test_and_not_less(nested: str) -> None:
+def test_nested_repetitions_up_to_that_limit_are_accepted(nested: str) -> None:
     assert Grammar(f"root ::= {nested}").check("").position == 0
 
 
-def test_1000_rules_are_read_and_one_more_is_not() -> None:
+def test_1000_rules_are_accepted_and_one_more_is_not() -> None:
     rules = 'root ::= "a"\n' + "".join(f'r{number} ::= "a"\n' for number in range(MAX_RULES - 1))
     assert accepts(rules, "a")
     assert place(rules + '  root ::= "b"') == (1001, 3, "there are more than 1000 rules")
 
 
-def test_5000_groups_are_read_and_one_more_is_not() -> None:
+def test_5000_groups_are_accepted_and_one_more_is_not() -> None:
     assert accepts("root ::= " + '("a")' * MAX_GROUPS, "a" * MAX_GROUPS)
     line, column, what = place("root ::= " + '("a")' * MAX_GROUPS + "()")
     assert (line, column) == (1, 10 + 5 * MAX_GROUPS)
     assert what == "there are more than 5000 groups"
 
 
-def test_repetitions_ask_for_at_most_200000_copies_together() -> None:
+def test_all_repetitions_together_have_at_most_200000_copies() -> None:
     most = "root ::= " + '"abcdefghij"{1000}' * (MAX_COPIES // 10_000)
     assert Grammar(most).check("abc") == (False, 3)
     line, column, what = place(most + ' "a"?')

@@ -3,6 +3,7 @@
 import gc
 import json
 import resource
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import reduce
 from typing import Any
@@ -266,6 +267,22 @@ def test_an_unused_schema_leaves_nothing_to_the_garbage_collector() -> None:
         assert gc.collect() < 100
     finally:
         gc.enable()
+
+
+def test_threads_may_share_a_schema_since_each_has_a_budget_of_its_own() -> None:
+    schema = compile_schema({"items": {"pattern": "a.{60}b"}})
+    values = [["x" * 62 * size + f"a{'x' * 60}b"] * 3 for size in range(0, 120, 2)]
+
+    def fits(value: list[str]) -> bool | None:
+        try:
+            return schema.fits(value)
+        except ConstraintFailure:
+            return None
+
+    alone = list(map(fits, values))
+    assert set(alone) == {True, None}
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(fits, values)) == alone
 
 
 def test_few_large_schemas_are_cached() -> None:
