@@ -1,4 +1,4 @@
-"""A service whose executions do what a test says, event by event."""
+"""A fake service whose executions are driven by the test, event by event."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -32,7 +32,7 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 class FakeRunning:
-    """An execution that goes on when the test says so."""
+    """The handle of an execution that the test drives."""
 
     def __init__(self, request: SystemRequest, subscription: Subscription | None, bus: EventBus) -> None:
         self.execution_id = self.request_id = request.request_id or "r-1"
@@ -56,24 +56,24 @@ class FakeRunning:
         self.cancelled = True
 
     def emit(self, *events: Event) -> None:
-        """These events, recorded together."""
+        """Publish these events, stored together."""
         items = [self._recorded(event) for event in events]
         self._bus.publish("r", items)
 
     def emit_delta(self, text: str, offset: int = 0) -> None:
-        """A delta."""
+        """Publish a delta."""
         delta = InferenceDelta(segment="0/0", offset=offset, text=text)
         self._bus.publish("r", [LiveDelta(at=1.5, correlation=self._correlation(), event=delta)])
 
     def complete(self, **changes: Any) -> None:
-        """The response, and the event that carries it."""
+        """Set the response and publish the final event with it."""
         self.response = response(self.request_id, **changes)
         self.emit(ExecutionCompleted(self.response))
         for callback in self._callbacks:
             callback()
 
     def end_without_response(self) -> None:
-        """It is over without a response, as after a bug."""
+        """End without a response, as after a bug."""
         self._bus.disconnect("r")
         for callback in self._callbacks:
             callback()
@@ -87,7 +87,7 @@ class FakeRunning:
 
 
 class FakeFacade:
-    """Starts executions that run as the test says; `started` is called with each, `refusal` refuses them all."""
+    """A facade whose executions the test drives; `started` is called with each, `refusal` refuses them all."""
 
     def __init__(self) -> None:
         self.running: list[FakeRunning] = []
@@ -128,7 +128,7 @@ class FakeFacade:
 
 
 class FakeService:
-    """What a bootstrapped service offers."""
+    """A service over a fake facade."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -150,7 +150,7 @@ class FakeService:
 
 
 def fake_app(**server: Any) -> tuple[FastAPI, FakeService]:
-    """An application over a fake service; the values are those of `[server]` and `[limits]`."""
+    """Return an application over a fake service; the values are those of `[server]` and `[limits]`."""
     settings = Settings.model_validate({"server": server.pop("server", {}), "limits": server.pop("limits", {})})
     service = FakeService(settings)
 
@@ -162,7 +162,7 @@ def fake_app(**server: Any) -> tuple[FastAPI, FakeService]:
 
 
 def response(request_id: str, **changes: Any) -> SystemResponse:
-    """A response; completed unless the changes say otherwise."""
+    """Return a response, completed unless changed."""
     values = {"request_id": request_id, "trace_id": TRACE, "mode": Mode.CHAT, "state": State.COMPLETE, "content": "Hi"}
     return SystemResponse(**(values | changes))
 

@@ -1,4 +1,4 @@
-"""Waiting for the server to get somewhere."""
+"""States of a server that tests wait for."""
 
 import anyio
 
@@ -8,23 +8,23 @@ from tests.support.http_server import RunningServer
 
 
 async def started(service: FakeService) -> FakeRunning:
-    """The first execution, once it has begun."""
+    """Return the first execution, once it has started."""
     await service.facade.begun.wait()
     return service.facade.running[0]
 
 
 async def gone(served: RunningServer) -> None:
-    """Returns when the server has noticed that nobody is connected and has finished with it."""
+    """Return when the server has noticed that all clients have left."""
     while served.state.connections or served.state.tasks:  # noqa: ASYNC110 - uvicorn has no event for it
         await anyio.sleep(0.001)
 
 
 async def running(service: Service, count: int = 1) -> None:
-    """Returns when that many executions run."""
+    """Return when that many executions run."""
     while service.runner.in_flight != count:  # noqa: ASYNC110 - there is no event for it
         await anyio.sleep(0.1)
 
 
 async def idle(service: Service) -> None:
-    """Returns when no execution runs."""
+    """Return when no execution runs."""
     await running(service, 0)

@@ -33,7 +33,7 @@ async def refuse(request: Request, failure: Failure) -> Response:
 
 
 async def refuse_parameters(request: Request, invalid: RequestValidationError) -> Response:
-    """Refuse parameters that FastAPI found invalid; a malformed id is unknown, whatever else is wrong."""
+    """Refuse parameters that FastAPI found invalid; a malformed id takes precedence, as an unknown one."""
     errors = invalid.errors()
     malformed_ids = [str(error["loc"][1]) for error in errors if error["loc"][0] == "path"]
     if malformed_ids:

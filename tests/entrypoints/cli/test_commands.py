@@ -1,4 +1,4 @@
-"""What a person at a terminal sees, with a service that says what the test wants."""
+"""Commands as a person at a terminal sees them, with a staged service."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def delta(text: str, *, offset: int = 0, segment: str = "0/0") -> LiveDelta:
 
 @dataclass
 class Watched:
-    """A subscription to what the test has prepared; `at_end` runs when that is used up."""
+    """A subscription to prepared events; `at_end` runs after the last one."""
 
     items: list[StoredEvent | LiveDelta]
     at_end: Callable[[], None]
@@ -74,7 +74,7 @@ def _nothing() -> None:
 
 @dataclass
 class Execution:
-    """What the facade answers with."""
+    """A handle with a prepared response."""
 
     subscription: Watched
     response: SystemResponse | None
@@ -96,7 +96,7 @@ class Reach:
 
 @dataclass
 class StagedService:
-    """A service whose one execution goes as the test wants."""
+    """A service with one prepared execution."""
 
     response: SystemResponse = field(default_factory=lambda: response("the answer"))
     items: list[StoredEvent | LiveDelta] = field(default_factory=list)
@@ -131,7 +131,7 @@ class StagedService:
         yield self
 
     def run(self, *arguments: str) -> Result:
-        """Runs `portico` with these arguments against this service."""
+        """Run `portico` with these arguments against this service."""
         wiring = Wiring(
             create_app=lambda _: FastAPI(title="Staged"),
             protocol=HttpToolsProtocol,
@@ -170,7 +170,7 @@ class TestExecute:
         result = StagedService(items=items).run("execute", "hello")
         assert [line.split()[2] for line in result.stderr.splitlines()] == [event.type for event in EVENTS]
 
-    def test_what_happens_in_a_step_of_a_plan_begins_with_its_name(self) -> None:
+    def test_an_event_of_a_plan_step_starts_with_its_name(self) -> None:
         start = recorded(events.StepStart("infer", 1), 100.0)
         inside = start._replace(correlation=replace(CORRELATION, step_name="roll\x07"))
         result = StagedService(items=[inside, start]).run("execute", "hello")
@@ -186,7 +186,7 @@ class TestExecute:
         assert SystemResponse.model_validate_json(result.stdout, strict=True) == response("the answer")
         assert "stage.end" in result.stderr
 
-    def test_a_stream_shows_tokens_as_they_come_and_the_answer_once(self) -> None:
+    def test_a_stream_shows_tokens_as_they_arrive_and_the_answer_once(self) -> None:
         items: list[StoredEvent | LiveDelta] = [delta("the "), delta("answer", offset=4)]
         result = StagedService(items=items).run("execute", "hello", "--stream")
         assert result.stdout == "the answer\n"
@@ -229,12 +229,12 @@ class TestExecute:
         assert (request.mode, request.tools, request.model) == (Mode.CHAT, None, None)
 
     @pytest.mark.parametrize("command", [("check",), ("execute", "hello")])
-    def test_the_store_of_a_server_beside_it_is_left_alone(self, command: tuple[str, ...]) -> None:
+    def test_the_configured_store_is_not_opened(self, command: tuple[str, ...]) -> None:
         service = StagedService()
         assert service.run(*command).exit_code == 0
         assert service.settings[0].storage.url == "sqlite://"
 
-    def test_the_log_keeps_quiet_beside_the_view(self) -> None:
+    def test_only_errors_are_logged_beside_the_view(self) -> None:
         service = StagedService()
         service.run("execute", "hello")
         assert service.settings[0].telemetry.log_level == "error"
@@ -246,7 +246,7 @@ class TestExecute:
         assert result.stdout == ""
         assert result.stderr == f"{code}: it did not work\n"
 
-    def test_json_holds_the_failure_too(self) -> None:
+    def test_json_includes_the_failure(self) -> None:
         result = StagedService(response=response(None, Code.INFERENCE_MODEL_UNAVAILABLE)).run("execute", "x", "--json")
         assert json.loads(result.stdout)["error"]["code"] == "INFERENCE_MODEL_UNAVAILABLE"
         assert result.exit_code == 10
@@ -257,7 +257,7 @@ class TestExecute:
         assert result.exit_code == 17
         assert result.stderr == "REQUEST_INVALID: mode: plan comes with a later version\n"
 
-    def test_options_that_make_no_request_are_refused_by_name(self) -> None:
+    def test_invalid_options_are_refused_by_name(self) -> None:
         result = StagedService().run("execute", "hello", "--tool", "reаd_file")  # noqa: RUF001 - a Cyrillic look-alike
         assert result.exit_code == 17
         assert result.stderr.startswith("REQUEST_INVALID: tools.0: ")
@@ -269,7 +269,7 @@ class TestExecute:
         assert result.exit_code == EXIT_CODES[Category.CANCELLATION]
         assert result.stderr == "CANCELLED_SIGNAL: it did not work\n"
 
-    def test_b2_50_what_could_steer_a_terminal_is_shown_escaped(self) -> None:
+    def test_b2_50_control_characters_are_shown_escaped(self) -> None:
         item = recorded(events.ToolStart("evil\x1b]0;title\x07\nforged", "c-1", "0"))
         result = StagedService(items=[item]).run("execute", "hello")
         assert "evil\\x1b]0;title\\x07\\nforged" in result.stderr
@@ -318,7 +318,7 @@ class TestServe:
             f"CONFIG_INVALID: server.port: cannot listen on 127.0.0.1 port {port}: address already in use\n"
         )
 
-    def test_beyond_loopback_it_does_not_listen(self) -> None:
+    def test_serve_refuses_to_listen_beyond_loopback(self) -> None:
         result = StagedService().run("serve", "--host", "192.0.2.1")
         assert result.exit_code == EXIT_CODES[Category.CONFIGURATION]
         assert "CONFIG_NO_ENGINE" in result.stderr

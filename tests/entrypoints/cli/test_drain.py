@@ -1,4 +1,4 @@
-"""`portico serve` told to end while a hundred executions run and a hundred streams are read."""
+"""Shutdown of `portico serve` while a hundred executions run and a hundred streams are read."""
 
 import asyncio
 import json
@@ -20,13 +20,13 @@ __all__ = ["environ", "start"]
 
 @dataclass
 class Stream:
-    """One client's stream, and what it has read of its execution."""
+    """The stream of one client, with the events that it has read."""
 
     request_id: str
     events: list[dict[str, Any]] = field(default_factory=list)
     began: asyncio.Event = field(default_factory=asyncio.Event)
     ended_cleanly: bool = False
-    told_to_come_back: bool = False
+    got_retry_line: bool = False
 
     @property
     def last(self) -> int:
@@ -37,7 +37,7 @@ class Stream:
         return [each["sequence_number"] for each in self.events if "sequence_number" in each]
 
     async def read(self, port: int, request: bytes) -> None:
-        """Reads to the end of the response."""
+        """Read to the end of the response."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request)
         await reader.readuntil(b"\r\n\r\n")
@@ -50,19 +50,19 @@ class Stream:
         self.ended_cleanly = await reader.readline() == b"\r\n" and unread == b""
         writer.close()
 
-    async def go_on(self, port: int) -> None:
-        """Reads on behind the last event that was read."""
+    async def continue_reading(self, port: int) -> None:
+        """Read the events after the last one that was read."""
         path = f"/v1/executions/{self.request_id}/events"
         await self.read(port, request_bytes("GET", path, {"Last-Event-ID": str(self.last)}))
 
     def _take(self, frame: str) -> None:
-        self.told_to_come_back |= frame.startswith("retry:")
+        self.got_retry_line |= frame.startswith("retry:")
         self.events += [json.loads(line[6:]) for line in frame.split("\n") if line.startswith("data: ")]
         if any(each["type"] == "inference.start" for each in self.events):
             self.began.set()
 
 
-def asked(name: str, seconds: float, **headers: str) -> bytes:
+def execute_request(name: str, seconds: float, **headers: str) -> bytes:
     body = {"request_id": name, "messages": [{"role": "user", "content": f"[[slow:{seconds}]] Hello"}]}
     return request_bytes(
         "POST", "/v1/execute", {"Content-Type": "application/json", **headers}, json.dumps(body).encode()
@@ -70,7 +70,7 @@ def asked(name: str, seconds: float, **headers: str) -> bytes:
 
 
 async def begin(port: int, group: asyncio.TaskGroup) -> list[Stream]:
-    """A hundred streams, all of which have heard that their execution asks a model."""
+    """Open a hundred streams and wait until each execution has called a model."""
     streams = [Stream(f"{kind}-{n}") for kind, count in (("q", QUICK), ("k", KEYED), ("r", READ)) for n in range(count)]
     for stream in streams:
         group.create_task(stream.read(port, await opening(port, stream.request_id)))
@@ -80,20 +80,20 @@ async def begin(port: int, group: asyncio.TaskGroup) -> list[Stream]:
 
 
 async def opening(port: int, name: str) -> bytes:
-    """What opens the stream: a plain request, one under a key, or a reader of one in the background."""
+    """Return the request of the stream: a plain one, one with a key, or a reader of a background execution."""
     if name.startswith("q"):
-        return asked(name, 0.5, Accept="text/event-stream")
+        return execute_request(name, 0.5, Accept="text/event-stream")
     if name.startswith("k"):
-        return asked(name, 3, Accept="text/event-stream", **{"Idempotency-Key": name})
+        return execute_request(name, 5, Accept="text/event-stream", **{"Idempotency-Key": name})
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(asked(name, 3, Prefer="respond-async", Connection="close"))
+    writer.write(execute_request(name, 5, Prefer="respond-async", Connection="close"))
     assert (await reader.read()).startswith(b"HTTP/1.1 202")
     writer.close()
     return request_bytes("GET", f"/v1/executions/{name}/events", {})
 
 
 async def until_the_end(portico: Process) -> tuple[list[Stream], float]:
-    """The streams as the end of the service left them, and how many seconds that took."""
+    """Stop the service; return the streams and the seconds that it took."""
     async with asyncio.TaskGroup() as group:
         streams = await begin(portico.port, group)
         signalled_at = time.monotonic()
@@ -106,10 +106,10 @@ async def until_the_end(portico: Process) -> tuple[list[Stream], float]:
 async def to_the_last_event(port: int, streams: Sequence[Stream]) -> None:
     async with asyncio.TaskGroup() as group:
         for stream in streams:
-            group.create_task(stream.go_on(port))
+            group.create_task(stream.continue_reading(port))
 
 
-def test_b5_93_of_a_hundred_executions_none_is_lost_and_none_is_answered_twice(start: Callable[..., Process]) -> None:
+def test_b5_93_of_a_hundred_executions_none_is_lost_and_none_ends_twice(start: Callable[..., Process]) -> None:
     with serving(start, PORTICO__SERVER__DRAIN_SECONDS=str(GRACE)) as portico:
         streams, seconds = asyncio.run(until_the_end(portico))
     assert seconds < GRACE + 2
@@ -118,7 +118,7 @@ def test_b5_93_of_a_hundred_executions_none_is_lost_and_none_is_answered_twice(s
     left = [stream for stream in streams if not any(each["type"] in LAST for each in stream.events)]
     assert {stream.request_id[0] for stream in left} == {"k", "r"}
     assert len(left) == KEYED + READ
-    assert all(stream.told_to_come_back for stream in left)
+    assert all(stream.got_retry_line for stream in left)
     with serving(start) as portico:
         asyncio.run(to_the_last_event(portico.port, left))
         listed = json.loads(portico.ask("GET", "/v1/executions?limit=200")[1])["data"]

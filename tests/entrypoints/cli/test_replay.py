@@ -1,4 +1,4 @@
-"""`portico replay`: stored executions told again, as a person and as a CI job see it."""
+"""`portico replay` as a person and as a CI job see it."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def _execute(requests: dict[str, str], *, waits_for: str | None = None) -> None:
-    """Runs these requests; one of them is left running when the service goes."""
+    """Run these requests; one of them still runs when the service closes."""
     async with open_service(Settings.model_validate({"server": {"drain_seconds": 0.1}})) as service:
         for request_id, text in requests.items():
             asked = {"request_id": request_id, "messages": [{"role": "user", "content": text}]}
@@ -59,7 +59,7 @@ async def _execute(requests: dict[str, str], *, waits_for: str | None = None) ->
 
 
 def executed(waits_for: str | None = None, **requests: str) -> None:
-    """Stores these requests' executions in the configured place, in that order."""
+    """Store the executions of these requests in the configured database, in that order."""
 
     async def execute() -> None:
         await _execute(requests, waits_for=waits_for)
@@ -79,7 +79,7 @@ def portico(*arguments: str, opener: OpenHistoryReader = open_history_reader) ->
 
 @dataclass(frozen=True)
 class Today:
-    """What opens the archive with another pattern for chats."""
+    """An opener of the history reader with another pattern for chats."""
 
     pattern: Pattern
 
@@ -110,7 +110,7 @@ def lines(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_what_is_as_it_was_is_told_a_line_each() -> None:
+def test_identical_replays_are_printed_one_per_line() -> None:
     executed(a="Please calculate 17*3", b="Hello", c=ASK)
     result = portico("a", "c")
     assert result.exit_code == 0
@@ -122,18 +122,18 @@ def test_what_is_as_it_was_is_told_a_line_each() -> None:
     assert len(lines(portico("--last", "99", "--json"))) == 3
 
 
-def test_the_first_difference_is_told_and_fails_only_when_asked_to() -> None:
+def test_the_first_difference_is_printed_and_fails_only_if_asked_to() -> None:
     executed(a="Please calculate 17*3", b="Hello")
-    told = portico("a", "b", opener=CHANGED)
-    assert told.exit_code == 0
-    assert told.stdout.splitlines()[0].startswith("a  differs  at step 0: recorded ")
+    received = portico("a", "b", opener=CHANGED)
+    assert received.exit_code == 0
+    assert received.stdout.splitlines()[0].startswith("a  differs  at step 0: recorded ")
     failed = portico("--last", "2", "--json", "--fail-on-difference", opener=CHANGED)
     assert failed.exit_code == 14
     assert [(each["identical"], each["step"]) for each in lines(failed)] == [(False, "0"), (False, "0")]
     assert {"request_id", "identical", "step", "recorded", "replayed"} == set(lines(failed)[0])
 
 
-def test_a_pattern_that_breaks_is_a_difference_and_hides_no_other() -> None:
+def test_an_exception_in_a_pattern_is_a_difference_and_hides_no_other_outcome() -> None:
     executed(a="Hello", b="Hello")
     failed = portico("--last", "2", "--json", "--fail-on-difference", opener=BROKEN)
     assert failed.exit_code == 14
@@ -159,9 +159,9 @@ def test_a_truncated_record_is_refused() -> None:
     assert (refused.exit_code, refused.stdout.split()[1]) == (19, "STORAGE_SNAPSHOT_INVALID")
 
 
-def test_what_is_not_there_or_still_runs_is_refused_by_name_and_passed_over_among_the_newest() -> None:
+def test_unknown_and_running_executions_are_refused_by_name_and_skipped_among_the_newest() -> None:
     executed(a="Hello", b="[[slow:60]] Hello", waits_for="b")
-    for name, code in (("nobody", "REQUEST_NOT_FOUND"), ("b", "REQUEST_IN_PROGRESS")):
+    for name, code in (("unknown", "REQUEST_NOT_FOUND"), ("b", "REQUEST_IN_PROGRESS")):
         refused = portico(name, "a")
         assert refused.exit_code == 17
         assert [line.split()[1] for line in refused.stdout.splitlines()] == [code, "identical"]
@@ -170,17 +170,17 @@ def test_what_is_not_there_or_still_runs_is_refused_by_name_and_passed_over_amon
     assert portico("--last", "5", "--tenant", "other").stdout == ""
 
 
-def test_it_needs_a_store_and_makes_none() -> None:
+def test_replay_needs_an_existing_store() -> None:
     missing = portico("a")
     assert (missing.exit_code, missing.stderr.split(":")[0]) == (15, "CONFIG_INVALID")
     assert list(Path().iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [[], ["a", "--last", "1"], ["--last", "0"], ["--last", "x"]])
-def test_which_executions_is_said_in_one_way(arguments: list[str]) -> None:
+def test_executions_are_selected_in_exactly_one_way(arguments: list[str]) -> None:
     assert portico(*arguments).exit_code == 2
 
 
-def test_an_id_that_steers_a_terminal_is_shown_as_it_is_written() -> None:
+def test_control_characters_of_an_id_are_shown_escaped() -> None:
     executed(a="Hello")
     assert "\\x1b[2J" in portico("\x1b[2J").stdout

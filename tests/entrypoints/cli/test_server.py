@@ -1,4 +1,4 @@
-"""`portico serve` as a process of its own, from its first line to its exit."""
+"""`portico` as a process of its own, from its first line to its exit."""
 
 import json
 import os
@@ -19,7 +19,7 @@ import pytest
 from app.entrypoints.cli.server import bind_listener
 from app.settings import ServerSettings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MOST_SECONDS = 20.0
 
 
@@ -44,13 +44,13 @@ class Process:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
-    def tells(self, what: str) -> None:
-        """Returns once a line with that was written to standard error."""
+    def wait_for_error(self, text: str) -> None:
+        """Return once a line with this text was written to standard error."""
         assert self._process.stderr is not None
-        assert any(what in line for line in self._process.stderr)
+        assert any(text in line for line in self._process.stderr)
 
-    def may_open(self, descriptors: int) -> None:
-        """Limits the files and sockets that it may have open from now on."""
+    def limit_files(self, descriptors: int) -> None:
+        """Limit the number of open files and sockets from now on."""
         _, most = resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (descriptors, most))
 
@@ -58,7 +58,7 @@ class Process:
         self._process.send_signal(number)
 
     def ended(self) -> tuple[int, str]:
-        """The exit code and what was written to standard error."""
+        """Return the exit code and the standard error."""
         _, stderr = self._process.communicate()
         return self._process.returncode, stderr
 
@@ -80,8 +80,8 @@ class Process:
     def execute(self, text: str, **headers: str) -> tuple[int, str]:
         return self.ask("POST", "/v1/execute", {"messages": [{"role": "user", "content": text}]}, **headers)
 
-    def has_in_flight(self, count: int) -> None:
-        """Returns once that many executions run."""
+    def wait_for_in_flight(self, count: int) -> None:
+        """Return once that many executions run."""
         while f"portico_executions_in_flight {count}" not in self.ask("GET", "/metrics")[1].replace(".0", ""):
             pass
 
@@ -122,7 +122,7 @@ def asking(call: Callable[[], tuple[int, str]]) -> Iterator["Future[tuple[int, s
         yield pool.submit(call)
 
 
-def test_it_says_where_it_listens_who_may_ask_and_that_rehearsal_answers(start: Callable[..., Process]) -> None:
+def test_serve_prints_its_address_its_access_and_the_rehearsal_engine(start: Callable[..., Process]) -> None:
     with serving(start) as portico:
         assert 'auth.mode is "none": only this machine has access' in portico.line()
         assert "rehearsal" in portico.line()
@@ -134,11 +134,11 @@ def test_it_says_where_it_listens_who_may_ask_and_that_rehearsal_answers(start: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_b5_93_running_work_ends_within_the_grace_while_new_work_is_refused(
+def test_b5_93_running_work_ends_within_the_grace_period_while_new_work_is_refused(
     start: Callable[..., Process], number: signal.Signals
 ) -> None:
     with serving(start) as portico, asking(lambda: portico.execute("hello [[slow:2]]")) as running:
-        portico.has_in_flight(1)
+        portico.wait_for_in_flight(1)
         portico.signal(number)
         statuses = [portico.ask("GET", path)[0] for path in ("/readyz", "/livez")]
         refused = portico.execute("too late")
@@ -149,12 +149,12 @@ def test_b5_93_running_work_ends_within_the_grace_while_new_work_is_refused(
         assert portico.ended()[0] == 0
 
 
-def test_b5_93_a_stream_ends_cleanly_with_its_terminal_event(start: Callable[..., Process]) -> None:
+def test_b5_93_a_stream_ends_with_its_terminal_event(start: Callable[..., Process]) -> None:
     with (
         serving(start) as portico,
         asking(lambda: portico.execute("hello [[slow:1]]", Accept="text/event-stream")) as running,
     ):
-        portico.has_in_flight(1)
+        portico.wait_for_in_flight(1)
         portico.signal(signal.SIGTERM)
         status, body = running.result()
         assert status == 200
@@ -162,12 +162,12 @@ def test_b5_93_a_stream_ends_cleanly_with_its_terminal_event(start: Callable[...
         assert portico.ended()[0] == 0
 
 
-def test_b5_93_what_outlasts_the_grace_is_cancelled(start: Callable[..., Process]) -> None:
+def test_b5_93_work_beyond_the_grace_period_is_cancelled(start: Callable[..., Process]) -> None:
     with (
         serving(start, PORTICO__SERVER__DRAIN_SECONDS="0.5") as portico,
         asking(lambda: portico.execute("hello [[slow:60]]")) as running,
     ):
-        portico.has_in_flight(1)
+        portico.wait_for_in_flight(1)
         portico.signal(signal.SIGTERM)
         status, body = running.result()
         assert (status, json.loads(body)["error"]["code"]) == (409, "CANCELLED_SIGNAL")
@@ -181,7 +181,7 @@ def test_b5_93_a_second_signal_ends_it_at_once(start: Callable[..., Process]) ->
         return 0, ""
 
     with serving(start) as portico, asking(unanswered) as running:
-        portico.has_in_flight(1)
+        portico.wait_for_in_flight(1)
         portico.signal(signal.SIGTERM)
         while portico.ask("GET", "/readyz")[0] == 200:
             pass
@@ -190,16 +190,16 @@ def test_b5_93_a_second_signal_ends_it_at_once(start: Callable[..., Process]) ->
         running.result()
 
 
-def test_b5_97_without_a_descriptor_left_whoever_comes_waits_and_is_served_when_there_is_room(
+def test_b5_97_without_free_file_descriptors_a_client_waits_and_is_served_later(
     start: Callable[..., Process],
 ) -> None:
     with serving(start) as portico, ExitStack() as idle:
         assert portico.execute("hello")[0] == 200
-        portico.may_open(40)
+        portico.limit_files(40)
         for _ in range(60):
             idle.enter_context(socket.create_connection(("127.0.0.1", portico.port)))
         with asking(lambda: portico.execute("hello")) as waiting:
-            portico.tells("out of system resource")
+            portico.wait_for_error("out of system resource")
             assert not waiting.done()
             idle.close()
             assert waiting.result()[0] == 200
@@ -207,9 +207,7 @@ def test_b5_97_without_a_descriptor_left_whoever_comes_waits_and_is_served_when_
         assert portico.ended()[0] == 0
 
 
-def test_b5_101_what_the_service_refuses_while_it_opens_is_one_line(
-    start: Callable[..., Process], tmp_path: Path
-) -> None:
+def test_b5_101_a_failure_while_the_service_opens_is_one_line(start: Callable[..., Process], tmp_path: Path) -> None:
     (tmp_path / "portico.toml").write_text('[engines.a]\nmodel = "scripted:///nowhere/replies.json"\n')
     code, stderr = start("serve", "--port", "0").ended()
     assert code == 15
@@ -217,7 +215,7 @@ def test_b5_101_what_the_service_refuses_while_it_opens_is_one_line(
     assert stderr.startswith("CONFIG_INVALID: ")
 
 
-def test_replay_reads_the_store_of_a_server_that_runs(start: Callable[..., Process]) -> None:
+def test_replay_reads_the_store_of_a_running_server(start: Callable[..., Process]) -> None:
     with serving(start) as portico:
         status, body = portico.execute("Please calculate 17*3", **{"Idempotency-Key": "k"})
         assert status == 200
@@ -236,9 +234,9 @@ def test_execute_runs_a_request_without_a_server(start: Callable[..., Process]) 
     assert "execution.completed" in stderr
 
 
-def test_ctrl_c_cancels_what_execute_runs(start: Callable[..., Process]) -> None:
+def test_ctrl_c_cancels_the_execution_of_execute(start: Callable[..., Process]) -> None:
     process = start("execute", "hello [[slow:60]]", "--stream", "--json")
-    process.tells("inference.start")
+    process.wait_for_error("inference.start")
     process.signal(signal.SIGINT)
     answer = json.loads("".join(iter(process.line, "")))
     assert answer["error"]["code"] == "CANCELLED_SIGNAL"
@@ -252,7 +250,7 @@ def test_check_reaches_the_rehearsal_engine(start: Callable[..., Process]) -> No
     assert process.ended()[0] == 0
 
 
-def test_openapi_is_the_same_wherever_it_is_printed(start: Callable[..., Process], tmp_path: Path) -> None:
+def test_openapi_does_not_depend_on_the_configuration(start: Callable[..., Process], tmp_path: Path) -> None:
     first = start("openapi")
     (tmp_path / "portico.toml").write_text("[server]\nport = 1\n")
     second = start("openapi", PORTICO__LIMITS__TOOL_ROUNDS="1")
@@ -261,6 +259,6 @@ def test_openapi_is_the_same_wherever_it_is_printed(start: Callable[..., Process
     assert "/v1/execute" in json.loads(described)["paths"]
 
 
-def test_the_listener_says_that_it_is_tcp_or_nagles_algorithm_would_hold_every_second_write_back() -> None:
+def test_the_listener_is_an_explicit_tcp_socket_so_that_asyncio_sets_nodelay() -> None:
     with bind_listener(ServerSettings(port=0)) as listener:
         assert listener.proto == socket.IPPROTO_TCP

@@ -1,1 +1,1 @@
-"""Entry points, from outside."""
+"""Tests of the HTTP entry point."""

@@ -1,4 +1,4 @@
-"""Rules and judges over HTTP: what is refused before anything runs, and answers that are judged."""
+"""Rules and judges over HTTP: refusals before anything runs, and answers that are validated."""
 
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,13 @@ YES = {"text": '{"valid": true, "score": 0.8, "issues": []}'}
 
 
 def scripted(directory: Path, **scripts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The configuration of engines that answer from scripts."""
+    """Return the configuration of engines that answer from scripts."""
     for name, script in scripts.items():
         (directory / f"{name}.json").write_bytes(orjson.dumps(script))
     return {name: {"model": f"scripted://{directory}/{name}.json"} for name in scripts}
 
 
-async def test_a_text_is_judged_by_rules_and_a_judge_of_the_rehearsal_engine() -> None:
+async def test_a_text_is_validated_by_rules_and_by_the_rehearsal_engine_as_judge() -> None:
     async with portico() as (served, _):
         answer = await served.post(chat("Hello", output={"rules": ["not_empty"], "semantic": "Greets back."}))
     assert (answer.status, answer.json["state"], answer.json["confidence"]) == (200, "COMPLETE", 1.0)
@@ -35,7 +35,7 @@ async def test_a_text_is_judged_by_rules_and_a_judge_of_the_rehearsal_engine() -
     assert "rehearsal engine" in answer.json["content"]
 
 
-async def test_a_text_that_never_keeps_its_rules_is_tried_again_with_all_tools_at_hand_and_then_fails() -> None:
+async def test_a_text_that_breaks_its_rules_is_retried_with_all_tools_and_then_fails() -> None:
     async with portico() as (served, _):
         answer = await served.post(chat("How large is Ulm?", output={"rules": [{"type": "length", "max": 3}]}))
     assert (answer.status, answer.json["error"]["code"]) == (502, "VALIDATION_RULE_FAILED")
@@ -43,37 +43,37 @@ async def test_a_text_that_never_keeps_its_rules_is_tried_again_with_all_tools_a
     assert "Ulm" in answer.json["content"]
 
 
-async def test_an_answer_that_failed_twice_and_then_held_is_shown_with_all_it_took(tmp_path: Path) -> None:
-    said = [{"text": "It is Ulm."}, {"text": '{"city": 7}'}, {"text": "Here:\n```json\n{'city': 'Ulm',}\n```"}]
-    async with portico(engines=scripted(tmp_path, model=said)) as (served, _):
-        told = events(await served.post(chat("Which city?", mode="structured", output={"schema": CITY}), EVENTS))
-    response = told[-1]["response"]
+async def test_an_answer_that_is_valid_at_the_third_attempt_is_shown_with_every_attempt(tmp_path: Path) -> None:
+    replies = [{"text": "It is Ulm."}, {"text": '{"city": 7}'}, {"text": "Here:\n```json\n{'city': 'Ulm',}\n```"}]
+    async with portico(engines=scripted(tmp_path, model=replies)) as (served, _):
+        received = events(await served.post(chat("Which city?", mode="structured", output={"schema": CITY}), EVENTS))
+    response = received[-1]["response"]
     assert (response["state"], response["structured_output"]) == ("COMPLETE", {"city": "Ulm"})
-    judged = [event for event in told if event["type"] == "validation.end"]
+    judged = [event for event in received if event["type"] == "validation.end"]
     assert [event["valid"] for event in judged] == [False, False, True]
-    (repaired,) = [event for event in told if event["type"] == "constraint.repaired"]
+    (repaired,) = [event for event in received if event["type"] == "constraint.repaired"]
     assert repaired["sequence_number"] < judged[2]["sequence_number"]
     assert response["validation_result"]["attempts"] == 3
     assert response["validation_result"]["repairs"]
 
 
-async def test_a_refusal_can_be_rehearsed() -> None:
+async def test_the_rehearsal_engine_can_refuse_as_a_judge() -> None:
     async with portico() as (served, _):
-        told = events(await served.post(chat("Hello [[refuse]]", tools=[], output={"semantic": True}), EVENTS))
-    response = told[-1]["response"]
+        received = events(await served.post(chat("Hello [[refuse]]", tools=[], output={"semantic": True}), EVENTS))
+    response = received[-1]["response"]
     assert (response["state"], response["error"]["code"]) == ("ERROR", "VALIDATION_SEMANTIC_FAILED")
     assert response["validation_result"]["attempts"] == 3
     assert response["error"]["details"]["violations"][0]["rule"] == "semantic"
-    judged = [event for event in told if event["type"] == "validation.end"]
+    judged = [event for event in received if event["type"] == "validation.end"]
     assert [event["attempt"] for event in judged] == [1, 2, 3]
     assert all("replica" not in event for event in judged)
-    moved = [(event["from_state"], event["to_state"]) for event in told if event["type"] == "lifecycle.transition"]
+    moved = [(event["from_state"], event["to_state"]) for event in received if event["type"] == "lifecycle.transition"]
     assert moved[3:] == [*[("EXECUTE", "VALIDATE"), ("VALIDATE", "EXECUTE")] * 2, *moved[-2:]]
     assert moved[-2:] == [("EXECUTE", "VALIDATE"), ("VALIDATE", "ERROR")]
 
 
 @pytest.mark.parametrize("mode", ["structured", "redundant"])
-async def test_other_modes_are_judged_as_well(mode: str) -> None:
+async def test_other_modes_are_validated_as_well(mode: str) -> None:
     async with portico() as (served, _):
         output = {"schema": CITY, "semantic": True}
         good = await served.post(chat("Which city?", mode=mode, output=output))
@@ -83,17 +83,17 @@ async def test_other_modes_are_judged_as_well(mode: str) -> None:
     assert bad.headers["x-should-retry"] == "true"
 
 
-async def test_after_a_refused_answer_a_route_may_go_on_to_its_next_engine(tmp_path: Path) -> None:
+async def test_after_a_refused_answer_a_route_may_switch_to_its_next_engine(tmp_path: Path) -> None:
     engines = scripted(tmp_path, a=[{"text": '{"city": "x"}'}, NO, YES], b=[{"text": '{"city": "Ulm"}'}])
     route = {"engines": ["a", "b"], "on_content_failure": "next"}
     async with portico(engines=engines, routes={"default": route, "plain": ["a"]}) as (served, _):
         body = chat("Which city?", mode="structured", output={"schema": CITY, "semantic": True})
-        told = events(await served.post(body, EVENTS))
+        received = events(await served.post(body, EVENTS))
         shown = (await served.get("/v1/engines")).json["data"]
-    response = told[-1]["response"]
+    response = received[-1]["response"]
     assert response["structured_output"] == {"city": "Ulm"}
     assert (response["metadata"]["provider"], response["confidence"]) == ("b", 0.8)
-    assert [event["provider"] for event in told if event["type"] == "inference.start"] == ["a", "a", "b", "a"]
+    assert [event["provider"] for event in received if event["type"] == "inference.start"] == ["a", "a", "b", "a"]
     assert [(engine["name"], engine["routes"]) for engine in shown] == [("a", ["default", "plain"]), ("b", ["default"])]
 
 
@@ -110,7 +110,7 @@ COMPARE = {"type": "compare", "path": "$.size", "operator": "gt", "value": 3}
         ({"rules": ["not_empty", PATH, COMPARE]}, ["output.rules.1.path", "output.rules.2.path"]),
     ],
 )
-async def test_what_needs_a_form_is_refused_in_chat_by_field(output: dict[str, Any], fields: list[str]) -> None:
+async def test_options_of_a_schema_are_refused_in_chat_by_field(output: dict[str, Any], fields: list[str]) -> None:
     async with portico() as (served, _):
         answer = await served.post(chat("Hello", output=output))
     assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
@@ -123,7 +123,7 @@ async def test_what_needs_a_form_is_refused_in_chat_by_field(output: dict[str, A
 @pytest.mark.parametrize(
     ("rule", "field"), [("unheard_of", "output.rules.0"), ({"type": "regex", "pattern": "(?=a)"}, "output.rules.0")]
 )
-async def test_rules_that_cannot_be_used_are_refused_in_chat_too(rule: Any, field: str) -> None:
+async def test_unusable_rules_are_refused_in_chat_too(rule: Any, field: str) -> None:
     async with portico() as (served, _):
         answer = await served.post(chat("Hello", output={"rules": [rule]}))
     assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")

@@ -1,4 +1,4 @@
-"""What is accepted as bytes, as JSON and as a request, and what a refusal tells."""
+"""Request bodies: accepted bytes, JSON and requests, and the refusals of all others."""
 
 import base64
 import threading
@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import RequestFailure
-from app.entrypoints.http import body as reading
+from app.entrypoints.http import body as body_module
 from app.entrypoints.http.body import parse_body_sync
 from app.entrypoints.http.errors import LINGER_SECONDS
 from tests.support.fake_service import FakeRunning, fake_app
@@ -20,7 +20,7 @@ SECRET = "hunter2-canary"
 
 
 def refusal(body: bytes) -> RequestFailure:
-    """How the body is refused."""
+    """Return the refusal of the body."""
     with pytest.raises(RequestFailure) as caught:
         parse_body_sync(body, 64, SystemRequest)
     return caught.value
@@ -56,20 +56,20 @@ def test_a_plain_chat_is_read() -> None:
         b'{"a":"\n"}',
     ],
 )
-def test_what_is_not_json_is_400(body: bytes) -> None:
+def test_text_that_is_not_json_is_400(body: bytes) -> None:
     assert refusal(body).status == 400
     assert refusal(body).message.startswith("the body is not acceptable JSON: ")
 
 
 @pytest.mark.parametrize("value", [b"[]", b'"text"', b"1", b"null", b"true"])
-def test_json_that_is_no_object_is_422(value: bytes) -> None:
+def test_json_that_is_not_an_object_is_422(value: bytes) -> None:
     assert refusal(value).status == 422
 
 
 @pytest.mark.parametrize(
     "body", [b'{"a":1,"a":1}', b'{"a":1,"\\u0061":2}', b'{"x":{"b":[{"c":1,"c":2}]}}'], ids=["plain", "escaped", "deep"]
 )
-def test_a_key_that_stands_twice_is_400(body: bytes) -> None:
+def test_a_duplicate_key_is_400(body: bytes) -> None:
     assert (refusal(body).status, refusal(body).message) == (
         400,
         "the body is not acceptable JSON: an object has the same key twice",
@@ -77,7 +77,7 @@ def test_a_key_that_stands_twice_is_400(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999"])
-def test_a_number_that_json_lacks_is_400(value: bytes) -> None:
+def test_a_number_outside_of_json_is_400(value: bytes) -> None:
     assert refusal(b'{"a":' + value + b"}").status == 400
 
 
@@ -109,7 +109,7 @@ def test_b2_42_a_million_keys_are_refused_before_they_are_validated(entry: bytes
     assert refusal(b'{"metadata":{' + keys + b"}}").message == "the body has more than 50000 values"
 
 
-def test_a_body_with_very_many_faults_is_not_told_each() -> None:
+def test_a_body_with_very_many_errors_is_refused_with_their_count() -> None:
     found = refusal(b'{"messages":[' + b",".join([b"[]"] * 5000) + b"]}")
     assert (found.status, found.details) == (422, {"left_out": 5000})
 
@@ -148,11 +148,11 @@ def test_an_unknown_field_is_refused_by_name() -> None:
         (CHAT[:-1] + b',"hints":{"max_tokens":1.5}}', ["hints.max_tokens"]),
     ],
 )
-def test_a_fault_is_told_with_the_path_the_client_wrote(body: bytes, expected: list[str]) -> None:
+def test_an_error_has_the_path_that_the_client_wrote(body: bytes, expected: list[str]) -> None:
     assert list(dict.fromkeys(fields(refusal(body)))) == expected
 
 
-def test_faults_are_told_up_to_a_number_and_a_length() -> None:
+def test_errors_are_listed_up_to_a_number_and_a_length() -> None:
     unknown = b",".join(b'"%d%b":0' % (number, b"k" * 500) for number in range(50))
     found = refusal(CHAT[:-1] + b"," + unknown + b"}")
     assert (len(found.details["errors"]), found.details["left_out"]) == (20, 30)
@@ -225,7 +225,7 @@ def test_b2_62_very_many_messages_are_refused_before_they_are_validated() -> Non
     "media",
     ["application/json", "application/json; charset=utf-8", 'Application/JSON;charset="UTF-8"', "application/json;"],
 )
-async def test_json_is_taken_in_every_spelling(media: str) -> None:
+async def test_every_spelling_of_the_json_content_type_is_accepted(media: str) -> None:
     app, service = fake_app()
     service.facade.started = FakeRunning.complete
     async with running_server(app) as served:
@@ -258,7 +258,7 @@ async def test_b2_41_a_compressed_body_is_415(encoding: str) -> None:
     assert answer.status == 415
 
 
-async def test_b2_40_a_body_that_says_it_is_too_large_is_not_read() -> None:
+async def test_b2_40_a_body_with_a_too_large_content_length_is_not_read() -> None:
     app, _ = fake_app(limits={"body_bytes": 100})
     head = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json", "Content-Length": "101"})
     async with running_server(app) as served, served.connect() as client:
@@ -280,7 +280,7 @@ async def test_b2_40_a_chunked_body_is_refused_while_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-async def test_b2_40_a_client_that_sends_everything_before_it_reads_still_learns_why(chunked: bool) -> None:
+async def test_b2_40_a_client_that_sends_everything_before_it_reads_still_gets_the_refusal(chunked: bool) -> None:
     app, _ = fake_app(limits={"body_bytes": 100})
     body = b" " * 10_000_000
     headers = {"Content-Type": "application/json"}
@@ -302,7 +302,7 @@ async def test_b2_40_a_client_that_never_stops_sending_is_cut_off() -> None:
         assert anyio.current_time() - began == pytest.approx(LINGER_SECONDS, abs=0.1)
 
 
-async def test_a_body_of_exactly_the_limit_is_taken() -> None:
+async def test_a_body_of_exactly_the_limit_is_accepted() -> None:
     app, service = fake_app(limits={"body_bytes": len(CHAT)})
     service.facade.started = FakeRunning.complete
     async with running_server(app) as served:
@@ -319,10 +319,10 @@ async def test_a_chunked_body_is_read_whole() -> None:
         assert (await served.ask(request_bytes("POST", "/v1/execute", headers, chunks))).status == 200
 
 
-async def test_a_large_body_is_checked_off_the_event_loop() -> None:
+async def test_a_large_body_is_parsed_on_a_worker_thread() -> None:
     app, service = fake_app()
     service.facade.started = FakeRunning.complete
-    body = with_content(b'"' + b"x" * (reading.OFF_LOOP_BYTES + 1) + b'"')
+    body = with_content(b'"' + b"x" * (body_module.OFF_LOOP_BYTES + 1) + b'"')
     async with running_server(app) as served:
         assert (await served.post(CHAT)).status == 200
         assert not worker_threads()

@@ -1,4 +1,4 @@
-"""Every scheme of a model URL, as it is configured, speaks its protocol; what is configured of an engine holds."""
+"""Configured engines: the protocol of every URL scheme, and the effect of each setting."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -62,7 +62,7 @@ async def test_a_scheme_speaks_its_protocol(respond: Respond, engine: dict[str, 
     assert [request.path for request in upstream.requests] == [path]
 
 
-async def test_ollama_is_reached_where_its_url_says() -> None:
+async def test_ollama_is_reached_at_the_address_of_its_url() -> None:
     async with EmulatedServer(ollama.respond, EmulatedAnswer("Hello.")) as upstream:
         address = upstream.url.removeprefix("http://")
         async with portico(model=f"ollama://{address}/qwen3:8b") as served:
@@ -71,7 +71,7 @@ async def test_ollama_is_reached_where_its_url_says() -> None:
     assert orjson.loads(upstream.requests[0].body)["model"] == "qwen3:8b"
 
 
-async def test_what_a_model_could_not_be_given_is_named_in_the_answer() -> None:
+async def test_parameters_that_a_model_does_not_support_are_named_in_the_answer() -> None:
     hints = {"temperature": 0.5, "max_tokens": 64, "seed": 7}
     async with (
         EmulatedServer(openai_chat.respond, EmulatedAnswer("Hello.")) as upstream,
@@ -84,9 +84,7 @@ async def test_what_a_model_could_not_be_given_is_named_in_the_answer() -> None:
 
 
 @pytest.mark.parametrize(("capabilities", "way"), [({}, "contract"), ({"schema": True}, "schema")])
-async def test_what_is_corrected_of_an_engine_decides_how_it_is_kept_to_a_form(
-    capabilities: dict[str, bool], way: str
-) -> None:
+async def test_configured_capabilities_decide_how_a_format_is_enforced(capabilities: dict[str, bool], way: str) -> None:
     async with (
         EmulatedServer(anthropic.respond, HELD) as upstream,
         portico(model="anthropic://claude-haiku-4-5", base_url=upstream.url, capabilities=capabilities) as served,
@@ -111,7 +109,7 @@ async def test_configured_headers_are_sent_and_shown_nowhere() -> None:
     assert CANARY not in f"{answer.body!r} {engines.body!r}"
 
 
-async def test_a_certificate_file_that_holds_none_is_refused_by_name(tmp_path: Path) -> None:
+async def test_a_certificate_file_without_a_certificate_is_refused_by_name(tmp_path: Path) -> None:
     ca_file = tmp_path / "ca.pem"
     ca_file.write_text("not a certificate")
     settings = Settings.model_validate({"engines": {"only": {"model": "openai://x", "ca_file": str(ca_file)}}})

@@ -1,4 +1,4 @@
-"""One request in; its response out, with everything a client's library reads."""
+"""POST /v1/execute: the response, its status and every header that a client library reads."""
 
 import orjson
 import pytest
@@ -59,7 +59,7 @@ async def test_one_connection_carries_many_requests() -> None:
         (Code.TOOL_TIMEOUT, "not idempotent", 500, "false"),
     ],
 )
-async def test_a_failed_execution_answers_the_status_of_its_error(
+async def test_a_failed_execution_has_the_status_of_its_error(
     code: Code, condition: str | None, status: int, retry: str
 ) -> None:
     error = SystemError.of(failure(code, "why", details={"retry_after": 2.2}, condition=condition))
@@ -79,7 +79,7 @@ async def test_a_suspended_execution_is_202() -> None:
         assert (await served.post(CHAT)).status == 202
 
 
-async def test_what_is_refused_before_there_is_an_execution_is_a_problem_document() -> None:
+async def test_a_refusal_before_the_execution_starts_is_a_problem_document() -> None:
     app, service = fake_app()
     service.facade.refusal = RequestFailure(Code.REQUEST_OVERLOADED, "too many", retry_after=1.0)
     async with running_server(app) as served:
@@ -211,7 +211,7 @@ async def test_b2_35_a_client_that_leaves_an_execution_that_outlives_it_cancels_
         assert not running.cancelled
 
 
-async def test_b5_93_an_execution_that_goes_on_elsewhere_is_said_to_be_there() -> None:
+async def test_b5_93_an_execution_that_another_replica_continues_is_answered_with_its_location() -> None:
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
@@ -223,7 +223,7 @@ async def test_b5_93_an_execution_that_goes_on_elsewhere_is_said_to_be_there() -
     assert (answer.headers["location"], answer.headers["retry-after"]) == ("/v1/executions/r-1", "1")
 
 
-async def test_an_execution_that_a_bug_ended_is_answered_500() -> None:
+async def test_an_execution_that_a_bug_ended_is_answered_with_500() -> None:
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
@@ -252,7 +252,7 @@ async def test_a_preference_is_read_as_rfc_7240_has_it(prefer: str, is_heeded: b
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 256, "é", "a\tb"])
-async def test_an_idempotency_key_of_another_form_is_refused_by_name(key: str) -> None:
+async def test_an_invalid_idempotency_key_is_refused_by_name(key: str) -> None:
     app, service = fake_app()
     raw = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json", "Idempotency-Key": "K"}, CHAT)
     async with running_server(app) as served:
@@ -262,7 +262,7 @@ async def test_an_idempotency_key_of_another_form_is_refused_by_name(key: str) -
     assert service.facade.calls == []
 
 
-async def test_two_idempotency_keys_are_refused_and_the_longest_one_is_taken() -> None:
+async def test_two_idempotency_keys_are_refused_and_the_longest_one_is_accepted() -> None:
     app, service = fake_app()
     service.facade.started = FakeRunning.complete
     longest = "!" + "~" * 254
@@ -275,7 +275,7 @@ async def test_two_idempotency_keys_are_refused_and_the_longest_one_is_taken() -
     assert [asked["calling"].idempotency_key for asked in service.facade.calls] == [longest]
 
 
-async def test_b2_36_a_client_that_leaves_with_another_request_behind_cancels_the_first() -> None:
+async def test_b2_36_a_client_that_leaves_with_a_second_request_in_the_pipeline_cancels_the_first() -> None:
     app, service = fake_app()
     whole = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT)
     async with running_server(app) as served:
@@ -296,7 +296,7 @@ async def test_requests_on_one_connection_are_answered_in_order() -> None:
         assert [(await client.answer()).status for _ in range(3)] == [200, 200, 200]
 
 
-async def test_a_client_that_leaves_while_it_sends_starts_nothing() -> None:
+async def test_a_client_that_leaves_while_it_sends_starts_no_execution() -> None:
     app, service = fake_app()
     whole = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT)
     async with running_server(app) as served:

@@ -1,4 +1,4 @@
-"""Executions that exist, asked over HTTP: listed, shown, read, resumed, cancelled, replayed."""
+"""Existing executions over HTTP: list, show, read events, resume, cancel, replay."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ async def test_executions_are_listed_newest_first_by_pages_and_by_filters() -> N
         assert await ids(served, "?session_id=s-1") == []
 
 
-async def test_pages_go_on_behind_what_was_deleted_and_only_behind_a_page() -> None:
+async def test_a_cursor_outlives_its_item_and_belongs_to_one_collection() -> None:
     async with portico() as (served, _):
         for name in ("a", "b", "c", "d"):
             await served.post(chat("Hello", request_id=name, session_id=f"s-{name}"))
@@ -58,7 +58,7 @@ async def test_pages_go_on_behind_what_was_deleted_and_only_behind_a_page() -> N
     }
 
 
-async def test_an_execution_is_shown_as_it_stands() -> None:
+async def test_an_execution_is_shown_with_its_status_and_response() -> None:
     async with portico() as (served, _):
         response = (await served.post(chat("Please calculate 17*3", request_id="q"))).json
         shown = await served.get("/v1/executions/q")
@@ -81,7 +81,7 @@ async def test_an_execution_is_shown_as_it_stands() -> None:
 
 @pytest.mark.parametrize(("method", "route"), ROUTES)
 @pytest.mark.parametrize("name", ["unheard-of", "a%0d%0ab", "x" * 129, "%C3%A9", "%00"])
-async def test_b6_109_an_unknown_id_is_404_whatever_else_is_wrong(method: str, route: str, name: str) -> None:
+async def test_b6_109_an_unknown_id_is_404_before_any_other_error(method: str, route: str, name: str) -> None:
     path = f"/v1/executions/{name}{route}"
     async with portico() as (served, _):
         answer = await served.ask(request_bytes(method, path, {}, b"{" if method == "POST" else None))
@@ -89,11 +89,11 @@ async def test_b6_109_an_unknown_id_is_404_whatever_else_is_wrong(method: str, r
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_b2_39_the_log_is_read_from_the_start_from_any_number_and_not_beyond_its_end() -> None:
+async def test_b2_39_events_are_read_from_the_start_or_after_any_number_and_not_beyond_the_end() -> None:
     path = "/v1/executions/q/events"
     async with portico() as (served, _):
-        told = events(await served.post(chat("Please calculate 17*3", request_id="q"), EVENTS))
-        kept = [event for event in told if "sequence_number" in event]
+        received = events(await served.post(chat("Please calculate 17*3", request_id="q"), EVENTS))
+        kept = [event for event in received if "sequence_number" in event]
         whole = await served.get(path)
         behind = await served.get(f"{path}?after=5")
         wins = await served.get(f"{path}?after=5", {"Last-Event-ID": "7"})
@@ -107,7 +107,7 @@ async def test_b2_39_the_log_is_read_from_the_start_from_any_number_and_not_beyo
 
 
 @pytest.mark.parametrize(("query", "headers"), [("?after=x", {}), ("?zork=1", {}), ("", {"Last-Event-ID": "x"})])
-async def test_a_bad_place_in_the_log_is_422(query: str, headers: dict[str, str]) -> None:
+async def test_an_invalid_event_number_is_422(query: str, headers: dict[str, str]) -> None:
     async with portico() as (served, _):
         await served.post(chat("Hello", request_id="q"))
         answer = await served.get(f"/v1/executions/q/events{query}", headers)
@@ -115,14 +115,14 @@ async def test_a_bad_place_in_the_log_is_422(query: str, headers: dict[str, str]
 
 
 async def read_some(client: ClientConnection, last: int) -> list[int]:
-    """The numbers of a first part of the log, behind that one."""
+    """Return the numbers of a first part of the log, after the given one."""
     named = {"Last-Event-ID": str(last)} if last else {}
     await client.send(request_bytes("GET", "/v1/executions/q/events", named))
     assert (await client.head())[0] == 200
     return numbers(events(HttpAnswer(200, {}, await client.chunk())))
 
 
-async def test_b2_35_a_reader_that_comes_and_goes_cancels_nothing_and_misses_nothing() -> None:
+async def test_b2_35_a_reader_that_reconnects_cancels_nothing_and_misses_nothing() -> None:
     async with portico() as (served, service):
         await served.post(chat("[[slow:5]] Please calculate 17*3", request_id="q"), ASYNC)
         read: list[int] = []
@@ -137,23 +137,23 @@ async def test_b2_35_a_reader_that_comes_and_goes_cancels_nothing_and_misses_not
     assert read + numbers(events(rest)) == list(range(1, len(read) + len(numbers(events(rest))) + 1))
 
 
-async def test_the_trace_sums_the_log_up_also_of_a_failure() -> None:
+async def test_the_trace_summarises_the_events_of_a_success_and_of_a_failure() -> None:
     async with portico() as (served, _):
         await served.post(chat("Please calculate 17*3", request_id="q"))
         await served.post(chat("[[fail:429]] Hello", request_id="bad"))
-        told, failed = [(await served.get(f"/v1/executions/{name}/trace")).json for name in ("q", "bad")]
-    assert (told["outcome"], told["error"], told["fallback_attempts"]) == ("COMPLETE", None, 0)
-    assert [stage["stage"] for stage in told["stages"]] == [
+        received, failed = [(await served.get(f"/v1/executions/{name}/trace")).json for name in ("q", "bad")]
+    assert (received["outcome"], received["error"], received["fallback_attempts"]) == ("COMPLETE", None, 0)
+    assert [stage["stage"] for stage in received["stages"]] == [
         *("AuthResolve", "HistorySanitize", "ContextGuard", "ToolSplit", "Execute", "FailoverDecide")
     ]
-    assert [call["tool_name"] for call in told["tool_calls"]] == ["calculate"]
-    assert (told["provider_used"], failed["outcome"]) == ("rehearsal", "ERROR")
+    assert [call["tool_name"] for call in received["tool_calls"]] == ["calculate"]
+    assert (received["provider_used"], failed["outcome"]) == ("rehearsal", "ERROR")
     assert failed["error"]["code"] == "INFERENCE_MODEL_UNAVAILABLE"
     assert [each["finish_reason"] for each in failed["attempts"]] == ["error", "error"]
 
 
 @pytest.mark.parametrize("form", [{}, EVENTS, ASYNC], ids=["json", "events", "async"])
-async def test_a_question_is_answered_in_each_of_the_three_forms(form: dict[str, str]) -> None:
+async def test_a_resume_is_answered_in_each_of_the_three_forms(form: dict[str, str]) -> None:
     async with portico() as (served, service):
         asked = await served.post(chat(ASK, request_id="q"))
         assert (asked.status, asked.json["state"]) == (202, "SUSPENDED")
@@ -177,7 +177,7 @@ async def test_a_question_is_answered_in_each_of_the_three_forms(form: dict[str,
             assert answer.headers["x-request-id"] == "q"
 
 
-async def test_b6_103_of_two_resumes_at_once_one_is_taken() -> None:
+async def test_b6_103_of_two_concurrent_resumes_one_is_accepted() -> None:
     answers: list[HttpAnswer] = []
 
     async def answer() -> None:
@@ -225,7 +225,7 @@ async def test_b6_104_a_wrong_answer_changes_nothing(answer: dict[str, Any], sta
         (b'{"tool_id":"ask_person","payload":"' + b"x" * 5_000_000 + b'"}', {}, 413),
     ],
 )
-async def test_an_answer_is_read_as_strictly_as_a_request(body: bytes, headers: dict[str, str], status: int) -> None:
+async def test_a_resume_is_read_as_strictly_as_a_request(body: bytes, headers: dict[str, str], status: int) -> None:
     async with portico() as (served, _):
         await served.post(chat(ASK, request_id="q"))
         refused = await served.post(body, headers, path="/v1/executions/q/resume")
@@ -233,7 +233,7 @@ async def test_an_answer_is_read_as_strictly_as_a_request(body: bytes, headers: 
         assert (await served.get("/v1/executions/q")).json["state"] == "SUSPENDED"
 
 
-async def test_b6_104_nothing_that_runs_or_has_ended_is_resumed() -> None:
+async def test_b6_104_only_a_suspended_execution_is_resumed() -> None:
     async with portico() as (served, service):
         await served.post(chat("[[slow:5]] Hello", request_id="q"), ASYNC)
         while_running = await resume(served)
@@ -243,7 +243,7 @@ async def test_b6_104_nothing_that_runs_or_has_ended_is_resumed() -> None:
     assert (while_running.status, afterwards.status) == (409, 409)
 
 
-async def test_whoever_answers_and_leaves_stops_nothing() -> None:
+async def test_a_client_that_resumes_and_leaves_stops_nothing() -> None:
     async with portico() as (served, service):
         await served.post(chat(f"[[slow:5]] {ASK}", request_id="q"))
         async with served.connect() as client:
@@ -255,7 +255,7 @@ async def test_whoever_answers_and_leaves_stops_nothing() -> None:
         assert (await served.get("/v1/executions/q")).json["state"] == "COMPLETE"
 
 
-async def test_what_runs_is_cancelled_once_and_what_has_ended_stays_as_it_is() -> None:
+async def test_a_running_execution_is_cancelled_once_and_an_ended_one_stays_unchanged() -> None:
     async with portico() as (served, service):
         await served.post(chat("[[slow:300]] Hello", request_id="q"), ASYNC)
         stopping = await order(served, "cancel")
@@ -268,7 +268,7 @@ async def test_what_runs_is_cancelled_once_and_what_has_ended_stays_as_it_is() -
     )
 
 
-async def test_what_waits_is_cancelled_and_then_not_resumed() -> None:
+async def test_a_cancelled_suspension_cannot_be_resumed() -> None:
     async with portico() as (served, service):
         await served.post(chat(ASK, request_id="q"))
         assert (await order(served, "cancel")).status == 202
@@ -278,7 +278,7 @@ async def test_what_waits_is_cancelled_and_then_not_resumed() -> None:
         assert (await served.get("/v1/suspensions")).json["data"] == []
 
 
-async def test_b6_105_of_a_resume_and_a_cancel_at_once_one_wins_and_it_ends_once() -> None:
+async def test_b6_105_of_a_concurrent_resume_and_cancel_one_wins_and_the_execution_ends_once() -> None:
     answers: dict[str, HttpAnswer] = {}
 
     async def put(name: str) -> None:
@@ -292,15 +292,15 @@ async def test_b6_105_of_a_resume_and_a_cancel_at_once_one_wins_and_it_ends_once
                     group.start_soon(put, name)
             await idle(service)
             state = (await served.get("/v1/executions/q")).json["state"]
-            told = events(await served.get("/v1/executions/q/events"))
+            received = events(await served.get("/v1/executions/q/events"))
         assert answers["cancel"].status in {200, 202}
         assert answers["resume"].status in {200, 409}
         assert state in {"COMPLETE", "CANCELLED"}
-        last = [event for event in told if event["type"] in {"execution.completed", "execution.cancelled"}]
+        last = [event for event in received if event["type"] in {"execution.completed", "execution.cancelled"}]
         assert [event["response"]["state"] for event in last] == [state]
 
 
-async def test_what_runs_is_not_replayed() -> None:
+async def test_a_running_execution_is_not_replayed() -> None:
     async with portico() as (served, service):
         await served.post(chat("[[slow:5]] Hello", request_id="q"), ASYNC)
         answer = await order(served, "replay")

@@ -1,4 +1,4 @@
-"""An execution that goes on from a step of another one."""
+"""Forks: executions that start with the steps of another one."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ async def fork(
     session_id: object = None,
     **overrides: Any,
 ) -> HttpAnswer:
-    """Forks the execution `q`, unless another is named."""
+    """Fork the execution `q`, unless another is named."""
     asked = {"from_step": from_step} | ({} if session_id is None else {"session_id": session_id})
     body = orjson.dumps(asked | ({"overrides": overrides} if overrides else {}))
     return await served.post(body, headers, path=f"/v1/executions/{origin}/fork")
@@ -33,7 +33,7 @@ async def fork(
 
 @asynccontextmanager
 async def scripted(tmp_path: Path, **scripts: list[dict[str, Any]]) -> AsyncIterator[RunningServer]:
-    """A service whose engines, by name, answer from these scripts; `q` was asked of the first."""
+    """Run a service whose named engines answer from these scripts; the first one has answered `q`."""
     engines = {}
     for name, replies in scripts.items():
         (tmp_path / f"{name}.json").write_bytes(orjson.dumps(replies))
@@ -47,8 +47,8 @@ async def log(served: RunningServer, request_id: str) -> list[dict[str, Any]]:
     return events(await served.get(f"/v1/executions/{request_id}/events"))
 
 
-def told(log: list[dict[str, Any]], *kinds: str) -> list[tuple[Any, ...]]:
-    """What the log tells by these types of events, without what is another execution's own."""
+def comparable(log: list[dict[str, Any]], *kinds: str) -> list[tuple[Any, ...]]:
+    """Return the fields of events of these types, without those that differ between executions."""
     own = {
         "request_id",
         "trace_id",
@@ -62,7 +62,7 @@ def told(log: list[dict[str, Any]], *kinds: str) -> list[tuple[Any, ...]]:
     return [tuple((name, each[name]) for name in each if name not in own) for each in log if each["type"] in kinds]
 
 
-async def test_a_fork_keeps_the_steps_before_it_and_does_the_next_anew(tmp_path: Path) -> None:
+async def test_a_fork_inherits_the_steps_before_it_and_runs_the_next_one_again(tmp_path: Path) -> None:
     async with scripted(tmp_path, a=[CALL, {"text": "first"}, {"text": "second"}]) as served:
         forked = await fork(served, 2)
         name = forked.json["request_id"]
@@ -75,7 +75,7 @@ async def test_a_fork_keeps_the_steps_before_it_and_does_the_next_anew(tmp_path:
     assert forked.json["metadata"]["durability"] == "journaled"
     assert name != "q"
     for kinds in (("tool.start", "tool.end"), ("inference.start",), ("stage.end",)):
-        assert told(logs[0], *kinds)[:2] == told(logs[1], *kinds)[:2]
+        assert comparable(logs[0], *kinds)[:2] == comparable(logs[1], *kinds)[:2]
     assert numbers(logs[0]) == list(range(1, len(logs[0]) + 1))
     assert {each["request_id"] for each in logs[0]} == {name}
     assert {each["caused_by"] for each in logs[0] if each["type"] == "lifecycle.transition"} == {"q"}
@@ -87,33 +87,33 @@ COUNTED = ("inferences", "tokens", "tool_calls", "fallback_transitions", "infere
 
 
 async def counted(served: RunningServer) -> dict[str, float]:
-    """What was counted of what executions did, by series."""
+    """Return the metrics of executions by series."""
     lines = (await served.get("/metrics")).body.decode().splitlines()
     ours = [line.rsplit(" ", 1) for line in lines if line.startswith(tuple(f"portico_{name}" for name in COUNTED))]
     return {series: float(value) for series, value in ours if "_created" not in series}
 
 
-async def test_what_is_kept_is_told_but_not_counted_again(tmp_path: Path) -> None:
+async def test_inherited_events_are_in_the_log_but_not_in_the_metrics(tmp_path: Path) -> None:
     usage = [{"usage": {"input_tokens": each, "output_tokens": 1, "total_tokens": each + 1}} for each in (100, 20, 3)]
     replies = [CALL, {"text": "first"}, {"text": "second"}]
     async with scripted(tmp_path, a=[reply | used for reply, used in zip(replies, usage, strict=True)]) as served:
         once = await counted(served)
         name = (await fork(served, 2)).json["request_id"]
         twice = await counted(served)
-        told_again = {each["type"] for each in await log(served, str(name))}
+        types = {each["type"] for each in await log(served, str(name))}
     fresh = {series: twice[series] - value for series, value in once.items()}
     assert twice.keys() == once.keys()
-    assert {"inference.end", "tool.end", "fallback.transition"} <= told_again
+    assert {"inference.end", "tool.end", "fallback.transition"} <= types
     assert [value for series, value in fresh.items() if "tool_calls_total" in series] == [0.0]
     inferences = [(once[series], value) for series, value in fresh.items() if "inferences_total" in series]
     assert sorted(inferences) == [(1.0, 0.0), (1.0, 1.0)]
     assert sorted(value for series, value in fresh.items() if "tokens_total" in series) == [1.0, 3.0]
 
 
-async def test_the_overrides_hold_from_the_step_on(tmp_path: Path) -> None:
-    said = [{"role": "user", "content": "Say it in French."}]
+async def test_overrides_apply_from_the_step_on(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "Say it in French."}]
     async with scripted(tmp_path, a=[CALL, {"text": "fifty-one"}], b=[{"text": "cinquante et un"}]) as served:
-        forked = await fork(served, 2, model="b", hints={"temperature": 0.5}, tools=[], messages=said)
+        forked = await fork(served, 2, model="b", hints={"temperature": 0.5}, tools=[], messages=messages)
         name = forked.json["request_id"]
         starts = [each for each in await log(served, name) if each["type"] == "inference.start"]
         origin = [each for each in await log(served, "q") if each["type"] == "inference.start"]
@@ -125,7 +125,7 @@ async def test_the_overrides_hold_from_the_step_on(tmp_path: Path) -> None:
     assert starts[1]["tool_defs_count"] == 0
 
 
-async def test_a_fork_at_the_first_step_is_the_request_asked_again_as_overridden(tmp_path: Path) -> None:
+async def test_a_fork_at_the_first_step_runs_the_request_again_with_its_overrides(tmp_path: Path) -> None:
     async with scripted(tmp_path, a=[CALL, {"text": "51"}, {"text": "no tools"}]) as served:
         forked = await fork(served, 0, tools=[])
         starts = [each for each in await log(served, forked.json["request_id"]) if each["type"] == "inference.start"]
@@ -133,10 +133,10 @@ async def test_a_fork_at_the_first_step_is_the_request_asked_again_as_overridden
     assert [each["tool_defs_count"] for each in starts] == [0]
 
 
-async def test_what_is_said_at_a_tool_step_comes_behind_its_results(tmp_path: Path) -> None:
-    said = [{"role": "user", "content": "Go on."}]
+async def test_a_message_at_a_tool_step_follows_its_results(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "Go on."}]
     async with scripted(tmp_path, a=[CALL, {"text": "51"}, {"text": "on"}]) as served:
-        forked = await fork(served, 1, messages=said)
+        forked = await fork(served, 1, messages=messages)
         starts = [each for each in await log(served, forked.json["request_id"]) if each["type"] == "inference.start"]
     assert forked.json["content"] == "on"
     assert [each["message_count"] for each in starts] == [1, 4]
@@ -147,15 +147,15 @@ async def test_a_fork_is_answered_in_the_other_forms_too(tmp_path: Path, form: d
     async with scripted(tmp_path, a=[CALL, {"text": "first"}, {"text": "second"}]) as served:
         answer = await fork(served, 2, form)
         name = answer.headers["x-request-id"]
-        told = events(await served.get(f"/v1/executions/{name}/events"))
-    assert told[-1]["response"]["content"] == "second"
+        received = events(await served.get(f"/v1/executions/{name}/events"))
+    assert received[-1]["response"]["content"] == "second"
     if form is EVENTS:
-        assert [each for each in events(answer) if "sequence_number" in each] == told
+        assert [each for each in events(answer) if "sequence_number" in each] == received
     else:
         assert (answer.status, answer.headers["location"]) == (202, f"/v1/executions/{name}")
 
 
-async def test_a_failed_execution_is_tried_again_from_the_step_that_failed(tmp_path: Path) -> None:
+async def test_a_failed_execution_is_forked_at_the_step_that_failed(tmp_path: Path) -> None:
     async with scripted(tmp_path, a=[CALL, {"fault": "refused"}, {"text": "at last"}]) as served:
         assert (await served.get("/v1/executions/q")).json["state"] == "ERROR"
         forked = await fork(served, 2)
@@ -163,7 +163,7 @@ async def test_a_failed_execution_is_tried_again_from_the_step_that_failed(tmp_p
     assert [call["result"] for call in forked.json["tool_calls_made"]] == ["51"]
 
 
-async def test_a_suspended_execution_is_forked_and_still_waits() -> None:
+async def test_a_forked_suspended_execution_stays_suspended() -> None:
     async with portico() as (served, _):
         await served.post(chat(ASK, request_id="q"))
         forked = await fork(served, 1)
@@ -183,12 +183,12 @@ async def test_a_suspended_execution_is_forked_and_still_waits() -> None:
         (1.5, {}, "from_step"),
         (None, {}, "from_step"),
         (1, {"zork": 1}, "overrides.zork"),
-        (1, {"model": "nobody"}, "model"),
+        (1, {"model": "unknown"}, "model"),
         (1, {"hints": {"timeout": 10**9}}, "hints.timeout"),
         (1, {"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]}, "overrides.messages"),
     ],
 )
-async def test_what_cannot_be_forked_is_refused_by_name(
+async def test_an_impossible_fork_is_refused_by_field(
     tmp_path: Path, from_step: Any, overrides: dict[str, Any], field: str
 ) -> None:
     async with scripted(tmp_path, a=[CALL, {"text": "51"}]) as served:
@@ -201,11 +201,11 @@ async def test_what_cannot_be_forked_is_refused_by_name(
 
 async def test_an_unknown_tool_is_refused_as_in_a_request(tmp_path: Path) -> None:
     async with scripted(tmp_path, a=[CALL, {"text": "51"}]) as served:
-        refused = await fork(served, 1, tools=["nobody"])
+        refused = await fork(served, 1, tools=["unknown"])
     assert (refused.status, refused.json["code"]) == (422, "TOOL_NOT_FOUND")
 
 
-async def test_what_runs_is_not_forked() -> None:
+async def test_a_running_execution_is_not_forked() -> None:
     async with portico() as (served, service):
         await served.post(chat("[[slow:5]] Hello", request_id="q"), ASYNC)
         await running(service)
@@ -214,7 +214,7 @@ async def test_what_runs_is_not_forked() -> None:
     assert (refused.status, refused.json["code"]) == (409, "REQUEST_IN_PROGRESS")
 
 
-async def test_b6_109_another_tenant_s_execution_is_not_there_to_be_forked() -> None:
+async def test_b6_109_another_tenant_s_execution_cannot_be_forked() -> None:
     async with portico() as (served, service):
         await served.post(chat("Hello", request_id="q"))
         other = Principal(tenant="other", user="local")
@@ -223,12 +223,12 @@ async def test_b6_109_another_tenant_s_execution_is_not_there_to_be_forked() -> 
     assert refused.value.status == 404
 
 
-async def test_a_fork_survives_its_process_with_the_steps_it_keeps(tmp_path: Path) -> None:
+async def test_a_fork_survives_its_process_with_its_inherited_steps(tmp_path: Path) -> None:
     kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
     async with portico(**kept) as (served, service):
         await served.post(chat("Please calculate 17*3", request_id="q"))
-        said = [{"role": "user", "content": "[[slow:60]] Please calculate 2+2"}]
-        name = (await fork(served, 2, ASYNC, messages=said)).json["request_id"]
+        messages = [{"role": "user", "content": "[[slow:60]] Please calculate 2+2"}]
+        name = (await fork(served, 2, ASYNC, messages=messages)).json["request_id"]
         await running(service)
     async with portico(**kept) as (served, service):
         await idle(service)
@@ -237,11 +237,11 @@ async def test_a_fork_survives_its_process_with_the_steps_it_keeps(tmp_path: Pat
         assert (await order(served, "replay", name)).json["identical"] is True
     assert shown["state"] == "COMPLETE"
     assert shown["response"]["tool_calls_made"][0]["result"] == "51"
-    assert told(logs[0], "tool.end")[0] == told(logs[1], "tool.end")[0]
+    assert comparable(logs[0], "tool.end")[0] == comparable(logs[1], "tool.end")[0]
     assert numbers(logs[0]) == list(range(1, len(logs[0]) + 1))
 
 
-async def test_a_fork_of_a_turn_keeps_what_was_said_before_it_and_leaves_the_session_alone(tmp_path: Path) -> None:
+async def test_a_fork_of_a_turn_inherits_its_history_and_leaves_the_session_unchanged(tmp_path: Path) -> None:
     async with portico() as (served, _):
         await served.post(chat("Hello", session_id="s"))
         turn = chat("Please calculate 17*3", session_id="s", request_id="q", if_session_busy="enqueue")
@@ -261,20 +261,20 @@ async def test_a_fork_of_a_turn_keeps_what_was_said_before_it_and_leaves_the_ses
 FRENCH = {"role": "user", "content": "In French."}
 
 
-async def said(served: RunningServer, session_id: str = "s") -> list[tuple[Any, Any]]:
-    """Who said what in a session."""
-    told: Any = (await served.get(f"/v1/sessions/{session_id}/messages")).json["data"]
-    return [(each["role"], each.get("content")) for each in told]
+async def messages_of(served: RunningServer, session_id: str = "s") -> list[tuple[Any, Any]]:
+    """Return role and content of the messages of a session."""
+    received: Any = (await served.get(f"/v1/sessions/{session_id}/messages")).json["data"]
+    return [(each["role"], each.get("content")) for each in received]
 
 
 async def starts(served: RunningServer, answer: HttpAnswer) -> list[tuple[Any, ...]]:
-    """Of an execution's inferences: how many messages, by which engine, at which temperature."""
+    """Return message count, engine and temperature of the inferences of an execution."""
     names = ("message_count", "provider", "temperature")
-    told = await log(served, str(answer.json["request_id"]))
-    return [tuple(each[name] for name in names) for each in told if each["type"] == "inference.start"]
+    received = await log(served, str(answer.json["request_id"]))
+    return [tuple(each[name] for name in names) for each in received if each["type"] == "inference.start"]
 
 
-async def test_a_fork_of_a_fork_keeps_and_repeats_what_was_done_under_the_first_one_s_overrides(tmp_path: Path) -> None:
+async def test_a_fork_of_a_fork_inherits_and_repeats_steps_with_the_first_one_s_overrides(tmp_path: Path) -> None:
     scripts = {"a": [CALL, {"text": "first"}, {"text": "plain"}], "b": [CALL, {"text": "second"}, *[{"text": "b"}] * 3]}
     async with scripted(tmp_path, **scripts) as served:
         first = await fork(served, 2, model="b", hints={"temperature": 1}, messages=[FRENCH])
@@ -284,7 +284,7 @@ async def test_a_fork_of_a_fork_keeps_and_repeats_what_was_done_under_the_first_
         before = await fork(served, 0, origin=name)
         third = await fork(served, 4, origin=str(behind.json["request_id"]), session_id="t")
         begun = [await starts(served, each) for each in (first, behind, beside, before, third)]
-        talks = [await said(served, session_id) for session_id in "st"]
+        talks = [await messages_of(served, session_id) for session_id in "st"]
         replays = [await order(served, "replay", str(each.json["request_id"])) for each in (behind, beside, third)]
     kept, again = (1, "a", None), (4, "b", 1.0)
     assert begun[0] == [kept, again, (6, "b", 1.0)]
@@ -296,10 +296,10 @@ async def test_a_fork_of_a_fork_keeps_and_repeats_what_was_done_under_the_first_
     assert [each.json["identical"] for each in replays] == [True] * 3
 
 
-async def test_a_fork_with_a_session_takes_a_turn_in_it_and_says_what_the_whole_request_would(tmp_path: Path) -> None:
+async def test_a_fork_with_a_session_adds_the_messages_of_a_whole_request_to_it(tmp_path: Path) -> None:
     async with scripted(tmp_path, a=[CALL, {"text": "first"}, {"text": "second"}, {"text": "third"}]) as served:
         forked = await fork(served, 2, session_id="s", messages=[FRENCH])
-        once = await said(served)
+        once = await messages_of(served)
         session = (await served.get("/v1/sessions/s")).json
         assert (await served.post(chat("And?", session_id="s", request_id="next"))).json["content"] == "third"
         logs = [await log(served, str(name)) for name in (forked.json["request_id"], "next")]
@@ -318,7 +318,7 @@ async def test_a_fork_with_a_session_takes_a_turn_in_it_and_says_what_the_whole_
     assert counts == [[1, 4], [6]]
 
 
-async def test_a_fork_hears_nothing_of_its_session_and_the_session_has_one_beginning(tmp_path: Path) -> None:
+async def test_a_fork_does_not_see_its_session_s_history_and_repeats_no_system_message(tmp_path: Path) -> None:
     system = {"role": "system", "content": "Be brief."}
     asked = orjson.dumps({"request_id": "q", "messages": [system, {"role": "user", "content": "Who?"}]})
     async with portico() as (served, _):
@@ -328,27 +328,27 @@ async def test_a_fork_hears_nothing_of_its_session_and_the_session_has_one_begin
             forked = await fork(served, 0, session_id=session_id)
             begun = [each for each in await log(served, forked.json["request_id"]) if each["type"] == "inference.start"]
             assert [each["message_count"] for each in begun] == [2]
-        new, old = [[each[0] for each in await said(served, name)] for name in ("new", "old")]
+        new, old = [[each[0] for each in await messages_of(served, name)] for name in ("new", "old")]
     assert new == ["system", "user", "assistant"]
     assert old == ["user", "assistant", "user", "assistant"]
 
 
-async def test_a_fork_of_a_planned_execution_plans_anew_without_what_its_session_heard() -> None:
+async def test_a_fork_of_a_planned_execution_plans_again_without_its_session_s_history() -> None:
     async with portico() as (served, _):
         await served.post(chat("Please calculate 17*3", request_id="q", mode="plan"))
         await served.post(chat("Please calculate 2+2", session_id="s"))
         alone, within = [await fork(served, 0, session_id=session_id) for session_id in (None, "s")]
         logs = [await log(served, answer.json["request_id"]) for answer in (alone, within)]
-        assert [each for each, _ in await said(served)][-2:] == ["user", "assistant"]
+        assert [each for each, _ in await messages_of(served)][-2:] == ["user", "assistant"]
     assert alone.json["content"] == within.json["content"]
-    assert told(logs[0], "plan.created") != []
+    assert comparable(logs[0], "plan.created") != []
     assert len(logs[0]) == len(logs[1])
 
 
 @pytest.mark.parametrize(
     ("text", "code"), [("[[slow:5]] Hello", "REQUEST_SESSION_BUSY"), (ASK, "REQUEST_RESUME_REQUIRED")]
 )
-async def test_b6_106_a_fork_is_refused_while_another_has_the_turn_and_leaves_nothing(text: str, code: str) -> None:
+async def test_b6_106_a_fork_is_refused_while_its_session_is_busy_and_leaves_nothing(text: str, code: str) -> None:
     async with portico() as (served, service):
         await served.post(chat("Please calculate 17*3", request_id="q"))
         await served.post(chat(text, session_id="s", request_id="other"), ASYNC)
@@ -367,7 +367,7 @@ async def test_b6_106_a_fork_is_refused_while_another_has_the_turn_and_leaves_no
     assert (refused.status, refused.json["code"], other.status) == (409, code, 200)
 
 
-async def test_b6_106_a_fork_has_its_session_s_turn_until_it_ends(tmp_path: Path) -> None:
+async def test_b6_106_a_fork_holds_its_session_s_turn_until_it_ends(tmp_path: Path) -> None:
     kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 0.1}}
     slow = {"role": "user", "content": "[[slow:60]] Please calculate 2+2"}
     async with portico(**kept) as (served, service):
@@ -379,14 +379,14 @@ async def test_b6_106_a_fork_has_its_session_s_turn_until_it_ends(tmp_path: Path
         waits = chat("Hello", session_id="s", request_id="w", if_session_busy="enqueue")
         assert (await served.post(waits)).status == 200
         assert (await served.get(f"/v1/executions/{name}")).json["state"] == "COMPLETE"
-        roles = [each for each, _ in await said(served)]
+        roles = [each for each, _ in await messages_of(served)]
     assert roles[:2] == ["user", "user"]
     assert roles[-2:] == ["user", "assistant"]
     assert roles.count("user") == 3
 
 
 @pytest.mark.parametrize("session_id", ["", "a b", "x" * 129, 7, ["s"]])
-async def test_a_fork_s_session_has_an_id(session_id: object) -> None:
+async def test_the_session_id_of_a_fork_is_validated(session_id: object) -> None:
     async with portico() as (served, _):
         await served.post(chat("Hello", request_id="q"))
         refused = await fork(served, 0, session_id=session_id)
@@ -423,14 +423,14 @@ async def test_a_vote_is_forked_with_other_hints_for_every_replica(tmp_path: Pat
     assert [each["temperature"] for each in starts] == [1.0] * 3
 
 
-async def test_a_plan_is_carried_out_anew_without_being_made_anew() -> None:
+async def test_a_fork_runs_the_inherited_plan_again() -> None:
     async with portico() as (served, _):
         first = await served.post(chat("Please calculate 17*3", request_id="p", mode="plan"))
         forked = await fork(served, 1, origin="p", tools=[])
         logs = [await log(served, name) for name in (forked.json["request_id"], "p")]
         assert (await order(served, "replay", forked.json["request_id"])).json["identical"] is True
     assert first.json["state"] == "COMPLETE"
-    assert told(logs[0], "plan.created") == told(logs[1], "plan.created")
+    assert comparable(logs[0], "plan.created") == comparable(logs[1], "plan.created")
     assert [step["name"] for step in forked.json["plan"]["steps"]] == [
         step["name"] for step in first.json["plan"]["steps"]
     ]

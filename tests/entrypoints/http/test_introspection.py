@@ -1,4 +1,4 @@
-"""What can be read of the service, and its description."""
+"""Introspection routes, probes and the API description."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ def description() -> dict[str, Any]:
 
 
 async def read(path: str) -> Any:
-    """The JSON under that path."""
+    """Return the JSON at that path."""
     app, _ = fake_app()
     async with running_server(app) as served:
         answer = await served.get(path)
@@ -27,7 +27,7 @@ async def read(path: str) -> Any:
     return answer.json
 
 
-async def test_every_code_is_shown_with_every_fact() -> None:
+async def test_every_code_is_listed_with_every_fact() -> None:
     shown = (await read("/v1/errors"))["data"]
     assert [row["code"] for row in shown] == list(TAXONOMY)
     assert shown[0] == {
@@ -42,7 +42,7 @@ async def test_every_code_is_shown_with_every_fact() -> None:
     }
 
 
-async def test_every_machine_is_shown_as_table_and_as_diagram() -> None:
+async def test_every_machine_is_listed_as_table_and_as_diagram() -> None:
     shown = {machine["name"]: machine for machine in (await read("/v1/machines"))["data"]}
     assert set(shown) == {*(f"lifecycle.{mode}" for mode in Mode), "fallback"}
     assert set(shown["lifecycle.chat"]["table"]["EXECUTE"]) == NEXT[Mode.CHAT]["EXECUTE"]
@@ -50,16 +50,16 @@ async def test_every_machine_is_shown_as_table_and_as_diagram() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/tools", "/v1/engines"])
-async def test_a_collection_is_under_data(path: str) -> None:
+async def test_a_collection_is_in_the_field_data(path: str) -> None:
     assert await read(path) == {"data": []}
 
 
-async def test_the_process_says_that_it_lives_and_that_it_is_ready() -> None:
+async def test_a_running_service_is_alive_and_ready() -> None:
     assert await read("/livez") == {"alive": True}
     assert (await read("/readyz"))["ready"] is True
 
 
-async def test_b5_93_a_service_that_stops_lives_and_is_not_ready() -> None:
+async def test_b5_93_a_stopping_service_is_alive_and_not_ready() -> None:
     app, service = fake_app()
     async with running_server(app) as served:
         await service.drain()
@@ -68,7 +68,7 @@ async def test_b5_93_a_service_that_stops_lives_and_is_not_ready() -> None:
         assert (await served.get("/livez")).status == 200
 
 
-async def test_metrics_come_in_their_own_type() -> None:
+async def test_metrics_have_their_own_content_type() -> None:
     app, _ = fake_app()
     async with running_server(app) as served:
         answer = await served.get("/metrics")
@@ -99,7 +99,7 @@ def test_the_description_has_every_route_and_no_other() -> None:
     assert set(description()["paths"]) == served
 
 
-def test_every_reference_of_the_description_leads_somewhere() -> None:
+def test_every_reference_of_the_description_resolves() -> None:
     document = description()
     text = json.dumps(document)
     names = {part.split('"')[0] for part in text.split("#/components/")[1:]}
@@ -115,14 +115,14 @@ def test_the_description_names_every_status_of_the_taxonomy() -> None:
             assert row.code in answers[str(variant.status)]["description"]
 
 
-def test_fields_of_the_boundary_are_described() -> None:
+def test_fields_of_the_contract_are_described() -> None:
     schemas = description()["components"]["schemas"]
     for model in ("SystemRequest", "SystemResponse", "Problem", "ExecutionHints"):
         for name, field in schemas[model]["properties"].items():
             assert "description" in field or "$ref" in field, f"{model}.{name}"
 
 
-def test_an_event_has_what_every_event_has_and_its_own() -> None:
+def test_an_event_has_common_fields_and_its_own() -> None:
     schemas = description()["components"]["schemas"]
     assert {"sequence_number", "type", "timestamp", "from_state", "to_state"} <= set(
         schemas["LifecycleTransition"]["required"]
@@ -131,7 +131,7 @@ def test_an_event_has_what_every_event_has_and_its_own() -> None:
     assert len(schemas["ExecutionEvent"]["oneOf"]) == len(schemas["ExecutionEvent"]["discriminator"]["mapping"])
 
 
-def test_schemas_have_names_for_clients() -> None:
+def test_schemas_have_unambiguous_names() -> None:
     schemas = description()["components"]["schemas"]
     assert not [name for name in schemas if "__" in name]
     fields = schemas["FallbackTransition"]["properties"]
@@ -141,7 +141,7 @@ def test_schemas_have_names_for_clients() -> None:
     assert "SUSPENDED" in schemas["LifecycleState"]["enum"]
 
 
-def test_the_framework_makes_no_spans_of_its_own() -> None:
+def test_the_framework_records_no_spans_of_its_own() -> None:
     app, service = fake_app()
     assert not app._native_telemetry.enabled()
     assert create_app(service.settings).title == "Portico"

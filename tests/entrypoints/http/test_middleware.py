@@ -1,4 +1,4 @@
-"""What holds for every answer, whichever route gives it."""
+"""Middleware: correlation, hosts and generic errors of every route."""
 
 import re
 
@@ -25,7 +25,7 @@ TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-00")
         ("POST", "/v1/tools"),
     ],
 )
-async def test_every_answer_names_its_request_and_its_trace(method: str, path: str) -> None:
+async def test_every_response_has_its_request_id_and_its_trace(method: str, path: str) -> None:
     app, _ = fake_app()
     async with running_server(app) as served:
         answer = await served.ask(request_bytes(method, path, {}))
@@ -33,7 +33,7 @@ async def test_every_answer_names_its_request_and_its_trace(method: str, path: s
     assert TRACEPARENT.fullmatch(answer.headers["traceparent"])
 
 
-async def test_an_answer_without_an_execution_continues_the_caller_s_trace() -> None:
+async def test_a_response_without_an_execution_continues_the_caller_s_trace() -> None:
     app, _ = fake_app()
     async with running_server(app) as served:
         answer = await served.get("/nowhere", {"traceparent": f"00-{TRACE}-{SPAN}-01"})
@@ -56,7 +56,7 @@ async def test_an_unknown_path_is_a_problem_document(path: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allowed"), [("GET", "/v1/execute", {"POST"}), ("DELETE", "/v1/tools", {"GET", "HEAD"})]
 )
-async def test_a_method_that_a_path_lacks_is_a_problem_document(method: str, path: str, allowed: set[str]) -> None:
+async def test_an_unsupported_method_is_a_problem_document(method: str, path: str, allowed: set[str]) -> None:
     app, _ = fake_app()
     async with running_server(app) as served:
         answer = await served.ask(request_bytes(method, path, {}))
@@ -64,7 +64,7 @@ async def test_a_method_that_a_path_lacks_is_a_problem_document(method: str, pat
     assert set(answer.headers["allow"].split(", ")) == allowed
 
 
-async def test_a_bug_of_ours_is_a_problem_that_says_nothing_of_it() -> None:
+async def test_a_bug_is_a_problem_document_without_details() -> None:
     app, service = fake_app()
 
     def broken() -> tuple[bytes, str]:
@@ -91,7 +91,7 @@ async def test_b2_51_a_foreign_host_is_refused(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["api.example.com", "API.example.com:8080", "a.b.example.org", "[::1]:8080", "[::1]"])
-async def test_b2_51_our_own_hosts_are_served(host: str) -> None:
+async def test_b2_51_allowed_hosts_are_served(host: str) -> None:
     app, _ = fake_app(server={"allowed_hosts": ["api.example.com", "*.example.org", "[::1]"]})
     async with running_server(app) as served:
         assert (await served.get("/livez", {"Host": host})).status == 200

@@ -1,4 +1,4 @@
-"""The three forms of an answer, idempotency keys, and what leaving means, with the real service."""
+"""Kinds of responses, idempotency keys and disconnects, with a whole service."""
 
 import anyio
 import pytest
@@ -19,7 +19,7 @@ SLOW = chat("[[slow:300]] Hello", request_id="r-1")
     ],
     ids=["prefer", "background", "both"],
 )
-async def test_a_client_that_does_not_wait_is_told_at_once_where_to_look(body: bytes, headers: dict[str, str]) -> None:
+async def test_a_client_that_does_not_wait_gets_the_location_at_once(body: bytes, headers: dict[str, str]) -> None:
     async with portico() as (served, service):
         began = anyio.current_time()
         answer = await served.post(body, headers)
@@ -36,7 +36,7 @@ async def test_a_client_that_does_not_wait_is_told_at_once_where_to_look(body: b
     assert shown["response"]["metadata"]["durability"] == "journaled"
 
 
-async def test_events_win_over_a_preference_and_the_execution_outlives_its_client_all_the_same() -> None:
+async def test_events_win_over_a_preference_and_the_execution_still_outlives_its_client() -> None:
     async with portico() as (served, service):
         async with served.connect() as client:
             await client.send(request_bytes("POST", "/v1/execute", JSON | EVENTS | ASYNC, SLOW))
@@ -59,7 +59,7 @@ async def test_events_win_over_a_preference_and_the_execution_outlives_its_clien
         ({"on_disconnect": "cancel"}, KEY, "CANCELLED"),
     ],
 )
-async def test_b2_35_b2_36_on_disconnect_says_what_leaving_means(
+async def test_b2_35_b2_36_on_disconnect_defines_the_effect_of_a_disconnect(
     form: dict[str, str], fields: dict[str, str], headers: dict[str, str], state: str
 ) -> None:
     body = chat("[[slow:300]] Hello", request_id="r-1", **fields)
@@ -72,7 +72,7 @@ async def test_b2_35_b2_36_on_disconnect_says_what_leaving_means(
         assert (await served.get("/v1/executions/r-1")).json["state"] == state
 
 
-async def test_b2_47_the_same_key_and_body_is_answered_as_the_first_time() -> None:
+async def test_b2_47_the_same_key_and_body_gets_the_first_response() -> None:
     async with portico() as (served, _):
         first = await served.post(chat("Please calculate 17*3"), KEY)
         again = await served.post(chat("Please calculate 17*3"), KEY)
@@ -84,14 +84,14 @@ async def test_b2_47_the_same_key_and_body_is_answered_as_the_first_time() -> No
     for answer in (again, streamed, located):
         assert answer.headers["idempotency-replayed"] == "true"
         assert answer.headers["x-request-id"] == first.headers["x-request-id"]
-    told = events(streamed)
-    assert [event["sequence_number"] for event in told] == list(range(1, len(told) + 1))
-    assert told[-1]["response"] == first.json
+    received = events(streamed)
+    assert [event["sequence_number"] for event in received] == list(range(1, len(received) + 1))
+    assert received[-1]["response"] == first.json
     assert (located.status, located.json["response"]) == (202, first.json)
     assert len(listed.json["data"]) == 1
 
 
-async def test_b2_47_a_failure_is_answered_again_with_its_status() -> None:
+async def test_b2_47_the_response_of_a_failure_is_repeated_with_its_status() -> None:
     async with portico() as (served, _):
         first = await served.post(chat("[[fail:429]] Hello"), KEY)
         again = await served.post(chat("[[fail:429]] Hello"), KEY)
@@ -100,7 +100,7 @@ async def test_b2_47_a_failure_is_answered_again_with_its_status() -> None:
     assert again.headers["x-should-retry"] == "true"
 
 
-async def test_b2_47_a_suspended_execution_is_answered_again_with_its_questions() -> None:
+async def test_b2_47_the_response_of_a_suspended_execution_is_repeated_with_its_suspensions() -> None:
     body = chat('Use ask_person: "May I?"')
     async with portico() as (served, _):
         first = await served.post(body, KEY)
@@ -120,7 +120,7 @@ async def test_b2_48_the_same_key_with_another_body_is_refused() -> None:
 
 
 @pytest.mark.parametrize("form", [{}, EVENTS, ASYNC], ids=["json", "events", "async"])
-async def test_a_key_whose_first_request_still_runs_is_a_conflict_that_says_where(form: dict[str, str]) -> None:
+async def test_a_key_whose_first_request_still_runs_is_a_conflict_with_its_location(form: dict[str, str]) -> None:
     async with portico() as (served, service):
         await served.post(SLOW, KEY | ASYNC)
         answer = await served.post(SLOW, KEY | form)
@@ -130,7 +130,7 @@ async def test_a_key_whose_first_request_still_runs_is_a_conflict_that_says_wher
     assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
 
 
-async def test_two_at_once_with_one_key_run_once() -> None:
+async def test_two_concurrent_requests_with_one_key_run_once() -> None:
     answers = []
 
     async def post() -> None:
@@ -145,7 +145,7 @@ async def test_two_at_once_with_one_key_run_once() -> None:
     assert len(listed.json["data"]) == 1
 
 
-async def test_b5_93_a_background_execution_is_left_to_the_next_owner_and_nobody_is_told_that_it_ended() -> None:
+async def test_b5_93_a_background_execution_is_left_to_the_next_owner_without_a_final_event() -> None:
     async with portico(server={"drain_seconds": 1}) as (served, service), served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", JSON | KEY, SLOW))
         await running(service)

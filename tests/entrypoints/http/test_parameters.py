@@ -119,7 +119,7 @@ async def test_a_bad_last_event_id_is_refused_by_name() -> None:
             assert_refused(await served.get("/v1/executions/r-1/events", {"Last-Event-ID": bad}), "Last-Event-ID")
 
 
-async def test_an_unknown_execution_is_404_whatever_its_query_is() -> None:
+async def test_an_unknown_id_is_404_before_any_error_of_the_query() -> None:
     async with portico() as (served, _):
         for query in ("after=x", "zork=1", "after=1&after=1", "after=%ff", urlencode({"after": "-1"})):
             assert (await served.get(f"/v1/executions/unknown/events?{query}")).status == 404

@@ -1,4 +1,4 @@
-"""Mode plan over HTTP: steps that run at once, what is told of them, and what is left of a plan that fails."""
+"""Mode plan over HTTP: concurrent steps, their events, and the partial result of a failed plan."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def named(answer: Any) -> dict[str, tuple[str, Any]]:
     return {step["name"]: (step["status"], step["output"]) for step in answer["plan"]["steps"]}
 
 
-async def test_a_plan_runs_its_steps_and_shows_what_each_came_to() -> None:
+async def test_a_plan_runs_its_steps_and_reports_each() -> None:
     request = asking(
         ROLL,
         {"name": "size", "type": "infer", "depends_on": [], "schema": SCHEMA},
@@ -39,15 +39,15 @@ async def test_a_plan_runs_its_steps_and_shows_what_each_came_to() -> None:
     assert [(call["name"], call["step_name"]) for call in answer.json["tool_calls_made"]] == [("roll_dice", "roll")]
 
 
-async def test_branches_overlap_and_their_events_say_which_step_they_belong_to() -> None:
+async def test_branches_overlap_and_their_events_name_their_step() -> None:
     request = asking(
         {"name": "left", "type": "infer", "input": "[[slow:2]] left"},
         {"name": "right", "type": "infer", "input": "[[slow:3]] right", "depends_on": []},
         {"name": "both", "type": "infer", "depends_on": ["left", "right"]},
     )
     async with portico() as (served, _):
-        told = events(await served.post(request, EVENTS))
-    steps = [event for event in told if event["type"].startswith("step.")]
+        received = events(await served.post(request, EVENTS))
+    steps = [event for event in received if event["type"].startswith("step.")]
     assert [(event["step_name"], event["type"]) for event in steps] == [
         *(("left", "step.start"), ("right", "step.start")),
         *(("left", "step.end"), ("right", "step.end")),
@@ -55,10 +55,10 @@ async def test_branches_overlap_and_their_events_say_which_step_they_belong_to()
     ]
     at = {(event["step_name"], event["type"]): event["timestamp"] for event in steps}
     assert at["right", "step.start"] < at["left", "step.end"] < at["right", "step.end"] <= at["both", "step.start"]
-    inside = {event["type"] for event in told if event.get("step_name") == "left"}
+    inside = {event["type"] for event in received if event.get("step_name") == "left"}
     assert inside >= {"step.start", "inference.start", "inference.end", "step.end"}
-    assert all("step_name" not in event for event in told if event["type"].startswith(("lifecycle", "execution")))
-    states = [event["to_state"] for event in told if event["type"] == "lifecycle.transition"]
+    assert all("step_name" not in event for event in received if event["type"].startswith(("lifecycle", "execution")))
+    states = [event["to_state"] for event in received if event["type"] == "lifecycle.transition"]
     assert states == ["INIT", "PLAN", "PREPARE", "EXECUTE", "VALIDATE", "COMPLETE"]
 
 
@@ -71,7 +71,7 @@ async def test_branches_overlap_and_their_events_say_which_step_they_belong_to()
         ({"type": "tool", "input": {"name": "calculate", "arguments": {"expression": "1/0"}}}, 502, None, "failed"),
     ],
 )
-async def test_a_failed_step_leaves_the_finished_ones_in_the_answer(
+async def test_a_failed_plan_is_answered_with_its_finished_steps(
     bad: dict[str, Any], status: int, code: str | None, ended: str
 ) -> None:
     steps = ({"name": "bad", **bad}, {"name": "after", "type": "infer", "input": "x"}, {**ROLL, "depends_on": []})
@@ -84,7 +84,7 @@ async def test_a_failed_step_leaves_the_finished_ones_in_the_answer(
     assert found["roll"][0] == "completed"
 
 
-async def test_outputs_that_do_not_fit_name_the_step_and_what_was_expected() -> None:
+async def test_an_output_that_does_not_fit_is_reported_with_the_step_and_the_expected_type() -> None:
     steps = ({"name": "size", "type": "infer", "schema": SCHEMA}, {"name": "call", "type": "tool"})
     async with portico() as (served, _):
         answer = await served.post(asking(*steps))
@@ -93,7 +93,7 @@ async def test_outputs_that_do_not_fit_name_the_step_and_what_was_expected() -> 
     assert named(answer.json)["size"][0] == "completed"
 
 
-async def test_the_policys_time_holds_for_every_step() -> None:
+async def test_the_time_limit_of_the_policy_applies_to_every_step() -> None:
     step = {"name": "slow", "type": "infer", "input": "[[slow:9]] x"}
     async with portico() as (served, _):
         answer = await served.post(asking(step, plan={"policy": {"timeout_per_step": 0.5}}))
@@ -101,7 +101,7 @@ async def test_the_policys_time_holds_for_every_step() -> None:
     assert named(answer.json) == {"slow": ("cancelled", None)}
 
 
-async def test_the_result_is_held_to_what_the_request_asks_of_it() -> None:
+async def test_the_result_is_validated_against_the_request() -> None:
     async with portico() as (served, _):
         step = {"name": "size", "type": "infer", "input": "x"}
         kept = await served.post(asking({**step, "schema": SCHEMA}, output={"schema": SCHEMA}))
@@ -112,7 +112,7 @@ async def test_the_result_is_held_to_what_the_request_asks_of_it() -> None:
     assert broken.json["plan"]["steps"][0]["status"] == "completed"
 
 
-async def test_a_model_plans_and_its_plan_is_carried_out() -> None:
+async def test_a_plan_of_a_model_is_run() -> None:
     async with portico() as (served, _):
         answer = await served.post(chat("Roll two dice with roll_dice, count 2, sides 6.", mode="plan"))
     assert (answer.status, answer.json["plan"]["trace"]["planner_id"]) == (200, "model")
@@ -120,7 +120,7 @@ async def test_a_model_plans_and_its_plan_is_carried_out() -> None:
     assert answer.json["tool_calls_made"][0]["name"] == "roll_dice"
 
 
-async def test_steps_are_counted_by_type_and_by_how_they_ended() -> None:
+async def test_steps_are_counted_by_type_and_status() -> None:
     async with portico() as (served, _):
         await served.post(asking(ROLL, {"name": "bad", "type": "validate", "schema": SCHEMA}))
         page = (await served.get("/metrics")).body.decode()

@@ -1,4 +1,4 @@
-"""Plans over HTTP: what is refused before anything runs, what is refused in PLAN, and who plans."""
+"""Plans over HTTP: refusals before anything runs and in PLAN, and the planners."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ SECRET = "sk-canary-7d1f"
 
 
 async def listed(run: RunContext) -> str:
-    """A pattern that only lists the steps of its plan."""
+    """List the steps of the plan, as a pattern."""
     plan = run.settings.plan
     assert plan is not None
     run.transition_to(State.VALIDATE, "output_ready")
@@ -33,7 +33,7 @@ async def listed(run: RunContext) -> str:
 
 @asynccontextmanager
 async def planning(**tables: Any) -> AsyncIterator[RunningServer]:
-    """A service whose plans are listed, not carried out."""
+    """Run a service that lists plans instead of running them."""
     patterns = {**PATTERNS, Mode.PLAN: replace(PATTERNS[Mode.PLAN], run=listed)}
     settings = Settings.model_validate({"storage": {"url": "sqlite://"}} | tables)
     async with running_server(create_app(settings, partial(open_service, patterns=patterns))) as served:
@@ -45,7 +45,7 @@ def asking(text: str = "Tell me a story", **fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("fields", "at_fault"),
+    ("fields", "invalid"),
     [
         ({"plan": {"steps": [ASK] * 51}}, ["plan.steps"]),
         ({"plan": {"steps": [{"name": "a", "type": "zork"}] * 10_000}}, ["plan.steps"]),
@@ -62,22 +62,22 @@ def asking(text: str = "Tell me a story", **fields: Any) -> bytes:
         ({"plan": {"stpes": []}}, ["plan.stpes"]),
     ],
 )
-async def test_what_the_request_alone_decides_is_refused_by_field(fields: dict[str, Any], at_fault: list[str]) -> None:
+async def test_an_invalid_plan_is_refused_by_field(fields: dict[str, Any], invalid: list[str]) -> None:
     async with planning() as served:
         answer = await served.post(asking(**fields))
     assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
-    assert [error["field"] for error in answer.json["details"]["errors"]] == at_fault
+    assert [error["field"] for error in answer.json["details"]["errors"]] == invalid
     assert SECRET not in answer.body.decode()
 
 
-async def test_more_passes_are_refused_by_name() -> None:
+async def test_further_passes_are_refused_by_name() -> None:
     async with planning() as served:
         answer = await served.post(asking(plan={"passes": 2}))
     assert answer.json["message"] == "plan.passes is not in this version"
 
 
 @pytest.mark.parametrize("mode", ["chat", "structured", "redundant"])
-async def test_other_modes_take_no_plan(mode: str) -> None:
+async def test_other_modes_refuse_a_plan(mode: str) -> None:
     output = {} if mode == "chat" else {"schema": {"type": "object"}}
     async with planning() as served:
         answer = await served.post(chat("Hello", mode=mode, output=output, plan={"steps": [ASK]}))
@@ -93,7 +93,7 @@ async def test_other_modes_take_no_plan(mode: str) -> None:
         ASK | {"input": {"messages": [{"role": "user", "content": "x"}], "tools": ["zap"]}},
     ],
 )
-async def test_a_tool_that_nobody_registered_is_refused_before_there_is_an_execution(step: dict[str, Any]) -> None:
+async def test_an_unregistered_tool_is_refused_before_the_execution_starts(step: dict[str, Any]) -> None:
     async with planning() as served:
         answer = await served.post(asking(plan={"steps": [ASK | {"name": "first"}, step]}))
     assert (answer.status, answer.json["code"]) == (422, "TOOL_NOT_FOUND")
@@ -135,55 +135,55 @@ async def test_a_tool_that_nobody_registered_is_refused_before_there_is_an_execu
         ),
     ],
 )
-async def test_what_speaks_against_a_plan_ends_it_in_plan(fields: dict[str, Any], code: str, path: str) -> None:
+async def test_a_violation_of_the_policy_ends_it_in_plan(fields: dict[str, Any], code: str, path: str) -> None:
     async with planning() as served:
         answer = await served.post(asking(**fields))
-        told = events(await served.post(asking(**fields), EVENTS))
+        received = events(await served.post(asking(**fields), EVENTS))
     error: Any = answer.json["error"]
     assert (answer.status, answer.json["state"], error["code"], error["retryable"]) == (422, "ERROR", code, False)
     assert answer.headers["x-should-retry"] == "false"
     assert path in [each["path"] for each in error["details"]["violations"]]
     assert SECRET not in answer.body.decode()
-    moves = [event["to_state"] for event in told if event["type"] == "lifecycle.transition"]
+    moves = [event["to_state"] for event in received if event["type"] == "lifecycle.transition"]
     assert moves == ["INIT", "PLAN", "ERROR"]
-    assert not {"plan.created", "inference.start", "tool.start"} & {event["type"] for event in told}
+    assert not {"plan.created", "inference.start", "tool.start"} & {event["type"] for event in received}
 
 
-async def test_an_authored_plan_is_told_as_an_event() -> None:
+async def test_an_authored_plan_is_published_as_an_event() -> None:
     steps = [ASK | {"name": "步骤"}, ROLL | {"depends_on": []}, {"name": "z", "type": "validate", "rules": []}]
     async with planning() as served:
-        told = events(await served.post(asking(plan={"steps": steps}), EVENTS))
-    (created,) = [event for event in told if event["type"] == "plan.created"]
+        received = events(await served.post(asking(plan={"steps": steps}), EVENTS))
+    (created,) = [event for event in received if event["type"] == "plan.created"]
     assert created["planner_id"] == "authored"
     assert created["steps"] == [
         {"name": "步骤", "type": "infer", "depends_on": []},
         {"name": "roll", "type": "tool", "depends_on": []},
         {"name": "z", "type": "validate", "depends_on": ["roll"]},
     ]
-    assert told[-1]["response"]["content"] == "authored 步骤:infer roll:tool z:validate"
+    assert received[-1]["response"]["content"] == "authored 步骤:infer roll:tool z:validate"
 
 
 async def test_the_rehearsal_engine_plans() -> None:
     async with planning() as served:
         rolled = await served.post(asking("Roll 2 dice with 6 sides"))
-        told = await served.post(asking())
+        received = await served.post(asking())
         forbidden = await served.post(asking("Roll 2 dice with 6 sides", tools=["calculate"]))
         linear = {"policy": {"require_linear": True, "max_steps": 1}}
         narrow = await served.post(asking("One thing. Another thing", plan=linear))
     assert rolled.json["content"] == "model call:tool answer:infer"
-    assert told.json["content"] == "model answer:infer"
+    assert received.json["content"] == "model answer:infer"
     assert forbidden.json["content"] == "model answer:infer"
     assert narrow.json["content"] == "model first:infer"
 
 
-async def test_a_planner_that_fails_ends_the_execution_as_it_failed() -> None:
+async def test_a_failure_of_the_planner_ends_the_execution() -> None:
     async with planning() as served:
         answer = await served.post(asking("[[fail:429]] Tell me a story"))
     assert (answer.status, answer.json["state"]) == (503, "ERROR")
     assert answer.json["error"]["code"] == "INFERENCE_MODEL_UNAVAILABLE"
 
 
-async def test_a_configured_plan_is_run_where_the_request_has_none() -> None:
+async def test_a_configured_plan_is_run_if_the_request_has_none() -> None:
     planner = {"kind": "static", "steps": [ASK, ROLL]}
     async with planning(planner=planner) as served:
         plain = await served.post(asking())
@@ -196,7 +196,7 @@ async def test_a_configured_plan_is_run_where_the_request_has_none() -> None:
         assert (answer.status, answer.json["error"]["code"]) == (422, "ORCHESTRATION_PLAN_REFUSED")
 
 
-async def test_the_most_steps_are_configured() -> None:
+async def test_the_maximum_of_steps_is_configured() -> None:
     async with planning(limits={"plan_steps": 1}) as served:
         assert (await served.post(asking(plan={"steps": [ASK]}))).status == 200
         answer = await served.post(asking(plan={"steps": [ASK, ROLL]}))
@@ -205,7 +205,7 @@ async def test_the_most_steps_are_configured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "told"),
+    ("step", "message"),
     [
         (ROLL | {"input": {"name": "zap", "arguments": {}}}, "planner.steps.0.input.name: must name a tool"),
         (ASK | {"schema": {"type": "zork"}}, "planner.steps.0.schema: the schema cannot be used"),
@@ -213,7 +213,7 @@ async def test_the_most_steps_are_configured() -> None:
     ],
 )
 async def test_b5_101_a_configured_plan_that_cannot_run_here_is_refused_at_start(
-    step: dict[str, Any], told: str
+    step: dict[str, Any], message: str
 ) -> None:
     storage = {"url": "sqlite://"}
     settings = Settings.model_validate({"storage": storage, "planner": {"kind": "static", "steps": [step]}})
@@ -221,10 +221,10 @@ async def test_b5_101_a_configured_plan_that_cannot_run_here_is_refused_at_start
         async with open_service(settings):
             raise AssertionError("it must not open")
     assert caught.value.code is Code.CONFIG_INVALID
-    assert told in caught.value.message
+    assert message in caught.value.message
 
 
-async def test_a_plan_of_a_megabyte_is_taken_and_one_above_the_body_limit_is_not() -> None:
+async def test_a_plan_of_a_megabyte_is_accepted_and_one_above_the_body_limit_is_not() -> None:
     large = ASK | {"input": "x" * 1_000_000}
     async with planning() as served:
         assert (await served.post(asking(plan={"steps": [large]}))).status == 200
@@ -232,7 +232,7 @@ async def test_a_plan_of_a_megabyte_is_taken_and_one_above_the_body_limit_is_not
     assert (answer.status, answer.json["code"]) == (413, "REQUEST_TOO_LARGE")
 
 
-async def test_a_deep_input_is_refused_as_the_body_is() -> None:
+async def test_a_deep_input_is_refused_with_the_body() -> None:
     deep = b"[" * 70 + b"]" * 70
     body = orjson.dumps({"messages": [{"role": "user", "content": "x"}], "mode": "plan"})[:-1]
     step = b',"plan":{"steps":[{"name":"a","type":"validate","rules":[],"input":' + deep + b"}]}}"

@@ -1,4 +1,4 @@
-"""A connection is bounded in time, in bytes, in silence and in number."""
+"""Limits of connections: time, bytes, silence and number."""
 
 import socket
 
@@ -15,7 +15,7 @@ WHOLE = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"
 
 
 @pytest.mark.parametrize("sent", [0, 1, 20, WHOLE.index(b"\r\n\r\n"), len(WHOLE) - 1])
-async def test_b2_52_a_request_that_never_gets_whole_is_closed_without_an_answer(sent: int) -> None:
+async def test_b2_52_an_incomplete_request_is_closed_without_a_response(sent: int) -> None:
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         began = anyio.current_time()
@@ -27,7 +27,7 @@ async def test_b2_52_a_request_that_never_gets_whole_is_closed_without_an_answer
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
-async def test_b2_52_bytes_that_drip_do_not_move_the_deadline(part: str) -> None:
+async def test_b2_52_slow_bytes_do_not_move_the_deadline(part: str) -> None:
     app, _ = fake_app()
     start = 30 if part == "head" else len(WHOLE) - len(CHAT) + 1
     async with running_server(app) as served, served.connect() as client:
@@ -56,7 +56,7 @@ async def test_b2_52_a_later_request_on_the_same_connection_has_the_deadline_too
         assert await client.closed() == b""
 
 
-async def test_an_execution_may_take_longer_than_its_request_had_time() -> None:
+async def test_an_execution_may_take_longer_than_the_deadline_of_its_request() -> None:
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(WHOLE)
@@ -66,7 +66,7 @@ async def test_an_execution_may_take_longer_than_its_request_had_time() -> None:
         assert (await client.answer()).status == 200
 
 
-async def test_a_head_without_end_is_refused() -> None:
+async def test_an_endless_head_is_refused() -> None:
     app, _ = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(b"GET /livez HTTP/1.1\r\nX-Long: " + b"x" * (protocol.HEAD_BYTES + 1))
@@ -74,7 +74,7 @@ async def test_a_head_without_end_is_refused() -> None:
         assert await client.closed() == b""
 
 
-async def test_a_large_body_is_no_long_head() -> None:
+async def test_a_large_body_does_not_count_as_head() -> None:
     app, service = fake_app()
     service.facade.started = FakeRunning.complete
     body = b'{"messages":[{"role":"user","content":"' + b"x" * 3_000_000 + b'"}]}'
@@ -82,7 +82,7 @@ async def test_a_large_body_is_no_long_head() -> None:
         assert (await served.post(body)).status == 200
 
 
-async def test_b2_37_the_kernel_watches_a_peer_that_vanished() -> None:
+async def test_b2_37_the_kernel_detects_a_vanished_peer() -> None:
     app, _ = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(request_bytes("GET", "/livez", {}))

@@ -1,4 +1,4 @@
-"""What waits in the background for its turn: bounded, shown, read, cancelled, and begun when there is room."""
+"""Queued background executions: limits, status, events, cancellation and start."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ async def state(served: RunningServer, request_id: str) -> object:
     return (await served.get(f"/v1/executions/{request_id}")).json["state"]
 
 
-async def test_b2_53_more_than_may_wait_are_refused_and_leave_nothing() -> None:
+async def test_b2_53_an_execution_beyond_the_queue_limit_is_refused_and_leaves_nothing() -> None:
     async with portico(**NARROW) as (served, service):
         answers = [await post(served, f"r-{number}") for number in range(4)]
         assert [answer.status for answer in answers] == [202, 202, 202, 503]
@@ -34,7 +34,7 @@ async def test_b2_53_more_than_may_wait_are_refused_and_leave_nothing() -> None:
         assert {await state(served, f"r-{number}") for number in range(3)} == {"COMPLETE"}
 
 
-async def test_b2_53_what_waits_lets_those_pass_that_are_waited_for() -> None:
+async def test_b2_53_a_request_that_waits_for_its_response_passes_the_queue() -> None:
     async with portico(**NARROW) as (served, _):
         await post(served, "first")
         await post(served, "second")
@@ -42,31 +42,31 @@ async def test_b2_53_what_waits_lets_those_pass_that_are_waited_for() -> None:
         assert await state(served, "second") == "INIT"
 
 
-async def test_what_waits_is_cancelled_without_having_begun() -> None:
+async def test_a_queued_execution_is_cancelled_before_it_starts() -> None:
     async with portico(**NARROW) as (served, service):
         await post(served, "first")
         await post(served, "second")
         assert (await order(served, "cancel", "second")).status in {200, 202}
         assert (await order(served, "cancel", "first")).status in {200, 202}
         await idle(service)
-        told = events(await served.get("/v1/executions/second/events"))
+        received = events(await served.get("/v1/executions/second/events"))
         assert await state(served, "second") == "CANCELLED"
-    assert told[-1]["type"] == "execution.cancelled"
-    assert "inference.start" not in {event["type"] for event in told}
+    assert received[-1]["type"] == "execution.cancelled"
+    assert "inference.start" not in {event["type"] for event in received}
 
 
-async def test_who_reads_what_waits_reads_all_of_it_deltas_too() -> None:
+async def test_a_reader_of_a_queued_execution_gets_all_events_and_deltas() -> None:
     async with portico(**NARROW) as (served, _):
         await post(served, "first", "[[slow:5]] Hello")
         await post(served, "second", "Hello")
-        told = events(await served.get("/v1/executions/second/events"))
-    committed = [event for event in told if event["type"] != "inference.delta"]
+        received = events(await served.get("/v1/executions/second/events"))
+    committed = [event for event in received if event["type"] != "inference.delta"]
     assert numbers(committed) == list(range(1, len(committed) + 1))
-    assert told[-1]["type"] == "execution.completed"
-    assert "inference.delta" in {event["type"] for event in told}
+    assert received[-1]["type"] == "execution.completed"
+    assert "inference.delta" in {event["type"] for event in received}
 
 
-async def test_what_waits_leaves_the_trace_of_its_admission() -> None:
+async def test_a_queued_execution_has_the_trace_of_its_admission() -> None:
     async with portico(**NARROW) as (served, service):
         await post(served, "only", "Hello")
         await idle(service)
@@ -75,7 +75,7 @@ async def test_what_waits_leaves_the_trace_of_its_admission() -> None:
 
 
 @pytest.mark.parametrize("request_id", ["first", "second"])
-async def test_b5_93_what_waits_at_a_shutdown_is_run_by_the_next(tmp_path: Any, request_id: str) -> None:
+async def test_b5_93_a_queued_execution_is_run_after_a_restart(tmp_path: Any, request_id: str) -> None:
     kept = NARROW | {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
     async with portico(**kept) as (served, service):
         await post(served, "first")

@@ -1,4 +1,4 @@
-"""POST /v1/quote and the limits on tokens and cost, as a client meets them."""
+"""POST /v1/quote, and the limits on tokens and cost, over HTTP."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ async def test_a_narrower_request_has_a_smaller_quote() -> None:
     assert (voted["inferences"], voted["transitions"], voted["tokens"]) == (5, 5 + 5 * 5, 5 * 128_000)
 
 
-async def test_a_plan_is_quoted_whoever_makes_it() -> None:
+async def test_a_plan_is_quoted_for_every_planner() -> None:
     step = {"name": "look", "type": "tool", "input": {"name": "roll_dice", "arguments": {"count": 1, "sides": 6}}}
     authored = chat("Hello", mode="plan", plan={"steps": [step]})
     made = chat("Hello", mode="plan", limits={"tool_rounds": 0, "attempts": 2}, plan={"policy": {"max_steps": 3}})
@@ -61,7 +61,7 @@ async def test_a_plan_is_quoted_whoever_makes_it() -> None:
     assert (configured["inferences"], configured["tool_calls"]) == (0, 4)
 
 
-async def test_what_a_plan_asks_first_is_not_known_so_a_narrow_limit_refuses_it_only_when_it_asks() -> None:
+async def test_a_narrow_limit_refuses_a_plan_only_at_its_first_inference() -> None:
     step = {"name": "say", "type": "infer", "input": "Hi"}
     async with portico() as (served, _):
         fits = await served.post(chat("Hello " * 99, mode="plan", plan={"steps": [step]}, limits={"tokens": 40}))
@@ -71,7 +71,7 @@ async def test_what_a_plan_asks_first_is_not_known_so_a_narrow_limit_refuses_it_
     assert not_even.json["error"]["code"] == "ORCHESTRATION_BUDGET_EXCEEDED"
 
 
-async def test_it_is_answered_under_the_requests_id_and_the_callers_trace() -> None:
+async def test_a_quote_has_the_request_s_id_and_the_caller_s_trace() -> None:
     parent = f"00-{'ab' * 16}-{'cd' * 8}-01"
     async with portico() as (served, _):
         answer = await served.post(chat("Hello", request_id="r-1"), {"traceparent": parent}, path=QUOTE)
@@ -79,7 +79,7 @@ async def test_it_is_answered_under_the_requests_id_and_the_callers_trace() -> N
     assert answer.headers["traceparent"].split("-")[1] == "ab" * 16
 
 
-async def test_nothing_runs_and_the_request_can_still_be_sent() -> None:
+async def test_a_quote_runs_nothing_and_leaves_the_request_id_free() -> None:
     async with portico() as (served, service):
         for _ in range(2):
             assert (await served.post(chat("[[fail:500]] Hello", request_id="r-1"), EVENTS, path=QUOTE)).status == 200
@@ -93,11 +93,11 @@ REFUSED: dict[str, tuple[bytes, dict[str, str]]] = {
     "no json": (b"{", {}),
     "unknown field": (chat("Hello", zork=1, request_id="mine"), {}),
     "above a cap": (chat("Hello", limits={"tool_rounds": 10**6}), {}),
-    "unknown model": (chat("Hello", model="nobody"), {}),
+    "unknown model": (chat("Hello", model="unknown"), {}),
     "unknown tool": (chat("Hello", tools=["nothing"]), {}),
     "no schema": (chat("Hello", mode="structured"), {}),
     "bad schema": (chat("Hello", mode="structured", output={"schema": {"type": 5}}), {}),
-    "no grammar": (chat("Hello", mode="structured", output={"grammar": "nobody"}), {}),
+    "no grammar": (chat("Hello", mode="structured", output={"grammar": "unknown"}), {}),
     "no session to wait for": (chat("Hello", if_session_busy="enqueue"), {}),
     "not yet": (chat("Hello", agent="support"), {}),
     "other media": (chat("Hello"), {"Content-Type": "text/plain"}),
@@ -107,7 +107,7 @@ REFUSED: dict[str, tuple[bytes, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-async def test_what_execute_refuses_before_it_starts_is_refused_in_the_same_way(why: str) -> None:
+async def test_a_refusal_of_execute_is_the_same_for_a_quote(why: str) -> None:
     body, headers = REFUSED[why]
     async with portico() as (served, _):
         answers = [await served.post(body, headers, path=path) for path in ("/v1/execute", QUOTE)]
@@ -119,13 +119,13 @@ async def test_what_execute_refuses_before_it_starts_is_refused_in_the_same_way(
         assert answers[1].headers["x-request-id"] == "mine"
 
 
-async def test_it_is_posted() -> None:
+async def test_a_quote_supports_only_post() -> None:
     async with portico() as (served, _):
         answer = await served.ask(request_bytes("GET", QUOTE, {}))
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
-async def test_a_client_that_leaves_in_the_midst_of_its_body_is_owed_nothing() -> None:
+async def test_a_client_that_leaves_before_the_end_of_its_body_gets_no_response() -> None:
     async with portico() as (served, service):
         async with served.connect() as client:
             head = {"Content-Type": "application/json", "Content-Length": "500"}
@@ -134,7 +134,7 @@ async def test_a_client_that_leaves_in_the_midst_of_its_body_is_owed_nothing() -
         assert service.runner.in_flight == 0
 
 
-async def test_a_request_whose_first_question_is_more_than_its_limit_is_refused_with_both_numbers() -> None:
+async def test_a_request_whose_first_inference_exceeds_its_limit_is_refused_with_both_numbers() -> None:
     async with portico() as (served, service):
         answer = await served.post(chat("Hello there", limits={"tokens": 200}))
         assert (answer.status, answer.json["code"]) == (422, "ORCHESTRATION_BUDGET_EXCEEDED")
@@ -148,7 +148,7 @@ async def test_a_request_whose_first_question_is_more_than_its_limit_is_refused_
     assert (answer.status, answer.json["token_usage"]["output_tokens"]) == (200, 1)
 
 
-async def test_the_form_that_is_asked_for_counts_where_it_is_told_in_words() -> None:
+async def test_a_schema_in_the_prompt_counts_as_tokens() -> None:
     engines = {"plain": {"model": "rehearsal://", "capabilities": {"schema": False, "tools": False}}}
     async with portico(engines=engines) as (served, _):
         asked = chat("Hello", mode="structured", output={"schema": SCHEMA}, limits={"tokens": 40})
@@ -156,7 +156,7 @@ async def test_the_form_that_is_asked_for_counts_where_it_is_told_in_words() -> 
     assert (answer.status, answer.json["code"]) == (422, "ORCHESTRATION_BUDGET_EXCEEDED")
 
 
-async def test_an_execution_ends_when_its_tokens_are_used_and_shows_what_was_done() -> None:
+async def test_an_execution_ends_when_its_tokens_are_used_and_shows_its_partial_result() -> None:
     async with portico() as (served, _):
         whole = await served.post(chat("Please calculate 17*3"))
         used = whole.json["token_usage"]["total_tokens"]
@@ -170,7 +170,7 @@ async def test_an_execution_ends_when_its_tokens_are_used_and_shows_what_was_don
     assert enough.json["content"] == whole.json["content"]
 
 
-async def test_cost_is_limited_where_every_engine_that_may_be_asked_has_a_price() -> None:
+async def test_cost_is_limited_if_every_possible_engine_has_a_price() -> None:
     free = {"free": {"model": "rehearsal://"}}
     async with portico(engines=PRICED | free) as (served, _):
         paid = await served.post(chat("Hello", model="paid", limits={"cost": 1}))
@@ -193,7 +193,7 @@ async def test_the_engines_of_all_replicas_need_a_price() -> None:
     assert mixed.json["details"]["errors"][0]["field"] == "limits.cost"
 
 
-async def test_limits_of_another_kind_are_refused_by_field() -> None:
+async def test_invalid_limits_are_refused_by_field() -> None:
     async with portico() as (served, _):
         for limits in ({"tokens": 0}, {"tokens": 1.5}, {"cost": 0}, {"cost": "1"}, {"tokens": True}):
             assert await refused(served, limits)

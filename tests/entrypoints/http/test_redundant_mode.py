@@ -1,4 +1,4 @@
-"""Mode redundant over HTTP: what is refused before anything runs, and a vote of scripted answers."""
+"""Mode redundant over HTTP: refusals before anything runs, and votes of scripted answers."""
 
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,13 @@ def asking(output: Any = None, **redundancy: Any) -> bytes:
 
 
 def scripted(directory: Path) -> dict[str, Any]:
-    """The configuration of an engine that names the same city three times."""
+    """Return the configuration of an engine that gives the same answer three times."""
     script = directory / "replies.json"
     script.write_bytes(orjson.dumps([{"text": '{"city": "Ulm"}'}] * 3))
     return {"scripted": {"model": f"scripted://{script}"}}
 
 
-async def test_a_vote_is_held_and_shown(tmp_path: Path) -> None:
+async def test_a_vote_is_reported(tmp_path: Path) -> None:
     async with portico(engines=scripted(tmp_path)) as (served, _):
         answer = await served.post(asking(n=3, early_stop=False))
     assert (answer.status, answer.json["state"]) == (200, "COMPLETE")
@@ -33,9 +33,9 @@ async def test_a_vote_is_held_and_shown(tmp_path: Path) -> None:
     assert answer.json["vote"]["stopped_early"] is False
 
 
-async def test_a_vote_that_is_decided_leaves_the_calls_upstream_that_can_no_longer_change_it() -> None:
+async def test_a_decided_vote_cancels_the_remaining_calls() -> None:
     async with (
-        ScriptedUpstream(*[reply(said('{"city": "Ulm"}'))] * 3, [UpstreamAction.HANG]) as upstream,
+        ScriptedUpstream(*[reply(completion('{"city": "Ulm"}'))] * 3, [UpstreamAction.HANG]) as upstream,
         portico(
             engines={"slow": {"model": "openai://some-model", "base_url": upstream.url, "api": "chat_completions"}}
         ) as (
@@ -52,15 +52,15 @@ async def test_a_vote_that_is_decided_leaves_the_calls_upstream_that_can_no_long
     assert [each["status"] for each in answer.json["vote"]["candidates"]].count("cancelled") == 2
 
 
-def said(text: str) -> dict[str, Any]:
-    """A chat completion with that text."""
+def completion(text: str) -> dict[str, Any]:
+    """Return a chat completion with that text."""
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     usage = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
     return {"id": "c-1", "object": "chat.completion", "model": "some-model", "choices": [choice], "usage": usage}
 
 
-async def test_a_vote_is_told_as_events_and_the_replicas_are_numbered(tmp_path: Path) -> None:
+async def test_a_vote_is_published_as_events_with_numbered_replicas(tmp_path: Path) -> None:
     async with portico(engines=scripted(tmp_path)) as (served, _):
         voted = events(await served.post(asking(n=2, early_stop=False), EVENTS))
         plain = events(await served.post(chat("Hello"), EVENTS))
@@ -82,7 +82,7 @@ async def test_a_vote_is_told_as_events_and_the_replicas_are_numbered(tmp_path: 
         ({"n": 17, "quorum": 18, "models": []}, ["redundancy.n", "redundancy.quorum", "redundancy.models"]),
     ],
 )
-async def test_options_that_cannot_hold_are_refused_by_field(redundancy: dict[str, Any], fields: list[str]) -> None:
+async def test_impossible_options_are_refused_by_field(redundancy: dict[str, Any], fields: list[str]) -> None:
     async with portico() as (served, _):
         answer = await served.post(asking(**redundancy))
     assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
@@ -90,7 +90,7 @@ async def test_options_that_cannot_hold_are_refused_by_field(redundancy: dict[st
     assert "secret-1" not in answer.body.decode()
 
 
-async def test_the_most_replicas_are_configured(tmp_path: Path) -> None:
+async def test_the_maximum_of_replicas_is_configured(tmp_path: Path) -> None:
     async with portico(limits={"replicas": 2}, engines=scripted(tmp_path)) as (served, _):
         assert (await served.post(asking(n=2))).status == 200
         answer = await served.post(asking())
@@ -105,7 +105,7 @@ async def test_a_schema_is_required(output: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("mode", ["chat", "structured"])
-async def test_other_modes_take_no_redundancy(mode: str) -> None:
+async def test_other_modes_refuse_redundancy(mode: str) -> None:
     output = OUTPUT if mode == "structured" else {}
     async with portico() as (served, _):
         answer = await served.post(chat("Hello", mode=mode, output=output, redundancy={"n": 3}))

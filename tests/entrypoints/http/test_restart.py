@@ -1,4 +1,4 @@
-"""A service that ends and begins again on the same file, in the midst of things."""
+"""Restarts of a service on the same database file."""
 
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,13 @@ from tests.support.server_state import idle, running
 
 @pytest.fixture
 def kept(tmp_path: Path) -> dict[str, Any]:
-    """Tables of a service that keeps its executions in a file."""
+    """Return the configuration of a service with a database file."""
     return {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
 
 
-async def test_b5_93_a_background_execution_goes_on_and_its_log_has_every_number_once(kept: dict[str, Any]) -> None:
+async def test_b5_93_a_background_execution_continues_with_every_event_once(
+    kept: dict[str, Any],
+) -> None:
     async with portico(**kept) as (served, service):
         await served.post(chat("[[slow:60]] Please calculate 17*3", request_id="r-1"), ASYNC)
         await running(service)
@@ -23,14 +25,14 @@ async def test_b5_93_a_background_execution_goes_on_and_its_log_has_every_number
     async with portico(**kept) as (served, service):
         await idle(service)
         shown = (await served.get("/v1/executions/r-1")).json
-        told = events(await served.get("/v1/executions/r-1/events"))
+        received = events(await served.get("/v1/executions/r-1/events"))
     assert shown["state"] == "COMPLETE"
     assert shown["response"]["tool_calls_made"][0]["result"] == "51"
-    assert numbers(told) == list(range(1, len(told) + 1))
-    assert [event["type"] for event in told if event["type"].startswith("execution.")] == ["execution.completed"]
+    assert numbers(received) == list(range(1, len(received) + 1))
+    assert [event["type"] for event in received if event["type"].startswith("execution.")] == ["execution.completed"]
 
 
-async def test_a_suspended_execution_waits_over_a_restart_and_is_resumed_once(kept: dict[str, Any]) -> None:
+async def test_a_suspended_execution_survives_a_restart_and_is_resumed_once(kept: dict[str, Any]) -> None:
     async with portico(**kept) as (served, _):
         asked = await served.post(chat(ASK, request_id="q"), KEY)
     async with portico(**kept) as (served, _):

@@ -1,4 +1,4 @@
-"""Conversations over HTTP: what is remembered of them, one turn at a time, and what can be asked of them."""
+"""Sessions over HTTP: history, turns, and the routes that read and change them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,15 +36,15 @@ async def delete(served: RunningServer, path: str = f"{SESSIONS}/s") -> HttpAnsw
     return await served.ask(request_bytes("DELETE", path, {}))
 
 
-async def said(served: RunningServer, session_id: str = "s") -> list[tuple[str, str]]:
-    """Role and text of all that was said."""
+async def messages_of(served: RunningServer, session_id: str = "s") -> list[tuple[str, str]]:
+    """Return role and text of all messages."""
     page = (await served.get(f"{SESSIONS}/{session_id}/messages?limit=1000")).json
     return [(each["role"], each["content"]) for each in page["data"]]
 
 
 @asynccontextmanager
 async def listening(**tables: Any) -> AsyncIterator[tuple[RunningServer, EmulatedServer]]:
-    """A service with one engine, whose requests can be looked at."""
+    """Run a service with one engine, whose requests are recorded."""
     async with EmulatedServer(openai_chat.respond, EmulatedAnswer("Hello.")) as upstream:
         engine = {"model": "openai://some-model", "base_url": upstream.url, "api_key_env": Secret(KEY)}
         engines = {"only": engine | tables.pop("engine", {})}
@@ -53,21 +53,25 @@ async def listening(**tables: Any) -> AsyncIterator[tuple[RunningServer, Emulate
             yield served, upstream
 
 
-def heard(upstream: EmulatedServer) -> list[tuple[str, str]]:
-    """What the engine was told last."""
+def provider_messages(upstream: EmulatedServer) -> list[tuple[str, str]]:
+    """Return the messages of the last provider request."""
     return [(each["role"], each["content"]) for each in orjson.loads(upstream.requests[-1].body)["messages"]]
 
 
-async def test_what_was_said_is_remembered_in_its_session_and_nowhere_else() -> None:
+async def test_messages_are_remembered_in_their_session_only() -> None:
     async with listening() as (served, upstream):
         first = await served.post(say("I am Ada.", request_id="r-1"))
         await served.post(say("Who am I?"))
-        assert heard(upstream) == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
+        assert provider_messages(upstream) == [
+            ("user", "I am Ada."),
+            ("assistant", "Hello."),
+            ("user", "Who am I?"),
+        ]
         await served.post(say("Who am I?", "another"))
-        assert heard(upstream) == [("user", "Who am I?")]
+        assert provider_messages(upstream) == [("user", "Who am I?")]
         await served.post(chat("Who am I?"))
-        assert heard(upstream) == [("user", "Who am I?")]
-        assert len(await said(served)) == 4
+        assert provider_messages(upstream) == [("user", "Who am I?")]
+        assert len(await messages_of(served)) == 4
         listed = (await served.get("/v1/executions?session_id=s")).json["data"]
     assert (first.status, first.json["session_id"]) == (200, "s")
     assert first.json["metadata"]["durability"] == "journaled"
@@ -75,31 +79,31 @@ async def test_what_was_said_is_remembered_in_its_session_and_nowhere_else() -> 
     assert [each["session_id"] for each in listed] == ["s", "s"]
 
 
-async def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
+async def test_a_session_survives_a_restart(tmp_path: Path) -> None:
     kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}}
     async with listening(**kept) as (served, _):
         await served.post(say("I am Ada."))
     async with listening(**kept) as (served, upstream):
         await served.post(say("Who am I?"))
-        assert heard(upstream)[0] == ("user", "I am Ada.")
+        assert provider_messages(upstream)[0] == ("user", "I am Ada.")
 
 
-async def test_calls_and_their_results_are_part_of_what_was_said() -> None:
+async def test_tool_calls_and_results_are_part_of_the_history() -> None:
     async with portico() as (served, _):
         answer = await served.post(say("Please calculate 17*3"))
         page = (await served.get(f"{SESSIONS}/s/messages")).json
         again = await served.post(say("Please calculate 2*3"))
         record = await order(served, "replay", str(again.json["request_id"]))
-    asked, call, result, told = page["data"]
+    asked, call, result, received = page["data"]
     assert asked == {"role": "user", "content": "Please calculate 17*3"}
     assert (call["role"], call["tool_calls"][0]["name"]) == ("assistant", "calculate")
     assert (result["role"], result["tool_call_id"], result["content"]) == ("tool", call["tool_calls"][0]["id"], "51")
-    assert told == {"role": "assistant", "content": answer.json["content"]}
+    assert received == {"role": "assistant", "content": answer.json["content"]}
     assert (page["has_more"], page["next"]) == (False, None)
     assert record.json["identical"] is True
 
 
-async def test_a_system_message_that_a_session_begins_with_holds_until_another_is_brought() -> None:
+async def test_the_system_message_of_a_session_stays_until_it_is_replaced() -> None:
     rhyme, brief = ({"role": "system", "content": text} for text in ("Rhyme.", "Be brief."))
 
     def asked(*messages: dict[str, str]) -> bytes:
@@ -108,18 +112,18 @@ async def test_a_system_message_that_a_session_begins_with_holds_until_another_i
     async with listening() as (served, upstream):
         for messages, prompt in (([rhyme], "Rhyme."), ([], "Rhyme."), ([brief], "Be brief."), ([], "Rhyme.")):
             assert (await served.post(asked(*messages))).status == 200
-            told = heard(upstream)
-            assert [text for role, text in told if role == "system"] == [prompt]
-            assert told[0] == ("system", prompt)
-        assert [role for role, _ in await said(served)] == ["system", *["user", "assistant"] * 4]
+            received = provider_messages(upstream)
+            assert [text for role, text in received if role == "system"] == [prompt]
+            assert received[0] == ("system", prompt)
+        assert [role for role, _ in await messages_of(served)] == ["system", *["user", "assistant"] * 4]
 
 
-async def test_history_is_cut_where_a_turn_begins_and_the_answer_says_so() -> None:
+async def test_history_is_truncated_at_the_start_of_a_turn_and_the_response_reports_it() -> None:
     async with listening(limits={"history_messages": 5}) as (served, upstream):
         answers = [await served.post(say(f"turn {number}")) for number in range(5)]
-        told = heard(upstream)
+        received = provider_messages(upstream)
     assert [answer.json["metadata"]["truncated_history"] for answer in answers] == [False] * 3 + [True] * 2
-    assert told == [
+    assert received == [
         ("user", "turn 2"),
         ("assistant", "Hello."),
         ("user", "turn 3"),
@@ -128,13 +132,13 @@ async def test_history_is_cut_where_a_turn_begins_and_the_answer_says_so() -> No
     ]
 
 
-async def test_a_session_never_outgrows_the_window_of_its_model() -> None:
+async def test_the_history_always_fits_the_context_window() -> None:
     window = {"context_window": 1_400, "response_reserve": 400}
     async with listening(engine=window) as (served, upstream):
         for number in range(8):
             answer = await served.post(say(f"{number} " + "word " * 300, tools=[]))
             assert answer.status == 200
-        assert len(heard(upstream)) == 3
+        assert len(provider_messages(upstream)) == 3
         assert answer.json["metadata"]["truncated_history"] is True
         too_long = await served.post(say("word " * 1_000, tools=[]))
     assert (too_long.status, too_long.json["error"]["code"]) == (413, "INFERENCE_CONTEXT_EXCEEDED")
@@ -152,34 +156,34 @@ async def test_a_session_never_outgrows_the_window_of_its_model() -> None:
     ],
     ids=["structured", "gathering", "redundant", "plan", "rules", "judged"],
 )
-async def test_every_mode_says_what_was_asked_and_what_it_came_to(fields: dict[str, Any]) -> None:
+async def test_every_mode_adds_the_request_and_its_answer_to_the_session(fields: dict[str, Any]) -> None:
     async with portico() as (served, _):
         for _ in range(2):
             answer = await served.post(say("How large is Ulm?", **fields))
             assert answer.status == 200
             replay = await order(served, "replay", str(answer.json["request_id"]))
             assert replay.json["identical"] is True
-        assert await said(served) == [("user", "How large is Ulm?"), ("assistant", answer.json["content"])] * 2
+        assert await messages_of(served) == [("user", "How large is Ulm?"), ("assistant", answer.json["content"])] * 2
 
 
 @pytest.mark.parametrize("words", ["[[fail:500]] Hello", "[[garble]] Hello"])
-async def test_a_turn_that_fails_is_not_remembered_and_the_next_one_begins(words: str) -> None:
+async def test_a_failed_turn_is_not_remembered_and_frees_the_session(words: str) -> None:
     async with portico() as (served, _):
         assert (await served.post(say(words))).status >= 500
         assert (await served.post(say("Hello"))).status == 200
-        assert [text for role, text in await said(served) if role == "user"] == ["Hello"]
+        assert [text for role, text in await messages_of(served) if role == "user"] == ["Hello"]
 
 
-async def test_a_turn_that_is_cancelled_is_not_remembered_and_the_next_one_begins() -> None:
+async def test_a_cancelled_turn_is_not_remembered_and_frees_the_session() -> None:
     async with portico() as (served, service):
         await served.post(say("[[slow:300]] Hello", request_id="q"), ASYNC)
         assert (await order(served, "cancel")).status == 202
         await idle(service)
         assert (await served.post(say("Hello again"))).status == 200
-        assert [text for role, text in await said(served) if role == "user"] == ["Hello again"]
+        assert [text for role, text in await messages_of(served) if role == "user"] == ["Hello again"]
 
 
-async def test_b6_106_a_second_turn_at_once_is_refused_and_may_be_tried_again() -> None:
+async def test_b6_106_a_concurrent_turn_is_refused_as_retryable() -> None:
     async with portico() as (served, service):
         await served.post(say("[[slow:5]] Hello"), ASYNC)
         busy = await served.post(say("Me too", request_id="q"))
@@ -192,7 +196,7 @@ async def test_b6_106_a_second_turn_at_once_is_refused_and_may_be_tried_again() 
     assert busy.headers["content-type"] == "application/problem+json"
 
 
-async def test_who_asks_to_wait_has_the_next_turn_and_hears_what_was_said_before() -> None:
+async def test_a_request_that_waits_gets_the_next_turn_and_sees_the_history() -> None:
     answers: dict[str, HttpAnswer] = {}
 
     async def asks(text: str) -> None:
@@ -204,7 +208,7 @@ async def test_who_asks_to_wait_has_the_next_turn_and_hears_what_was_said_before
             group.start_soon(asks, text)
             await running(service, number)
         await idle(service)
-        assert [text for role, text in await said(served) if role == "user"] == [
+        assert [text for role, text in await messages_of(served) if role == "user"] == [
             "[[slow:20]] first",
             "second",
             "third",
@@ -215,26 +219,26 @@ async def test_who_asks_to_wait_has_the_next_turn_and_hears_what_was_said_before
     assert used == sorted(set(used))
 
 
-async def test_who_waits_is_shown_read_and_cancelled_as_any_other() -> None:
+async def test_a_waiting_turn_is_shown_read_and_cancelled_like_any_execution() -> None:
     async with portico() as (served, service):
         await served.post(say("[[slow:30]] Hello"), ASYNC)
         waits = await served.post(say("Me too", request_id="q", if_session_busy="enqueue"), ASYNC)
         assert (waits.status, waits.json["state"]) == (202, "INIT")
         assert (await order(served, "cancel")).status == 202
         await running(service, 1)
-        told = events(await served.get("/v1/executions/q/events"))
-        assert [each["type"] for each in told] == [
+        received = events(await served.get("/v1/executions/q/events"))
+        assert [each["type"] for each in received] == [
             "lifecycle.transition",
             "lifecycle.transition",
             "execution.cancelled",
         ]
         assert (await order(served, "replay")).json["identical"] is True
         await idle(service)
-        assert len(await said(served)) == 2
+        assert len(await messages_of(served)) == 2
         assert (await served.get(f"{SESSIONS}/s")).json["busy"] is False
 
 
-async def test_waiting_is_no_running_time_but_has_an_end() -> None:
+async def test_waiting_for_a_turn_is_not_running_time_but_is_limited() -> None:
     async with portico() as (served, service):
         await served.post(say("[[slow:9]] Hello"), ASYNC)
         fields: dict[str, Any] = {"if_session_busy": "enqueue", "hints": {"timeout": 10}}
@@ -246,7 +250,7 @@ async def test_waiting_is_no_running_time_but_has_an_end() -> None:
         await idle(service)
 
 
-async def test_a_stream_tells_that_it_waits_before_its_turn_comes() -> None:
+async def test_a_stream_reports_that_its_execution_waits_for_the_turn() -> None:
     async with portico() as (served, service):
         await served.post(say("[[slow:60]] Hello"), ASYNC)
         async with served.connect() as client:
@@ -259,19 +263,19 @@ async def test_a_stream_tells_that_it_waits_before_its_turn_comes() -> None:
         await running(service, 1)
 
 
-async def test_b6_104_while_a_turn_is_suspended_the_session_waits_for_its_resume() -> None:
+async def test_b6_104_a_session_is_busy_while_its_turn_is_suspended() -> None:
     async with portico() as (served, _):
         await served.post(say(ASK, request_id="q"))
         for waits in ("reject", "enqueue"):
             refused = await served.post(say("Hello", if_session_busy=waits))
             assert (refused.status, refused.json["code"]) == (409, "REQUEST_RESUME_REQUIRED")
-        assert await said(served) == []
+        assert await messages_of(served) == []
         assert (await resume(served)).status == 200
-        assert [role for role, _ in await said(served)] == ["user", "assistant", "tool", "assistant"]
+        assert [role for role, _ in await messages_of(served)] == ["user", "assistant", "tool", "assistant"]
         assert (await served.post(say("Hello"))).status == 200
 
 
-async def test_a_suspended_turn_that_is_cancelled_leaves_its_session_free() -> None:
+async def test_a_cancelled_suspended_turn_frees_its_session() -> None:
     async with portico() as (served, service):
         await served.post(say(ASK, request_id="q"))
         await order(served, "cancel")
@@ -279,7 +283,7 @@ async def test_a_suspended_turn_that_is_cancelled_leaves_its_session_free() -> N
         assert (await served.post(say("Hello"))).status == 200
 
 
-async def test_b5_94_a_session_is_not_locked_by_a_process_that_is_gone(tmp_path: Path) -> None:
+async def test_b5_94_a_dead_process_does_not_lock_a_session(tmp_path: Path) -> None:
     kept: dict[str, Any] = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
     async with portico(**kept) as (served, service):
         await served.post(say("[[slow:60]] first", request_id="q"), ASYNC)
@@ -288,22 +292,25 @@ async def test_b5_94_a_session_is_not_locked_by_a_process_that_is_gone(tmp_path:
     async with portico(**kept) as (served, service):
         assert (await served.post(say("third"))).json["code"] == "REQUEST_SESSION_BUSY"
         await idle(service)
-        assert [text for role, text in await said(served) if role == "user"] == ["[[slow:60]] first", "second"]
+        assert [text for role, text in await messages_of(served) if role == "user"] == [
+            "[[slow:60]] first",
+            "second",
+        ]
         assert (await served.post(say("third"))).status == 200
         for name in "qr":
             assert (await order(served, "replay", name)).json["identical"] is True
 
 
-async def test_a_session_answers_under_its_key_without_a_second_turn() -> None:
+async def test_a_repeated_idempotency_key_takes_no_second_turn() -> None:
     key = {"Idempotency-Key": "k-1"}
     async with portico() as (served, _):
         first = await served.post(say("Hello"), key)
         again = await served.post(say("Hello"), key)
         assert (again.json, again.headers["idempotency-replayed"]) == (first.json, "true")
-        assert len(await said(served)) == 2
+        assert len(await messages_of(served)) == 2
 
 
-async def test_sessions_are_listed_by_pages_the_one_spoken_in_last_first() -> None:
+async def test_sessions_are_listed_by_pages_last_used_first() -> None:
     async with portico() as (served, _):
         for name in ("a", "b", "c", "a"):
             await served.post(say("Hello", name))
@@ -331,7 +338,7 @@ async def test_messages_are_read_by_pages() -> None:
         assert (await served.get(f"{path}?after=-1")).status == 422
 
 
-async def test_what_a_client_keeps_with_a_session_is_changed_field_by_field() -> None:
+async def test_the_data_of_a_session_is_updated_field_by_field() -> None:
     async with portico() as (served, _):
         await served.post(say("Hello"))
         await change(served, orjson.dumps({"preferences": {"tone": "dry"}, "state": [1, 2]}))
@@ -343,7 +350,7 @@ async def test_what_a_client_keeps_with_a_session_is_changed_field_by_field() ->
     assert (shown["preferences"], shown["state"], shown["model"]) == ({"tone": "dry"}, None, "rehearsal")
 
 
-async def test_a_session_s_model_is_asked_where_a_request_names_none(tmp_path: Path) -> None:
+async def test_the_model_of_a_session_is_used_if_a_request_names_none(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.json").write_text(f'[{{"text": "I am {name}."}}, {{"text": "I am {name}."}}]')
     engines = {name: {"model": f"scripted://{tmp_path}/{name}.json"} for name in "ab"}
@@ -364,16 +371,14 @@ async def test_a_session_s_model_is_asked_where_a_request_names_none(tmp_path: P
         (b'{"state":"\\ud800"}', JSON, 400),
         (b'{"state":NaN}', JSON, 400),
         (b'{"zork":1}', JSON, 422),
-        (b'{"model":"nobody"}', JSON, 422),
+        (b'{"model":"unknown"}', JSON, 422),
         (b'{"model":7}', JSON, 422),
         (b'{"state":"' + b"x" * 65_536 + b'"}', JSON, 422),
         (b'{"state":"' + b"x" * 5_000_000 + b'"}', JSON, 413),
         (b"{}", {"Content-Type": "text/plain"}, 415),
     ],
 )
-async def test_what_is_to_be_changed_is_read_as_strictly_as_a_request(
-    body: bytes, headers: dict[str, str], status: int
-) -> None:
+async def test_an_update_is_read_as_strictly_as_a_request(body: bytes, headers: dict[str, str], status: int) -> None:
     async with portico() as (served, _):
         await served.post(say("Hello"))
         before = (await served.get(f"{SESSIONS}/s")).json
@@ -382,7 +387,7 @@ async def test_what_is_to_be_changed_is_read_as_strictly_as_a_request(
         assert (await served.get(f"{SESSIONS}/s")).json == before
 
 
-async def test_a_deleted_session_takes_all_that_was_in_it_along() -> None:
+async def test_a_session_is_deleted_with_everything_in_it() -> None:
     async with portico() as (served, _):
         await served.post(say("I am Ada.", request_id="q"), {"Idempotency-Key": "k"})
         gone_now = await delete(served)
@@ -392,10 +397,10 @@ async def test_a_deleted_session_takes_all_that_was_in_it_along() -> None:
         assert (await delete(served)).status == 404
         fresh = await served.post(say("Who am I?", request_id="q"), {"Idempotency-Key": "k"})
         assert (fresh.status, "idempotency-replayed" in fresh.headers) == (200, False)
-        assert len(await said(served)) == 2
+        assert len(await messages_of(served)) == 2
 
 
-async def test_what_runs_and_waits_in_a_session_that_is_deleted_is_stopped_and_says_nothing_there() -> None:
+async def test_deleting_a_session_stops_its_executions_without_adding_messages() -> None:
     answers: list[HttpAnswer] = []
 
     async def asks(text: str) -> None:
@@ -411,14 +416,14 @@ async def test_what_runs_and_waits_in_a_session_that_is_deleted_is_stopped_and_s
             assert anyio.current_time() - began < 5
         assert [(answer.status, answer.json["error"]["code"]) for answer in answers] == [(409, "CANCELLED_SIGNAL")] * 2
         assert (await served.post(say("Hello"))).status == 200
-        assert len(await said(served)) == 2
+        assert len(await messages_of(served)) == 2
 
 
 @pytest.mark.parametrize("name", UNHEARD_OF)
 @pytest.mark.parametrize(
     ("method", "route"), [("GET", ""), ("PATCH", ""), ("DELETE", ""), ("GET", "/messages?limit=0")]
 )
-async def test_b6_109_an_unknown_session_is_404_whatever_else_is_wrong(method: str, route: str, name: str) -> None:
+async def test_b6_109_an_unknown_session_is_404_before_any_other_error(method: str, route: str, name: str) -> None:
     async with portico() as (served, _):
         body = b"{" if method == "PATCH" else None
         answer = await served.ask(request_bytes(method, f"{SESSIONS}/{name}{route}", {}, body))
@@ -427,7 +432,7 @@ async def test_b6_109_an_unknown_session_is_404_whatever_else_is_wrong(method: s
 
 
 @pytest.mark.parametrize("path", [SESSIONS, f"{SESSIONS}/s", f"{SESSIONS}/s/messages"])
-async def test_a_method_that_a_path_does_not_have_is_refused_with_those_it_has(path: str) -> None:
+async def test_an_unsupported_method_is_refused_with_the_supported_ones(path: str) -> None:
     async with portico() as (served, _):
         answer = await served.ask(request_bytes("PUT", path, {}))
     allowed = {"GET", "HEAD"} | ({"PATCH", "DELETE"} if path.endswith("/s") else set())
@@ -436,14 +441,14 @@ async def test_a_method_that_a_path_does_not_have_is_refused_with_those_it_has(p
 
 
 @pytest.mark.parametrize("session_id", ["", "a b", "é", "x" * 129, "a\r\nb", "\x00", 7])
-async def test_b2_50_a_session_id_that_could_be_none_is_refused(session_id: object) -> None:
+async def test_b2_50_an_invalid_session_id_is_refused(session_id: object) -> None:
     async with portico() as (served, _):
         answer = await served.post(chat("Hello", session_id=session_id))
     assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
     assert "session_id" in answer.json["message"]
 
 
-async def test_a_quote_counts_what_was_said_before() -> None:
+async def test_a_quote_counts_the_history() -> None:
     async with portico() as (served, _):
         for _ in range(6):
             await served.post(say("How large is Ulm, and how far is it from here to there? " * 4, tools=[]))
@@ -455,11 +460,11 @@ async def test_a_quote_counts_what_was_said_before() -> None:
             assert (behind.status, behind.json["code"]) == (422, "ORCHESTRATION_BUDGET_EXCEEDED")
 
 
-async def test_a_fork_of_a_turn_knows_what_was_said_and_adds_nothing_to_it() -> None:
+async def test_a_fork_of_a_turn_sees_the_history_and_adds_nothing_to_it() -> None:
     async with listening() as (served, upstream):
         await served.post(say("I am Ada."))
         await served.post(say("Who am I?", request_id="q", if_session_busy="enqueue"))
         fork = await served.post(b'{"from_step": 0}', path="/v1/executions/q/fork")
         assert (fork.status, fork.json["session_id"]) == (200, None)
-        assert [text for _, text in heard(upstream)] == ["I am Ada.", "Hello.", "Who am I?"]
-        assert len(await said(served)) == 4
+        assert [text for _, text in provider_messages(upstream)] == ["I am Ada.", "Hello.", "Who am I?"]
+        assert len(await messages_of(served)) == 4

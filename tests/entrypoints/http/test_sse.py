@@ -1,4 +1,4 @@
-"""An execution's events as they happen: frames, silence, and every way a reader can end."""
+"""Event streams: frames, keep-alives, and every way in which a stream ends."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ FIRST = LifecycleTransition(None, State.INIT, 1, "accepted")
 
 @asynccontextmanager
 async def reading() -> AsyncIterator[tuple[RunningServer, FakeService, FakeRunning, ClientConnection]]:
-    """A stream whose head has been read."""
+    """Run a stream and read its head."""
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(ASK)
@@ -36,7 +36,7 @@ async def reading() -> AsyncIterator[tuple[RunningServer, FakeService, FakeRunni
         yield served, service, running, client
 
 
-async def test_the_head_of_a_stream_names_it_and_forbids_keeping_it() -> None:
+async def test_the_head_of_a_stream_has_its_location_and_forbids_caching() -> None:
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(ASK)
@@ -51,7 +51,7 @@ async def test_the_head_of_a_stream_names_it_and_forbids_keeping_it() -> None:
     assert headers["traceparent"] == f"00-{TRACE}-{SPAN}-00"
 
 
-async def test_a_recorded_event_is_framed_with_its_number() -> None:
+async def test_a_stored_event_is_framed_with_its_number() -> None:
     async with reading() as (_, _, running, client):
         running.emit(FIRST)
         number, name, data, *rest = (await client.chunk()).split(b"\n")
@@ -78,13 +78,13 @@ async def test_a_delta_has_no_id_and_no_number() -> None:
         running.emit_delta("line\nbreak", offset=3)
         name, data, *rest = (await client.chunk()).split(b"\n")
     assert (name, rest) == (b"event: inference.delta", [b"", b""])
-    told = orjson.loads(data.removeprefix(b"data: "))
-    assert (told["text"], told["offset"], told["segment"]) == ("line\nbreak", 3, "0/0")
-    assert "sequence_number" not in told
-    assert "reasoning" not in told
+    received = orjson.loads(data.removeprefix(b"data: "))
+    assert (received["text"], received["offset"], received["segment"]) == ("line\nbreak", 3, "0/0")
+    assert "sequence_number" not in received
+    assert "reasoning" not in received
 
 
-async def test_frames_that_wait_are_sent_together() -> None:
+async def test_frames_that_are_ready_together_are_sent_together() -> None:
     async with reading() as (_, _, running, client):
         running.emit(FIRST)
         running.emit_delta("a")
@@ -99,8 +99,8 @@ async def test_the_last_event_carries_the_response_and_ends_the_stream() -> None
         assert await client.chunk() == b""
     assert last.startswith(b"id: 1\nevent: execution.completed\ndata: ")
     assert b"retry:" not in last
-    told = orjson.loads(last.split(b"data: ")[1])
-    assert told["response"] == response("r-1").model_dump(mode="json")
+    received = orjson.loads(last.split(b"data: ")[1])
+    assert received["response"] == response("r-1").model_dump(mode="json")
 
 
 async def test_a_suspension_ends_the_stream() -> None:
@@ -110,7 +110,7 @@ async def test_a_suspension_ends_the_stream() -> None:
         assert await client.chunk() == b""
 
 
-async def test_the_connection_lives_on_after_a_stream() -> None:
+async def test_the_connection_is_reused_after_a_stream() -> None:
     app, service = fake_app()
     service.facade.started = FakeRunning.complete
     async with running_server(app) as served, served.connect() as client:
@@ -119,7 +119,7 @@ async def test_the_connection_lives_on_after_a_stream() -> None:
             assert (await client.answer()).body.count(b"\n\n") == 1
 
 
-async def test_silence_is_broken_every_fifteen_seconds() -> None:
+async def test_a_silent_stream_is_kept_alive_every_fifteen_seconds() -> None:
     async with reading() as (_, _, running, client):
         began = anyio.current_time()
         assert await client.chunk() == b": keep-alive\n\n"
@@ -148,7 +148,7 @@ async def test_b2_36_a_client_that_leaves_before_the_first_token_cancels_the_exe
         assert running.cancelled
 
 
-async def test_b2_37_a_client_that_takes_nothing_is_cut_off_and_nothing_is_cancelled() -> None:
+async def test_b2_37_a_client_that_takes_nothing_is_disconnected_and_nothing_is_cancelled() -> None:
     async with reading() as (served, service, running, _):
         began = anyio.current_time()
         shrink(served)
@@ -160,7 +160,7 @@ async def test_b2_37_a_client_that_takes_nothing_is_cut_off_and_nothing_is_cance
         assert not running.cancelled
 
 
-async def test_b2_38_a_reader_that_falls_behind_is_told_to_come_back_and_nothing_is_cancelled() -> None:
+async def test_b2_38_a_reader_that_falls_behind_gets_a_retry_line_and_nothing_is_cancelled() -> None:
     async with reading() as (_, service, running, client):
         running.emit_delta("x" * 10_000_000)
         await anyio.wait_all_tasks_blocked()
@@ -180,7 +180,7 @@ async def test_an_execution_that_ends_without_a_response_ends_its_stream() -> No
         assert await client.chunk() == b""
 
 
-async def test_b5_93_a_stream_that_ends_while_the_service_stops_says_when_to_come_back() -> None:
+async def test_b5_93_a_stream_that_ends_while_the_service_stops_has_a_retry_line() -> None:
     async with reading() as (_, service, running, client):
         await service.drain()
         running.complete()
@@ -200,7 +200,7 @@ async def test_a_hundred_streams_at_once_are_each_answered() -> None:
 
 
 class OtherServer:
-    """A server that does not say whether it has room, and whose client leaves when the test says so."""
+    """A server that does not report its write buffer; its client leaves when the test sets `left`."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -231,7 +231,7 @@ def executing() -> FakeRunning:
     return FakeRunning(SystemRequest.model_validate_json(CHAT), bus.subscribe("r"), bus)
 
 
-async def test_a_server_that_does_not_say_whether_it_has_room_is_waited_for() -> None:
+async def test_a_server_that_does_not_report_its_write_buffer_is_waited_for() -> None:
     server, running = OtherServer(), executing()
     async with anyio.create_task_group() as group:
         group.start_soon(server.reads, running)
@@ -249,7 +249,7 @@ async def test_a_server_that_does_not_say_whether_it_has_room_is_waited_for() ->
     assert not running.cancelled
 
 
-async def test_under_any_server_silence_is_broken_and_a_client_that_leaves_cancels() -> None:
+async def test_under_any_server_a_silent_stream_is_kept_alive_and_a_disconnect_cancels() -> None:
     server, running = OtherServer(), executing()
     async with anyio.create_task_group() as group:
         group.start_soon(server.reads, running)
@@ -260,6 +260,6 @@ async def test_under_any_server_silence_is_broken_and_a_client_that_leaves_cance
 
 
 def shrink(served: RunningServer) -> None:
-    """Leaves the server's ends of all connections little room for what nobody takes."""
+    """Shrink the send buffers of the server's connections."""
     for connected in served.connected_sockets():
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)

@@ -1,4 +1,4 @@
-"""Executions that wait, and whoever reads them meanwhile: over a resume, a shutdown, and an end that nobody planned."""
+"""Suspended executions and their readers: resume, shutdown, and unexpected ends."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -29,41 +29,41 @@ KEPT = {"on_disconnect": "continue", "background": True}
 
 @asynccontextmanager
 async def reading(served: RunningServer, path: str = LOG) -> AsyncIterator[ClientConnection]:
-    """A reader of the log that has read its head."""
+    """Connect a reader of the events and read the head."""
     async with served.connect() as client:
         await client.send(request_bytes("GET", path, {}))
         assert (await client.head())[0] == 200
         yield client
 
 
-async def heard(client: ClientConnection, until: bytes) -> list[dict[str, Any]]:
-    """What is told up to a chunk that holds that."""
+async def events_until(client: ClientConnection, until: bytes) -> list[dict[str, Any]]:
+    """Return the events up to a chunk with these bytes."""
     body = b""
     while until not in body:
         body += await client.chunk()
     return events(HttpAnswer(200, {}, body))
 
 
-async def test_a_reader_goes_on_over_a_suspension_and_misses_nothing() -> None:
+async def test_a_reader_continues_across_a_suspension_and_misses_nothing() -> None:
     async with portico() as (served, _):
         await served.post(chat(ASK, request_id="q"))
         async with reading(served) as client:
-            told = await heard(client, b"event: execution.suspended")
+            received = await events_until(client, b"event: execution.suspended")
             assert await client.chunk() == KEEP_ALIVE
             assert (await resume(served)).status == 200
-            told += await heard(client, b"event: execution.completed")
+            received += await events_until(client, b"event: execution.completed")
             assert await client.chunk() == b""
-        assert [each for each in told if "sequence_number" in each] == events(await served.get(LOG))
-    assert numbers(told) == list(range(1, len(numbers(told)) + 1))
-    assert "inference.delta" in {each["type"] for each in told}
-    assert [each["type"] for each in told if each["type"].startswith("execution.")] == [
+        assert [each for each in received if "sequence_number" in each] == events(await served.get(LOG))
+    assert numbers(received) == list(range(1, len(numbers(received)) + 1))
+    assert "inference.delta" in {each["type"] for each in received}
+    assert [each["type"] for each in received if each["type"].startswith("execution.")] == [
         "execution.suspended",
         "execution.resumed",
         "execution.completed",
     ]
 
 
-async def test_a_reader_that_came_before_the_suspension_stays_while_the_stream_of_the_request_ends() -> None:
+async def test_a_reader_stays_at_a_suspension_where_the_stream_of_the_request_ends() -> None:
     async with portico() as (served, service), served.connect() as poster:
         asked = request_bytes(
             "POST",
@@ -74,18 +74,18 @@ async def test_a_reader_that_came_before_the_suspension_stays_while_the_stream_o
         await poster.send(asked)
         await running(service)
         async with reading(served) as client:
-            told = await heard(client, b"event: execution.suspended")
+            received = await events_until(client, b"event: execution.suspended")
             assert events(await poster.answer())[-1]["type"] == "execution.suspended"
             assert (await resume(served, {"Accept": "text/event-stream"})).status == 200
-            told += await heard(client, b"event: execution.completed")
-    assert numbers(told) == list(range(1, len(numbers(told)) + 1))
+            received += await events_until(client, b"event: execution.completed")
+    assert numbers(received) == list(range(1, len(numbers(received)) + 1))
 
 
 async def test_b5_93_a_reader_of_what_waits_is_sent_elsewhere_when_the_service_stops() -> None:
     async with portico() as (served, service):
         await served.post(chat(ASK, request_id="q"))
         async with reading(served) as client:
-            await heard(client, b"event: execution.suspended")
+            await events_until(client, b"event: execution.suspended")
             await service.drain()
             assert await client.chunk() == RETRY
             assert await client.chunk() == b""
@@ -120,19 +120,19 @@ async def test_b2_53_an_execution_that_finds_no_room_when_it_is_resumed_is_not_l
         assert (await served.get("/v1/executions/q")).json["state"] == "COMPLETE"
 
 
-async def test_b5_93_a_reader_of_what_is_handed_over_is_told_to_come_back(tmp_path: Path) -> None:
+async def test_b5_93_a_reader_of_an_execution_that_is_handed_over_gets_a_retry_line(tmp_path: Path) -> None:
     kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
     async with portico(**kept) as (served, service):
         await served.post(chat("[[slow:60]] Hello", request_id="q"), ASYNC)
         await running(service)
         async with reading(served) as client:
-            told = await heard(client, b"event: inference.start")
+            received = await events_until(client, b"event: inference.start")
             await service.drain()
             assert await client.chunk() == RETRY
             assert await client.chunk() == b""
     async with portico(**kept) as (served, _):
-        rest = events(await served.get(f"{LOG}?after={len(told)}"))
-    assert numbers(told + rest) == list(range(1, len(numbers(told + rest)) + 1))
+        rest = events(await served.get(f"{LOG}?after={len(received)}"))
+    assert numbers(received + rest) == list(range(1, len(numbers(received + rest)) + 1))
     assert rest[-1]["type"] == "execution.completed"
 
 
@@ -146,7 +146,7 @@ async def raises(_: RunContext) -> PatternResult:
 
 
 async def ends_nowhere(run: RunContext) -> PatternResult:
-    """Where the mode's table has no edge to an end."""
+    """Return early, in a state from which the mode cannot end."""
     del run
     return PatternResult("done")
 
@@ -154,7 +154,7 @@ async def ends_nowhere(run: RunContext) -> PatternResult:
 @pytest.mark.parametrize(
     ("mode", "broken"), [(Mode.CHAT, returns_nonsense), (Mode.CHAT, raises), (Mode.STRUCTURED, ends_nowhere)]
 )
-async def test_i7_an_execution_that_a_bug_ends_has_failed_and_says_so(
+async def test_i7_an_execution_that_a_bug_ends_has_failed_with_events(
     mode: Mode, broken: Callable[[RunContext], Any]
 ) -> None:
     settings = Settings.model_validate({"storage": {"url": "sqlite://"}})
@@ -164,16 +164,16 @@ async def test_i7_an_execution_that_a_bug_ends_has_failed_and_says_so(
         await served.post(chat("Hello", request_id="q", **asked), ASYNC)
         await idle(app.state.service)
         shown = (await served.get("/v1/executions/q")).json
-        told = events(await served.get(LOG))
+        received = events(await served.get(LOG))
         assert b'portico_bugs_total{place="execution"} 1.0' in (await served.get("/metrics")).body
     assert (shown["state"], shown["response"]["error"]["code"]) == ("ERROR", "ORCHESTRATION_INVALID_TRANSITION")
-    assert [each["type"] for each in told][-2:] == ["lifecycle.transition", "execution.failed"]
-    assert told[-1]["response"] == shown["response"]
+    assert [each["type"] for each in received][-2:] == ["lifecycle.transition", "execution.failed"]
+    assert received[-1]["response"] == shown["response"]
 
 
 @asynccontextmanager
 async def with_two_questions(tmp_path: Path, *then: dict[str, Any]) -> AsyncIterator[RunningServer]:
-    """A service whose model asks two people at once, then answers, unless it does something else."""
+    """Run a service whose model suspends twice in one round, then answers, unless it has other replies."""
     asks = [{"name": "ask_person", "arguments": {"question": who}} for who in ("First?", "Second?")]
     (tmp_path / "replies.json").write_bytes(
         orjson.dumps([{"tool_calls": asks}, *(then or [{"text": "Both answered"}])])
@@ -184,7 +184,7 @@ async def with_two_questions(tmp_path: Path, *then: dict[str, Any]) -> AsyncIter
         yield served
 
 
-async def test_questions_are_answered_one_after_the_other_in_any_order(tmp_path: Path) -> None:
+async def test_suspensions_are_answered_one_by_one_in_any_order(tmp_path: Path) -> None:
     async with with_two_questions(tmp_path) as served:
         first, second = (await served.get("/v1/executions/q")).json["suspensions"]
         ambiguous = await resume(served)
@@ -196,26 +196,26 @@ async def test_questions_are_answered_one_after_the_other_in_any_order(tmp_path:
         again = await resume(served, suspension_id=second["suspension_id"], payload="other")
         assert (again.status, again.json["code"]) == (409, "REQUEST_RESUME_MISMATCH")
         whole = await resume(served, payload="one")
-        told = events(await served.get(LOG))
+        received = events(await served.get(LOG))
     assert (whole.status, whole.json["content"]) == (200, "Both answered")
     assert [call["result"] for call in whole.json["tool_calls_made"]] == ["one", "two"]
-    assert numbers(told) == list(range(1, len(told) + 1))
-    resumed = [each["suspension_id"] for each in told if each["type"] == "execution.resumed"]
+    assert numbers(received) == list(range(1, len(received) + 1))
+    resumed = [each["suspension_id"] for each in received if each["type"] == "execution.resumed"]
     assert resumed == [second["suspension_id"], first["suspension_id"]]
 
 
-async def test_a_live_reader_hears_of_every_answer_as_it_is_taken(tmp_path: Path) -> None:
+async def test_a_live_reader_gets_every_answer_when_it_is_accepted(tmp_path: Path) -> None:
     async with with_two_questions(tmp_path) as served, reading(served) as client:
-        (_, second) = (await heard(client, b"event: execution.suspended"))[-1]["suspensions"]
+        (_, second) = (await events_until(client, b"event: execution.suspended"))[-1]["suspensions"]
         await resume(served, suspension_id=second["suspension_id"])
-        (told,) = await heard(client, b"event: execution.resumed")
-        assert (told["suspension_id"], told["resumed_by"]) == (second["suspension_id"], "local")
+        (received,) = await events_until(client, b"event: execution.resumed")
+        assert (received["suspension_id"], received["resumed_by"]) == (second["suspension_id"], "local")
         with anyio.fail_after(20):
             assert await client.chunk() == KEEP_ALIVE
 
 
 @pytest.mark.parametrize("form", [{}, ASYNC], ids=["plain", "async"])
-async def test_an_answer_that_leaves_others_open_says_where_it_stands(tmp_path: Path, form: dict[str, str]) -> None:
+async def test_an_answer_that_leaves_suspensions_open_gets_the_status(tmp_path: Path, form: dict[str, str]) -> None:
     async with with_two_questions(tmp_path) as served:
         first, second = (await served.get("/v1/executions/q")).json["suspensions"]
         half = await resume(served, form, suspension_id=first["suspension_id"])
@@ -226,7 +226,7 @@ async def test_an_answer_that_leaves_others_open_says_where_it_stands(tmp_path: 
 async def half_answered(
     served: RunningServer,
 ) -> AsyncIterator[tuple[ClientConnection, dict[str, Any], dict[str, Any]]]:
-    """Who answered the first of two questions and asked for events, what was told of that, and the other question."""
+    """Answer the first of two suspensions; return the stream, its first event and the other suspension."""
     asked: Any = (await served.get("/v1/executions/q")).json["suspensions"]
     body = orjson.dumps({"tool_id": "ask_person", "payload": "one", "suspension_id": asked[0]["suspension_id"]})
     headers = {"Content-Type": "application/json", **EVENTS}
@@ -234,9 +234,9 @@ async def half_answered(
         await client.send(request_bytes("POST", "/v1/executions/q/resume", headers, body))
         status, answered = await client.head()
         assert (status, answered["content-type"], answered["location"]) == (200, "text/event-stream", LOG)
-        (told,) = await heard(client, b"event: execution.resumed")
-        assert told["suspension_id"] == asked[0]["suspension_id"]
-        yield client, told, asked[1]
+        (received,) = await events_until(client, b"event: execution.resumed")
+        assert received["suspension_id"] == asked[0]["suspension_id"]
+        yield client, received, asked[1]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ async def half_answered(
         ([{"tool_calls": [{"name": "ask_person", "arguments": {"question": "Third?"}}]}], "execution.suspended"),
     ],
 )
-async def test_an_answer_that_leaves_others_open_is_followed_by_events_to_the_end_or_the_next_suspension(
+async def test_an_answer_that_leaves_suspensions_open_gets_events_to_the_end_or_the_next_suspension(
     tmp_path: Path, then: list[dict[str, Any]], last: str
 ) -> None:
     async with (
@@ -259,24 +259,24 @@ async def test_an_answer_that_leaves_others_open_is_followed_by_events_to_the_en
         rest = b""
         while piece := await client.chunk():
             rest += piece
-        told = events(HttpAnswer(200, {}, rest))
-    assert told[-1]["type"] == last
-    assert told[-1]["response"] == whole.json
-    assert numbers([first, *told]) == list(range(first["sequence_number"], told[-1]["sequence_number"] + 1))
+        received = events(HttpAnswer(200, {}, rest))
+    assert received[-1]["type"] == last
+    assert received[-1]["response"] == whole.json
+    assert numbers([first, *received]) == list(range(first["sequence_number"], received[-1]["sequence_number"] + 1))
 
 
-async def test_whoever_follows_half_an_answer_stops_nothing_and_is_told_of_a_cancel(tmp_path: Path) -> None:
+async def test_a_reader_of_a_partly_answered_execution_stops_nothing_and_sees_a_cancel(tmp_path: Path) -> None:
     async with with_two_questions(tmp_path) as served:
         async with half_answered(served) as (_, _, other):
             pass
         assert (await served.get("/v1/executions/q")).json["suspensions"] == [other]
     async with with_two_questions(tmp_path) as served, half_answered(served) as (client, _, _):
         await order(served, "cancel")
-        assert (await heard(client, b"event: execution.cancelled"))[-1]["type"] == "execution.cancelled"
+        assert (await events_until(client, b"event: execution.cancelled"))[-1]["type"] == "execution.cancelled"
         assert await client.chunk() == b""
 
 
-async def test_b5_93_whoever_follows_half_an_answer_is_sent_away_at_a_shutdown(tmp_path: Path) -> None:
+async def test_b5_93_a_reader_of_a_partly_answered_execution_is_dismissed_at_a_shutdown(tmp_path: Path) -> None:
     (tmp_path / "replies.json").write_bytes(
         orjson.dumps([{"tool_calls": [{"name": "ask_person", "arguments": {"question": "?"}}] * 2}])
     )
@@ -289,7 +289,7 @@ async def test_b5_93_whoever_follows_half_an_answer_is_sent_away_at_a_shutdown(t
             assert await client.chunk() == b""
 
 
-async def test_a_replay_leaves_out_what_was_answered_and_not_gone_on_with(tmp_path: Path) -> None:
+async def test_a_replay_skips_an_answer_without_a_continuation(tmp_path: Path) -> None:
     async with with_two_questions(tmp_path) as served:
         before = (await order(served, "replay")).json
         (first, _) = (await served.get("/v1/executions/q")).json["suspensions"]
@@ -299,10 +299,10 @@ async def test_a_replay_leaves_out_what_was_answered_and_not_gone_on_with(tmp_pa
 
 
 @pytest.mark.parametrize("forged", [b"[2,{}]", b"\x80\x04\x95", None], ids=["format", "bytes", "meaning"])
-async def test_b4_89_an_answer_is_not_taken_by_a_journal_that_today_s_pattern_does_not_tell(
+async def test_b4_89_an_answer_is_refused_if_the_history_diverges_from_the_pattern(
     tmp_path: Path, forged: bytes | None
 ) -> None:
-    """One whose steps say something else than its pattern asks for is as useless as one that cannot be read."""
+    """A history that differs from the pattern is as useless as one that cannot be read."""
     async with portico(storage={"url": f"sqlite:///{tmp_path}/portico.db"}) as (served, _):
         await served.post(chat(ASK, request_id="q"))
         with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
@@ -318,7 +318,7 @@ async def test_b4_89_an_answer_is_not_taken_by_a_journal_that_today_s_pattern_do
 
 
 @pytest.mark.parametrize("by", ["the clock", "a client"])
-async def test_what_ends_while_as_many_run_as_may_ends_when_there_is_room(tmp_path: Path, by: str) -> None:
+async def test_an_execution_that_ends_at_full_capacity_ends_when_there_is_room(tmp_path: Path, by: str) -> None:
     tables: dict[str, Any] = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"max_in_flight": 1}}
     async with portico(**tables) as (served, service):
         await served.post(chat(ASK, request_id="q"))
@@ -339,9 +339,7 @@ async def test_what_ends_while_as_many_run_as_may_ends_when_there_is_room(tmp_pa
 
 
 @pytest.mark.parametrize("form", ["stream", "reader"])
-async def test_whoever_reads_an_execution_whose_records_are_gone_is_told_to_come_back(
-    tmp_path: Path, form: str
-) -> None:
+async def test_a_reader_of_an_execution_whose_records_are_gone_gets_a_retry_line(tmp_path: Path, form: str) -> None:
     async with (
         portico(storage={"url": f"sqlite:///{tmp_path}/portico.db"}) as (served, service),
         served.connect() as it,
@@ -353,12 +351,12 @@ async def test_whoever_reads_an_execution_whose_records_are_gone_is_told_to_come
             await it.answer()
             await it.send(request_bytes("GET", LOG, {}))
         assert (await it.head())[0] == 200
-        await heard(it, b"event: inference.start")
+        await events_until(it, b"event: inference.start")
         with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
             database.execute("DELETE FROM executions")
-        told = b""
+        received = b""
         while piece := await it.chunk():
-            told += piece
+            received += piece
         await idle(service)
-    assert told.endswith(RETRY)
-    assert b"event: execution." not in told
+    assert received.endswith(RETRY)
+    assert b"event: execution." not in received

@@ -1,4 +1,4 @@
-"""A service that finds what it cannot read: the broken ends, that of a later version waits, and nobody else suffers."""
+"""Unreadable records: broken executions end, those of a newer version wait, and others are not affected."""
 
 import re
 import sqlite3
@@ -22,7 +22,7 @@ MANY_SWEEPS = 10 * MAINTENANCE_INTERVAL_S
 
 
 def forge(folder: Path, request_id: str, other: bytes) -> None:
-    """Puts something else where the header of that execution was."""
+    """Replace the stored header of the execution."""
     with closing(sqlite3.connect(folder / "portico.db", isolation_level=None)) as database:
         where = "number = 0 AND execution_id = (SELECT execution_id FROM executions WHERE request_id = ?)"
         changed = database.execute(f"UPDATE commits SET outcome = ? WHERE {where}", [other, request_id])
@@ -30,7 +30,7 @@ def forge(folder: Path, request_id: str, other: bytes) -> None:
 
 
 def tell_by_version(folder: Path, request_id: str, version: bytes) -> None:
-    """Says that another version of its pattern tells that execution."""
+    """Change the stored pattern version of the execution."""
     with closing(sqlite3.connect(folder / "portico.db", isolation_level=None)) as database:
         where = "number = 0 AND execution_id = (SELECT execution_id FROM executions WHERE request_id = ?)"
         (header,) = database.execute(f"SELECT outcome FROM commits WHERE {where}", [request_id]).fetchone()
@@ -46,14 +46,14 @@ def row_of(folder: Path, request_id: str) -> tuple[Any, ...]:
 
 @asynccontextmanager
 async def kept(folder: Path, **tables: Any) -> AsyncIterator[tuple[RunningServer, Service]]:
-    """A service on a file in that folder."""
+    """Run a service on a database file in the directory."""
     own: dict[str, Any] = {"storage": {"url": f"sqlite:///{folder}/portico.db"}, "server": {"drain_seconds": 0.1}}
     async with portico(**own | tables) as (served, service):
         yield served, service
 
 
 async def interrupt(folder: Path, other: bytes) -> None:
-    """Leaves three that ran when their service ended, the second of them with something else for its header."""
+    """Leave three executions that ran when their service ended, the second one with another header."""
     async with kept(folder) as (served, service):
         for name in ("first", "second", "third"):
             await served.post(chat(SLOW, request_id=name, session_id=f"s-{name}"), ASYNC)
@@ -61,14 +61,14 @@ async def interrupt(folder: Path, other: bytes) -> None:
     forge(folder, "second", other)
 
 
-async def test_b4_89_what_is_broken_ends_once_and_the_others_go_on(tmp_path: Path) -> None:
+async def test_b4_89_a_broken_execution_ends_once_and_the_others_continue(tmp_path: Path) -> None:
     await interrupt(tmp_path, BROKEN)
     async with kept(tmp_path) as (served, service):
         await idle(service)
         assert await ids(served, "?state=COMPLETE") == ["third", "first"]
         assert await ids(served, "?state=ERROR") == ["second"]
         shown = (await served.get("/v1/executions/second")).json
-        told = events(await served.get("/v1/executions/second/events"))
+        received = events(await served.get("/v1/executions/second/events"))
         assert (await served.post(chat("Hello", session_id="s-second"))).status == 200
         before = row_of(tmp_path, "second")
         await anyio.sleep(MANY_SWEEPS)
@@ -80,14 +80,14 @@ async def test_b4_89_what_is_broken_ends_once_and_the_others_go_on(tmp_path: Pat
     response: Any = shown["response"]
     assert shown["last_error"] == response["error"]
     assert response["error"]["code"] == "STORAGE_SNAPSHOT_INVALID"
-    assert numbers(told) == list(range(1, len(told) + 1))
-    assert (told[-1]["type"], told[-1]["response"]) == ("execution.failed", response)
-    assert {event["trace_id"] for event in told} == {response["trace_id"]}
+    assert numbers(received) == list(range(1, len(received) + 1))
+    assert (received[-1]["type"], received[-1]["response"]) == ("execution.failed", response)
+    assert {event["trace_id"] for event in received} == {response["trace_id"]}
     assert b'portico_executions_total{code="STORAGE_SNAPSHOT_INVALID",mode="chat",state="ERROR"} 1.0' in counted
     assert b"portico_bugs_total{" not in counted
 
 
-async def test_what_a_later_version_wrote_waits_for_a_replica_that_knows_it(tmp_path: Path) -> None:
+async def test_a_record_of_a_newer_version_waits_for_a_replica_that_can_read_it(tmp_path: Path) -> None:
     await interrupt(tmp_path, LATER)
     before = row_of(tmp_path, "second")
     async with kept(tmp_path) as (served, service):
@@ -102,7 +102,7 @@ async def test_what_a_later_version_wrote_waits_for_a_replica_that_knows_it(tmp_
 
 
 @pytest.mark.parametrize(("version", "state"), [(b"99", "EXECUTE"), (b"0", "ERROR")], ids=["later", "earlier"])
-async def test_what_a_later_version_of_its_pattern_tells_waits_and_of_an_earlier_one_ends(
+async def test_an_execution_of_a_newer_pattern_version_waits_and_of_an_older_one_ends(
     tmp_path: Path, version: bytes, state: str
 ) -> None:
     await interrupt(tmp_path, LATER)
@@ -119,7 +119,7 @@ async def test_what_a_later_version_of_its_pattern_tells_waits_and_of_an_earlier
     assert (shown["state"], ended) == (state, "CANCELLED" if state == "EXECUTE" else "ERROR")
 
 
-async def test_what_is_of_a_mode_that_is_not_here_waits_and_can_be_cancelled(tmp_path: Path) -> None:
+async def test_an_execution_of_an_unknown_mode_waits_and_can_be_cancelled(tmp_path: Path) -> None:
     await interrupt(tmp_path, LATER)
     with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
         database.execute("""UPDATE commits SET outcome = replace(CAST(outcome AS TEXT), '"chat"', '"flow"')
@@ -136,7 +136,7 @@ async def test_what_is_of_a_mode_that_is_not_here_waits_and_can_be_cancelled(tmp
 
 
 @pytest.mark.parametrize(("other", "state"), [(BROKEN, "ERROR"), (LATER, "SUSPENDED")], ids=["broken", "later"])
-async def test_a_question_that_expires_is_ended_whatever_else_expires(tmp_path: Path, other: bytes, state: str) -> None:
+async def test_a_suspension_expires_beside_an_unreadable_one(tmp_path: Path, other: bytes, state: str) -> None:
     async with kept(tmp_path) as (served, _):
         for name in ("first", "second"):
             await served.post(chat(ASK, request_id=name))
@@ -149,7 +149,7 @@ async def test_a_question_that_expires_is_ended_whatever_else_expires(tmp_path: 
         assert (await served.get("/readyz")).status == 200
 
 
-async def test_what_is_broken_is_cancelled_or_resumed_only_in_that_it_ends(tmp_path: Path) -> None:
+async def test_cancelling_or_resuming_a_broken_execution_ends_it(tmp_path: Path) -> None:
     async with kept(tmp_path) as (served, _):
         await served.post(chat(ASK, request_id="q"))
         forge(tmp_path, "q", BROKEN)
@@ -160,7 +160,7 @@ async def test_what_is_broken_is_cancelled_or_resumed_only_in_that_it_ends(tmp_p
         assert (await served.get("/v1/suspensions")).json["data"] == []
 
 
-async def test_what_a_later_version_wrote_is_not_cancelled_here(tmp_path: Path) -> None:
+async def test_an_execution_of_a_newer_version_is_not_cancelled_here(tmp_path: Path) -> None:
     async with kept(tmp_path) as (served, _):
         await served.post(chat(ASK, request_id="q"))
         forge(tmp_path, "q", LATER)
@@ -171,7 +171,7 @@ async def test_what_a_later_version_wrote_is_not_cancelled_here(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("other", [BROKEN, LATER], ids=["broken", "later"])
-async def test_an_answer_that_cannot_be_read_is_no_answer_of_a_key(tmp_path: Path, other: bytes) -> None:
+async def test_an_unreadable_response_does_not_answer_an_idempotency_key(tmp_path: Path, other: bytes) -> None:
     async with kept(tmp_path) as (served, _):
         assert (await served.post(chat("Hello", request_id="q"), KEY)).status == 200
         with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
@@ -185,10 +185,10 @@ async def test_an_answer_that_cannot_be_read_is_no_answer_of_a_key(tmp_path: Pat
     assert (again.status, again.json["code"]) == (409, "STORAGE_SNAPSHOT_INVALID")
 
 
-async def test_whoever_reads_a_log_that_turns_out_to_be_broken_is_told_to_come_back(tmp_path: Path) -> None:
+async def test_a_reader_of_a_broken_log_gets_a_retry_line(tmp_path: Path) -> None:
     async with kept(tmp_path) as (served, _):
         await served.post(chat(ASK, request_id="q"))
         with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
             database.execute("UPDATE commits SET events = ? WHERE events IS NOT NULL", [BROKEN])
-        told = await served.get("/v1/executions/q/events")
-    assert told.body == b"retry: 1000\n\n"
+        received = await served.get("/v1/executions/q/events")
+    assert received.body == b"retry: 1000\n\n"

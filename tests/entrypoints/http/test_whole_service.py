@@ -1,4 +1,4 @@
-"""The real service behind HTTP, answered by the rehearsal engine."""
+"""A whole service over HTTP, answered by the rehearsal engine."""
 
 import gc
 from typing import Any
@@ -33,18 +33,18 @@ async def test_a_chat_with_a_tool_call_is_answered_as_json() -> None:
 async def test_a_chat_with_a_tool_call_is_answered_as_events() -> None:
     async with portico() as (served, _):
         answer = await served.post(chat("Please calculate 17*3"), EVENTS)
-    told = events(answer)
-    numbered = [event["sequence_number"] for event in told if "sequence_number" in event]
+    log = events(answer)
+    numbered = [event["sequence_number"] for event in log if "sequence_number" in event]
     assert numbered == list(range(1, len(numbered) + 1))
-    assert [event["type"] for event in told if event["type"].startswith("execution.")] == ["execution.completed"]
-    assert told[-1]["response"]["tool_calls_made"][0]["result"] == "51"
-    assert {"tool.start", "tool.end", "inference.start", "inference.delta"} <= {event["type"] for event in told}
-    text = "".join(event["text"] for event in told if event["type"] == "inference.delta" and event["segment"] != "0/0")
-    assert text == told[-1]["response"]["content"]
+    assert [event["type"] for event in log if event["type"].startswith("execution.")] == ["execution.completed"]
+    assert log[-1]["response"]["tool_calls_made"][0]["result"] == "51"
+    assert {"tool.start", "tool.end", "inference.start", "inference.delta"} <= {event["type"] for event in log}
+    text = "".join(event["text"] for event in log if event["type"] == "inference.delta" and event["segment"] != "0/0")
+    assert text == log[-1]["response"]["content"]
 
 
 @pytest.mark.parametrize("headers", [{}, EVENTS], ids=["json", "events"])
-async def test_what_has_ended_is_let_go_of_without_a_garbage_collection(headers: dict[str, str]) -> None:
+async def test_an_ended_execution_is_freed_without_a_garbage_collection(headers: dict[str, str]) -> None:
     def held() -> int:
         return sum(isinstance(each, Execution | BoundedProtocol) for each in gc.get_objects())
 
@@ -93,7 +93,7 @@ async def test_b2_46_the_same_request_id_twice_is_a_conflict() -> None:
         ({"if_session_busy": "enqueue"}, "if_session_busy"),
     ],
 )
-async def test_b2_60_b2_61_b2_62_what_is_above_a_cap_or_not_ours_is_refused(
+async def test_b2_60_b2_61_b2_62_a_value_above_a_cap_or_an_unknown_name_is_refused(
     changes: dict[str, Any], field: str
 ) -> None:
     async with portico() as (served, _):
@@ -103,7 +103,7 @@ async def test_b2_60_b2_61_b2_62_what_is_above_a_cap_or_not_ours_is_refused(
     assert field in answer.json["message"]
 
 
-async def test_b2_53_more_executions_than_may_run_are_refused() -> None:
+async def test_b2_53_an_execution_beyond_the_limit_is_refused() -> None:
     async with portico(server={"max_in_flight": 1}) as (served, service), served.connect() as client:
         await client.send(
             request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, chat("[[slow:300]] Hello"))
@@ -131,7 +131,7 @@ async def test_b5_93_while_it_drains_new_work_is_refused_and_a_stream_ends_clean
     assert events(answer)[-1]["type"] == "execution.cancelled"
 
 
-async def test_a_failure_at_an_engine_is_the_answer_s_status() -> None:
+async def test_a_failure_of_an_engine_decides_the_status() -> None:
     async with portico() as (served, _):
         answer = await served.post(chat("[[fail:429]] Hello"))
     assert answer.status == 503
@@ -139,18 +139,18 @@ async def test_a_failure_at_an_engine_is_the_answer_s_status() -> None:
     assert answer.headers["x-should-retry"] == "true"
 
 
-async def test_a_refused_body_is_answered_under_the_clients_own_request_id() -> None:
+async def test_a_refused_body_is_answered_with_the_client_s_request_id() -> None:
     async with portico() as (served, _):
         refused = await served.post(chat("hi", request_id="mine", zork=1))
         assert refused.status == 422
         assert refused.headers["x-request-id"] == "mine"
         assert orjson.loads(refused.body)["request_id"] == "mine"
-        nobodys = await served.post(chat("hi", request_id="not an id"))
-        assert nobodys.status == 422
-        assert nobodys.headers["x-request-id"] != "not an id"
+        unnamed = await served.post(chat("hi", request_id="not an id"))
+        assert unnamed.status == 422
+        assert unnamed.headers["x-request-id"] != "not an id"
 
 
-async def test_a_trace_of_zeros_is_refused_and_one_in_capitals_is_taken_in_small_letters() -> None:
+async def test_a_trace_id_of_zeros_is_refused_and_upper_case_becomes_lower_case() -> None:
     async with portico() as (served, _):
         assert (await served.post(chat("hi", trace_id="0" * 32))).status == 422
         taken = await served.post(chat("hi", trace_id="AB" * 16))
