@@ -105,7 +105,7 @@ def _rehearsal(spec: EngineBuild) -> Engine:
 
 @dataclass(frozen=True, slots=True)
 class EngineScheme:
-    """How engines of one scheme are built, and what they can do unless the configuration says otherwise."""
+    """Builder of a scheme's engines, and what they can do unless the configuration says otherwise."""
 
     build: Callable[[EngineBuild], Engine]
     capabilities: EngineCapabilities

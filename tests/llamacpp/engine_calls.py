@@ -1,4 +1,4 @@
-"""What the tests of the local engine ask it."""
+"""Calls to a local engine in its tests."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -38,7 +38,7 @@ async def ask(engine: LlamaCppEngine, *messages: Message, **what: Any) -> Reply:
 
 
 async def loaded(engine: LlamaCppEngine) -> None:
-    """Waits for the model, however short the engine's times are: a load goes on when nobody waits for it."""
+    """Wait for the model, for any timeouts: a load continues without its caller."""
     reached = ""
     while not reached:
         with suppress(EngineError):

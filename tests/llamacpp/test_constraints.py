@@ -1,4 +1,4 @@
-"""A model of random weights keeps every schema and every grammar, and refuses those that nobody could keep."""
+"""A model of random weights keeps every schema and every grammar, and refuses those that cannot be kept."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -38,7 +38,7 @@ async def engine(request: pytest.FixtureRequest, model_file: Files, tiny: Module
         yield made
 
 
-def told(schema: Schema) -> str:
+def answer_to(schema: Schema) -> str:
     return json.dumps(schema)[:70]
 
 
@@ -66,7 +66,7 @@ async def test_every_answer_keeps_its_grammar(engine: LlamaCppEngine):
 
 
 @pytest.mark.parametrize("temperature", [0, 1, 2])
-async def test_a_form_is_kept_at_every_temperature_and_told_as_it_is_written(
+async def test_a_format_is_kept_at_every_temperature_and_published_as_it_is_written(
     engine: LlamaCppEngine, temperature: float
 ):
     heard = RecordedProgress()
@@ -107,7 +107,7 @@ async def test_many_readings_do_not_hold_up_an_answer(model_file: Files, tiny: M
 
 
 async def test_a_grammar_that_takes_long_does_not_hold_up_the_next(model_file: Files, tiny: ModuleType):
-    """What the model wants is never allowed, so that its whole vocabulary is gone through, at great length."""
+    """No token that the model prefers is allowed, so that its whole vocabulary is searched, at great length."""
     rules = "".join(f"r{number} ::= [a-y] r{number + 1} | r{number + 1} | [b-y]\n" for number in range(900))
     grammar = f'root ::= (r0 | r1 | r2){{500}}\n{rules}r900 ::= "a"'
     words = tuple("".join(letters) for letters in product("abcdefghijklmnopqrst", repeat=3))
@@ -196,7 +196,7 @@ async def test_a_grammar_that_cannot_be_kept_is_refused(engine: LlamaCppEngine, 
     assert (await ask(engine, max_tokens=3)).usage.output_tokens > 0
 
 
-async def test_what_cannot_be_masked_is_left_to_whoever_checks_the_answer(engine: LlamaCppEngine):
+async def test_keywords_without_a_mask_are_left_to_validation(engine: LlamaCppEngine):
     schema = {"type": "array", "items": {"type": "boolean"}, "maxItems": 3, "uniqueItems": True, "not": {"const": []}}
     value = loads((await ask(engine, schema=schema, seed=1)).text.encode())
     assert isinstance(value, list)

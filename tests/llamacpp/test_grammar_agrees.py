@@ -26,7 +26,7 @@ OURS_ALONE = (
     "there is no rule of this name",
     "tokens of a vocabulary",
 )
-"""What is said of grammars that llama.cpp takes, or that it must not be asked about: some end its process."""
+"""Refusals of grammars that llama.cpp takes, or that must not be given to it: some end its process."""
 
 
 class GrammarPeer:
@@ -46,7 +46,7 @@ class GrammarPeer:
         return self._allows(self._vocabulary.end)
 
     def take(self, character: str) -> bool:
-        """Whether the character may come next; it has then come."""
+        """Tell whether the character may come next, and add it."""
         token = self._vocabulary.token(character)
         allowed = self._allows(token)
         if allowed:

@@ -1,4 +1,4 @@
-"""Whoever asks one model waits in line; who leaves is forgotten at once, and two models work side by side."""
+"""Calls to one model wait in line, a cancelled one is dropped at once, and two models work side by side."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ pytest.importorskip("llama_cpp", reason=MISSING)
 pytest.importorskip("gguf", reason=MISSING)
 Files = Callable[..., Path]
 LONG = 30_000
-"""Tokens that nobody waits for: minutes of writing."""
+"""Minutes of writing for no caller."""
 
 
 @pytest.fixture
@@ -41,10 +41,10 @@ async def test_a_cancelled_attempt_frees_the_model_at_once(endless: Path):
                 group.start_soon(lambda: engine.attempt(call(), left, stream=True))
                 await left.heard.wait()
                 scope.cancel()
-        told = list(left.texts)
+        texts_before = list(left.texts)
         with anyio.fail_after(5):
             assert (await ask(engine, max_tokens=5)).usage.output_tokens == 5
-    assert left.texts == told
+    assert left.texts == texts_before
     assert 0 < left.usages[-1].output_tokens < LONG / 10
 
 
@@ -178,12 +178,12 @@ async def test_nothing_is_left_of_an_engine_that_is_over(endless: Path):
     assert not any(thread.name.startswith("llamacpp local") for thread in threads())
 
 
-async def test_an_engine_that_nobody_asked_needs_nothing_loaded(endless: Path):
+async def test_an_unused_engine_loads_nothing(endless: Path):
     async with patient(endless) as engine:
         assert engine.profile.name == "local"
 
 
-async def test_a_load_goes_on_when_nobody_waits_for_it(endless: Path):
+async def test_a_load_continues_without_its_caller(endless: Path):
     async with patient(endless, Timeouts(attempt_seconds=0.05)) as engine:
         with pytest.raises(EngineError) as caught:
             await engine.ping()

@@ -1,4 +1,4 @@
-"""A local model answers: what it is told, how it draws, where it ends and what is counted."""
+"""A local model's answers: its prompt, its sampling, its endings and its token counts."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -63,7 +63,7 @@ async def test_the_reply_is_of_the_model_that_was_asked(model_file: Files):
     assert (reply.model, reply.tool_calls, reply.raw_finish, reply.reasoning) == (str(path), (), "", "")
 
 
-async def test_a_seed_gives_the_same_answer_whatever_was_asked_before(model_file: Files):
+async def test_a_seed_gives_the_same_answer_after_any_other_call(model_file: Files):
     async with local(model_file()) as engine:
         first = await ask(engine, seed=7)
         await ask(engine, Message(role="user", content="Hello? " * 50), seed=8)

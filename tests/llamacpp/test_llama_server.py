@@ -23,7 +23,7 @@ from tests.llamacpp.grammars import GRAMMARS
 pytest.importorskip("gguf", reason=MISSING)
 pytest.importorskip("llama_cpp.server.app", reason="needs the extra `server` of llama-cpp-python: make test-llamacpp")
 Files = Callable[..., Path]
-TOLD = ("a choice", "dates", "balanced brackets", "letters beyond ASCII", "JSON")
+SENT_GRAMMARS = ("a choice", "dates", "balanced brackets", "letters beyond ASCII", "JSON")
 
 
 @asynccontextmanager
@@ -66,7 +66,7 @@ async def _up(asker: HttpEngine) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_its_answers_keep_the_grammar_that_was_sent(model_file: Files, tiny: ModuleType, stream: bool):
     async with served(model_file(favour=tiny.TERSE)) as asker:
-        for name in TOLD:
+        for name in SENT_GRAMMARS:
             heard = RecordedProgress()
             asked = EngineCall(
                 HELLO, (), ExecutionHints(max_tokens=1500, temperature=1, seed=3), grammar=GRAMMARS[name]

@@ -20,7 +20,7 @@ Files = Callable[..., Path]
 
 
 async def missed(engine: LlamaCppEngine) -> str:
-    """What both ways of asking say of a model that cannot be used."""
+    """Return the fault of an unusable model, the same for calls and pings."""
     with pytest.raises(EngineError) as reached:
         await engine.ping()
     with pytest.raises(EngineError) as asked:

@@ -1,4 +1,4 @@
-"""How a conversation is told to a local model, and that nobody but its template steers it."""
+"""The prompt of a local model, which only its template steers."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -56,7 +56,7 @@ async def test_a_template_that_writes_the_first_token_itself_has_it_once(model_f
     assert tokens[0] == BEGIN
 
 
-async def test_a_model_without_a_template_is_told_plainly(model_file: Files):
+async def test_a_model_without_a_template_gets_a_plain_prompt(model_file: Files):
     async with prompting(model_file(template=None)) as (model, prompter):
         said = read(model, prompter.tokens([say("system", "Be brief."), HELLO]))
         assert said == "<s>System: Be brief.\n\nUser: Hello\n\nAssistant:"

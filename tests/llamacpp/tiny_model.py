@@ -46,7 +46,7 @@ TERSE: Mapping[str, float] = {END: 2, '"': 4, "}": 4, "]": 4, '"}': 2, '"]': 2, 
 
 @dataclass(frozen=True)
 class TinyModel:
-    """What a model is like. `has_bytes` is whether it can write any byte, beside its words.
+    """The properties of a model. `has_bytes`: it can write any byte, beside its words.
 
     `expression` names the rule by which texts are cut first, and makes its vocabulary one of bytes.
     """

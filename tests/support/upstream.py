@@ -17,7 +17,7 @@ NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class UpstreamAction(Enum):
-    """What a script can do besides writing bytes."""
+    """The actions of a script besides writing bytes."""
 
     CLOSE = "close"
     """End the connection as a server does that has nothing more to say."""
@@ -128,7 +128,7 @@ class ScriptedUpstream:
         return self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
 
     async def _play(self, script: Script, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Whether the connection may be used again."""
+        """Play a script; tell whether the connection may be used again."""
         for step in script:
             match step:
                 case bytes():
@@ -180,7 +180,7 @@ def chunk(data: bytes) -> bytes:
 
 @asynccontextmanager
 async def closed_port() -> AsyncIterator[str]:
-    """The address of a port where nobody listens."""
+    """Yield the address of a port without a server."""
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{reserved.getsockname()[1]}"

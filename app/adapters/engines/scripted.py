@@ -121,7 +121,7 @@ class ScriptedEngine:
         return f"scripted: {len(self._script) - self._position} of {len(self._script)} replies left"
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        """Use the next entry, whatever the call is."""
+        """Use the next entry for any call."""
         if self._position == len(self._script):
             raise EngineError(AttemptFailureReason.REFUSED, "scripted: the script has no reply left")
         index, self._position = self._position, self._position + 1

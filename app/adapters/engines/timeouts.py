@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long the phases of one attempt may take; `http/engine.py` defines them."""
+    """Limits of the phases of one attempt, which `http/engine.py` defines."""
 
     connect_seconds: float = 5
     attempt_seconds: float = 120

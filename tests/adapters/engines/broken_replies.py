@@ -1,4 +1,4 @@
-"""What bad servers and bad connections make of a provider's answer, whatever provider it is."""
+"""Broken forms of a provider's answer, as bad servers and bad connections produce them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ from tests.support.upstream import Script, ScriptedUpstream, event_stream
 
 CANARY = "upstream-canary-77"
 LEAKY = f"<html>{CANARY} {KEY}</html>".encode()
-"""What no fault may repeat: a provider's own text, and our key as some of them echo it."""
+"""Texts that no fault may repeat: a provider's own, and our key as some of them echo it."""
 EVENT_END = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)")
 LINE_END = re.compile(rb"(?<=\n)")
 DATA = re.compile(rb"(?m)^(?:data: ?)?((?!event:|id:|retry:|:|data:).+)$")
@@ -57,7 +57,7 @@ WRONG: tuple[Any, ...] = (
     *(None, True, 0, -1, 1.5, 2**63, "", "x", [], {}, [None], [[]], ["x"], {"a": 1}, {"type": "x"}),
     *("deep list", "deep object"),
 )
-"""What stands where something else belongs."""
+"""Values of a wrong type."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class EmulatedProvider:
         return b"data: " + data + b"\n\n" if self.content_type == "text/event-stream" else data + b"\n"
 
     def answer_to(self, sent: EncodedRequest) -> EmulatedResponse:
-        """What the provider answers to that."""
+        """Return the provider's response to a request."""
         headers = self.row.dialect.headers(KEY) | {"Content-Type": "application/json"}
         lower = {name.lower(): value for name, value in headers.items()}
         response = self.respond(sent.path, lower, orjson.dumps(sent.body), ANSWER)
@@ -125,7 +125,7 @@ EMULATED_PROVIDERS = [
 
 @dataclass(frozen=True)
 class AttemptOutcome:
-    """What came of one attempt, and what was heard of it on the way."""
+    """The result of one attempt, and its progress."""
 
     result: Reply | EngineError
     progress: RecordedProgress

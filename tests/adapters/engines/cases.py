@@ -1,4 +1,4 @@
-"""What every dialect is asked to say: calls of an engine by name, and what an engine must be able to do to get them."""
+"""Calls that every dialect encodes, by name, and what an engine must be able to do to get each."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +53,7 @@ ALL_HINTS = ExecutionHints(
 
 @dataclass(frozen=True)
 class EncodeCase:
-    """One call. `call` makes it from an example of what the provider wants to be told again.
+    """One call. `call` makes it from an example of the opaque blocks that the provider gets back.
 
     `needs` names the capabilities without which no such call ever comes; `options` are those the engine lists.
     """
@@ -63,8 +63,8 @@ class EncodeCase:
     stream: bool = False
     options: frozenset[str] = frozenset()
 
-    def comes(self, capabilities: EngineCapabilities) -> bool:
-        """Whether an engine that can do this, and no more, is ever asked so."""
+    def applies_to(self, capabilities: EngineCapabilities) -> bool:
+        """Tell whether an engine with just these capabilities gets such a call."""
         return all(getattr(capabilities, name) for name in self.needs)
 
 
@@ -85,7 +85,7 @@ def result(call: ToolCall, text: str) -> Message:
 
 
 def thought(kept: OpaqueBlocks, text: str, *calls: ToolCall) -> Message:
-    """An answer of this provider with what it wants to be told again."""
+    """Return an answer of this provider with its opaque blocks."""
     said = assistant(text, *calls)
     return ModelMessage(role="assistant", content=text, tool_calls=said.tool_calls, provider="primary", kept=list(kept))
 

@@ -1,4 +1,4 @@
-"""Every dialect with what an engine of its kind can do and an example of what it wants to be told again."""
+"""Every dialect with the capabilities of its engines and an example of the opaque blocks that it gets back."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

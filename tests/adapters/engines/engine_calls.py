@@ -1,4 +1,4 @@
-"""What the engines' tests ask, and who hears what arrives."""
+"""Calls, engines and progress for the tests of the engines."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -87,7 +87,7 @@ class DialectReader:
 
 
 def fault_reason(read: Callable[..., object], *bodies: Any) -> AttemptFailureReason:
-    """Why reading these fails."""
+    """Return the reason of the fault that reading raises."""
     with pytest.raises(EngineError) as caught:
         read(*bodies)
     return caught.value.reason

@@ -1,4 +1,4 @@
-"""What the tests did with recorded traffic, summed up from what those that passed have noted of themselves.
+"""A summary of the tests on recorded traffic, from the properties that passed tests have recorded.
 
 gemini: decoded 22 of 22 replies, 8 of 8 streams, 1 of 1 refusals, cut at 78,470 of 78,470 places
 """
@@ -27,14 +27,14 @@ class Recording(NamedTuple):
 
 @dataclass
 class _Done:
-    """What was done with one provider's recordings. `failed` are those of which any test failed."""
+    """The results for one provider's recordings. `failed` are those with a failed test."""
 
     opened: set[Recording] = field(default_factory=set)
     decoded: set[Recording] = field(default_factory=set)
     failed: set[Recording] = field(default_factory=set)
     cuts: int = 0
 
-    def told(self) -> str:
+    def summary(self) -> str:
         counts = [(_count(self.decoded - self.failed, kind), _count(self.opened, kind), kind) for kind in KINDS]
         parts = [f"{decoded} of {opened} {kind}" for decoded, opened, kind in counts if opened]
         places = sum(recording.places for recording in self.opened)
@@ -50,7 +50,7 @@ def lines(reports: Mapping[str, Iterable[pytest.TestReport]]) -> Iterator[str]:
             recording = Recording(*noted[OPENED])
             _add(providers[recording.provider], recording, noted, passed=report.passed)
     for name, done in sorted(providers.items()):
-        yield f"{name}: {done.told()}"
+        yield f"{name}: {done.summary()}"
     skipped = sum(NO_RECORDED_TRAFFIC in str(report.longrepr) for report in reports.get("skipped", ()))
     if skipped:
         yield f"{NO_RECORDED_TRAFFIC}: {skipped} tests were skipped"

@@ -130,7 +130,7 @@ class RecordedExchange:
 
 
 async def reason_over_a_socket(exchange: RecordedExchange) -> AttemptFailureReason:
-    """Why our engine finds no answer in it."""
+    """Return the reason for which our engine refuses the exchange."""
     with pytest.raises(EngineError) as caught:
         await exchange.over_a_socket()
     exchange.note(DECODED, True)

@@ -56,7 +56,7 @@ def encoded(
 
 
 def turns(*messages: Message, model: str = BOTH) -> list[tuple[str, Any]]:
-    """Who says what; a turn that is one text is told as that text."""
+    """Return pairs of role and blocks; a turn of one text is that text."""
     return [
         (turn["role"], content[0]["text"] if [*content[0]] == ["type", "text"] and len(content) == 1 else content)
         for turn in encoded(call(messages), model=model)["messages"]
@@ -82,7 +82,7 @@ def thinking(option: Any = THINK, messages: Sequence[Message] = (HELLO,), **aske
 
 
 def thought_of(asked: EngineCall, model: str = BOTH) -> Any:
-    """What is asked of thinking."""
+    """Return the thinking of a request."""
     return encoded(asked, model=model, options=frozenset({"thinking"})).get("thinking")
 
 
@@ -133,13 +133,13 @@ def test_a_later_system_prompt_stands_at_the_end_of_the_users_turn_where_the_mod
 
 
 def test_system_prompts_in_a_row_are_one_message_of_that_role():
-    told = turns(HELLO, system("In German."), user("Again."), system(" "), system("In verse."), model=NEW)
-    assert told == [("user", [text("Hello"), text("Again.")]), ("system", [text("In German."), text("In verse.")])]
+    sent = turns(HELLO, system("In German."), user("Again."), system(" "), system("In verse."), model=NEW)
+    assert sent == [("user", [text("Hello"), text("Again.")]), ("system", [text("In German."), text("In verse.")])]
 
 
 def test_a_system_prompt_that_no_user_spoke_before_is_marked_text_of_the_user():
-    told = turns(HELLO, assistant("Hi."), system("In German."), assistant("Hallo."), system("In verse."), model=NEW)
-    assert told == [
+    sent = turns(HELLO, assistant("Hi."), system("In German."), assistant("Hallo."), system("In verse."), model=NEW)
+    assert sent == [
         ("user", "Hello"),
         ("assistant", "Hi."),
         ("user", "<system>\nIn German.\n</system>"),
@@ -163,8 +163,8 @@ def test_images_are_sources_in_base64():
 
 def test_results_of_one_round_are_one_turn_and_what_the_user_adds_stands_behind():
     first, second = asked_for("a"), asked_for("b", "g")
-    told = turns(ROLL, assistant("Both.", first, second), result(first, "1"), result(second, "2"), user("Thanks."))
-    assert told[1:] == [
+    sent = turns(ROLL, assistant("Both.", first, second), result(first, "1"), result(second, "2"), user("Thanks."))
+    assert sent[1:] == [
         (
             "assistant",
             [
@@ -186,46 +186,46 @@ def test_results_of_one_round_are_one_turn_and_what_the_user_adds_stands_behind(
 
 def test_a_result_of_parts_keeps_them_and_an_empty_one_has_no_content():
     parts = Message(role="tool", content=[TextPart(type="text", text="Seen:"), IMAGE], tool_call_id="a")
-    told = turns(ROLL, assistant("", asked_for("a"), asked_for("b")), parts, result(asked_for("b"), " \n"))
-    first, second = told[-1][1]
+    sent = turns(ROLL, assistant("", asked_for("a"), asked_for("b")), parts, result(asked_for("b"), " \n"))
+    first, second = sent[-1][1]
     assert [block["type"] for block in first["content"]] == ["text", "image"]
     assert second == {"type": "tool_result", "tool_use_id": "b"}
 
 
 @pytest.mark.parametrize("blank", ["", " \n\t", [], [TextPart(type="text", text=" ")]])
-def test_what_says_nothing_is_not_told(blank: Any):
+def test_blank_messages_are_not_sent(blank: Any):
     silent = (user(blank), Message(role="assistant", content=blank))
     assert turns(*silent, HELLO, *silent, user("Again.")) == [("user", [text("Hello"), text("Again.")])]
 
 
 def ids(*messages: Message) -> list[str]:
-    """The ids of calls and results as they are told, in order."""
+    """Return the ids of calls and results as they are sent, in order."""
     blocks = [block for turn in encoded(call(messages))["messages"] for block in turn["content"]]
     return [block.get("id") or block["tool_use_id"] for block in blocks if block["type"] != "text"]
 
 
-def test_ids_that_other_providers_gave_are_told_in_the_characters_the_api_takes():
+def test_ids_of_other_providers_are_sent_in_the_characters_the_api_takes():
     odd, other = asked_for("functions.roll:0"), asked_for("functions.roll|0")
-    told = ids(ROLL, assistant("", odd, other), result(odd, "1"), result(other, "2"))
-    assert told[:2] == told[2:]
-    assert len(set(told)) == 2
-    assert all(char.isascii() and (char.isalnum() or char in "_-") for call_id in told for char in call_id)
-    assert told == ids(ROLL, assistant("", odd, other), result(odd, "1"), result(other, "2"))
+    sent = ids(ROLL, assistant("", odd, other), result(odd, "1"), result(other, "2"))
+    assert sent[:2] == sent[2:]
+    assert len(set(sent)) == 2
+    assert all(char.isascii() and (char.isalnum() or char in "_-") for call_id in sent for char in call_id)
+    assert sent == ids(ROLL, assistant("", odd, other), result(odd, "1"), result(other, "2"))
 
 
-def test_an_id_that_comes_again_in_a_later_turn_is_told_as_another_one():
+def test_an_id_that_is_repeated_in_a_later_turn_is_sent_as_another_one():
     first = (ROLL, assistant("", asked_for("call_0")), result(asked_for("call_0"), "1"))
     second = (assistant("", asked_for("call_0"), asked_for("call_0_1")), result(asked_for("call_0_1"), "2"))
-    told = ids(*first, *second, result(asked_for("call_0"), "3"))
-    assert told[0] == told[1] == "call_0"
-    assert len({told[0], told[2], told[3]}) == 3
-    assert told[2:] == [told[2], told[3], told[3], told[2]]
+    sent = ids(*first, *second, result(asked_for("call_0"), "3"))
+    assert sent[0] == sent[1] == "call_0"
+    assert len({sent[0], sent[2], sent[3]}) == 3
+    assert sent[2:] == [sent[2], sent[3], sent[3], sent[2]]
 
 
 @pytest.mark.parametrize(("name", "sent"), [("roll_dice", "roll_dice"), ("a.b c/ü", "a_b_c__"), ("f" * 256, "f" * 128)])
-def test_a_name_that_a_model_made_up_is_told_in_the_characters_the_api_takes(name: str, sent: str):
-    told = turns(ROLL, assistant("", asked_for("a", name)), result(asked_for("a"), "no such tool"))
-    assert told[1][1][0]["name"] == sent
+def test_an_invented_name_is_sent_in_the_characters_the_api_takes(name: str, sent: str):
+    built = turns(ROLL, assistant("", asked_for("a", name)), result(asked_for("a"), "no such tool"))
+    assert built[1][1][0]["name"] == sent
 
 
 def test_tools_are_offered_with_a_schema_of_an_object():
@@ -365,7 +365,7 @@ def test_an_option_of_a_strange_shape_is_passed_on_for_the_api_to_refuse(strange
 
 
 def said_again(*messages: Message, model: str = BOTH) -> list[str]:
-    """What all answers are told as: their thoughts, their texts and their calls in short."""
+    """Return the thoughts, texts and calls of all answers in short."""
     short = {"thinking": "thinking", "redacted_thinking": "data", "text": "text", "tool_use": "id"}
     answers = [turn for turn in encoded(call(messages), model=model)["messages"] if turn["role"] == "assistant"]
     blocks = [block for answer in answers for block in answer["content"]]
@@ -378,7 +378,7 @@ def at(index: int, thinking: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("kept", "said", "told"),
+    ("kept", "said", "sent"),
     [
         ([SIGNED, SEALED], "Rolling.", ["hm", "c2VhbA==", "Rolling.", "call_1"]),
         ([SIGNED, {**SEALED, "index": 1}], "Rolling.", ["hm", "c2VhbA==", "Rolling.", "call_1"]),
@@ -390,17 +390,17 @@ def at(index: int, thinking: str) -> dict[str, Any]:
         ([{"reasoning_content": "hm"}, {"call": "call_1", "signature": "c2ln"}], "Rolling.", ["Rolling.", "call_1"]),
     ],
 )
-def test_kept_thoughts_are_told_where_they_stood(kept: list[dict[str, Any]], said: str, told: list[str]):
+def test_stored_thoughts_are_sent_back_in_their_places(kept: list[dict[str, Any]], said: str, sent: list[str]):
     messages = (ROLL, thought(kept, said, ROLL_SIX), RESULT)
-    if told[-1] == "call_1":
-        assert said_again(*messages) == told
+    if sent[-1] == "call_1":
+        assert said_again(*messages) == sent
     else:
         second = (SIX_AGAIN, result(SIX_AGAIN, "5"))
         answer = (ROLL, thought(kept, said, ROLL_SIX, second[0]), RESULT, second[1])
-        assert said_again(*answer) == [*told, "call_2"]
+        assert said_again(*answer) == [*sent, "call_2"]
 
 
-def test_a_thought_is_told_word_by_word_and_never_as_the_end_of_an_answer():
+def test_a_thought_is_sent_back_unchanged_and_never_as_the_end_of_an_answer():
     body = encoded(call((ROLL, thought([SIGNED, SEALED], "A four."), user("Again."))))
     assert body["messages"][1]["content"][:2] == [SIGNED, SEALED]
     assert turns(ROLL, thought([SIGNED], ""), user("Well?")) == [("user", [text("Roll a die."), text("Well?")])]
@@ -411,12 +411,12 @@ GOES_ON = (*SPOKEN, thought([SEALED], "", SIX_AGAIN), result(SIX_AGAIN, "5"))
 
 
 @pytest.mark.parametrize("model", [BOTH, NEW, "claude-opus-5", "claude-sonnet-5", "claude-fable-5", "kimi-k2"])
-def test_thoughts_of_earlier_answers_are_told(model: str):
+def test_thoughts_of_earlier_answers_are_sent_back(model: str):
     assert said_again(*GOES_ON, model=model) == ["hm", "call_1", "hm", "A four.", "c2VhbA==", "call_2"]
 
 
 @pytest.mark.parametrize("model", [BOUND, "claude-fable-5-1", "claude-mythos-5-2", "claude-haiku-5-5", "claude-opus-6"])
-def test_a_model_that_binds_thoughts_to_what_was_before_is_told_those_of_the_answer_that_goes_on(model: str):
+def test_a_model_that_binds_thoughts_gets_those_of_the_answer_in_progress_only(model: str):
     assert said_again(*GOES_ON, model=model) == ["call_1", "A four.", "c2VhbA==", "call_2"]
     assert said_again(*SPOKEN, model=model) == ["call_1", "A four."]
     assert said_again(*SPOKEN[:3], model=model) == ["hm", "call_1"]

@@ -1,4 +1,4 @@
-"""What the errors of Anthropic's API mean, as a status and within a reply."""
+"""Errors of Anthropic's API, as a status and within a reply."""
 
 import json
 from typing import Any

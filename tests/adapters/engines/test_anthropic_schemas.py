@@ -1,4 +1,4 @@
-"""Schemas for Anthropic's decoder: what it is given, and what the model is told in words instead."""
+"""Schemas for Anthropic's decoder: the enforced part, and the description of the rest."""
 
 import json
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def test_members_stay_optional():
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "description"),
     [
         ({"type": "integer", "minimum": 1, "maximum": 9}, '{"minimum":1,"maximum":9}'),
         ({"type": "string", "description": "A name.", "maxLength": 9}, 'A name.\n\n{"maxLength":9}'),
@@ -65,9 +65,9 @@ def test_members_stay_optional():
         ({"not": {"type": "null"}}, '{"not":{"type":"null"}}'),
     ],
 )
-def test_what_the_decoder_does_not_keep_the_model_is_told(schema: dict[str, Any], told: str):
+def test_keywords_that_the_decoder_does_not_enforce_are_described(schema: dict[str, Any], description: str):
     sent = decoder_schema(schema)
-    assert sent["description"] == told
+    assert sent["description"] == description
     assert sent.keys() <= {"type", "description"}
 
 

@@ -58,7 +58,7 @@ async def client(url: str) -> AsyncIterator[AsyncAnthropic]:
 
 
 def heard(message: TheirMessage) -> EmulatedAnswer:
-    """What the client understood, once it was found to be of its types."""
+    """Return the client's reading, checked against its types."""
     parsed = TheirMessage.model_validate(message.model_dump(), strict=True)
     usage, finish = parsed.usage, parsed.stop_reason
     cached = usage.cache_read_input_tokens or 0
@@ -116,7 +116,7 @@ COMING = [
     (title, model)
     for title, case in CASES.items()
     for model in (*SAMPLED, NEW, "claude-sonnet-5", BOUND)
-    if case.comes(ROW.capabilities if model != BOUND else DIALECTS["anthropic"].capabilities)
+    if case.applies_to(ROW.capabilities if model != BOUND else DIALECTS["anthropic"].capabilities)
     and not (title == "options" and model not in SAMPLED)
     and not (title == "thought_before_results" and model == BOUND)
 ]
@@ -175,7 +175,7 @@ async def test_the_server_takes_conversations_that_it_would_refuse_word_by_word(
         EngineCall((HELLO,), (), ExecutionHints(), schema=OPEN_SCHEMA),
     ],
 )
-async def test_the_server_takes_a_budget_to_think_beside_whatever_is_asked(asked: EngineCall):
+async def test_the_server_takes_a_thinking_budget_beside_every_other_parameter(asked: EngineCall):
     hints = asked.hints.model_copy(update={"options": {"thinking": THINK}})
     listed = {"model": MODEL, "options": frozenset({"thinking"})}
     async with (

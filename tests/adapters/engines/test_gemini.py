@@ -48,7 +48,7 @@ def encoded(asked: EngineCall, *, model: str = MODEL, options: frozenset[str] = 
 
 
 def contents(*messages: Message, model: str = MODEL) -> list[Any]:
-    """What is sent of a conversation after the user's `Go.`: pairs of role and parts."""
+    """Return the contents after the user's `Go.`, as pairs of role and parts."""
     _, *said = encoded(call([user("Go."), *messages]), model=model)["contents"]
     return [(content["role"], content["parts"]) for content in said]
 
@@ -142,7 +142,7 @@ def test_a_call_and_its_result_name_the_tool_and_the_id_that_the_provider_gave()
     ]
 
 
-def test_ids_that_we_gave_are_not_told_because_each_answer_has_the_same():
+def test_our_ids_are_not_sent_because_they_repeat_in_every_answer():
     calls = [ToolCall(id=f"call_{number}", name=name, arguments={}) for number, name in enumerate(("a", "b"))]
     said = contents(assistant("", *calls), *(result(asked, asked.name) for asked in calls))
     assert said == [
@@ -164,7 +164,7 @@ def test_the_same_id_in_a_later_answer_is_another_call():
     assert names == ["a", "b"]
 
 
-def test_a_name_longer_than_a_message_can_hold_is_told_from_its_call():
+def test_a_name_longer_than_a_message_can_hold_is_taken_from_its_call():
     asked = ToolCall(id="x", name="f" * 200, arguments={})
     message = Message(role="tool", content="no", tool_call_id="x", name="f" * 64)
     sent = DIALECT.encode(call([user("Go."), assistant("", asked), message]), profile(MODEL), stream=False)
@@ -184,7 +184,7 @@ def test_images_of_a_result_stand_behind_it():
     ]
 
 
-def test_b1_25_a_call_whose_arguments_could_not_be_read_is_told_with_their_text():
+def test_b1_25_a_call_with_unreadable_arguments_is_sent_with_their_text():
     asked = ToolCall(id="x", name="roll_dice", arguments={UNREADABLE_ARGUMENTS: '{"sides": si'})
     said = contents(assistant("", asked), result(asked, "not JSON"))
     assert said[0][1] == [
@@ -192,7 +192,7 @@ def test_b1_25_a_call_whose_arguments_could_not_be_read_is_told_with_their_text(
     ]
 
 
-def test_a_signed_call_is_told_again_with_its_signature_and_no_other():
+def test_a_signed_call_is_sent_back_with_its_signature_and_no_other():
     other = ToolCall(id="x", name="now", arguments={})
     said = contents(
         assistant("", ROLL, other, kept=[{"call": ROLL.id, "signature": "c2ln"}]),
@@ -220,7 +220,7 @@ def test_a_signed_call_is_told_again_with_its_signature_and_no_other():
         ),
     ],
 )
-def test_a_signed_text_is_told_again_as_the_part_it_was(text: str, kept: OpaqueBlocks, parts: OpaqueBlocks):
+def test_a_signed_text_is_sent_back_as_the_part_it_was(text: str, kept: OpaqueBlocks, parts: OpaqueBlocks):
     blocks = [{"part": part} for part in kept]
     assert contents(assistant(text, kept=blocks), user("And?"))[0] == ("model", parts)
 

@@ -1,4 +1,4 @@
-"""What Gemini's errors mean."""
+"""Errors of Gemini."""
 
 import json
 from typing import Any
@@ -13,8 +13,8 @@ EXHAUSTED = "You exceeded your current quota, please check your plan and billing
 
 
 def error(message: str = "", status: str = "", *details: Any, **members: Any) -> dict[str, Any]:
-    told = {"message": message, "status": status, **members}
-    return {"error": told | ({"details": list(details)} if details else {})}
+    error = {"message": message, "status": status, **members}
+    return {"error": error | ({"details": list(details)} if details else {})}
 
 
 def info(reason: str, **metadata: str) -> dict[str, Any]:

@@ -20,8 +20,8 @@ whole, streamed = READER.whole, READER.streamed
 
 def said(*parts: Any, finish: Any = None, **members: Any) -> dict[str, Any]:
     """A reply or chunk; a part that is text stands for itself."""
-    told = [{"text": part} if isinstance(part, str) else part for part in parts]
-    candidate: dict[str, Any] = {"content": {"role": "model", "parts": told}, "index": 0}
+    sent_parts = [{"text": part} if isinstance(part, str) else part for part in parts]
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": sent_parts}, "index": 0}
     if finish is not None:
         candidate["finishReason"] = finish
     return {"candidates": [candidate], **members}
@@ -41,7 +41,7 @@ def test_text_comes_with_the_model_that_answered_or_the_one_that_was_asked():
     assert whole(ended("Hi")).model == "asked"
 
 
-def test_a_stream_is_put_together_and_its_usage_is_the_last_one_told():
+def test_a_stream_is_put_together_and_its_usage_is_the_last_one():
     reply = streamed(
         said("Hel", usageMetadata={"promptTokenCount": 3, "totalTokenCount": 3}),
         said("", "lo"),
@@ -86,7 +86,7 @@ def test_b1_21_an_ending_that_is_a_failure_is_a_fault(finish: str, reason: Attem
 
 
 @pytest.mark.parametrize("blocked", ["SAFETY", "OTHER", "PROHIBITED_CONTENT", "SOMETHING_NEW"])
-def test_b1_21_a_prompt_that_was_blocked_is_filtered_and_what_it_used_is_told(blocked: str):
+def test_b1_21_a_blocked_prompt_is_filtered_and_its_usage_is_reported(blocked: str):
     body = {"promptFeedback": {"blockReason": blocked}, "usageMetadata": {"promptTokenCount": 7}, "modelVersion": "m"}
     assert fault_reason(whole, body) is fault_reason(streamed, body) is AttemptFailureReason.CONTENT_FILTERED
     assert DIALECT.decode(encode(body)).usage == TokenCounts(input_tokens=7, total_tokens=7)
@@ -109,7 +109,7 @@ def test_parallel_calls_come_in_order_with_their_ids_and_signatures():
 
 
 @pytest.mark.parametrize("parts", [[calling("f"), calling("f")], [calling("f", id=""), calling("f", id=None)]])
-def test_calls_without_ids_are_told_apart_and_get_ids_of_ours(parts: list[Any]):
+def test_calls_without_ids_are_distinct_and_get_ids_of_ours(parts: list[Any]):
     expected = [("call_0", "f"), ("call_1", "f")]
     for reply in (whole(ended(*parts)), streamed(*map(said, parts), ended()), streamed(said(*parts), ended())):
         assert [(call.id, call.name) for call in reply.tool_calls] == expected
@@ -332,7 +332,7 @@ def test_thoughts_and_what_tools_put_in_are_counted_where_they_belong(usage: Any
     assert streamed(ended("a", usageMetadata=usage)).usage == expected
 
 
-def test_i4_what_a_reply_without_a_candidate_has_used_is_still_told():
+def test_i4_the_usage_of_a_reply_without_a_candidate_is_reported():
     delta = DIALECT.decode(encode({"usageMetadata": {"promptTokenCount": 7}}))
     assert delta.usage == TokenCounts(input_tokens=7, total_tokens=7)
     assert delta.finish is None

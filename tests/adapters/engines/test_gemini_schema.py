@@ -79,7 +79,7 @@ BOUNDED = settings(derandomize=True, deadline=None, suppress_health_check=[Healt
 
 
 def taken(schema: dict[str, Any]) -> dict[str, Any]:
-    """What is sent, which the emulated server takes."""
+    """Return the schema that is sent, which the emulated server takes."""
     result = sanitize_schema(schema)
     config = {"responseMimeType": "application/json", "responseJsonSchema": result}
     body = {"contents": [{"parts": [{"text": "Go."}]}], "generationConfig": config}

@@ -38,7 +38,7 @@ FUNCTIONS = [
 OFFERED = types.GenerateContentConfig(tools=[types.Tool(function_declarations=FUNCTIONS)])
 HELLO = Message(role="user", content="Hello")
 CAMEL = re.compile(r"_([a-z])")
-TOLD_AGAIN = {
+SENT_BACK = {
     name: replace(ANSWERS[name], calls=tuple(asked._replace(id=f"fc-{asked.id}") for asked in ANSWERS[name].calls))
     for name in ("text", "call", "text_and_parallel_calls", "reasoning_and_call")
 }
@@ -54,7 +54,7 @@ async def client(url: str, key: str = KEY) -> AsyncIterator[genai.client.AsyncCl
 
 
 def heard(*replies: types.GenerateContentResponse) -> EmulatedAnswer:
-    """What the client understood."""
+    """Return the client's reading."""
     for reply in replies:
         types.GenerateContentResponse.model_validate(reply.model_dump(), strict=True)
     parts = [part for reply in replies for part in reply.candidates[0].content.parts]
@@ -98,7 +98,7 @@ async def test_our_engine_hears_the_same(answer: EmulatedAnswer, stream: bool):
     assert KEY not in server.requests[0].path
 
 
-@pytest.mark.parametrize("title", [title for title, case in CASES.items() if case.comes(ROW.capabilities)])
+@pytest.mark.parametrize("title", [title for title, case in CASES.items() if case.applies_to(ROW.capabilities)])
 @pytest.mark.parametrize("model", [MODEL, "gemini-2.5-flash"])
 async def test_the_server_takes_every_case(title: str, model: str):
     case = CASES[title]
@@ -110,9 +110,9 @@ async def test_the_server_takes_every_case(title: str, model: str):
     assert server.refusals == []
 
 
-@pytest.mark.parametrize("answer", TOLD_AGAIN.values(), ids=TOLD_AGAIN.keys())
+@pytest.mark.parametrize("answer", SENT_BACK.values(), ids=SENT_BACK.keys())
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_answer_is_told_again_as_the_official_client_tells_it(answer: EmulatedAnswer, stream: bool):
+async def test_an_answer_is_sent_back_as_the_official_client_sends_it(answer: EmulatedAnswer, stream: bool):
     async with EmulatedServer(respond, answer) as server, engine_at(server.url, DIALECT, model=MODEL) as asker:
         reply = await asker.attempt(call(tools=(DICE, NOW)), RecordedProgress(), stream=stream)
         results = [
@@ -142,8 +142,8 @@ async def said_by(chat: Any, message: Any, *, stream: bool) -> None:
 
 
 def comparable(request: dict[str, Any]) -> list[Any]:
-    """What is said in turn, with signatures in one alphabet, unsigned texts joined, and no unsigned thoughts, which the
-    client tells again without need; of a stream it makes every chunk a content.
+    """Return the contents in turn, with signatures in one alphabet, unsigned texts joined, and no unsigned thoughts,
+    which the client tells again without need; of a stream it makes every chunk a content.
     """
     turns = groupby(request["contents"], key=itemgetter("role"))
     return [(role, list(_joined([part for said in turn for part in said["parts"]]))) for role, turn in turns]

@@ -1,4 +1,4 @@
-"""What every dialect sends for every case is what its golden says: path and body, read once by a person.
+"""Golden files: the path and body that every dialect sends for every case, read once by a person.
 
 `UPDATE_GOLDENS=1 pytest tests/adapters/engines/test_goldens.py -k name` writes the goldens of that dialect or case;
 read them against the provider's reference before they are kept. Cases that an engine's capabilities rule out have no
@@ -18,7 +18,10 @@ from tests.adapters.engines.dialects import DIALECTS
 GOLDENS = Path(__file__).parent / "goldens"
 WRITE = bool(os.environ.get("UPDATE_GOLDENS"))
 COMING = [
-    (name, title) for name, row in DIALECTS.items() for title, case in CASES.items() if case.comes(row.capabilities)
+    (name, title)
+    for name, row in DIALECTS.items()
+    for title, case in CASES.items()
+    if case.applies_to(row.capabilities)
 ]
 
 

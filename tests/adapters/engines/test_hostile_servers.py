@@ -1,4 +1,4 @@
-"""Whatever a server sends, in every dialect: a whole reply or a fault that says why, and nothing that is secret."""
+"""Hostile servers and every dialect: each reply is whole or a fault with its reason, and no secret is repeated."""
 
 import gzip
 import zlib
@@ -49,7 +49,7 @@ OVERLOADED = [
     {"type": "error", "code": "server_overloaded", "message": f"overloaded {CANARY} {KEY}", "param": None},
     {"error": f"Server overloaded, please retry shortly ({CANARY} {KEY})"},
 ]
-"""How providers say within a stream that they are overloaded, each in its own way."""
+"""The forms in which providers report within a stream that they are overloaded."""
 
 
 @pytest.fixture(autouse=True)
@@ -72,18 +72,18 @@ def said(result: Reply) -> bytes:
 
 
 def why(outcome: AttemptOutcome) -> AttemptFailureReason | None:
-    """Why the attempt failed, None for a reply."""
+    """Return the reason of a failed attempt, None for a reply."""
     return outcome.result.reason if isinstance(outcome.result, EngineError) else None
 
 
 def reasons(found: Sequence[AttemptOutcome]) -> list[AttemptFailureReason | None]:
-    """Why each attempt failed. What was heard on the way was said by the provider."""
+    """Return the reasons of failed attempts. Published texts are always the provider's."""
     assert all(ANSWER.text.startswith("".join(outcome.progress.texts)) for outcome in found)
     return [why(outcome) for outcome in found]
 
 
 def assert_sound(result: Reply | EngineError, allowed: Collection[AttemptFailureReason] = MALFORMED) -> None:
-    """It is a fault for one of these reasons, or a reply that can be stored, told again and acted upon."""
+    """It is a fault for one of these reasons, or a reply that can be stored, sent back and acted upon."""
     if isinstance(result, EngineError):
         assert result.reason in allowed
         return
@@ -199,7 +199,7 @@ async def test_an_event_that_is_missing_is_never_another_exception(speaker: Emul
 
 
 def put_together(dialect: Dialect, deltas: Iterable[Delta | bytes], *, whole: bool = False) -> Reply | EngineError:
-    """What comes of a stream, or of a body, of which all but one piece was decoded before."""
+    """Build the reply of a stream, or of a body, of which all but one part was decoded before."""
     answer = ReplyBuilder(dialect.finish_reasons)
     decode = dialect.decode if whole else dialect.decode_chunk
     try:

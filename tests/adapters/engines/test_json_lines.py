@@ -1,4 +1,4 @@
-"""Lines of JSON: whatever ends them, however the bytes are cut."""
+"""Lines of JSON with every line end, cut at every byte."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Which characters may come of the bytes that a token has begun."""
+"""The characters that the first bytes of a token can become."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""What a local model is told of a conversation, before its own template writes it."""
+"""The turns that a local model's own template writes."""
 
 from app.adapters.engines.llama_cpp.prompt import build_turns
 from app.domain.contract.messages import ImagePart, Message, TextPart, ToolCall
@@ -11,7 +11,7 @@ def say(role: str, content: str) -> Message:
     return Message.model_validate({"role": role, "content": content})
 
 
-def test_tools_are_told_in_words():
+def test_tools_are_written_as_text():
     called = Message(role="assistant", content="Let me see.", tool_calls=[LOOKUP])
     answered = Message(role="tool", content="a letter", tool_call_id="1", name="lookup")
     nameless = Message(role="tool", content="nothing", tool_call_id="2")
@@ -40,7 +40,7 @@ def test_what_is_empty_is_no_part_of_a_turn():
     ]
 
 
-def test_of_several_parts_the_text_is_told():
+def test_a_message_of_several_parts_is_its_text():
     image = ImagePart(type="image", media_type="image/png", data="aGk=")
     parts = [TextPart(type="text", text="one"), image, TextPart(type="text", text="two")]
     assert build_turns([Message(role="user", content=parts)]) == [{"role": "user", "content": "one\ntwo"}]

@@ -100,13 +100,13 @@ def test_a_result_names_the_tool_that_was_called_last_under_its_id():
             Message(role="tool", content="4", tool_call_id="call_0"),
         )
     ]
-    told = encoded(call(turns))["messages"]
-    assert [message["tool_name"] for message in told if message["role"] == "tool"] == ["roll_dice", "now"]
+    sent = encoded(call(turns))["messages"]
+    assert [message["tool_name"] for message in sent if message["role"] == "tool"] == ["roll_dice", "now"]
 
 
-def test_the_result_of_a_call_that_could_not_be_read_is_told_like_any_other():
+def test_the_result_of_an_unreadable_call_is_sent_like_any_other():
     unreadable = ToolCall(id="a", name="roll_dice", arguments={UNREADABLE_ARGUMENTS: '{"sides": si'})
-    told = encoded(
+    sent = encoded(
         call(
             [
                 Message(role="assistant", content="", tool_calls=[unreadable]),
@@ -114,16 +114,16 @@ def test_the_result_of_a_call_that_could_not_be_read_is_told_like_any_other():
             ]
         )
     )["messages"]
-    assert told[0]["tool_calls"][0]["function"]["arguments"] == {UNREADABLE_ARGUMENTS: '{"sides": si'}
-    assert told[1]["tool_name"] == "roll_dice"
+    assert sent[0]["tool_calls"][0]["function"]["arguments"] == {UNREADABLE_ARGUMENTS: '{"sides": si'}
+    assert sent[1]["tool_name"] == "roll_dice"
 
 
-def test_thoughts_are_told_again_with_the_answer_they_led_to():
+def test_thoughts_are_sent_back_with_the_answer_they_led_to():
     kept = [{"thinking": "A die is needed."}]
     said = ModelMessage(role="assistant", content="", tool_calls=ROLLS[:1], provider="primary", kept=kept)
-    told = encoded(call([said, Message(role="tool", content="4", tool_call_id="a")]))["messages"]
-    assert told[0]["thinking"] == "A die is needed."
-    assert "thinking" not in told[1]
+    sent = encoded(call([said, Message(role="tool", content="4", tool_call_id="a")]))["messages"]
+    assert sent[0]["thinking"] == "A die is needed."
+    assert "thinking" not in sent[1]
 
 
 def test_tools_are_offered_as_functions():
@@ -131,7 +131,7 @@ def test_tools_are_offered_as_functions():
     assert encoded(call(tools=(DICE,)))["tools"] == [{"type": "function", "function": function}]
 
 
-def test_parameters_that_may_be_anything_are_told_in_types_the_server_can_read():
+def test_parameters_of_any_type_are_sent_in_types_the_server_can_read():
     anything = ToolDefinition("f", "F", {"type": "object", "properties": {"a": True, "b": {"type": "string"}}})
     parameters = encoded(call(tools=(anything,)))["tools"][0]["function"]["parameters"]
     assert parameters["properties"] == {

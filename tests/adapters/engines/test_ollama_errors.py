@@ -1,4 +1,4 @@
-"""What the errors of an Ollama server and of its cloud mean."""
+"""Errors of an Ollama server and of its cloud."""
 
 import json
 from typing import Any
@@ -74,7 +74,7 @@ def test_b1_4_to_8_the_wording_says_it_better(status: int, error: str, reason: A
         (500, "input length (9 tokens) exceeds the model's maximum context length (4 tokens)"),
     ],
 )
-def test_b1_27_a_context_that_overflows_is_told_from_other_refusals(status: int, error: str):
+def test_b1_27_a_context_overflow_is_distinct_from_other_refusals(status: int, error: str):
     assert (
         DIALECT.failure_reason(status, json.dumps({"error": error}).encode()) is AttemptFailureReason.CONTEXT_EXCEEDED
     )

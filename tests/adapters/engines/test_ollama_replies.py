@@ -85,7 +85,7 @@ def test_a_model_that_was_only_loaded_has_not_answered(finish: str):
     assert fault_reason(whole, said() | {"done": True, "done_reason": finish}) is AttemptFailureReason.MALFORMED
 
 
-def test_thinking_is_reasoning_and_is_kept_to_be_told_again():
+def test_thinking_is_reasoning_and_is_stored_to_be_sent_back():
     reply = streamed(said(thinking="two "), said(thinking="and two"), said("4"), said() | END)
     assert (reply.text, reply.reasoning, reply.kept) == ("4", "two and two", ({"thinking": "two and two"},))
     assert whole(said("4", thinking="") | END).kept == ()

@@ -94,6 +94,6 @@ VALUES = st.recursive(
 
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYWORDS), VALUES, max_size=4))
-def test_whatever_stands_in_a_schema_it_becomes_a_format_and_that_one_stays(schema: dict[str, Any]):
+def test_any_schema_becomes_a_format_and_a_format_stays_as_it_is(schema: dict[str, Any]):
     made = response_format(schema)
     assert made == "json" or response_format(made) in (made, "json")

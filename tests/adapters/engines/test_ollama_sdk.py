@@ -42,7 +42,7 @@ async def client(url: str) -> AsyncIterator[AsyncClient]:
 
 
 def heard(*parts: ChatResponse) -> EmulatedAnswer:
-    """What the client understood. Its types know no ids of calls."""
+    """Return the client's reading. Its types have no ids of calls."""
     for part in parts:
         ChatResponse.model_validate(part.model_dump(), strict=True)
     calls = [call.function for part in parts for call in part.message.tool_calls or ()]
@@ -87,7 +87,7 @@ async def test_our_engine_hears_the_same(answer: EmulatedAnswer, stream: bool):
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-@pytest.mark.parametrize("title", [title for title, case in CASES.items() if case.comes(ROW.capabilities)])
+@pytest.mark.parametrize("title", [title for title, case in CASES.items() if case.applies_to(ROW.capabilities)])
 async def test_the_server_takes_every_case(title: str):
     case = CASES[title]
     listed = {"capabilities": ROW.capabilities, "options": case.options}

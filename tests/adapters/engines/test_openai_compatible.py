@@ -198,7 +198,7 @@ def thought(text: str, *calls: ToolCall, **kept: object) -> ModelMessage:
     return ModelMessage(**said, provider="primary", kept=[kept])
 
 
-def test_reasoning_is_told_again_in_every_turn_that_called_tools_and_only_from_the_first_call_on():
+def test_reasoning_is_sent_back_in_every_turn_with_tool_calls_from_the_first_call_on():
     roll, rolled = ToolCall(id="a", name="roll_dice", arguments={}), Message(role="tool", content="4", tool_call_id="a")
     turns = [
         [*HELLO, thought("Hi.", reasoning_content="A greeting.")],
@@ -206,11 +206,11 @@ def test_reasoning_is_told_again_in_every_turn_that_called_tools_and_only_from_t
         [*HELLO, thought("Wait.", reasoning_content="Hm."), thought("", roll, reasoning_content="Now."), rolled],
     ]
     messages = encoded(call([message for turn in turns for message in turn]))["messages"]
-    told = [message.get("reasoning_content") for message in messages if message["role"] == "assistant"]
-    assert told == [None, "", "It is four.", None, "Now."]
+    sent = [message.get("reasoning_content") for message in messages if message["role"] == "assistant"]
+    assert sent == [None, "", "It is four.", None, "Now."]
 
 
-def test_blocks_of_another_kind_and_signatures_of_other_calls_are_not_told():
+def test_blocks_of_another_kind_and_signatures_of_other_calls_are_not_sent():
     messages = [thought("", ToolCall(id="a", name="f", arguments={}), call="b", signature="x"), thought("Hi.", id="rs")]
     first, second = encoded(call(messages))["messages"]
     assert first["tool_calls"] == [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]

@@ -91,7 +91,7 @@ def test_a_finish_reason_is_said_in_our_words_and_an_unknown_one_kept_in_the_pro
 
 
 @pytest.mark.parametrize("finish", ["tool_calls", "stop", "function_call", ""])
-def test_a_reply_with_calls_ends_as_tool_whatever_the_server_calls_it(finish: str):
+def test_a_reply_with_calls_ends_as_tool_under_any_final_word(finish: str):
     assert whole(message(finish, content=None, tool_calls=[asked_for(id="a")])).finish_reason == "tool"
 
 
@@ -132,7 +132,7 @@ def test_fragments_of_parallel_calls_are_joined_by_index():
         ([asked_for("f", "{", id="", index=None), {"id": "x", "function": {"arguments": "}"}}], [("x", "f")]),
     ],
 )
-def test_calls_without_index_or_id_are_told_apart_and_get_ids_of_ours(
+def test_calls_without_index_or_id_are_distinct_and_get_ids_of_ours(
     pieces: list[dict[str, Any]], calls: list[tuple[str, str]]
 ):
     assert [(call.id, call.name) for call in streamed(*fragments(*pieces)).tool_calls] == calls
@@ -345,7 +345,7 @@ def test_usage_is_read_wherever_it_stands(usage: Any, expected: TokenUsage):
     assert streamed(chat_chunk("a", "stop") | {"x_groq": {"usage": usage}}).usage == expected
 
 
-def test_i4_what_a_reply_without_a_choice_has_used_is_still_told():
+def test_i4_the_usage_of_a_reply_without_a_choice_is_reported():
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
     delta = ChatCompletionsDialect().decode(orjson.dumps({"choices": [], "usage": usage}))
     assert delta.usage == TokenCounts(input_tokens=7, output_tokens=2, total_tokens=9)
@@ -381,7 +381,7 @@ def test_details_of_reasoning_are_kept_by_kind_and_index_with_their_texts_joined
     assert whole(message(content="4", reasoning_details=[joined, *details[3:]])).kept == reply.kept
 
 
-def test_details_told_again_are_what_was_said():
+def test_details_are_sent_back_as_they_came():
     details = [
         {"type": "reasoning.text", "text": "two", "format": "f", "index": 0, "signature": None},
         {"type": "reasoning.encrypted", "data": "sealed", "index": 1, "id": "rs_1"},
@@ -442,7 +442,7 @@ def test_the_usage_of_a_chunk_that_also_adds_text_is_not_passed_over():
 
 
 @pytest.mark.parametrize("levels", [66, 300, 600])
-def test_b1_17_what_is_too_deep_to_be_told_again_is_malformed(levels: int):
+def test_b1_17_a_value_too_deep_to_be_sent_back_is_malformed(levels: int):
     deep: Any = 1
     for _ in range(levels):
         deep = {"a": deep}
@@ -466,7 +466,7 @@ def test_b1_17_what_is_too_deep_to_be_told_again_is_malformed(levels: int):
     st.sampled_from([None, "stop"]),
     st.booleans(),
 )
-def test_a_chunk_means_the_same_whatever_was_read_before(
+def test_a_chunk_means_the_same_after_every_other_chunk(
     text: str, beside: dict[str, Any], more: dict[str, Any], finish: str | None, escaped: bool
 ) -> None:
     delta = {**beside, "content": text}
@@ -477,7 +477,7 @@ def test_a_chunk_means_the_same_whatever_was_read_before(
 
 
 def outcome(data: bytes) -> Any:
-    """What a chunk says, or that it is malformed. With a space behind each colon nothing is remembered of it."""
+    """Return the delta of an event, or the reason of its fault."""
     try:
         return ChatCompletionsDialect().decode_chunk(data)
     except EngineError as fault:

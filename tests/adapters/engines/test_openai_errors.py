@@ -1,4 +1,4 @@
-"""What the errors of OpenAI and of the servers that follow it mean."""
+"""Errors of OpenAI and of the servers that follow it."""
 
 import json
 from typing import Any

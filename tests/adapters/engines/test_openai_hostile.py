@@ -1,4 +1,4 @@
-"""Both of OpenAI's APIs: whatever a server sends is read, or is a fault of the provider, and nothing else happens."""
+"""Both of OpenAI's APIs and hostile servers: every reply is read or is a fault of the provider."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ VALUES = st.recursive(
 
 
 def sent(dialect: Dialect, respond: Respond, *, stream: bool) -> list[Any]:
-    """What a server sends for a good answer, as JSON values."""
+    """Return the JSON values that a server sends for a good answer."""
     encoded = dialect.encode(
         call(), profile("gpt-5-codex" if isinstance(dialect, ResponsesDialect) else "m"), stream=stream
     )

@@ -21,7 +21,7 @@ def test_the_models_that_speak_the_responses_api_alone_are_those_the_client_know
 
 
 @pytest.mark.parametrize("model", ["gpt-5.3-codex-spark", "gpt-5.4-pro-2026-03-05", "ft:gpt-5-codex:org::id", "o3-pro"])
-def test_models_that_the_client_does_not_list_yet_are_told_by_their_names(model: str):
+def test_models_that_the_client_does_not_list_yet_are_recognised_by_their_names(model: str):
     assert requires_responses_api(model)
 
 

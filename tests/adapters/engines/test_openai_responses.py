@@ -1,4 +1,4 @@
-"""The Responses API: what is asked, in OpenAI's own types, and how an answer is told again."""
+"""Requests to the Responses API in OpenAI's own types, and answers that are sent back."""
 
 from typing import Any
 
@@ -34,8 +34,8 @@ def encoded(
     return sent.body
 
 
-def told(text: str, *calls: ToolCall, kept: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items of an answer that is told again."""
+def sent_back(text: str, *calls: ToolCall, kept: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the items of an answer that is sent back."""
     said = ModelMessage(role="assistant", content=text, tool_calls=list(calls) or None, provider="primary", kept=kept)
     return encoded(call([said]))["input"]
 
@@ -147,8 +147,14 @@ def test_an_option_of_a_wrong_kind_is_the_providers_to_refuse(option: dict[str, 
 
 def test_thoughts_stand_again_where_they_stood():
     marks = [THOUGHT, {"type": "message", "characters": 3}, LATER, at(FIRST), at(SECOND)]
-    assert told("Hi.", FIRST, SECOND, kept=marks) == [THOUGHT, said("Hi."), LATER, asked_for(FIRST), asked_for(SECOND)]
-    assert told("", FIRST, SECOND, kept=[THOUGHT, at(FIRST), LATER, at(SECOND)]) == [
+    assert sent_back("Hi.", FIRST, SECOND, kept=marks) == [
+        THOUGHT,
+        said("Hi."),
+        LATER,
+        asked_for(FIRST),
+        asked_for(SECOND),
+    ]
+    assert sent_back("", FIRST, SECOND, kept=[THOUGHT, at(FIRST), LATER, at(SECOND)]) == [
         THOUGHT,
         asked_for(FIRST),
         LATER,
@@ -157,31 +163,31 @@ def test_thoughts_stand_again_where_they_stood():
 
 
 def test_what_has_no_mark_stood_at_the_beginning():
-    assert told("Hi.", FIRST, kept=[at(FIRST)]) == [said("Hi."), asked_for(FIRST)]
-    assert told("Hi.", FIRST, kept=[LATER, at(FIRST)]) == [said("Hi."), LATER, asked_for(FIRST)]
-    assert told("", FIRST, SECOND, kept=[LATER, at(SECOND)]) == [asked_for(FIRST), LATER, asked_for(SECOND)]
+    assert sent_back("Hi.", FIRST, kept=[at(FIRST)]) == [said("Hi."), asked_for(FIRST)]
+    assert sent_back("Hi.", FIRST, kept=[LATER, at(FIRST)]) == [said("Hi."), LATER, asked_for(FIRST)]
+    assert sent_back("", FIRST, SECOND, kept=[LATER, at(SECOND)]) == [asked_for(FIRST), LATER, asked_for(SECOND)]
 
 
-def test_a_text_that_came_in_several_messages_is_told_in_them():
+def test_a_text_of_several_messages_is_sent_back_in_them():
     first, second = {"type": "message", "characters": 3, "phase": "commentary"}, {"type": "message", "characters": 4}
-    assert told("Hi.Bye.", kept=[THOUGHT, first, LATER, second]) == [
+    assert sent_back("Hi.Bye.", kept=[THOUGHT, first, LATER, second]) == [
         THOUGHT,
         said("Hi.", phase="commentary"),
         LATER,
         said("Bye."),
     ]
-    assert told("First.Bye.", kept=[LATER, second]) == [said("First."), LATER, said("Bye.")]
-    assert told("Hi", kept=[first, second | {"phase": "final_answer"}]) == [said("Hi", phase="final_answer")]
+    assert sent_back("First.Bye.", kept=[LATER, second]) == [said("First."), LATER, said("Bye.")]
+    assert sent_back("Hi", kept=[first, second | {"phase": "final_answer"}]) == [said("Hi", phase="final_answer")]
 
 
 def test_thoughts_that_led_to_nothing_are_left_out():
-    assert told("", kept=[THOUGHT]) == [said("")]
-    assert told("Hi.", kept=[THOUGHT, {"type": "message", "characters": 3}, LATER]) == [THOUGHT, said("Hi.")]
+    assert sent_back("", kept=[THOUGHT]) == [said("")]
+    assert sent_back("Hi.", kept=[THOUGHT, {"type": "message", "characters": 3}, LATER]) == [THOUGHT, said("Hi.")]
 
 
-def test_blocks_of_another_kind_and_marks_of_other_calls_are_not_told():
+def test_blocks_of_another_kind_and_marks_of_other_calls_are_not_sent():
     strange = [{"reasoning_content": "x"}, {"call": "a", "signature": "x"}, {"type": "thinking"}, at(SECOND)]
-    assert told("Hi.", FIRST, kept=strange) == [said("Hi."), asked_for(FIRST)]
+    assert sent_back("Hi.", FIRST, kept=strange) == [said("Hi."), asked_for(FIRST)]
 
 
 def test_b8_the_key_is_a_header():

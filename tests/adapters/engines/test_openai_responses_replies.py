@@ -233,7 +233,7 @@ def test_a_call_without_a_usable_name_or_id_is_malformed(call: dict[str, Any]):
     assert fault_reason(whole, response(call)) is AttemptFailureReason.MALFORMED
 
 
-def test_what_can_be_told_again_is_kept_with_its_place():
+def test_items_to_send_back_are_stored_with_their_positions():
     sealed = thought("one", encrypted_content="sealed", status="completed")
     items = [sealed, message("Hi.", phase="commentary"), thought(), asked_for(), asked_for(call_id="b")]
     expected = (
@@ -360,7 +360,7 @@ def test_usage_that_is_none_counts_nothing(usage: Any):
 
 @pytest.mark.parametrize("levels", [66, 300, 600])
 @pytest.mark.parametrize("member", ["summary", "content"])
-def test_b1_17_thoughts_too_deep_to_be_told_again_are_malformed(member: str, levels: int):
+def test_b1_17_thoughts_too_deep_to_be_sent_back_are_malformed(member: str, levels: int):
     deep: Any = 1
     for _ in range(levels):
         deep = [deep]

@@ -36,7 +36,9 @@ RESPOND: dict[str, Respond] = {
     "openai_compatible": openai_chat.respond,
     "openai_responses": openai_responses.respond,
 }
-COMING = [(name, title) for name in RESPOND for title, case in CASES.items() if case.comes(DIALECTS[name].capabilities)]
+COMING = [
+    (name, title) for name in RESPOND for title, case in CASES.items() if case.applies_to(DIALECTS[name].capabilities)
+]
 UNKNOWN_OPTIONS = {("openai", "options"), ("openai_responses", "options")}
 FUNCTIONS = [
     {"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in (DICE, NOW)
@@ -51,7 +53,7 @@ async def client(url: str) -> AsyncIterator[AsyncOpenAI]:
 
 
 def completed(reply: ChatCompletion) -> EmulatedAnswer:
-    """What the client understood of a whole reply of chat completions."""
+    """Return the client's reading of a whole reply of chat completions."""
     TypeAdapter(ChatCompletion).validate_json(reply.model_dump_json(), strict=True)
     message, usage = reply.choices[0].message, reply.usage
     return EmulatedAnswer(
@@ -70,7 +72,7 @@ def completed(reply: ChatCompletion) -> EmulatedAnswer:
 
 
 def joined(chunks: Iterable[ChatCompletionChunk]) -> ChatCompletion:
-    """The chunks put together by position, which the client leaves to whoever uses it."""
+    """Put the chunks together by position, which the client leaves to its user."""
     whole: dict[str, Any] = {}
     message: dict[str, Any] = {"role": "assistant", "content": "", "reasoning_content": ""}
     calls: dict[int, dict[str, Any]] = {}
@@ -93,7 +95,7 @@ def joined(chunks: Iterable[ChatCompletionChunk]) -> ChatCompletion:
 
 
 def responded(reply: Response) -> EmulatedAnswer:
-    """What the client understood of a response."""
+    """Return the client's reading of a response."""
     TypeAdapter(Response).validate_json(reply.model_dump_json(by_alias=True), strict=True)
     usage = reply.usage
     thoughts = [part.text for item in reply.output if item.type == "reasoning" for part in item.summary]
@@ -224,7 +226,7 @@ async def test_b1_21_what_the_provider_filters_or_the_model_refuses_is_a_fault(
     ("name", "model"),
     [("openai_compatible", "deepseek-reasoner"), ("openai_compatible", "gemini-3-pro"), ("openai_responses", "gpt-5")],
 )
-async def test_an_answer_told_again_is_taken(name: str, model: str, stream: bool):
+async def test_an_answer_that_is_sent_back_is_accepted(name: str, model: str, stream: bool):
     """DeepSeek demands its reasoning, OpenAI that an item of reasoning is followed by what it led to."""
     row, answer = DIALECTS[name], ANSWERED["reasoning_text_and_calls"]
     conversation = [Message(role="user", content="Roll two dice.")]
@@ -240,7 +242,7 @@ async def test_an_answer_told_again_is_taken(name: str, model: str, stream: bool
     assert all(isinstance(message, ModelMessage) for message in conversation if message.role == "assistant")
 
 
-async def test_what_is_told_again_to_the_responses_api_is_what_it_said():
+async def test_the_responses_api_gets_back_what_it_sent():
     """The client's own way of going on is to send the output as it came; ours says the same of every item."""
     answer, row = ANSWERED["reasoning_text_and_calls"], DIALECTS["openai_responses"]
     async with (

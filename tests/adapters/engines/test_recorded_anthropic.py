@@ -120,7 +120,7 @@ async def test_a_recorded_exchange_goes_over_a_socket(exchange: RecordedExchange
 
 
 def is_ours(request: Mapping[str, Any]) -> bool:
-    """Whether a neutral call can say it: no documents, and no tools that the provider runs itself."""
+    """Tell whether a neutral call can express it: no documents, and no tools that the provider runs itself."""
     blocks = [block for turn in request["messages"] for block in _blocks(turn["content"])]
     tools = request.get("tools") or []
     return all(block["type"] in SPOKEN for block in blocks) and all("input_schema" in tool for tool in tools)
@@ -166,8 +166,8 @@ def _messages(turn: Mapping[str, Any]) -> Iterator[Message]:
     for block in blocks:
         if block["type"] == "tool_result":
             content = block.get("content", "")
-            told = content if isinstance(content, str) else [_part(part) for part in content]
-            yield Message(role="tool", content=told, tool_call_id=block["tool_use_id"])
+            result_content = content if isinstance(content, str) else [_part(part) for part in content]
+            yield Message(role="tool", content=result_content, tool_call_id=block["tool_use_id"])
     parts = [_part(block) for block in blocks if block["type"] != "tool_result"]
     if parts:
         yield Message(role=turn["role"], content=parts)

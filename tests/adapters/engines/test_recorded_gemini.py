@@ -97,8 +97,8 @@ async def test_a_recorded_exchange_goes_over_a_socket(exchange: RecordedExchange
         assert await reason_over_a_socket(exchange) is EXPECTED_ERRORS[exchange.status]
 
 
-def test_a_recorded_answer_is_told_again_part_by_part(exchange: RecordedExchange):
-    """Texts in a row are one part where they are not signed; the provider's own tools are not told."""
+def test_a_recorded_answer_is_sent_back_part_by_part(exchange: RecordedExchange):
+    """Texts in a row are one part where they are not signed; the provider's own tools are not sent."""
     if exchange.status != 200:
         return
     message = exchange.read().message("primary")
@@ -158,14 +158,19 @@ def _choice(config: Mapping[str, Any]) -> Any:
 
 
 def _messages(content: Mapping[str, Any]) -> Iterator[Message]:
-    """What one content says. A result is a message of its own."""
+    """Return the messages of one content. A result is a message of its own."""
     if content["role"] == "model":
         yield _message("assistant", content)
         return
     for part in content["parts"]:
-        told = part.get("functionResponse") or part.get("function_response")
-        if told:
-            yield Message(role="tool", content=str(told["response"]), tool_call_id=told["id"], name=told["name"])
+        function_response = part.get("functionResponse") or part.get("function_response")
+        if function_response:
+            yield Message(
+                role="tool",
+                content=str(function_response["response"]),
+                tool_call_id=function_response["id"],
+                name=function_response["name"],
+            )
         else:
             yield _message("user", {"parts": [part]})
 
@@ -233,9 +238,13 @@ def _chosen(config: Mapping[str, Any]) -> dict[str, Any]:
 def _spelled(part: Mapping[str, Any]) -> dict[str, Any]:
     part = {re.sub(r"_([a-z])", lambda found: found[1].upper(), key): value for key, value in part.items()}
     if "functionResponse" in part:
-        told = part["functionResponse"]
+        function_response = part["functionResponse"]
         return {
-            "functionResponse": {"id": told["id"], "name": told["name"], "response": {"output": str(told["response"])}}
+            "functionResponse": {
+                "id": function_response["id"],
+                "name": function_response["name"],
+                "response": {"output": str(function_response["response"])},
+            }
         }
     return {"inlineData": {"mimeType": PIXEL.media_type, "data": PIXEL.data}} if "fileData" in part else part
 

@@ -1,4 +1,4 @@
-"""What is reported of recorded traffic is what the tests did, and no recording is passed over."""
+"""The summary of recorded traffic shows what the tests did, and no recording is left out."""
 
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -28,7 +28,7 @@ def opened(recording: Recording, **done: Any) -> list[tuple[str, Any]]:
     return [(OPENED, recording), *((keys[what], value) for what, value in done.items())]
 
 
-def told(*reports: pytest.TestReport) -> list[str]:
+def summary_of(*reports: pytest.TestReport) -> list[str]:
     return list(lines({kind: [each for each in reports if each.outcome == kind] for kind in OUTCOMES}))
 
 
@@ -40,7 +40,7 @@ def test_what_was_decoded_is_counted_by_provider_and_kind() -> None:
         report("passed", *opened(REFUSAL, decoded=True)),
         report("passed", ("another property", 1)),
     ]
-    assert told(*done) == [
+    assert summary_of(*done) == [
         "anthropic: decoded 1 of 1 replies, 1 of 1 streams, cut at 1,500 of 1,500 places",
         "openai: decoded 1 of 1 refusals",
     ]
@@ -48,16 +48,16 @@ def test_what_was_decoded_is_counted_by_provider_and_kind() -> None:
 
 def test_a_recording_that_was_only_opened_or_failed_any_test_does_not_count() -> None:
     failed = report("failed", *opened(STREAM, decoded=True, cuts=1_500))
-    assert told(report("passed", *opened(STREAM, decoded=True)), failed, report("passed", *opened(REPLY))) == [
+    assert summary_of(report("passed", *opened(STREAM, decoded=True)), failed, report("passed", *opened(REPLY))) == [
         "anthropic: decoded 0 of 1 replies, 0 of 1 streams, cut at 0 of 1,500 places"
     ]
 
 
-def test_without_recordings_the_reason_is_told_and_without_their_tests_nothing() -> None:
-    assert told(report("skipped", why=NO_RECORDED_TRAFFIC), report("skipped", why="no Docker")) == [
+def test_without_recordings_the_reason_is_reported_and_without_their_tests_nothing() -> None:
+    assert summary_of(report("skipped", why=NO_RECORDED_TRAFFIC), report("skipped", why="no Docker")) == [
         f"{NO_RECORDED_TRAFFIC}: 1 tests were skipped"
     ]
-    assert told(report("skipped", why="no Docker"), report("passed")) == []
+    assert summary_of(report("skipped", why="no Docker"), report("passed")) == []
 
 
 @pytest.mark.skipif(not DIRECTORY, reason=NO_RECORDED_TRAFFIC)

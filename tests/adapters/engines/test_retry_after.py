@@ -1,4 +1,4 @@
-"""How long a provider asks to be left alone."""
+"""The delay that a provider asks for."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever a request does not hold of what was asked for is named, and nothing else is, in every dialect.
+"""Every part of a call that a request does not contain is named, and nothing else, in every dialect.
 
 Whether a request holds a value is read off its body alone, wherever in it: no two things that are asked for here have
 the same value, and no other member has it.
@@ -49,7 +49,7 @@ OPTIONS = {
     "top_k": st.just(41),
     "unlisted": st.just("anything"),
 }
-"""What may change whether a model samples, what stands beside, and what never passes."""
+"""Options that may change sampling, a plain one, and one that is never sent."""
 LISTED = frozenset(OPTIONS) - {"unlisted"}
 HINTED = st.builds(
     ExecutionHints,
@@ -69,7 +69,7 @@ def profile(model: str, options: frozenset[str] = LISTED) -> EngineProfile:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """All values of a request that hold no others, whatever they are called, with what kind of value each is."""
+    """Yield all scalar values of a request under any name, with their types."""
     if isinstance(value, dict | list):
         for member in value.values() if isinstance(value, dict) else value:
             yield from leaves(member)
@@ -78,7 +78,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def asked_for(hints: ExecutionHints) -> dict[str, Any]:
-    """What is asked for, by the name that it has when it is left out."""
+    """Return the requested hints by the names that they have when they are left out."""
     asked = {f"hints.{name}": getattr(hints, name) for name in HINT_NAMES}
     asked |= {f"hints.options.{key}": value for key, value in hints.options.items()}
     return {name: value for name, value in asked.items() if value is not None}
@@ -88,8 +88,8 @@ def asked_for(hints: ExecutionHints) -> dict[str, Any]:
 @given(hints=HINTED, tools=st.sampled_from([(), (DICE,)]))
 def test_a_hint_stands_in_the_request_or_is_named(name: str, model: str, hints: ExecutionHints, tools: Any):
     sent = DIALECTS[name].dialect.encode(EngineCall([HELLO], tools, hints), profile(model), stream=False)
-    told = set(leaves(sent.body))
-    missing = {wanted for wanted, value in asked_for(hints).items() if not told.issuperset(leaves(value))}
+    sent_values = set(leaves(sent.body))
+    missing = {wanted for wanted, value in asked_for(hints).items() if not sent_values.issuperset(leaves(value))}
     demand = {"hints.tool_choice"} if hints.demands_call and (name == "ollama" or not tools) else set()
     assert sorted(sent.withheld) == sorted(missing | demand)
 
@@ -100,8 +100,8 @@ def test_an_option_that_does_not_pass_or_is_replaced_is_named(name: str, listed:
     options = {"top_k": 41, "model": "m-2", "messages": ["x"], "stream": "y", "max_tokens": 42, "truncate": "z"}
     asked = EngineCall([HELLO], (), ExecutionHints(max_tokens=777, options=options))
     sent = DIALECTS[name].dialect.encode(asked, profile("some-model", frozenset(listed)), stream=True)
-    told = set(leaves(sent.body))
-    missing = {f"hints.options.{key}" for key, value in options.items() if not told.issuperset(leaves(value))}
+    sent_values = set(leaves(sent.body))
+    missing = {f"hints.options.{key}" for key, value in options.items() if not sent_values.issuperset(leaves(value))}
     assert set(sent.withheld) == missing
     assert {f"hints.options.{key}" for key in options.keys() - listed} <= missing
 
@@ -137,9 +137,9 @@ def test_an_image_and_an_authors_name_stand_in_the_request_or_are_named(name: st
     if role == "tool":
         said = [HELLO, assistant("", ROLL_SIX), result(ROLL_SIX, "4").model_copy(update={"content": parts})]
     sent = DIALECTS[name].dialect.encode(EngineCall(said, (DICE,), ExecutionHints()), profile("m"), stream=False)
-    told = [value for _, value in leaves(sent.body) if isinstance(value, str)]
-    missing = [] if any(IMAGE.data in text for text in told) else ["messages.images"]
-    missing += [] if role == "tool" or author in told else ["messages.name"]
+    sent_values = [value for _, value in leaves(sent.body) if isinstance(value, str)]
+    missing = [] if any(IMAGE.data in text for text in sent_values) else ["messages.images"]
+    missing += [] if role == "tool" or author in sent_values else ["messages.name"]
     assert list(sent.withheld) == missing
 
 
@@ -152,7 +152,7 @@ def test_a_grammar_stands_in_the_request_or_is_named(name: str):
 
 @pytest.mark.parametrize(
     ("name", "title"),
-    [(name, title) for name, row in DIALECTS.items() for title in CASES if CASES[title].comes(row.capabilities)],
+    [(name, title) for name, row in DIALECTS.items() for title in CASES if CASES[title].applies_to(row.capabilities)],
 )
 def test_of_a_call_without_hints_nothing_is_left_out(name: str, title: str):
     row, case = DIALECTS[name], CASES[title]

@@ -1,4 +1,4 @@
-"""What an emulated provider is to answer, in no provider's words, and what it sends."""
+"""Answers of an emulated provider, in no provider's words, and the responses that it sends."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ USED = EmulatedUsage(input=11, output=7, cached=3, reasoning=2)
 
 @dataclass(frozen=True)
 class EmulatedAnswer:
-    """What the model says and how it ends; `filtered` is a refusal or a safety filter."""
+    """An answer of the model and its end; `filtered` is a refusal or a safety filter."""
 
     text: str = ""
     reasoning: str = ""
@@ -47,7 +47,7 @@ class EmulatedAnswer:
 
 @dataclass(frozen=True)
 class EmulatedResponse:
-    """What is sent: one piece for a whole body, several for a stream, each a write of its own."""
+    """A response: one piece for a whole body, several for a stream, each a write of its own."""
 
     status: int
     headers: Mapping[str, str]

@@ -69,14 +69,14 @@ def respond(path: str, headers: Mapping[str, str], body: bytes, answer: Emulated
 
 
 def signature(thinking: str, asked: Mapping[str, Any] | None = None) -> str:
-    """What a thought is signed with: itself, and by newer models also all that was asked, but for older thoughts."""
+    """Sign a thought: by its text, and in newer models also by the request without its older thoughts."""
     if asked is None or not asked["model"].startswith(BINDS_THOUGHTS):
         return sha256(thinking.encode()).hexdigest()
-    told = [
+    sent_turns = [
         [turn["role"], [block for block in turn["content"] if block["type"] not in THOUGHTS]]
         for turn in asked["messages"]
     ]
-    bound = [thinking, asked.get("system"), asked.get("tools"), told]
+    bound = [thinking, asked.get("system"), asked.get("tools"), sent_turns]
     return sha256(orjson.dumps(bound)).hexdigest()
 
 

@@ -25,7 +25,7 @@ FUNCTION_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 SIGNING_MODEL: Final = re.compile(r"gemini-[3-9]")
 DATA: Final = frozenset({"text", "inlineData", "functionCall", "functionResponse"})
 FINISHES: Final[Mapping[str, str]] = {"stop": "STOP", "length": "MAX_TOKENS", "filtered": "SAFETY"}
-SIGNATURE: Final = base64.b64encode(b"a thought that nobody else can read").decode()
+SIGNATURE: Final = base64.b64encode(b"a thought that no other can read").decode()
 DIMENSIONS: Final = 3
 Taken: TypeAlias = Mapping[str, Any]
 Take: TypeAlias = Callable[[Any, str], Any]
@@ -37,7 +37,7 @@ class GeminiRefusedError(Exception):
 
 
 def respond(path: str, headers: Mapping[str, str], body: bytes, answer: EmulatedAnswer) -> EmulatedResponse:
-    """What the server answers."""
+    """Return the server's response."""
     if headers.get("x-goog-api-key") != KEY:
         detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
         return _error(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.", detail)
@@ -67,7 +67,7 @@ def _stream(model: str, request: Any, answer: EmulatedAnswer) -> EmulatedRespons
 
 
 def _parts(answer: EmulatedAnswer, texts: list[str], *, sign_text: bool) -> list[dict[str, Any]]:
-    """What is said before the end. A call is signed where there is one, else the text, in a stream at its end."""
+    """Return the parts before the end. A call is signed where there is one, else the text, in a stream at its end."""
     thoughts = [{"text": piece, "thought": True} for piece in text_pieces(answer.reasoning)]
     said: list[dict[str, Any]] = [{"text": text} for text in texts]
     calls = [{"functionCall": {"id": id_, "name": name, "args": dict(given)}} for id_, name, given in answer.calls]
@@ -103,7 +103,7 @@ def _usage(answer: EmulatedAnswer) -> dict[str, int]:
 
 
 def _check(model: str, request: Taken) -> None:
-    """What no member alone can say wrong."""
+    """Check the rules between several members."""
     _check_tools(model, request)
     if not request.get("contents"):
         raise GeminiRefusedError("GenerateContentRequest.contents: contents is not specified")
@@ -121,7 +121,7 @@ def _check(model: str, request: Taken) -> None:
 
 
 def _turns(contents: list[Taken]) -> list[tuple[str, list[Taken]]]:
-    """What one voice says in a row, in however many contents."""
+    """Return the consecutive parts of each role."""
     turns: list[tuple[str, list[Taken]]] = []
     for content in contents:
         if not content["parts"]:

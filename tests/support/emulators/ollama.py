@@ -20,7 +20,7 @@ CREATED: Final = "2026-08-21T18:48:22.123456789Z"
 DIMENSIONS: Final = 3
 DURATION: Final = re.compile(r"-?(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+")
 ESCAPED: Final = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"), ("\u2028".encode(), b"\\u2028"))
-"""How Go writes what could be HTML."""
+"""Go's escapes of characters that could be HTML."""
 Check: TypeAlias = Callable[[Any], bool]
 
 
@@ -29,7 +29,7 @@ class OllamaRefusedError(Exception):
 
 
 def respond(path: str, headers: Mapping[str, str], body: bytes, answer: EmulatedAnswer) -> EmulatedResponse:
-    """What the server answers."""
+    """Return the server's response."""
     if path == "/api/tags":
         return _json({"models": [{"name": answer.model, "model": answer.model, "size": 1, "digest": "0"}]})
     if headers.get("content-type") != "application/json" or path not in HANDLERS:

@@ -38,7 +38,7 @@ NOT_WHILE_REASONING = ("temperature", "top_p", "stop", "max_tokens", "presence_p
 FINISHES = {"stop": "stop", "length": "length", "filtered": "content_filter"}
 REFUSAL = "I'm sorry, but I can't help with that."
 SIGNATURE = "c2lnbmVk"
-"""What Google's server signs each call with."""
+"""The signature of Google's server for each call."""
 
 
 def respond(path: str, headers: Mapping[str, str], body: bytes, answer: EmulatedAnswer) -> EmulatedResponse:

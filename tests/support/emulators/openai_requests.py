@@ -1,4 +1,4 @@
-"""What both of OpenAI's APIs check of a request, and how they refuse one."""
+"""The checks of both of OpenAI's APIs on a request, and their refusals."""
 
 import re
 from collections.abc import Callable, Mapping

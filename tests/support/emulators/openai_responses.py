@@ -63,7 +63,9 @@ def _check_options(request: Mapping[str, Any]) -> None:
     for tool in tools:
         only(tool, "tools[]", {"type", "name", "parameters"}, {"description", "strict"})
         require(tool["type"] == "function" and NAME.fullmatch(tool["name"]), "Invalid 'tools[].name'")
-        require(tool.get("strict") is False, "Invalid schema for function: it is strict unless told not to be")
+        require(
+            tool.get("strict") is False, "Invalid schema for function: it is strict unless the request says otherwise"
+        )
     _check_choice(request.get("tool_choice", "auto"), tools)
     form = request.get("text", {}).get("format")
     if form is not None:
@@ -154,7 +156,7 @@ def _items(request: Mapping[str, Any], answer: EmulatedAnswer) -> list[dict[str,
 
 
 def _thought(request: Mapping[str, Any], number: int, text: str) -> dict[str, Any]:
-    """Told in two summaries where it has two paragraphs."""
+    """Return reasoning, in two summaries where it has two paragraphs."""
     summary = [{"type": "summary_text", "text": part} for part in text.split("\n\n") if part]
     sealed = base64.b64encode(f"thought {number}: {text}".encode()).decode()
     asked_for = ENCRYPTED in request.get("include", ())

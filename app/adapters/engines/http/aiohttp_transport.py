@@ -23,7 +23,7 @@ from app.domain.model_call import AttemptFailureReason
 KEEP_ALIVE_SECONDS: Final = 15.0
 DNS_CACHE_SECONDS: Final = 10
 LINGER_SECONDS: Final = 0.1
-"""How long a response of which enough was read may take to end, so that its connection can be used again."""
+"""The time that a response which was left early has to end, so that its connection can be used again."""
 LARGE_BODY_BYTES: Final = 2**18
 DEFAULT_HEADERS: Final[Mapping[str, str]] = {
     "Accept": "*/*",
@@ -158,7 +158,7 @@ class _Response:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of the response has arrived."""
+        """True if all of the response has arrived."""
         return self._body.is_eof()
 
     def end(self) -> None:
@@ -185,7 +185,7 @@ class _InvalidFramingError(aiohttp.ClientError):
 
 
 def _retrieve_exception(closed: Future[None]) -> None:
-    """Keep asyncio from reporting the end of an unused connection as an error nobody looked at."""
+    """Keep asyncio from reporting the end of an unused connection as an unhandled error."""
     closed.exception()
 
 

@@ -1,4 +1,4 @@
-"""The engine of every provider that is reached over HTTP, whatever its dialect.
+"""The engine of every provider that is reached over HTTP, for all dialects.
 
 One attempt is one request. Nothing is retried or redirected here, and a compressed reply, which is never asked for, is
 refused.
@@ -8,7 +8,7 @@ Four times bound an attempt:
 - `connect`: name resolution, connection and TLS together. Nothing was sent, so exceeding it means unreachable.
 - `attempt`: everything.
 - `first_token`, for streams: from the start to the first text, reasoning or call. Comments and empty deltas that keep
-  a connection alive are no token.
+  a connection alive are not tokens.
 - `idle`: between two reads of a body, from the first token of a stream or the first byte of a JSON body on. Any byte
   resets it, since a server that still writes is not idle; one that only keeps the connection alive ends with `attempt`.
 

@@ -17,7 +17,7 @@ from app.domain.model_call import AttemptFailureReason
 from app.ports.model import EngineError
 
 BATCH_TOKENS: Final = 256
-"""How much of a prompt is read between two checks whether to continue."""
+"""The part of a prompt that is read between two checks for a cancelled call."""
 
 
 class LocalModel:
@@ -46,7 +46,7 @@ class LocalModel:
 
     @property
     def can_generate(self) -> bool:
-        """Whether it writes text; some models only embed."""
+        """True if the model writes text; some models only embed."""
         return self._memory is not None
 
     @property

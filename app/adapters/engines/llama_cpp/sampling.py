@@ -33,7 +33,7 @@ class SamplingOptions(BaseModel):
 
     @property
     def penalises(self) -> bool:
-        """Whether repetition is penalised."""
+        """True if repetition is penalised."""
         return (self.repeat_penalty, self.frequency_penalty, self.presence_penalty) != (1, 0, 0)
 
 

@@ -119,7 +119,7 @@ class Vocabulary:
 
     @property
     def _closes(self) -> bool:
-        """Whether the model wants a token at the end of every text."""
+        """True if the model wants a token at the end of every text."""
         return bool(self._llama.llama_vocab_get_add_eos(self._pointer))
 
     def _tokens(self, text: str, *, control: bool = False, framed: bool = False) -> list[int]:

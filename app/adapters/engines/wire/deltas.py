@@ -11,8 +11,8 @@ from app.adapters.engines.wire.usage import TokenCounts
 class ToolCallFragment:
     """A tool call or the next fragment of one. `arguments` is JSON text; `index` is None where the provider gives none.
 
-    A call of a provider that never sends fragments `is_complete`: it starts a new call, whatever came before.
-    A call that `runs_at_provider` is not ours to answer and is dropped. `signature` has to be sent back with the call;
+    A call of a provider that never sends fragments `is_complete`: it always starts a new call. A call that
+    `runs_at_provider` is not ours to answer and is dropped. `signature` has to be sent back with the call;
     `ReplyBuilder` stores it as an opaque block of `call` and `signature`.
     """
 
@@ -36,10 +36,10 @@ class OpaqueFragment(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """What one part of a reply adds. `finish` is the provider's own word, None while the reply continues.
+    """Additions to a reply by one part of it. `finish` is the provider's own word, None while the reply continues.
 
-    `refused`: the model declined. `done`: the end of a stream, after which nothing counts. `needs_done`: such an end
-    is still to come, so that `finish` alone does not complete the reply.
+    `refused`: the model declined. `done`: the end of a stream, after which nothing counts. `needs_done`: such an end is
+    still to come, so that `finish` alone does not complete the reply.
     """
 
     text: str = ""

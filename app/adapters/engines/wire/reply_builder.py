@@ -50,16 +50,16 @@ class ReplyBuilder:
         self._opaque: dict[int, dict[str, Any]] = {}
         self._refused = False
         self.done = False
-        """Whether the end of the stream was seen. Nothing after it counts."""
+        """True once the end of the stream was seen. Nothing after it counts."""
 
     @property
     def has_started(self) -> bool:
-        """Whether there is any text, reasoning or call yet."""
+        """True once there is any text, reasoning or call."""
         return bool(self._text or self._reasoning or self._calls or self.is_complete)
 
     @property
     def has_usage(self) -> bool:
-        """Whether the provider has reported token counts."""
+        """True once the provider has reported token counts."""
         return self._usage.is_known
 
     @property
@@ -69,7 +69,7 @@ class ReplyBuilder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the terminal marker was seen."""
+        """True once the terminal marker was seen."""
         return self.done or (self._finish is not None and not self._needs_done)
 
     def add(self, delta: Delta) -> None:

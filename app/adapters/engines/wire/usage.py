@@ -33,7 +33,7 @@ class UsageAccumulator:
 
     @property
     def is_known(self) -> bool:
-        """Whether any part has reported counts."""
+        """True once any part has reported counts."""
         return self._counts is not None
 
     def usage(self) -> TokenUsage:

@@ -34,7 +34,7 @@ SELF_SIGNED = Path(__file__).parents[3] / "support" / "self_signed.pem"
 
 @dataclass
 class Exchanged:
-    """What was received in one exchange, and the reason of the fault that ended it."""
+    """The response of one exchange, and the reason of the fault that ended it."""
 
     status: int = 0
     body: bytes = b""

@@ -154,7 +154,7 @@ async def test_b1_3_a_rate_limit_may_say_nothing():
     assert (await fault(reply({}, status=429))).retry_after is None
 
 
-async def test_b1_4_a_spent_quota_is_told_from_a_rate_limit():
+async def test_b1_4_a_spent_quota_is_not_a_rate_limit():
     assert (
         await fault(reply({"error": {"code": "insufficient_quota"}}, status=429))
     ).reason is AttemptFailureReason.QUOTA

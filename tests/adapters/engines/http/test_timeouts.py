@@ -1,4 +1,4 @@
-"""How long an attempt waits for what; time is virtual, so that minutes take none."""
+"""The timeouts of an attempt, in virtual time, so that minutes take none."""
 
 from collections.abc import Sequence
 
@@ -101,7 +101,7 @@ async def test_a_json_body_may_come_long_after_its_head():
     assert await took([head + b"\r\n\r\n", UpstreamPause(100), body], stream=True) == pytest.approx(100, abs=1)
 
 
-async def test_a_stream_nobody_asked_for_has_the_attempt_timeout_until_its_first_token():
+async def test_a_stream_that_was_not_requested_has_the_attempt_timeout_until_its_first_token():
     assert await took(event_stream(*spaced(100, event(chat_chunk("a"))), STOP), stream=False) == pytest.approx(
         100, abs=1
     )

@@ -1,4 +1,4 @@
-"""What an attempt has used is told, however it ends."""
+"""The usage of an attempt is reported, however it ends."""
 
 from functools import partial
 
@@ -15,16 +15,22 @@ from tests.support.emulators.server import engine_at
 from tests.support.upstream import ScriptedUpstream, UpstreamAction, UpstreamPause, event, event_stream
 
 
-def told(text: str, written: int) -> bytes:
+def part_with_usage(text: str, written: int) -> bytes:
     """A piece of a stream that says what was used by then, as Gemini does."""
     part = {"candidates": [{"content": {"parts": [{"text": text}], "role": "model"}}]}
     return event(part | {"usageMetadata": {"promptTokenCount": 15, "candidatesTokenCount": written}})
 
 
 @pytest.mark.parametrize("act", [UpstreamAction.CLOSE, UpstreamAction.RESET])
-async def test_i4_what_was_used_by_a_stream_that_is_cut_is_told_once_as_it_was_last_known(act: UpstreamAction):
+async def test_i4_the_last_known_usage_of_a_stream_that_is_cut_is_reported_once(act: UpstreamAction):
     heard = RecordedProgress()
-    pieces = (told("a", 2), told("b", 3), UpstreamPause(0.01), told("c", 14) + told("d", 25), act)
+    pieces = (
+        part_with_usage("a", 2),
+        part_with_usage("b", 3),
+        UpstreamPause(0.01),
+        part_with_usage("c", 14) + part_with_usage("d", 25),
+        act,
+    )
     async with ScriptedUpstream(event_stream(*pieces)) as upstream, engine_at(upstream.url, GeminiDialect()) as asker:
         with pytest.raises(EngineError) as caught:
             await asker.attempt(call(), heard, stream=True)
@@ -33,9 +39,9 @@ async def test_i4_what_was_used_by_a_stream_that_is_cut_is_told_once_as_it_was_l
     assert heard.usages == [TokenUsage(input_tokens=15, output_tokens=25, total_tokens=40)]
 
 
-async def test_i4_what_was_used_by_an_attempt_that_is_cancelled_is_told():
+async def test_i4_the_usage_of_a_cancelled_attempt_is_reported():
     heard = RecordedProgress()
-    script = event_stream(told("a", 2), told("b", 3), UpstreamAction.HANG)
+    script = event_stream(part_with_usage("a", 2), part_with_usage("b", 3), UpstreamAction.HANG)
     async with (
         ScriptedUpstream(script) as upstream,
         engine_at(upstream.url, GeminiDialect()) as asker,

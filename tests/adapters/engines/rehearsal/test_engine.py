@@ -32,13 +32,13 @@ async def _reply(engine: RehearsalEngine, *messages: Message | str, tools: Any =
     return await engine.attempt(engine_call(*messages, tools=tools, hints=hints), RecordedProgress(), stream=False)
 
 
-async def test_without_a_match_it_says_what_it_is_and_what_it_was_told(engine: RehearsalEngine) -> None:
+async def test_without_a_match_it_says_what_it_is_and_repeats_the_message(engine: RehearsalEngine) -> None:
     reply = await _reply(engine, "Tell me\n a story")
     assert reply.text == 'This is the rehearsal engine, no model was asked. You wrote: "Tell me a story"'
     assert (reply.tool_calls, reply.finish_reason, reply.model) == ((), "stop", "rehearsal")
 
 
-async def test_a_long_message_is_not_told_whole(engine: RehearsalEngine) -> None:
+async def test_a_long_message_is_cut_in_the_echo(engine: RehearsalEngine) -> None:
     assert len((await _reply(engine, "word " * 10_000)).text) < 400
 
 
@@ -74,7 +74,7 @@ async def test_results_of_an_earlier_turn_do_not_answer_this_one(engine: Rehears
     assert reply.tool_calls == (ToolCall(id="call_5", name="roll_dice", arguments={"count": 3, "sides": 8}),)
 
 
-async def test_told_that_its_answer_was_refused_it_goes_back_to_the_message_it_answered(
+async def test_after_a_rejected_answer_it_returns_to_the_message_it_answered(
     engine: RehearsalEngine,
 ) -> None:
     found = StructuredViolationsInput.from_pairs([("$", "is too long: ask a person, roll 2 dice with 6 sides")])
@@ -117,8 +117,8 @@ async def test_the_named_tool_is_called_and_no_other(engine: RehearsalEngine) ->
 async def test_a_judge_finds_an_answer_good_unless_it_reads_that_it_shall_not(
     said: str, valid: bool, engine: RehearsalEngine
 ) -> None:
-    told = SemanticValidationInput(request=said, answer="Hi")
-    question = PromptCall(PromptId.VALIDATION_SEMANTIC_USER, told, SemanticValidationOutput)
+    judged = SemanticValidationInput(request=said, answer="Hi")
+    question = PromptCall(PromptId.VALIDATION_SEMANTIC_USER, judged, SemanticValidationOutput)
     call = replace(engine_call(*question.messages), schema=question.response_format.schema)
     judgement = question.parse_reply((await engine.attempt(call, RecordedProgress(), stream=False)).text)
     assert (judgement.valid, judgement.score, bool(judgement.issues)) == (valid, float(valid), not valid)
@@ -155,7 +155,7 @@ async def test_a_stream_can_be_cancelled_between_two_words(engine: RehearsalEngi
     assert published.pieces == ["This", " is"]
 
 
-async def test_tokens_are_estimates_and_what_was_read_is_told_first(engine: RehearsalEngine) -> None:
+async def test_tokens_are_estimates_and_those_read_are_reported_first(engine: RehearsalEngine) -> None:
     published = RecordedProgress()
     reply = await engine.attempt(engine_call("Hello", tools=BUILTIN), published, stream=False)
     assert reply.usage.estimated
@@ -260,7 +260,7 @@ async def test_it_can_always_be_reached(engine: RehearsalEngine) -> None:
     assert engine.profile.name == "primary"
 
 
-async def test_a_tool_nobody_foresaw_is_called_from_its_schema_alone(engine: RehearsalEngine) -> None:
+async def test_an_unknown_tool_is_called_from_its_schema_alone(engine: RehearsalEngine) -> None:
     mix = definition(
         "mix_paint",
         "Mixes paint in a bucket.",
@@ -307,14 +307,14 @@ async def test_a_schema_is_filled_without_any_message_too(engine: RehearsalEngin
     assert reply.text == '{"city":"rehearsal","days":1,"class":"second"}'
 
 
-async def test_with_tools_beside_a_schema_the_results_are_told_in_its_form(engine: RehearsalEngine) -> None:
+async def test_with_tools_beside_a_schema_the_results_are_answered_in_its_form(engine: RehearsalEngine) -> None:
     schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
     asked = replace(engine_call("Roll 2d6", tools=BUILTIN), schema=schema)
     assert (await engine.attempt(asked, RecordedProgress(), stream=False)).tool_calls[0].name == "roll_dice"
-    told = replace(
+    answered = replace(
         engine_call("Roll 2d6", *tool_round("roll_dice", "Rolled 2d6: [3 5] (sum: 8)"), tools=BUILTIN), schema=schema
     )
-    assert (await engine.attempt(told, RecordedProgress(), stream=False)).text == '{"sum":8}'
+    assert (await engine.attempt(answered, RecordedProgress(), stream=False)).text == '{"sum":8}'
 
 
 async def test_a_grammar_is_answered_with_its_shortest_text(engine: RehearsalEngine) -> None:
@@ -351,7 +351,7 @@ async def test_what_has_a_form_fails_and_is_garbled_too(engine: RehearsalEngine,
     assert len("".join(published.pieces)) == 24
 
 
-async def test_what_has_a_form_ends_early_where_it_is_told_to(engine: RehearsalEngine) -> None:
+async def test_a_formatted_answer_ends_at_the_token_limit(engine: RehearsalEngine) -> None:
     call = replace(engine_call("Hello", hints={"max_tokens": 2}), schema=TRIP)
     reply = await engine.attempt(call, RecordedProgress(), stream=False)
     assert (reply.finish_reason, reply.usage.output_tokens) == ("length", 2)

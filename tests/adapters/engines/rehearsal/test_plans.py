@@ -1,4 +1,4 @@
-"""What the rehearsal engine plans: always what the schema and the policy allow, and something of the request."""
+"""The rehearsal engine's plans: always allowed by the schema and the policy, and made from the request."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,13 +38,13 @@ TYPES = tuple(STEP_SPECS)
 
 
 def prompted(request: str, types: Sequence[str] = TYPES, **more: Any) -> PromptCall[PlanGenerationOutput]:
-    told = {
+    members = {
         "tools": TOOLS,
         "max_steps": 50,
         "step_types": {name: STEP_TYPE_DESCRIPTIONS[name] for name in types},
         **more,
     }
-    given = PlanGenerationInput.model_validate({"request": request, **told})
+    given = PlanGenerationInput.model_validate({"request": request, **members})
     return PromptCall(PromptId.PLAN_GENERATION_USER, given, PlanGenerationOutput)
 
 
@@ -63,7 +63,7 @@ async def planned(request: str, types: Sequence[str] = TYPES, **more: Any) -> li
     return [step.model_dump(exclude_none=True) for step in made.steps]
 
 
-async def test_a_tool_that_is_meant_is_called_and_its_result_is_told() -> None:
+async def test_a_tool_that_is_meant_is_called_and_its_result_answered() -> None:
     call = {"name": "roll_dice", "arguments": {"count": 2, "sides": 6}}
     assert await planned("Roll 2 dice with 6 sides") == [
         {"name": "call", "type": "tool", "input": call},
@@ -101,9 +101,9 @@ async def test_a_plan_that_was_refused_is_made_again() -> None:
     question = prompted("Tell me a story")
     engine = RehearsalEngine(profile("rehearsal"), VirtualClock())
     first = await answered(question)
-    told = question.correction_messages(_refusal(question))
+    members = question.correction_messages(_refusal(question))
     call = EngineCall(
-        [*question.messages, first.message("x"), *told], (), ExecutionHints(), question.response_format.schema
+        [*question.messages, first.message("x"), *members], (), ExecutionHints(), question.response_format.schema
     )
     assert (await engine.attempt(call, RecordedProgress(), stream=False)).text == first.text
 
