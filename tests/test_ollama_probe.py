@@ -1,4 +1,4 @@
-"""An Ollama server on this machine is found, and whatever else answers there is not taken for one."""
+"""Detection of an Ollama server on this machine."""
 
 import socket
 from typing import Any
@@ -18,18 +18,18 @@ async def asked(body: Any) -> str | None:
         return await anyio.to_thread.run_sync(find_ollama_model, port)
 
 
-async def test_its_newest_model_is_found() -> None:
+async def test_the_newest_model_of_the_server_is_found() -> None:
     assert await asked(MODELS) == "qwen3:8b"
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"[]", b'{"models": []}', b'{"models": [{"name": 1}]}', b'{"models": 3}']
 )
-async def test_another_server_is_not_taken_for_one(body: bytes) -> None:
+async def test_another_server_on_that_port_is_ignored(body: bytes) -> None:
     assert await asked(body) is None
 
 
-def test_no_server_is_no_model() -> None:
+def test_without_a_server_there_is_no_model() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         assert find_ollama_model(taken.getsockname()[1]) is None

@@ -1,4 +1,4 @@
-"""What can be configured, where it comes from, and how it is refused."""
+"""Settings: keys, sources, precedence and errors."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def refusal(text: str = "", **environ: str) -> str:
     return caught.value.message
 
 
-def test_the_defaults_are_those_of_the_contract() -> None:
+def test_the_settings_have_the_defaults_of_the_contract() -> None:
     assert json.loads(load_settings({}, local_model=lambda: None).model_dump_json()) == {
         "server": {
             "host": "127.0.0.1",
@@ -99,7 +99,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     }
 
 
-def test_settings_made_without_any_source_are_the_same_defaults() -> None:
+def test_settings_without_any_source_have_the_same_defaults() -> None:
     assert Settings() == load_settings({}, local_model=lambda: None)
 
 
@@ -163,11 +163,11 @@ class TestSources:
         )
         assert load_settings({"PORTICO_CONFIG": ""}).server.port == 9
 
-    def test_a_given_path_is_taken_before_portico_config(self) -> None:
+    def test_a_given_path_takes_precedence_over_portico_config(self) -> None:
         Path("given.toml").write_text("[server]\nport = 11\n")
         assert load_settings({"PORTICO_CONFIG": "missing.toml"}, Path("given.toml")).server.port == 11
 
-    def test_b5_101_a_missing_file_that_is_named_is_refused(self) -> None:
+    def test_b5_101_a_named_file_that_is_missing_is_refused(self) -> None:
         for environ, path in (({"PORTICO_CONFIG": "away.toml"}, None), ({}, Path("away.toml"))):
             with pytest.raises(ConfigurationFailure, match=r"away\.toml cannot be read: No such file"):
                 load_settings(environ, path)
@@ -177,12 +177,12 @@ class TestSources:
         assert "line 2" in refusal("[server]\nport = \n")
         assert "line 3" in refusal("[server]\nport = 1\nport = 2\n")
 
-    def test_b5_101_bytes_that_are_no_text_are_refused(self) -> None:
+    def test_b5_101_bytes_that_are_not_text_are_refused(self) -> None:
         Path("given.toml").write_bytes(b"\xff\xfe")
         with pytest.raises(ConfigurationFailure, match=r"given\.toml is not UTF-8"):
             load_settings({}, Path("given.toml"))
 
-    def test_variables_win_over_the_file_and_overrides_over_both(self) -> None:
+    def test_variables_replace_the_file_and_overrides_replace_both(self) -> None:
         Path("portico.toml").write_text("[server]\nport = 9\ndrain_seconds = 1\n")
         environ = {"PORTICO__SERVER__PORT": "10", "PORTICO__SERVER__HOST": "::1"}
         settings = load_settings(environ, overrides={"server.host": "localhost"})
@@ -195,7 +195,7 @@ class TestSources:
 
 
 class TestVariables:
-    def test_values_are_text_or_json_as_their_place_wants(self) -> None:
+    def test_a_variable_is_text_or_json_depending_on_its_key(self) -> None:
         settings = load(
             PORTICO__SERVER__ALLOWED_HOSTS='["a", "b"]',
             PORTICO__SERVER__DRAIN_SECONDS="2.5",
@@ -220,7 +220,7 @@ class TestVariables:
         }
         assert settings.limits.messages == 5
 
-    def test_a_route_of_engines_alone_is_a_table_that_a_variable_finishes(self) -> None:
+    def test_a_variable_can_extend_a_route_that_is_a_list(self) -> None:
         here = ENGINE + '[routes]\ndefault = ["primary"]'
         settings = load(here, PORTICO__ROUTES__DEFAULT__ON_CONTENT_FAILURE="next")
         assert settings.routes == {"default": RouteSettings(engines=("primary",), on_content_failure="next")}
@@ -236,7 +236,7 @@ class TestVariables:
             "slow": "stay",
         }
 
-    def test_an_engine_of_the_file_is_found_whatever_its_case_and_marks(self) -> None:
+    def test_a_variable_finds_an_engine_of_the_file_regardless_of_case_and_punctuation(self) -> None:
         settings = load(
             '[engines."GPT-4o.mini"]\nmodel = "rehearsal://"\n', PORTICO__ENGINES__GPT_4O_MINI__MODEL="openai://x"
         )
@@ -244,7 +244,7 @@ class TestVariables:
         assert settings.engines["GPT-4o.mini"].model.scheme == "openai"
 
     @pytest.mark.parametrize(
-        ("variable", "value", "told"),
+        ("variable", "value", "expected"),
         [
             ("PORTICO__SERVER__PORT", "high", "PORTICO__SERVER__PORT: server.port must be JSON, of type integer"),
             ("PORTICO__SERVER__PORT", "", "PORTICO__SERVER__PORT: server.port must be JSON, of type integer"),
@@ -266,16 +266,16 @@ class TestVariables:
             ("PORTICO__", "x", "is not known; did you mean"),
         ],
     )  # fmt: skip
-    def test_what_cannot_be_used_is_refused_by_name(self, variable: str, value: str, told: str) -> None:
-        assert told in refusal(**{variable: value})
+    def test_an_invalid_variable_is_refused_by_name(self, variable: str, value: str, expected: str) -> None:
+        assert expected in refusal(**{variable: value})
 
-    def test_other_variables_are_not_ours(self) -> None:
+    def test_variables_without_the_prefix_are_ignored(self) -> None:
         assert load(PORTICO_HOME="/x", portico__server__prot="1", PATH="/bin") == load()
 
 
 class TestUnknownKeys:
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "expected"),
         [
             ("[servr]\nport = 1", "servr is not known; did you mean server?"),
             ("prot = 1", "prot is not known; did you mean"),
@@ -287,14 +287,14 @@ class TestUnknownKeys:
             (f"{ENGINE}price = {{ input = 1, output = 1, outptu = 1 }}", "did you mean engines.primary.price.output?"),
         ],
     )
-    def test_b5_101_an_unknown_key_is_refused_with_the_nearest_known_one(self, text: str, told: str) -> None:
-        assert told in refusal(text)
+    def test_b5_101_an_unknown_key_is_refused_with_the_most_similar_known_one(self, text: str, expected: str) -> None:
+        assert expected in refusal(text)
 
-    def test_all_faults_are_told_at_once(self) -> None:
+    def test_all_errors_are_reported_at_once(self) -> None:
         with pytest.raises(ConfigurationFailure) as caught:
             load("[server]\nport = -1\nprot = 2\n")
-        told = caught.value.details["errors"]
-        assert [fault.split()[0] for fault in told] == ["server.port:", "server.prot"]
+        expected = caught.value.details["errors"]
+        assert [error.split()[0] for error in expected] == ["server.port:", "server.prot"]
 
     @pytest.mark.parametrize(
         "text",
@@ -315,7 +315,7 @@ class TestUnknownKeys:
             "[limits]\npasses = 3",
         ],
     )
-    def test_what_comes_with_a_later_version_is_refused_by_name(self, text: str) -> None:
+    def test_a_key_of_a_later_version_is_refused_by_name(self, text: str) -> None:
         section, _, rest = text[1:].partition("]\n")
         key = rest.split(" ")[0]
         name = f"{section}.{key}" if section in {"auth", "telemetry", "limits"} else section.split(".")[0]
@@ -337,19 +337,19 @@ PLANNER = '[planner]\nkind = "static"\n[[planner.steps]]\nname = "a"\ntype = "in
 
 
 class TestPlanner:
-    def test_steps_are_those_of_the_file_with_the_keys_of_their_types(self) -> None:
+    def test_the_static_plan_has_the_steps_of_the_file(self) -> None:
         text = PLANNER + 'attempts = 2\n[[planner.steps]]\nname = "b"\ntype = "tool"\ndepends_on = []\n'
         settings = load(text + 'input = { name = "roll_dice", arguments = { count = 1 } }')
         first, second = settings.planner.steps
         assert (first.name, first.type, first.model_extra) == ("a", "infer", {"attempts": 2})
         assert (second.depends_on, second.input) == ([], {"name": "roll_dice", "arguments": {"count": 1}})
 
-    def test_steps_may_come_from_a_variable(self) -> None:
+    def test_the_steps_of_a_plan_may_come_from_a_variable(self) -> None:
         given = {"PORTICO__PLANNER__KIND": "static", "PORTICO__PLANNER__STEPS": '[{"name": "a", "type": "infer"}]'}
         assert [step.name for step in load(**given).planner.steps] == ["a"]
 
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "expected"),
         [
             ('[planner]\nkind = "static"', "planner.steps: must be at least 1"),
             ('[planner]\nkind = "fixed"', "planner.kind: must be 'model' or 'static'"),
@@ -372,17 +372,17 @@ class TestPlanner:
             ("[limits]\nplan_steps = 0", "limits.plan_steps: must be greater than or equal to 1"),
         ],
     )
-    def test_b5_101_a_plan_that_cannot_run_is_refused_by_its_step(self, text: str, told: str) -> None:
-        assert told in refusal(text)
+    def test_b5_101_a_plan_that_cannot_run_is_refused_by_its_step(self, text: str, expected: str) -> None:
+        assert expected in refusal(text)
 
-    def test_of_the_planner_a_wrong_value_is_not_told(self) -> None:
+    def test_an_error_of_the_planner_does_not_quote_the_value(self) -> None:
         text = PLANNER + f'attempts = "{CANARY}"\ncolour = 1\n[[planner.steps]]\nname = "b"\ntype = "{CANARY}"'
         assert CANARY not in refusal(text)
 
 
 class TestContradictions:
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "expected"),
         [
             (
                 ENGINE + '[routes]\ndefault = ["primry"]',
@@ -431,11 +431,11 @@ class TestContradictions:
             ("[failover]\nretry_budget = 1.5", "failover.retry_budget: must be less than or equal to 1"),
         ],
     )
-    def test_b5_101_a_contradiction_is_refused_by_name(self, text: str, told: str) -> None:
-        assert told in refusal(text)
+    def test_b5_101_a_contradiction_is_refused_by_name(self, text: str, expected: str) -> None:
+        assert expected in refusal(text)
 
     @pytest.mark.parametrize("host", ["0.0.0.1", "::", "192.168.0.1", "example.org", ""])
-    def test_without_authentication_only_loopback_is_listened_on(self, host: str) -> None:
+    def test_without_authentication_only_loopback_is_allowed(self, host: str) -> None:
         assert refusal(f'{ENGINE}[server]\nhost = "{host}"').startswith("server.host: must be loopback")
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
@@ -444,7 +444,7 @@ class TestContradictions:
 
 
 class TestDefaultEngine:
-    def test_an_openai_key_makes_an_openai_engine(self) -> None:
+    def test_an_openai_credential_selects_an_openai_engine(self) -> None:
         settings = load(OPENAI_API_KEY=CANARY, ANTHROPIC_API_KEY="x", GEMINI_API_KEY="x")
         engine = settings.engines["openai"]
         assert engine.model == ModelUrl("openai", "gpt-4o-mini")
@@ -459,13 +459,15 @@ class TestDefaultEngine:
             ({"GEMINI_API_KEY": CANARY}, "gemini"),
         ],
     )
-    def test_without_it_the_key_of_another_provider_does(self, given: dict[str, str], name: str) -> None:
+    def test_otherwise_the_credential_of_another_provider_selects_the_engine(
+        self, given: dict[str, str], name: str
+    ) -> None:
         settings = load(**given)
         assert list(settings.engines) == [name]
         assert settings.engines[name].model.scheme == name
         assert settings.engines[name].api_key.read() == CANARY
 
-    def test_without_any_key_an_ollama_server_does_and_else_rehearsal(self) -> None:
+    def test_without_a_credential_an_ollama_server_is_used_and_otherwise_rehearsal(self) -> None:
         found = load_settings({}, local_model=lambda: "qwen3:8b")
         assert found.engines["ollama"].model == ModelUrl("ollama", "qwen3:8b")
         assert not found.is_rehearsal
@@ -473,13 +475,13 @@ class TestDefaultEngine:
         with_key = load_settings({"GEMINI_API_KEY": "x"}, local_model=lambda: "qwen3:8b")
         assert list(with_key.engines) == ["gemini"]
 
-    def test_configured_engines_are_all_there_is(self) -> None:
+    def test_no_engine_is_added_to_the_configured_ones(self) -> None:
         settings = load('[engines.b]\nmodel = "rehearsal://"\n[engines.a]\nmodel = "rehearsal://"', OPENAI_API_KEY="x")
         assert settings.routes["default"].engines == ("b", "a")
         assert not settings.is_rehearsal
 
     @pytest.mark.parametrize("text", ['[server]\nhost = "0.0.0.0"', "[engines]"])
-    def test_rehearsal_is_not_chosen_beyond_loopback_nor_for_an_empty_table(self, text: str) -> None:
+    def test_rehearsal_is_chosen_only_on_loopback_and_without_an_engines_table(self, text: str) -> None:
         with pytest.raises(ConfigurationFailure) as caught:
             load(text)
         assert caught.value.code is Code.CONFIG_NO_ENGINE
@@ -510,7 +512,7 @@ class TestModelUrls:
         assert ModelUrl.parse(str(engine.model)) == url
 
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "expected"),
         [
             ("gpt-4o", "must be a model URL"),
             ("://x", "must begin with one of openai://, anthropic://, gemini://, ollama://, llamacpp://, rehearsal://"),
@@ -531,10 +533,10 @@ class TestModelUrls:
             ("llamacpp://x.gguf", "must be llamacpp:// and the absolute path"),
         ],
     )
-    def test_other_urls_are_refused_by_name(self, text: str, told: str) -> None:
+    def test_other_urls_are_refused_by_name(self, text: str, expected: str) -> None:
         message = refusal(f'[engines.a]\nmodel = "{text}"')
         assert message.startswith("engines.a.model: ")
-        assert told in message
+        assert expected in message
 
     @pytest.mark.parametrize(
         "url",
@@ -548,11 +550,11 @@ class TestSecrets:
     def load_file(self, path: Path) -> Secret:
         return load(f'{ENGINE}api_key_file = "{path}"').engines["primary"].api_key
 
-    def test_a_variable_is_named_and_its_value_read(self) -> None:
+    def test_a_credential_is_read_from_the_named_variable(self) -> None:
         secret = load(f'{ENGINE}api_key_env = "MY_KEY"', MY_KEY=f" {CANARY}\n").engines["primary"].api_key
         assert secret.read() == CANARY
 
-    def test_without_either_key_the_secret_is_empty(self) -> None:
+    def test_without_a_source_the_credential_is_empty(self) -> None:
         assert load(ENGINE).engines["primary"].api_key.read() is None
 
     def test_b5_100_a_rotated_file_is_read_again(self, tmp_path: Path) -> None:
@@ -577,9 +579,7 @@ class TestSecrets:
         assert secret.read() == "key-2"
 
     @pytest.mark.parametrize("halfway", [None, "", "two words", "\xff"])
-    def test_b5_100_while_a_rotation_is_halfway_the_last_secret_stays(
-        self, tmp_path: Path, halfway: str | None
-    ) -> None:
+    def test_b5_100_the_previous_secret_is_used_during_a_rotation(self, tmp_path: Path, halfway: str | None) -> None:
         path = tmp_path / "key"
         path.write_text("first")
         secret = self.load_file(path)
@@ -592,7 +592,7 @@ class TestSecrets:
         assert secret.read() == "second-one"
 
     @pytest.mark.parametrize(
-        ("key", "environ", "told"),
+        ("key", "environ", "expected"),
         [
             (f'api_key_env = "{CANARY}"', {}, "api_key_env: must name a variable that is set"),
             ('api_key_env = "KEY"', {"KEY": ""}, "api_key_env: must name a variable that is set"),
@@ -607,22 +607,22 @@ class TestSecrets:
             (f'model = "{CANARY}"', {}, "model: must be a model URL"),
         ],
     )
-    def test_b8_what_is_wrong_with_a_secret_names_the_key_and_never_the_value(
-        self, key: str, environ: Mapping[str, str], told: str
+    def test_b8_an_error_of_a_secret_names_the_key_and_never_the_value(
+        self, key: str, environ: Mapping[str, str], expected: str
     ) -> None:
         text = key if key.startswith("model") else f'model = "openai://x"\n{key}'
         with pytest.raises(ConfigurationFailure) as caught:
             load(f"[engines.primary]\n{text}", **environ)
         shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value.details)
-        assert f"engines.primary.{told}" in shown
+        assert f"engines.primary.{expected}" in shown
         assert CANARY not in shown
 
-    def test_b8_a_secret_given_as_a_variable_of_ours_is_refused_without_its_value(self) -> None:
+    def test_b8_a_secret_in_a_portico_variable_is_refused_without_its_value(self) -> None:
         message = refusal(ENGINE, PORTICO__ENGINES__PRIMARY__API_KEY=CANARY)
         assert "PORTICO__ENGINES__PRIMARY__API_KEY: engines.primary.api_key: must not contain a secret" in message
         assert CANARY not in message
 
-    def test_both_ways_at_once_are_refused(self, tmp_path: Path) -> None:
+    def test_two_sources_of_a_credential_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "key").write_text("x")
         text = f'{ENGINE}api_key_env = "KEY"\napi_key_file = "{tmp_path / "key"}"'
         assert (

@@ -1,1 +1,1 @@
-"""What things are: pure values and tables."""
+"""Domain: pure values and tables."""

@@ -1,1 +1,1 @@
-"""How people reach us: translate, call the facade, translate back."""
+"""Entry points: HTTP and the command line, as translations to and from the facade."""

@@ -1,1 +1,1 @@
-"""How a request runs."""
+"""Orchestration: the way of a request through the service."""

@@ -1,1 +1,1 @@
-"""The rules of the house, read from the code itself."""
+"""Architecture rules, checked on the source code."""

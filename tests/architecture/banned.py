@@ -1,4 +1,4 @@
-"""What the product must not call or import, and where the few exceptions are."""
+"""Banned calls and imports, and their few exceptions."""
 
 import ast
 import re
@@ -28,9 +28,7 @@ RUNS_OTHERS_CODE = (
     "app/capabilities/output/rules/",
     "app/entrypoints/",
 )
-"""Entry points, the event bus, the one writer of all executions, what runs tools and custom rules, and what runs whole
-executions as tasks.
-"""
+"""Entry points, the event bus, the journal's writer, the callers of tools and custom rules, and the runners."""
 
 
 def time_and_chance(source: Source) -> Iterator[Finding]:
@@ -89,9 +87,9 @@ def broad_excepts(source: Source) -> Iterator[Finding]:
         if not _is_broad(node.type) or _lets_everything_on(node):
             continue
         if not source.path.startswith(RUNS_OTHERS_CODE):
-            yield Finding(node.lineno, "catches everything where nobody else's code runs")
+            yield Finding(node.lineno, "catches everything although no foreign code runs")
         elif not _reason(source, node.lineno):
-            yield Finding(node.lineno, "catches everything without a word why")
+            yield Finding(node.lineno, "catches everything without a reason")
 
 
 def _is_broad(caught: ast.expr | None) -> bool:
@@ -102,13 +100,13 @@ def _is_broad(caught: ast.expr | None) -> bool:
 
 
 def _lets_everything_on(handler: ast.ExceptHandler) -> bool:
-    """Whether it only puts things in order before everything it caught, a cancel too, goes on."""
+    """Return True if the handler only cleans up before it raises everything again."""
     last = handler.body[-1]
     return dotted(handler.type) == "BaseException" and isinstance(last, ast.Raise) and last.exc is None
 
 
 def _reason(source: Source, line: int) -> str:
-    """The comment on the line or right above it, without what is said to the linter."""
+    """Return the comment on the line or above it, without instructions for the linter."""
     said = source.comments.get(line, "") + source.comments.get(line - 1, "")
     return re.sub(r"#\s*(noqa(: ?[A-Z0-9, ]+)?)?[\s-]*", "", said).strip()
 
@@ -129,7 +127,7 @@ def scopes(source: Source) -> Iterator[Finding]:
 
 
 def product_but(*exceptions: str) -> "_ProductBut":
-    """The shipped code without what begins with these paths."""
+    """Return a predicate for product code outside these paths."""
     return _ProductBut(exceptions)
 
 
@@ -145,7 +143,7 @@ SCOPED = ("app/orchestration/execution/execution.py", "app/orchestration/executi
 
 
 def orchestration_but_execution(path: str) -> bool:
-    """Orchestration without the one file that may bound and group what runs."""
+    """Return True for orchestration outside the modules that may limit and group tasks."""
     return path.startswith("app/orchestration/") and path not in SCOPED
 
 

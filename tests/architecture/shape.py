@@ -1,4 +1,4 @@
-"""How a file, a class and a function look: described, short, and without state of their own."""
+"""Shape of files, classes and functions: documented, short and without module state."""
 
 import ast
 import re
@@ -23,13 +23,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def module_docstring(source: Source) -> Iterator[Finding]:
     if not ast.get_docstring(source.tree):
-        yield Finding(1, "the module does not say its job")
+        yield Finding(1, "the module has no docstring")
 
 
 def class_docstrings(source: Source) -> Iterator[Finding]:
     for node in source.tree.body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node):
-            yield Finding(node.lineno, f"{node.name} does not say what it is")
+            yield Finding(node.lineno, f"{node.name} has no docstring")
 
 
 def long_functions(source: Source) -> Iterator[Finding]:
@@ -39,7 +39,7 @@ def long_functions(source: Source) -> Iterator[Finding]:
 
 
 def body_lines(function: Function) -> int:
-    """Lines of the body, the docstring aside."""
+    """Return the number of lines of the body without its docstring."""
     body = function.body[1:] if ast.get_docstring(function) else function.body
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
@@ -53,7 +53,7 @@ def long_files(source: Source) -> Iterator[Finding]:
 def module_state(source: Source) -> Iterator[Finding]:
     for node in source.tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and _is_mutable(node.value) and not _is_read_only(node):
-            yield Finding(node.lineno, "a module keeps something that can be changed")
+            yield Finding(node.lineno, "a module has mutable state")
     for change in source.nodes(ast.Global):
         yield Finding(change.lineno, f"changes {', '.join(change.names)} of its module")
 
@@ -69,7 +69,7 @@ def _is_mutable(value: ast.expr | None) -> bool:
 
 
 def _is_read_only(node: ast.Assign | ast.AnnAssign) -> bool:
-    """Whether it is a constant by name and by type, or one of Python's own names."""
+    """Return True for a constant by name and type, and for names of the language."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     names = [dotted(target) for target in targets]
     if all(name.startswith("__") and name.endswith("__") for name in names):
@@ -94,14 +94,14 @@ LONG_BODY = "    x = 1\n" * (MOST_LINES_OF_A_FUNCTION + 1)
 FULL_BODY = "    x = 1\n" * MOST_LINES_OF_A_FUNCTION
 RULES = (
     Rule(
-        "Every module says its job",
+        "Every module has a docstring",
         python,
         module_docstring,
         planted=((ANY, "x = 1\n"), (ANY, ""), ("tests/test_any.py", "# no docstring\n")),
         innocent=((ANY, '"""Its job."""\n'),),
     ),
     Rule(
-        "Every public class says what it is",
+        "Every public class has a docstring",
         product_or_bench,
         class_docstrings,
         planted=((ANY, "class Engine:\n    x = 1\n"),),
@@ -126,7 +126,7 @@ RULES = (
         innocent=((ANY, "\n" * MOST_LINES_OF_A_FILE),),
     ),
     Rule(
-        "No module keeps state",
+        "No module has mutable state",
         product_or_bench,
         module_state,
         planted=(

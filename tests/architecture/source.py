@@ -1,4 +1,4 @@
-"""Files of the repository as the rules read them."""
+"""Files of the repository as the rules see them."""
 
 import ast
 import io
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 ROOT = Path(__file__).parents[2]
-OURS_THOUGH_HIDDEN = frozenset({".ci", ".dockerignore", ".gitignore", ".importlinter"})
-NOT_OURS = frozenset({"build", "var", "results", "__pycache__"})
+HIDDEN_SOURCES = frozenset({".ci", ".dockerignore", ".gitignore", ".importlinter"})
+GENERATED = frozenset({"build", "var", "results", "__pycache__"})
 
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -19,7 +19,7 @@ Node = TypeVar("Node", bound=ast.AST)
 
 @dataclass(frozen=True)
 class Source:
-    """One file: its path from the repository's root, with slashes, and its text."""
+    """File: its path from the repository's root, with slashes, and its text."""
 
     path: str
     text: str
@@ -30,23 +30,23 @@ class Source:
 
     @cached_property
     def comments(self) -> dict[int, str]:
-        """Comments by line number."""
+        """Return comments by line number."""
         tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
         return {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
 
     def nodes(self, kind: type[Node]) -> Iterator[Node]:
-        """All nodes of this kind, however deep."""
+        """Yield all nodes of this type, at any depth."""
         return (node for node in ast.walk(self.tree) if isinstance(node, kind))
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        """All functions, methods and inner functions."""
+        """Yield all functions, methods and inner functions."""
         yield from self.nodes(ast.FunctionDef)
         yield from self.nodes(ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule broken at a line."""
+    """Violation of a rule at a line."""
 
     line: int
     what: str
@@ -54,10 +54,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of the house: what it says, which files it speaks of, and where a file breaks it.
+    """Architecture rule: its text, the files it applies to, and its violations.
 
-    `reads` takes a path from the repository's root. `planted` are files, as (path, text), that must be found, and
-    `innocent` ones that must not.
+    `reads` takes a path from the repository's root. `planted` are files, as (path, text), with a violation; `innocent`
+    are files without one.
     """
 
     says: str
@@ -71,10 +71,10 @@ class Rule:
 
 
 def repository() -> Iterator[Source]:
-    """Every text file that belongs to the repository."""
+    """Yield every text file of the repository."""
     for path in sorted(ROOT.rglob("*")):
         parts = path.relative_to(ROOT).parts
-        if not path.is_file() or any(map(_is_made_or_kept_elsewhere, parts)):
+        if not path.is_file() or any(map(_is_generated_or_hidden, parts)):
             continue
         try:
             text = path.read_text(encoding="utf-8")
@@ -83,38 +83,38 @@ def repository() -> Iterator[Source]:
         yield Source("/".join(parts), text)
 
 
-def _is_made_or_kept_elsewhere(part: str) -> bool:
-    hidden = part.startswith(".") and part not in OURS_THOUGH_HIDDEN
-    return hidden or part in NOT_OURS or part.endswith(".egg-info")
+def _is_generated_or_hidden(part: str) -> bool:
+    hidden = part.startswith(".") and part not in HIDDEN_SOURCES
+    return hidden or part in GENERATED or part.endswith(".egg-info")
 
 
 def product(path: str) -> bool:
-    """Whether the path is code that is shipped."""
+    """Return True for code that is shipped."""
     return path.startswith("app/") and path.endswith(".py")
 
 
 def product_or_bench(path: str) -> bool:
-    """Whether the path is code that is not a test."""
+    """Return True for code that is not a test."""
     return path.startswith(("app/", "bench/")) and path.endswith(".py")
 
 
 def tests(path: str) -> bool:
-    """Whether the path is a test or something only tests use."""
+    """Return True for tests and their support code."""
     return path.startswith("tests/") and path.endswith(".py")
 
 
 def python(path: str) -> bool:
-    """Whether the path is code of ours."""
+    """Return True for Python code."""
     return path.endswith(".py")
 
 
 def every_file(path: str) -> bool:
-    """All of it."""
+    """Return True for all files."""
     return bool(path)
 
 
 def dotted(node: ast.AST | None) -> str:
-    """`a.b.c` for a chain of names, with `()` for calls in between; empty for anything else."""
+    """Return `a.b.c` for a chain of names, with `()` for calls in between; an empty text for anything else."""
     match node:
         case ast.Name(id=name):
             return name
@@ -129,7 +129,7 @@ def dotted(node: ast.AST | None) -> str:
 
 
 def imported(source: Source) -> Iterator[tuple[int, str]]:
-    """Everything the file imports, as (line, dotted name); `from a import b` counts as `a.b`."""
+    """Yield every import as (line, dotted name); `from a import b` counts as `a.b`."""
     for plain in source.nodes(ast.Import):
         yield from ((plain.lineno, alias.name) for alias in plain.names)
     for chosen in source.nodes(ast.ImportFrom):
@@ -137,6 +137,6 @@ def imported(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def called(source: Source) -> Iterator[tuple[ast.Call, str]]:
-    """Every call with the dotted name of what is called."""
+    """Yield every call with the dotted name of the function."""
     for node in source.nodes(ast.Call):
         yield node, dotted(node.func)

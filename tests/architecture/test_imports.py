@@ -1,4 +1,4 @@
-"""The import contracts are kept, and each of them would notice an import that breaks it."""
+"""Import contracts: the tree satisfies them, and each one notices a violation."""
 
 import shutil
 import subprocess
@@ -50,7 +50,7 @@ def test_the_contracts_are_kept() -> None:
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The report on a tree in which every contract is broken."""
+    """Return the report on a tree in which every contract is broken."""
     root = copied(tmp_path_factory.mktemp("broken"))
     for _, importer, imported in [*BREAKS, ("cycles", "app.domain.failures", "app.domain.lifecycle")]:
         with (root / importer.replace(".", "/")).with_suffix(".py").open("a", encoding="utf-8") as module:
@@ -64,12 +64,12 @@ def test_an_import_that_breaks_the_contract_is_found(broken: str, contract: str,
     assert f"{title_of(contract)} BROKEN" in broken
 
 
-def test_a_circle_is_found(broken: str) -> None:
+def test_a_cycle_is_found(broken: str) -> None:
     assert f"{title_of('cycles')} BROKEN" in broken
 
 
 @pytest.mark.parametrize(("contract", "path"), UNPLACED)
-def test_a_module_without_a_place_is_found(tmp_path: Path, contract: str, path: str) -> None:
+def test_a_module_that_is_not_on_the_ladder_is_found(tmp_path: Path, contract: str, path: str) -> None:
     (copied(tmp_path) / path).write_text('"""A module."""\n', encoding="utf-8")
     linted = lint(tmp_path, contract)
     assert linted.returncode == 1
@@ -81,7 +81,7 @@ def title_of(contract: str) -> str:
     return lines[lines.index(f"[importlinter:contract:{contract}]") + 1].removeprefix("name = ")
 
 
-def test_every_contract_is_tried() -> None:
+def test_every_contract_is_broken_by_a_test() -> None:
     lines = (ROOT / ".importlinter").read_text(encoding="utf-8").splitlines()
     named = {line.removesuffix("]").rpartition(":")[2] for line in lines if line.startswith("[importlinter:contract:")}
     assert named == {contract for contract, *_ in BREAKS} | {"cycles"}

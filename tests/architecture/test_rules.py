@@ -1,4 +1,4 @@
-"""The repository keeps every rule of the house, and every rule would notice if it did not."""
+"""Architecture rules: the repository satisfies them, and each one notices a violation."""
 
 from functools import cache
 
@@ -33,12 +33,12 @@ def test_a_planted_violation_is_found(rule: Rule, path: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), INNOCENT, ids=says)
-def test_what_is_allowed_is_not_found(rule: Rule, path: str, text: str) -> None:
+def test_an_innocent_file_breaks_no_rule(rule: Rule, path: str, text: str) -> None:
     assert not rule.broken_by(Source(path, text))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=says)
-def test_every_rule_has_a_planted_violation_and_reads_something(rule: Rule) -> None:
+def test_every_rule_has_a_planted_violation_and_applies_to_some_file(rule: Rule) -> None:
     assert rule.planted
     assert any(rule.reads(source.path) for source in sources())
 

@@ -1,4 +1,4 @@
-"""What is written in files: no leftovers, nothing of the machine it was written on, and tests that prove."""
+"""Contents of files: no leftovers, no paths of one machine, and no tests that cannot fail."""
 
 import ast
 import re

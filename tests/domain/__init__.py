@@ -1,1 +1,1 @@
-"""What things are, tested."""
+"""Domain."""

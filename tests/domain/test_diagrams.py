@@ -1,4 +1,4 @@
-"""The diagrams say what the tables say."""
+"""Diagrams: they match the tables."""
 
 import re
 
@@ -10,23 +10,23 @@ from app.domain.diagrams import fallback_machine, fallback_mermaid, lifecycle_ma
 
 
 @pytest.mark.parametrize("mode", list(lifecycle.Mode))
-def test_a_lifecycle_shows_every_edge_and_no_other(mode: lifecycle.Mode) -> None:
+def test_a_lifecycle_has_exactly_the_edges_of_its_table(mode: lifecycle.Mode) -> None:
     shown = {(before, after) for before, row in lifecycle_machine(mode)["table"].items() for after in row}
     assert shown == {(before, after) for before, row in lifecycle.NEXT[mode].items() for after in row}
 
 
 @pytest.mark.parametrize("mode", list(lifecycle.Mode))
-def test_a_lifecycle_diagram_draws_every_edge_and_no_other(mode: lifecycle.Mode) -> None:
+def test_a_lifecycle_diagram_has_exactly_the_edges_of_its_table(mode: lifecycle.Mode) -> None:
     drawn = set(re.findall(r"^    (\w+) --> (\w+)$", lifecycle_mermaid(mode), re.MULTILINE))
     assert drawn == {(before, after) for before, row in lifecycle.NEXT[mode].items() for after in row}
 
 
-def test_a_lifecycle_leaves_out_states_its_mode_never_enters() -> None:
+def test_a_lifecycle_omits_states_that_its_mode_never_enters() -> None:
     assert "PLAN" not in lifecycle_machine(lifecycle.Mode.CHAT)["states"]
     assert "PLAN" in lifecycle_machine(lifecycle.Mode.PLAN)["states"]
 
 
-def test_the_grid_shows_a_target_or_a_guard_in_every_cell_that_exists() -> None:
+def test_every_cell_of_the_grid_shows_a_target_or_a_guard() -> None:
     table = fallback_machine()["table"]
     for state in fallback.State:
         assert list(table[state]) == [event.value for event in fallback.TABLE[state]]

@@ -1,4 +1,4 @@
-"""The taxonomy is the contract's table of errors, and every failure speaks by its row."""
+"""Failure taxonomy: the table of errors in the contract."""
 
 import pytest
 
@@ -81,7 +81,7 @@ CONTRACT = {
         "STORAGE_SNAPSHOT_INVALID": [(409, False)],
     },
 }
-"""Section 6 of the contract, written out. REQUEST_NOT_FOUND's 405 is our own: a known path, another method."""
+"""Section 6 of the contract. The 405 of REQUEST_NOT_FOUND is an addition: a known path with another method."""
 
 PREFIXES = {
     Category.INFERENCE: "INFERENCE_",
@@ -112,13 +112,13 @@ def test_every_code_has_exactly_one_row_in_the_order_of_the_codes() -> None:
 
 
 @pytest.mark.parametrize("code", Code)
-def test_a_code_says_its_category_by_its_prefix(code: Code) -> None:
+def test_the_prefix_of_a_code_is_that_of_its_category(code: Code) -> None:
     assert code.name == code.value
     assert code.startswith(PREFIXES[TAXONOMY[code].category])
 
 
 @pytest.mark.parametrize("code", Code)
-def test_every_row_says_what_happened_and_what_to_do(code: Code) -> None:
+def test_every_row_has_a_meaning_and_a_recovery(code: Code) -> None:
     row = TAXONOMY[code]
     assert row.meaning
     assert row.recovery
@@ -127,7 +127,7 @@ def test_every_row_says_what_happened_and_what_to_do(code: Code) -> None:
 
 
 @pytest.mark.parametrize(("code", "variant"), ALL_VARIANTS)
-def test_retryable_agrees_with_the_status(code: Code, variant: Variant) -> None:
+def test_retryable_matches_the_status(code: Code, variant: Variant) -> None:
     if code is Code.CANCELLED_TIMEOUT:
         assert (variant.status, variant.retryable) == (504, False)
     elif variant.status == 409:
@@ -144,7 +144,7 @@ def test_every_category_has_one_exception_class_of_its_name() -> None:
 
 
 @pytest.mark.parametrize(("code", "variant"), ALL_VARIANTS)
-def test_a_failure_reads_everything_from_its_row(code: Code, variant: Variant) -> None:
+def test_a_failure_takes_its_facts_from_its_row(code: Code, variant: Variant) -> None:
     raised = failure(code, "what happened", details={"limit": 1}, condition=variant.condition)
     assert type(raised) is FAILURES[TAXONOMY[code].category]
     assert (raised.status, raised.retryable) == (variant.status, variant.retryable)
@@ -154,7 +154,7 @@ def test_a_failure_reads_everything_from_its_row(code: Code, variant: Variant) -
 
 
 @pytest.mark.parametrize("code", Code)
-def test_without_a_condition_the_first_variant_is_meant(code: Code) -> None:
+def test_without_a_condition_the_first_variant_applies(code: Code) -> None:
     assert failure(code, "what happened").variant is TAXONOMY[code].variants[0]
 
 
@@ -164,7 +164,7 @@ def test_an_unknown_condition_is_refused() -> None:
 
 
 @pytest.mark.parametrize("category", Category)
-def test_a_class_takes_only_the_codes_of_its_category(category: Category) -> None:
+def test_a_failure_class_accepts_only_codes_of_its_category(category: Category) -> None:
     for code in Code:
         if TAXONOMY[code].category is category:
             FAILURES[category](code, "what happened")

@@ -1,4 +1,4 @@
-"""The fallback grid cell by cell, and the bound on every walk through it."""
+"""Fallback grid, cell by cell, and its maximum number of transitions."""
 
 import itertools
 from collections.abc import Callable, Set
@@ -48,7 +48,7 @@ CELLS = [(state, event, to) for state, row in GRID.items() for event, to in zip(
 SIZES = list(itertools.product(range(4), range(4)))
 
 Place = tuple[State, int, int]
-"""Where a machine stands: its state, the candidates left, the retries spent."""
+"""Configuration of a machine: state, candidates left, retries spent."""
 
 
 def machine(place: Place, max_retries: int) -> FallbackFsm:
@@ -62,7 +62,7 @@ def place_of(fsm: FallbackFsm) -> Place:
 
 
 def steps_from(place: Place, max_retries: int) -> dict[Event, Place]:
-    """Every place that one event leads to, refused events left out."""
+    """Return every configuration that one event leads to, without refused events."""
     following: dict[Event, Place] = {}
     for event in Event:
         fsm = machine(place, max_retries)
@@ -118,7 +118,7 @@ def test_each_cell_while_a_candidate_and_a_retry_are_left(state: State, event: E
 
 
 @pytest.mark.parametrize(("state", "event", "to"), CELLS)
-def test_an_absent_cell_of_the_table_is_a_refused_one(state: State, event: Event, to: State | None) -> None:
+def test_an_absent_cell_of_the_table_is_refused(state: State, event: Event, to: State | None) -> None:
     assert (event in TABLE[state]) == (to is not REFUSED)
 
 
@@ -134,13 +134,13 @@ def test_a_refused_event_changes_nothing(state: State, event: Event, candidates:
 
 
 @pytest.mark.parametrize(("candidates", "max_retries"), SIZES)
-def test_every_event_sequence_ends_within_the_bound_and_the_longest_needs_it(candidates: int, max_retries: int) -> None:
+def test_every_event_sequence_ends_within_the_maximum_and_one_reaches_it(candidates: int, max_retries: int) -> None:
     assert max_transitions(candidates, max_retries) == candidates * (2 * max_retries + 3) + 2
     assert longest_walk(candidates, max_retries) == max_transitions(candidates, max_retries)
 
 
 @pytest.mark.parametrize(("candidates", "max_retries"), [size for size in SIZES if size[0]])
-def test_a_walk_that_is_answered_is_two_changes_shorter_at_most(candidates: int, max_retries: int) -> None:
+def test_an_answered_walk_is_at_most_two_changes_shorter(candidates: int, max_retries: int) -> None:
     longest = longest_walk(candidates, max_retries, ends={SUCCEEDED})
     assert (
         max_transitions_if_answered(candidates, max_retries) == longest == max_transitions(candidates, max_retries) - 2
@@ -148,7 +148,7 @@ def test_a_walk_that_is_answered_is_two_changes_shorter_at_most(candidates: int,
 
 
 @pytest.mark.parametrize(("candidates", "max_retries"), SIZES)
-def test_no_event_sequence_attempts_more_often_and_one_does_so_often(candidates: int, max_retries: int) -> None:
+def test_the_maximum_number_of_attempts_is_reached_and_never_exceeded(candidates: int, max_retries: int) -> None:
     attempts = longest_walk(candidates, max_retries, counted=lambda after: after is ATTEMPTING)
     assert max_attempts(candidates, max_retries) == attempts
     if candidates:
@@ -221,7 +221,7 @@ def test_amended_the_next_candidate_has_all_its_retries() -> None:
 
 
 @pytest.mark.parametrize("max_retries", range(4))
-def test_giving_a_candidate_up_leaves_its_retries_unspent(max_retries: int) -> None:
+def test_giving_up_a_candidate_leaves_its_retries_unspent(max_retries: int) -> None:
     fsm = machine((State.RETRYING, 2, 0), max_retries)
     assert fsm.fire(Event.TIMEOUT) is State.SELECTING
     assert fsm.candidates_left == 2

@@ -1,4 +1,4 @@
-"""Paths are read as they are written, and lead where they say."""
+"""JSON paths: formatting, parsing and evaluation."""
 
 from functools import reduce
 from typing import Any
@@ -14,7 +14,7 @@ steps = st.lists(st.text(max_size=12) | st.integers(-999, 999) | st.none(), max_
 
 @given(steps)
 @settings(deadline=None, max_examples=300, derandomize=True)
-def test_what_is_written_is_read_back(path: tuple[PathStep, ...]) -> None:
+def test_a_formatted_path_is_parsed_back(path: tuple[PathStep, ...]) -> None:
     assert parse(format_path(path)) == path
 
 
@@ -31,14 +31,14 @@ def test_what_is_written_is_read_back(path: tuple[PathStep, ...]) -> None:
         ("$.naïve-key", ("naïve-key",)),
     ],
 )
-def test_a_path_is_read_step_by_step(text: str, path: tuple[PathStep, ...]) -> None:
+def test_a_path_is_parsed_step_by_step(text: str, path: tuple[PathStep, ...]) -> None:
     assert parse(text) == path
 
 
 @pytest.mark.parametrize(
     "text", ["", "a", ".a", "$a", "$.", "$..a", "$[", "$[a]", "$[1:2]", "$[?@.a]", "$['a]", "$.a b", "$" + ".a" * 65]
 )
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_an_invalid_path_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="must be a path"):
         parse(text)
 
@@ -61,10 +61,10 @@ VALUE = {"items": [{"n": 1}, {"n": 2}, {}], "a": {"b": None}}
         ("$.none[*]", []),
     ],
 )
-def test_a_path_leads_to_what_stands_there_with_its_own_place(text: str, found: list[tuple[str, Any]]) -> None:
+def test_a_path_finds_values_with_their_own_paths(text: str, found: list[tuple[str, Any]]) -> None:
     reached: Matches = reduce(children, parse(text), [((), VALUE)])
     assert [(format_path(place), value) for place, value in reached] == found
 
 
-def test_a_long_name_is_cut_where_it_is_shown() -> None:
+def test_a_long_name_is_cut_in_a_formatted_path() -> None:
     assert len(format_path(["x" * 1_000])) < 80

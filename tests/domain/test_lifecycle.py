@@ -1,4 +1,4 @@
-"""Every mode has exactly the edges of its row, and an attempt is counted by one edge alone."""
+"""Lifecycle: the edges of every mode, and the count of attempts."""
 
 import itertools
 import operator
@@ -22,13 +22,13 @@ ROWS = list(itertools.product(Mode, State))
 
 
 def live_states(mode: Mode) -> set[State]:
-    """The states that an execution of this mode can pass and is not ended in."""
+    """Return the states of this mode that are not terminal."""
     named = {State(name) for edge in f"{FORWARD[mode]} {EVERYWHERE}".split() for name in edge.split(">")}
     return named - {State.COMPLETE}
 
 
 def expected(mode: Mode, before: State, after: State) -> bool:
-    """Whether the behaviour page grants the edge."""
+    """Return True if the behaviour page grants the edge."""
     if after in {State.ERROR, State.CANCELLED}:
         return before in live_states(mode)
     return f"{before}>{after}" in f"{FORWARD[mode]} {EVERYWHERE}".split()
@@ -40,7 +40,7 @@ def test_each_edge_of_the_table_and_no_other(mode: Mode, before: State) -> None:
 
 
 @pytest.mark.parametrize(("mode", "before"), ROWS)
-def test_an_edge_is_taken_and_a_missing_one_is_refused(mode: Mode, before: State) -> None:
+def test_an_edge_is_followed_and_a_missing_one_is_refused(mode: Mode, before: State) -> None:
     place = Lifecycle(mode, before)
     for after in State:
         if expected(mode, before, after):
@@ -58,13 +58,13 @@ def test_every_mode_begins_in_init_at_attempt_1(mode: Mode) -> None:
     assert (Lifecycle(mode).state, Lifecycle(mode).attempt) == (State.INIT, 1)
 
 
-def test_three_states_are_terminal_and_lead_nowhere() -> None:
+def test_three_states_are_terminal() -> None:
     assert {State.COMPLETE, State.ERROR, State.CANCELLED} == TERMINAL
     assert all(NEXT[mode][state] == frozenset() for mode in Mode for state in TERMINAL)
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_every_state_that_can_be_reached_can_still_end(mode: Mode) -> None:
+def test_every_reachable_state_can_still_end(mode: Mode) -> None:
     reached, waiting = {State.INIT}, [State.INIT]
     while waiting:
         for state in NEXT[mode][waiting.pop()] - reached:
@@ -74,21 +74,21 @@ def test_every_state_that_can_be_reached_can_still_end(mode: Mode) -> None:
     assert all(NEXT[mode][state] & TERMINAL for state in reached - TERMINAL)
 
 
-def test_only_plan_mode_knows_the_plan_state() -> None:
+def test_only_plan_mode_has_the_plan_state() -> None:
     for mode in Mode:
         knows = any(State.PLAN in following for following in NEXT[mode].values())
         assert knows == (mode is Mode.PLAN)
 
 
 @pytest.mark.parametrize("mode", [Mode.CHAT, Mode.STRUCTURED, Mode.PLAN])
-def test_each_return_from_validate_is_one_attempt_more(mode: Mode) -> None:
+def test_each_return_from_validate_increments_the_attempt(mode: Mode) -> None:
     place = Lifecycle(mode, State.EXECUTE)
     for attempt in range(2, 6):
         place = place.transition_to(State.VALIDATE).transition_to(State.EXECUTE)
         assert place.attempt == attempt
 
 
-def test_a_suspension_is_no_attempt() -> None:
+def test_a_suspension_does_not_count_as_an_attempt() -> None:
     place = Lifecycle(Mode.CHAT, State.EXECUTE)
     assert place.transition_to(State.SUSPENDED).transition_to(State.EXECUTE) == place
 
@@ -99,7 +99,7 @@ def test_the_table_cannot_be_changed() -> None:
 
 
 def walks(place: Lifecycle, attempts: int, avoided: frozenset[State]) -> Iterator[int]:
-    """How many changes every walk to an end takes from there."""
+    """Yield the number of changes of every walk from there to an end."""
     if place.state in TERMINAL:
         yield 0
         return
@@ -112,11 +112,11 @@ def walks(place: Lifecycle, attempts: int, avoided: frozenset[State]) -> Iterato
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("attempts", range(1, 5))
 @pytest.mark.parametrize("unjudged", [False, True])
-def test_the_bound_is_the_longest_walk_with_so_many_attempts(mode: Mode, attempts: int, *, unjudged: bool) -> None:
+def test_the_maximum_is_the_longest_walk_with_that_many_attempts(mode: Mode, attempts: int, *, unjudged: bool) -> None:
     avoided = frozenset({State.VALIDATE}) if unjudged else frozenset()
     changes = max(walks(Lifecycle(mode), attempts, avoided | {State.SUSPENDED}))
     assert max_transitions(mode, attempts, avoided) == 1 + changes
 
 
-def test_the_bound_holds_for_as_many_attempts_as_can_be_configured() -> None:
+def test_the_maximum_holds_for_every_configurable_number_of_attempts() -> None:
     assert max_transitions(Mode.STRUCTURED, 100) == 5 + 2 * 99

@@ -1,4 +1,4 @@
-"""Unsafe calls are barriers, and only what could act twice is unsafe."""
+"""Safety of tools and groups of concurrent calls."""
 
 import itertools
 
@@ -14,19 +14,19 @@ unsafe_sets = st.frozensets(st.sampled_from(NAMES))
 
 
 @given(replies, unsafe_sets)
-def test_every_call_is_in_one_wave_and_in_call_order(names: list[str], unsafe: frozenset[str]) -> None:
+def test_every_call_is_in_one_group_in_call_order(names: list[str], unsafe: frozenset[str]) -> None:
     assert list(itertools.chain(*concurrent_groups(names, unsafe))) == list(range(len(names)))
     assert all(concurrent_groups(names, unsafe))
 
 
 @given(replies, unsafe_sets)
-def test_an_unsafe_call_is_alone_in_its_wave(names: list[str], unsafe: frozenset[str]) -> None:
+def test_an_unsafe_call_is_alone_in_its_group(names: list[str], unsafe: frozenset[str]) -> None:
     for wave in concurrent_groups(names, unsafe):
         assert len(wave) == 1 or not any(names[index] in unsafe for index in wave)
 
 
 @given(replies, unsafe_sets)
-def test_neighbours_that_are_safe_run_at_once(names: list[str], unsafe: frozenset[str]) -> None:
+def test_adjacent_safe_calls_run_concurrently(names: list[str], unsafe: frozenset[str]) -> None:
     for before, after in itertools.pairwise(concurrent_groups(names, unsafe)):
         assert names[before[-1]] in unsafe or names[after[0]] in unsafe
 
@@ -41,7 +41,7 @@ def test_neighbours_that_are_safe_run_at_once(names: list[str], unsafe: frozense
         (["look", "count", "pay", "look", "count"], [[0, 1], [2], [3, 4]]),
     ],
 )
-def test_the_waves_of_a_reply(names: list[str], groups: list[list[int]]) -> None:
+def test_the_calls_of_a_reply_are_grouped(names: list[str], groups: list[list[int]]) -> None:
     assert concurrent_groups(names, frozenset({"pay"})) == groups
 
 
@@ -56,5 +56,5 @@ def test_the_waves_of_a_reply(names: list[str], groups: list[list[int]]) -> None
         (SideEffects.EXTERNAL, True, False),
     ],
 )
-def test_only_a_call_that_could_act_twice_is_unsafe(side_effects: SideEffects, idempotent: bool, unsafe: bool) -> None:
+def test_a_call_is_unsafe_only_if_it_could_act_twice(side_effects: SideEffects, idempotent: bool, unsafe: bool) -> None:
     assert ToolInfo("tool", "builtin", "A tool.", side_effects, idempotent).unsafe == unsafe

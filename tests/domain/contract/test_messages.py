@@ -1,4 +1,4 @@
-"""A conversation is whole when every call has its result before anybody speaks again."""
+"""Messages and conversations."""
 
 import pytest
 from pydantic import ValidationError
@@ -32,7 +32,7 @@ def result(call_id: str | None) -> Message:
     ],
     ids=["empty", "one message", "no tools", "one call", "results in any order", "an id again in a later message"],
 )
-def test_a_whole_conversation_has_no_faults(conversation: tuple[Message, ...]) -> None:
+def test_a_valid_conversation_has_no_errors(conversation: tuple[Message, ...]) -> None:
     assert conversation_errors(conversation) == []
 
 
@@ -72,7 +72,9 @@ def test_a_whole_conversation_has_no_faults(conversation: tuple[Message, ...]) -
         "a user message that asks for calls",
     ],
 )
-def test_a_broken_conversation_says_where(conversation: tuple[Message, ...], faults: list[tuple[str, str]]) -> None:
+def test_an_invalid_conversation_names_the_path(
+    conversation: tuple[Message, ...], faults: list[tuple[str, str]]
+) -> None:
     assert conversation_errors(conversation) == faults
 
 
@@ -91,9 +93,9 @@ def test_a_message_cannot_be_changed() -> None:
 
 def test_a_result_answers_its_call_under_a_name_of_at_most_64_characters() -> None:
     call = ToolCall(id="call-1", name="x" * 200, arguments={})
-    told = ToolResult(call, "no such tool", is_error=True, code=None, attempts=0, duration_ms=0.0).message()
-    assert (told.role, told.tool_call_id, told.content) == ("tool", "call-1", "no such tool")
-    assert told.name == "x" * 64
+    message = ToolResult(call, "no such tool", is_error=True, code=None, attempts=0, duration_ms=0.0).message()
+    assert (message.role, message.tool_call_id, message.content) == ("tool", "call-1", "no such tool")
+    assert message.name == "x" * 64
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_a_result_answers_its_call_under_a_name_of_at_most_64_characters() -> No
         (Code.TOOL_OUTCOME_UNKNOWN, True, None, 500),
     ],
 )
-def test_an_error_is_a_failure_by_its_code_that_does_not_tell_the_text(
+def test_the_failure_of_an_error_result_has_its_code_and_not_its_text(
     code: Code, idempotent: bool, condition: str | None, status: int
 ) -> None:
     call = ToolCall(id="c", name="act", arguments={})
@@ -116,5 +118,5 @@ def test_an_error_is_a_failure_by_its_code_that_does_not_tell_the_text(
     assert "secret" not in f"{failure.message}{failure.details}"
 
 
-def test_a_result_that_is_no_error_is_no_failure() -> None:
+def test_a_successful_result_is_not_a_failure() -> None:
     assert ToolResult(ToolCall(id="c", name="act", arguments={}), "fine", False, None, 1, 1.0).failure() is None

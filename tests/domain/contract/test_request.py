@@ -1,4 +1,4 @@
-"""The boundary is the contract's sections 3 and 4: defaults, rules, strictness."""
+"""Requests and responses: sections 3 and 4 of the contract."""
 
 import json
 import math
@@ -162,7 +162,7 @@ PLACES = ["", *SECTIONS, "plan.policy", "hints.tool_choice", "messages.0"]
 
 
 def put(path: str, value: Any) -> dict[str, Any]:
-    """The least request with one field set; sections on the way are made."""
+    """Return the smallest request with one field set, and the sections that contain it."""
     request: dict[str, Any] = {**LEAST}
     *sections, name = path.split(".")
     place = request
@@ -173,7 +173,7 @@ def put(path: str, value: Any) -> dict[str, Any]:
 
 
 def take(request: dict[str, Any]) -> SystemRequest:
-    """The request as the service reads it: from JSON, strictly."""
+    """Return the request as the service reads it: from JSON, strictly."""
     return SystemRequest.model_validate_json(json.dumps(request), strict=True)
 
 
@@ -181,13 +181,13 @@ def shown(request: SystemRequest) -> dict[str, Any]:
     return request.model_dump(mode="json", by_alias=True)
 
 
-def test_only_messages_are_needed_and_everything_else_has_the_contracts_default() -> None:
-    told = shown(take(LEAST))
-    assert told.pop("messages")[0]["content"] == "Hello."
-    assert told == DEFAULTS
+def test_only_messages_are_required_and_all_other_fields_have_the_defaults_of_the_contract() -> None:
+    found = shown(take(LEAST))
+    assert found.pop("messages")[0]["content"] == "Hello."
+    assert found == DEFAULTS
 
 
-def test_messages_are_needed() -> None:
+def test_messages_are_required() -> None:
     with pytest.raises(ValidationError, match="messages"):
         take({})
 
@@ -199,18 +199,18 @@ def test_every_field_has_a_rule_here() -> None:
 
 
 @pytest.mark.parametrize(("path", "value"), GOOD)
-def test_a_good_value_is_taken_as_it_is(path: str, value: Any) -> None:
+def test_a_valid_value_is_not_changed(path: str, value: Any) -> None:
     request = put(path, value)
     assert SystemRequest.model_validate(shown(take(request))) == take(request)
-    told: Any = shown(take(request))
+    found: Any = shown(take(request))
     for name in path.split("."):
-        told = told[name]
+        found = found[name]
     if isinstance(value, str | int | float | None):
-        assert told == value
+        assert found == value
 
 
 @pytest.mark.parametrize(("path", "value"), BAD)
-def test_a_bad_value_is_refused_at_its_place(path: str, value: Any) -> None:
+def test_an_invalid_value_is_rejected_with_its_path(path: str, value: Any) -> None:
     with pytest.raises(ValidationError) as refused:
         take(put(path, value))
     wanted = path.split(".")
@@ -239,14 +239,14 @@ def test_a_flow_needs_a_name_and_an_input() -> None:
             take(put("flow", flow))
 
 
-def test_a_plan_step_keeps_the_keys_of_its_type() -> None:
+def test_a_plan_step_preserves_the_options_of_its_type() -> None:
     steps = [{"name": "look", "type": "retrieve", "query": "dice"}]
     plan = take(put("plan", {"steps": steps})).plan
     assert plan is not None
     assert plan.model_dump(exclude_unset=True) == {"steps": steps}
 
 
-def test_redundancy_and_plan_have_defaults_of_their_own() -> None:
+def test_redundancy_and_plan_options_have_defaults() -> None:
     assert shown(take(put("redundancy", {})))["redundancy"] == {
         "n": 3,
         "voting": "majority",
@@ -270,12 +270,12 @@ def test_b2_60_absent_is_not_zero() -> None:
     assert take(put("hints.temperature", 0)).hints.temperature == 0
 
 
-def test_a_broken_conversation_is_refused_with_the_place() -> None:
+def test_an_invalid_conversation_is_rejected_with_its_path() -> None:
     with pytest.raises(ValidationError, match=r"messages\.0\.tool_call_id must name a call"):
         take({"messages": [RESULT]})
 
 
-def test_at_most_eight_faults_of_a_conversation_are_told() -> None:
+def test_at_most_eight_errors_of_a_conversation_are_reported() -> None:
     with pytest.raises(ValidationError) as refused:
         take({"messages": [{"role": "tool", "content": "7", "tool_call_id": "x"}] * 50})
     assert str(refused.value).count("must name a call") == 8
@@ -312,7 +312,7 @@ def test_a_response_has_the_fields_of_the_contract() -> None:
     assert list(response.model_dump()) == RESPONSE_FIELDS.split()
 
 
-def test_usage_adds_up_and_an_estimate_taints_the_sum() -> None:
+def test_usage_is_summed_and_the_sum_is_an_estimate_if_a_part_is() -> None:
     one = TokenUsage(input_tokens=1, output_tokens=2, reasoning_tokens=3, cached_tokens=4, total_tokens=5)
     other = TokenUsage(
         input_tokens=10, output_tokens=20, reasoning_tokens=30, cached_tokens=40, total_tokens=50, estimated=True
@@ -329,14 +329,14 @@ def test_usage_adds_up_and_an_estimate_taints_the_sum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "told"),
+    ("cause", "found"),
     [
         (None, None),
         (ConnectionResetError("secret"), "ConnectionResetError"),
         (failure(Code.TOOL_TIMEOUT, "x"), "TOOL_TIMEOUT"),
     ],
 )
-def test_an_error_names_the_kind_of_its_cause_and_not_its_text(cause: Exception | None, told: str | None) -> None:
+def test_an_error_names_the_type_of_its_cause_and_not_its_text(cause: Exception | None, found: str | None) -> None:
     raised = failure(Code.INFERENCE_ENGINE_ERROR, "the provider failed", details={"attempts": 2}, condition="refused")
     raised.__cause__ = cause
     assert WireError.of(raised).model_dump(mode="json") == {
@@ -345,5 +345,5 @@ def test_an_error_names_the_kind_of_its_cause_and_not_its_text(cause: Exception 
         "retryable": False,
         "message": "the provider failed",
         "details": {"attempts": 2},
-        "caused_by": told,
+        "caused_by": found,
     }

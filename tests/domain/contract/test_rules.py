@@ -1,4 +1,4 @@
-"""Rules are data that says exactly what it means, or is refused."""
+"""Rules as data: valid ones are parsed, all others rejected."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ RULE: TypeAdapter[Rule] = TypeAdapter(Rule)
         ({"type": "custom", "name": "polite", "options": {"language": "en"}}, Custom),
     ],
 )
-def test_a_rule_is_read_by_its_type(data: dict[str, Any], kind: type) -> None:
+def test_a_rule_is_parsed_by_its_type(data: dict[str, Any], kind: type) -> None:
     rule = RULE.validate_python(data, strict=True)
     assert isinstance(rule, kind)
     assert RULE.dump_python(rule, exclude_unset=True) == data
@@ -52,7 +52,7 @@ def test_a_rule_is_read_by_its_type(data: dict[str, Any], kind: type) -> None:
         ({"type": "not_empty", "severity": "fatal"}, "severity"),
     ],
 )
-def test_what_is_no_rule_is_refused_with_the_place(data: dict[str, Any], where: str) -> None:
+def test_an_invalid_rule_is_rejected_with_its_path(data: dict[str, Any], where: str) -> None:
     with pytest.raises(ValidationError) as caught:
         RULE.validate_python(data, strict=True)
     assert any(where in map(str, error["loc"]) or not where for error in caught.value.errors())

@@ -1,4 +1,4 @@
-"""Every event has the fields of the contract's section 5, and no other."""
+"""Events: exactly the fields of section 5 of the contract."""
 
 import typing
 from dataclasses import fields, is_dataclass
@@ -40,14 +40,14 @@ def test_every_event_has_the_fields_of_the_contract() -> None:
     assert {kind.type: " ".join(EVENT_FIELDS[kind]) for kind in EVENT_TYPES} == CONTRACT
 
 
-def test_the_union_and_the_list_of_types_are_one_closed_set() -> None:
+def test_the_event_union_equals_the_list_of_event_types() -> None:
     union = set(typing.get_args(events.Event)) | {InferenceDelta}
     defined = {kind for kind in vars(events).values() if is_dataclass(kind) and hasattr(kind, "type")}
     assert set(EVENT_TYPES) == union == defined
 
 
 @pytest.mark.parametrize("kind", EVENT_TYPES)
-def test_no_event_has_a_field_of_the_correlation(kind: type) -> None:
+def test_no_event_repeats_a_field_of_the_correlation(kind: type) -> None:
     taken = {field.name for field in fields(CorrelationContext)} | {"sequence_number", "type", "timestamp"}
     assert not taken & set(EVENT_FIELDS[kind])
 

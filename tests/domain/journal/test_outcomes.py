@@ -1,4 +1,4 @@
-"""Digests stay what they were, so that a journal knows its steps again."""
+"""Outcomes, and fingerprints that must never change, since a journal recognises its steps by them."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ KEY = "00" * 16
 json_objects = st.dictionaries(
     st.text(max_size=8), st.integers(-(2**53), 2**53) | st.text() | st.booleans() | st.none()
 )
-"""Text that JSON can hold: hypothesis draws no lone surrogates here."""
+"""Text without lone surrogates, which JSON cannot express."""
 
 
 @pytest.mark.parametrize(
@@ -40,21 +40,21 @@ def test_the_order_of_keys_does_not_matter(value: dict[str, object]) -> None:
     assert args_hash(KEY, value) == args_hash(KEY, backwards)
 
 
-def test_parts_are_kept_apart() -> None:
+def test_the_parts_of_a_digest_are_separated() -> None:
     assert len({digest("ab"), digest("a", "b"), digest("", "ab"), digest(["a", "b"]), digest("ab", None)}) == 5
 
 
-def test_an_absent_field_and_a_field_at_none_are_one() -> None:
+def test_an_absent_field_equals_a_field_that_is_none() -> None:
     assert digest(ExecutionHints()) == digest(ExecutionHints(temperature=None))
     assert digest(ExecutionHints()) != digest(ExecutionHints(temperature=0.0))
 
 
-def test_what_has_no_canonical_form_is_refused() -> None:
+def test_a_value_without_a_canonical_form_is_rejected() -> None:
     with pytest.raises(TypeError):
         digest({"a set"})
 
 
-def test_a_hash_of_arguments_is_bound_to_its_key() -> None:
+def test_a_hash_of_arguments_depends_on_its_key() -> None:
     arguments = {"count": 2, "sides": 6}
     assert args_hash(KEY, arguments) == args_hash(KEY, {"sides": 6, "count": 2})
     assert args_hash(KEY, arguments) != args_hash("11" * 16, arguments)
@@ -68,7 +68,7 @@ def test_span_ids_are_16_hex_digits_and_differ_by_execution_and_step() -> None:
     assert span_id("a", "0/0") == "94469abf68f697bf"
 
 
-def test_a_refusal_gives_its_failure_back_whole() -> None:
+def test_a_refusal_returns_the_complete_original_failure() -> None:
     cause = failure(Code.TOOL_TIMEOUT, "too slow", details={"limit": 3}, condition="not idempotent")
     cause.retry_after = 2.5
     again = Refused.by(cause).failure()
@@ -77,7 +77,7 @@ def test_a_refusal_gives_its_failure_back_whole() -> None:
     assert (again.status, again.retryable, again.retry_after) == (500, False, 2.5)
 
 
-def test_a_reply_is_told_to_the_next_inference_without_empty_calls() -> None:
+def test_a_reply_becomes_a_message_without_empty_tool_calls() -> None:
     call = ToolCall(id="a", name="roll_dice", arguments={"count": 2})
     silent = Reply("Hi.", (), "stop", "stop", TokenUsage(), "m").message("primary")
     asking = Reply("", (call,), "tool", "tool_calls", TokenUsage(), "m", reasoning="hidden").message("primary")

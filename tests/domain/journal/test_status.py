@@ -1,4 +1,4 @@
-"""Where an execution stands follows from its steps and events, however they are cut into pieces."""
+"""Status of an execution: it follows from the history, in however many pieces that is applied."""
 
 import pytest
 
@@ -20,26 +20,26 @@ from tests.support.examples import (
 NEW = ExecutionStatus(1.0)
 
 
-def test_it_stands_at_the_last_transition_and_its_time() -> None:
-    told = stored_events(LifecycleTransition(State.VALIDATE, State.EXECUTE, 2, "invalid"))
-    stands = NEW.apply([], told)
-    assert (stands.state, stands.attempt, stands.entered_at) == (State.EXECUTE, 2, told[0].at)
+def test_the_status_is_that_of_the_last_transition_and_its_time() -> None:
+    events = stored_events(LifecycleTransition(State.VALIDATE, State.EXECUTE, 2, "invalid"))
+    status = NEW.apply([], events)
+    assert (status.state, status.attempt, status.entered_at) == (State.EXECUTE, 2, events[0].at)
 
 
 def test_steps_are_counted_and_the_last_is_named() -> None:
-    stands = (
+    status = (
         NEW.apply([recorded_step("prepare"), recorded_step("0")], []).apply([], []).apply([recorded_step("0/0")], [])
     )
-    assert (stands.total_steps, stands.last_step) == (3, "0/0")
+    assert (status.total_steps, status.last_step) == (3, "0/0")
 
 
-def test_the_most_recent_error_stays_until_another_comes() -> None:
-    stands = NEW.apply([], stored_events(TOOL_ENDED, COMPLETED))
-    assert stands.last_error is Code.TOOL_TIMEOUT
+def test_the_last_error_is_the_most_recent_one() -> None:
+    status = NEW.apply([], stored_events(TOOL_ENDED, COMPLETED))
+    assert status.last_error is Code.TOOL_TIMEOUT
     assert NEW.apply([], stored_events(TOOL_ENDED, FAILED)).last_error is Code.INFERENCE_MODEL_UNAVAILABLE
 
 
-def test_a_response_is_there_while_it_waits_and_when_it_ended_and_not_while_it_runs() -> None:
+def test_a_suspended_or_ended_execution_has_a_response_and_a_running_one_has_none() -> None:
     waits = NEW.apply([], stored_events(SUSPENDED))
     assert waits.response == SUSPENDED.response
     runs = waits.apply([], stored_events(LifecycleTransition(State.SUSPENDED, State.EXECUTE, 1, "resumed")))
@@ -47,8 +47,8 @@ def test_a_response_is_there_while_it_waits_and_when_it_ended_and_not_while_it_r
     assert runs.apply([], stored_events(COMPLETED)).response == COMPLETED.response
 
 
-@pytest.mark.parametrize("told", [plain_chat(), stored_events(*EVENTS)], ids=["chat", "everything"])
-def test_pieces_lead_where_the_whole_does(told: list) -> None:
-    whole = NEW.apply([], told)
-    for cut in range(len(told)):
-        assert NEW.apply([], told[:cut]).apply([], told[cut:]) == whole
+@pytest.mark.parametrize("events", [plain_chat(), stored_events(*EVENTS)], ids=["chat", "everything"])
+def test_applying_a_history_in_pieces_gives_the_same_status(events: list) -> None:
+    whole = NEW.apply([], events)
+    for cut in range(len(events)):
+        assert NEW.apply([], events[:cut]).apply([], events[cut:]) == whole

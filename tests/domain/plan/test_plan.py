@@ -1,4 +1,4 @@
-"""Plans: the order of steps, what each is given, and everything that can speak against a plan."""
+"""Plans: order, inputs, types and policy."""
 
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -31,11 +31,11 @@ def step(name: str = "a", kind: str = "infer", **more: Any) -> PlanStep:
 
 
 def plan(*steps: Mapping[str, Any]) -> list[PlanStep]:
-    """Steps named a, b, c, … that infer unless they say otherwise."""
+    """Return steps named a, b, c, …, of type infer by default."""
     return [step(**{"name": chr(97 + index), **each}) for index, each in enumerate(steps)]
 
 
-def told(steps: Sequence[PlanStep], policy: EffectivePlanPolicy = ANY) -> dict[str, str]:
+def violations(steps: Sequence[PlanStep], policy: EffectivePlanPolicy = ANY) -> dict[str, str]:
     return dict(policy_violations(steps, policy))
 
 
@@ -58,7 +58,7 @@ def after(*names: str) -> dict[str, list[str]]:
         ([after("b"), {}, after()], ((1,), (0,), ()), (2,)),
     ],
 )
-def test_a_step_comes_after_those_it_names_else_after_the_one_before_it(
+def test_a_step_depends_on_those_it_names_or_else_on_the_previous_one(
     steps: list[dict[str, Any]], before: tuple[tuple[int, ...], ...], order: tuple[int, ...]
 ) -> None:
     assert predecessors(plan(*steps)) == before
@@ -66,14 +66,14 @@ def test_a_step_comes_after_those_it_names_else_after_the_one_before_it(
 
 
 NAMES = [f"s{index}" for index in range(7)]
-LINKS = st.none() | st.lists(st.sampled_from([*NAMES, "nobody"]), max_size=3)
+LINKS = st.none() | st.lists(st.sampled_from([*NAMES, "unknown"]), max_size=3)
 GRAPHS = st.lists(LINKS, max_size=7).map(
     lambda links: [step(NAMES[index], depends_on=link) for index, link in enumerate(links)]
 )
 
 
 @given(GRAPHS)
-def test_the_order_holds_every_step_that_no_circle_keeps_waiting(steps: list[PlanStep]) -> None:
+def test_the_order_contains_every_step_that_does_not_wait_for_a_cycle(steps: list[PlanStep]) -> None:
     before, order = predecessors(steps), topological_order(steps)
     for place, index in enumerate(order):
         assert set(before[index]) <= set(order[:place])
@@ -87,7 +87,7 @@ def test_the_order_holds_every_step_that_no_circle_keeps_waiting(steps: list[Pla
 
 
 @given(GRAPHS)
-def test_of_the_steps_that_could_come_next_the_first_of_the_plan_does(steps: list[PlanStep]) -> None:
+def test_among_the_steps_that_can_come_next_the_first_of_the_plan_comes_next(steps: list[PlanStep]) -> None:
     before, done = predecessors(steps), list[int]()
     for index in topological_order(steps):
         could = [each for each in range(len(steps)) if each not in done and set(before[each]) <= set(done)]
@@ -96,7 +96,7 @@ def test_of_the_steps_that_could_come_next_the_first_of_the_plan_does(steps: lis
 
 
 @given(GRAPHS)
-def test_only_unknown_names_and_circles_speak_against_an_order_and_a_circle_is_truly_one(steps: list[PlanStep]) -> None:
+def test_the_order_is_violated_only_by_unknown_names_and_real_cycles(steps: list[PlanStep]) -> None:
     found = [(path, message) for path, message in policy_violations(steps, ANY) if path != "steps"]
     assert {path.rpartition(".")[2] for path, _ in found} <= {"depends_on"}
     names = {each.name for each in steps}
@@ -125,8 +125,8 @@ def test_a_linear_plan_is_a_chain(steps: list[PlanStep]) -> None:
         assert not found
 
 
-def test_a_plan_without_faults_has_nothing_told_of_it() -> None:
-    assert told(plan({}, {"type": "tool", "input": CALL}, after("a", "b"))) == {}
+def test_a_valid_plan_has_no_violations() -> None:
+    assert violations(plan({}, {"type": "tool", "input": CALL}, after("a", "b"))) == {}
     assert validate_plan(plan({}, {"type": "tool", "input": CALL}, after("a", "b")), ANY) is None
 
 
@@ -162,8 +162,8 @@ def test_a_plan_without_faults_has_nothing_told_of_it() -> None:
         ([{"name": "a\u202eb"}], "steps.0.name", "must hold no character that hides or controls text"),
     ],
 )
-def test_what_speaks_against_a_plan_is_told_by_its_path(steps: list[dict[str, Any]], path: str, message: str) -> None:
-    found = told(plan(*steps))
+def test_a_violation_has_its_path_and_message(steps: list[dict[str, Any]], path: str, message: str) -> None:
+    found = violations(plan(*steps))
     assert message in found[path]
     refusal = validate_plan(plan(*steps), ANY)
     assert refusal is not None
@@ -171,32 +171,32 @@ def test_what_speaks_against_a_plan_is_told_by_its_path(steps: list[dict[str, An
     assert {"path": path, "message": found[path]} in refusal.details["violations"]
 
 
-def test_everything_that_speaks_against_a_plan_is_told_at_once() -> None:
+def test_all_violations_of_a_plan_are_reported_at_once() -> None:
     steps = plan({"type": "zork"}, {"name": "a", "timeout": 0}, {"colour": 1, **after("x")}, after("d"))
-    assert list(told(steps)) == [
+    assert list(violations(steps)) == [
         *("steps.1.name", "steps.2.depends_on", "steps.3.depends_on"),
         *("steps.0.type", "steps.1.timeout", "steps.2"),
     ]
 
 
-def test_a_policy_narrows_types_and_steps_and_may_ask_for_a_chain() -> None:
+def test_a_policy_can_limit_types_and_steps_and_require_a_linear_plan() -> None:
     policy = EffectivePlanPolicy(2, frozenset({"tool"}), True, None)
-    assert told(plan({}, {}, {}), policy) == {"steps": "must be at most 2"}
-    assert told(plan({}, {"type": "tool", "input": CALL}), policy) == {"steps.0.type": "infer is not allowed"}
-    assert told(plan({}, after()), LINEAR) == {
+    assert violations(plan({}, {}, {}), policy) == {"steps": "must be at most 2"}
+    assert violations(plan({}, {"type": "tool", "input": CALL}), policy) == {"steps.0.type": "infer is not allowed"}
+    assert violations(plan({}, after()), LINEAR) == {
         "steps.1.depends_on": "must be the one step before it: branches are not allowed"
     }
-    assert told(plan({}, {}, after("a", "b")), LINEAR) != {}
-    assert told(plan(after("b"), after()), LINEAR) == {}
+    assert violations(plan({}, {}, after("a", "b")), LINEAR) != {}
+    assert violations(plan(after("b"), after()), LINEAR) == {}
 
 
-def test_what_has_no_bound_is_not_bounded() -> None:
+def test_a_policy_without_limits_allows_everything() -> None:
     open_policy = EffectivePlanPolicy(1000, frozenset(STEP_SPECS), False, None)
     steps = [step(str(index), attempts=99, tools=["anything"]) for index in range(1000)]
     assert policy_violations(steps, open_policy) == []
 
 
-def test_a_requests_policy_holds_within_the_bounds_in_force() -> None:
+def test_the_policy_of_a_request_is_limited_by_the_effective_limits() -> None:
     bounds = EffectiveLimits(600, 20, 32, 1, attempts=2, replicas=4, plan_steps=10)
     assert EffectivePlanPolicy.from_request(None, bounds) == EffectivePlanPolicy(
         10, frozenset(STEP_SPECS), False, None, 2, 4, 600
@@ -208,7 +208,7 @@ def test_a_requests_policy_holds_within_the_bounds_in_force() -> None:
     assert EffectivePlanPolicy.from_request(PlanPolicy(max_steps=11), bounds).max_steps == 10
 
 
-def test_what_a_plan_holds_is_not_told() -> None:
+def test_violations_do_not_quote_the_contents_of_a_plan() -> None:
     canary = {SECRET: SECRET, "attempts": SECRET, "rules": [{"type": SECRET}], "tools": [SECRET], "timeout": SECRET}
     steps = plan(
         {"type": SECRET},
@@ -220,19 +220,19 @@ def test_what_a_plan_holds_is_not_told() -> None:
     assert len(policy_violations(steps, ANY)) > 6
 
 
-def test_a_hostile_number_of_faults_is_cut() -> None:
+def test_the_number_of_reported_violations_is_limited() -> None:
     steps = [step("a", depends_on=[f"x{number}" for number in range(10_000)]) for _ in range(50)]
     assert len(policy_violations(steps, ANY)) == MAX_VIOLATIONS
 
 
-def test_ten_thousand_steps_are_one_fault() -> None:
+def test_ten_thousand_steps_are_one_violation() -> None:
     steps = [step(f"s{index}", "zork", depends_on=[f"s{(index + 1) % 10_000}"]) for index in range(10_000)]
     assert policy_violations(steps, ANY) == [("steps", "must be at most 50")]
     chain = [step(f"s{index}") for index in range(10_000)]
     assert topological_order(chain) == tuple(range(10_000))
 
 
-def test_a_circle_of_all_steps_is_found() -> None:
+def test_a_cycle_of_all_steps_is_found() -> None:
     steps = [step(f"s{index}", depends_on=[f"s{(index + 1) % 50}"]) for index in range(50)]
     ((path, message),) = policy_violations(steps, ANY)
     assert path == "steps.0.depends_on"
@@ -240,25 +240,25 @@ def test_a_circle_of_all_steps_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", ["é", "e\u0301", "步骤 1", "🎲", "a.b/c", "ä" * 128])
-def test_names_of_any_script_are_names(name: str) -> None:
+def test_names_may_use_any_script(name: str) -> None:
     steps = [step(name), step("b", depends_on=[name])]
     assert policy_violations(steps, ANY) == []
     assert predecessors(steps) == ((), (0,))
 
 
-def test_names_that_only_look_alike_are_two_names() -> None:
+def test_names_that_look_alike_are_different() -> None:
     assert policy_violations([step("é"), step("e\u0301"), step("c", depends_on=["é"])], ANY) == []
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x00", "\u200bname", "x\u2028y", "\u202ename"])
-def test_names_that_hide_or_control_text_are_refused(name: str) -> None:
+def test_names_with_invisible_or_control_characters_are_rejected(name: str) -> None:
     assert [path for path, _ in policy_violations([step(name)], ANY)] == ["steps.0.name"]
 
 
 # The rows
 
 
-def test_every_type_that_runs_has_a_row_and_memory_comes_later() -> None:
+def test_every_supported_step_type_has_a_row() -> None:
     assert set(STEP_SPECS) == set(StepType) - {StepType.RETRIEVE}
 
 
@@ -275,7 +275,7 @@ KEYS: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "top_k": (1, [0, "x"]),
     "min_score": (1, [2, "x"]),
 }
-"""For every key there is a value that fits, and some that do not."""
+"""A valid value for every option, and some invalid ones."""
 OWN_KEYS: Mapping[str, str] = {
     "infer": "schema rules attempts timeout tools",
     "tool": "timeout",
@@ -288,9 +288,9 @@ NEEDED: Mapping[str, dict[str, Any]] = {"validate": {"rules": []}, "redundant": 
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("kind", STEP_SPECS)
-def test_a_step_has_the_keys_of_its_row_and_values_that_fit(kind: str, key: str) -> None:
+def test_a_step_may_have_only_the_options_of_its_type_with_valid_values(kind: str, key: str) -> None:
     def found(value: Any) -> dict[str, str]:
-        return told([step("a", kind, **NEEDED.get(kind, {}) | {key: value})])
+        return violations([step("a", kind, **NEEDED.get(kind, {}) | {key: value})])
 
     good, bad = KEYS[key]
     assert STEP_SPECS[kind].options == set(OWN_KEYS[kind].split())
@@ -301,9 +301,9 @@ def test_a_step_has_the_keys_of_its_row_and_values_that_fit(kind: str, key: str)
         assert list(found(good).values()) == [f"'{key}' is no key of a step of type {kind}"]
 
 
-def test_a_key_that_is_null_is_as_good_as_absent() -> None:
-    assert told([step(schema=None, rules=None, attempts=None, colour=None)]) == {}
-    assert "steps.0" in told([step(kind="validate", schema=None)])
+def test_an_option_that_is_null_counts_as_absent() -> None:
+    assert violations([step(schema=None, rules=None, attempts=None, colour=None)]) == {}
+    assert "steps.0" in violations([step(kind="validate", schema=None)])
     assert parse_options(step(schema=None, timeout=2)).timeout == 2
 
 
@@ -356,7 +356,7 @@ UNFIT: Mapping[str, Sequence[Any]] = {
 
 
 @pytest.mark.parametrize("kind", STEP_SPECS)
-def test_inputs_have_the_shape_of_their_type(kind: str) -> None:
+def test_inputs_must_match_the_type_of_their_step(kind: str) -> None:
     policy = EffectivePlanPolicy(50, frozenset(STEP_SPECS), False, None)
     for value in FITTING[kind]:
         assert validate_plan([step("a", kind, input=value, **NEEDED.get(kind, {}))], policy) is None, value
@@ -379,7 +379,7 @@ def test_inputs_have_the_shape_of_their_type(kind: str) -> None:
 # What a step is given, and whether that can ever fit
 
 
-def test_a_step_is_given_its_input_else_what_came_before_else_the_request() -> None:
+def test_the_input_of_a_step_is_its_own_or_the_previous_output_or_the_request() -> None:
     assert resolve_input(step(input="own"), {"a": "before"}, "request") == "own"
     assert resolve_input(step(), {"a": "before"}, "request") == "before"
     assert resolve_input(step(), {}, "request") == "request"
@@ -391,7 +391,7 @@ def test_a_step_is_given_its_input_else_what_came_before_else_the_request() -> N
     )
 
 
-def test_a_model_is_told_several_outputs_as_their_json_unless_they_are_a_conversation() -> None:
+def test_several_outputs_are_the_input_of_a_model_as_json_unless_they_are_a_conversation() -> None:
     assert resolve_input(step(), {"b": "é", "a": [1]}, "request") == '{"b":"é","a":[1]}'
     conversation = resolve_input(step(), {"messages": [USER], "schema": {}}, "request")
     assert isinstance(conversation, InferInput)
@@ -399,7 +399,7 @@ def test_a_model_is_told_several_outputs_as_their_json_unless_they_are_a_convers
 
 
 @pytest.mark.parametrize("value", [1, None, [], {"any": "thing"}, [{"content": "x"}]])
-def test_a_model_is_told_one_output_only_where_it_is_a_text_or_a_conversation(value: Any) -> None:
+def test_a_single_output_is_the_input_of_a_model_only_if_it_is_a_text_or_a_conversation(value: Any) -> None:
     with pytest.raises(OrchestrationFailure) as caught:
         resolve_input(step("b"), {"a": value}, "request")
     assert caught.value.code is Code.ORCHESTRATION_STEP_MISMATCH
@@ -442,7 +442,7 @@ CHECK, VOTE = {"type": "validate", "rules": []}, {"type": "redundant", "schema":
         ([TEXT, TOOL, RERANK], [1, 2]),
     ],
 )
-def test_a_chain_that_can_never_fit_is_known_beforehand(steps: list[dict[str, Any]], unfit: list[int]) -> None:
+def test_type_mismatches_are_found_before_the_plan_runs(steps: list[dict[str, Any]], unfit: list[int]) -> None:
     assert type_mismatches(plan(*steps)) == unfit
 
 
@@ -455,7 +455,7 @@ OUTPUTS: Mapping[str, Sequence[Any]] = {
 
 @pytest.mark.parametrize("kind", STEP_SPECS)
 @pytest.mark.parametrize("known", OUTPUTS)
-def test_what_is_refused_beforehand_never_fits_and_what_is_not_may(known: Any, kind: str) -> None:
+def test_a_rejected_type_never_matches_and_an_accepted_one_may(known: Any, kind: str) -> None:
     fits = []
     for value in OUTPUTS[known]:
         try:
@@ -466,19 +466,19 @@ def test_what_is_refused_beforehand_never_fits_and_what_is_not_may(known: Any, k
     assert STEP_SPECS[kind].accepts(known) == bool(fits)
 
 
-def test_all_misfits_of_a_plan_are_told_and_the_first_names_the_step() -> None:
+def test_all_type_mismatches_are_reported_and_the_first_names_its_step() -> None:
     refusal = validate_plan(plan(TEXT, TOOL, RERANK), ANY)
     assert refusal is not None
     assert refusal.details["step"] == "b"
     assert [each["path"] for each in refusal.details["violations"]] == ["steps.1.input", "steps.2.input"]
 
 
-def test_a_large_input_is_only_looked_at() -> None:
+def test_a_large_input_is_not_copied() -> None:
     large = {"messages": [{"role": "user", "content": "x" * 1_000_000}]}
     assert validate_plan([step(input=large), step("b", "validate", rules=[], input=[large] * 10)], ANY) is None
 
 
-def test_an_input_too_deep_to_be_one_is_refused_where_it_comes_in() -> None:
+def test_an_input_that_is_nested_too_deeply_is_rejected() -> None:
     deep: Any = "x"
     for _ in range(5_000):
         deep = [deep]
@@ -489,7 +489,7 @@ def test_an_input_too_deep_to_be_one_is_refused_where_it_comes_in() -> None:
 # What else a step says
 
 
-def test_what_an_answer_has_to_keep_is_in_the_input_before_it_is_in_the_step() -> None:
+def test_the_schema_of_the_input_takes_precedence_over_that_of_the_step() -> None:
     assert output_contract_of(step()) is None
     own = step(schema={"type": "string"}, rules=["not_empty"], input={"messages": [USER], "schema": {"type": "null"}})
     for work in (None, resolve_input(own, {}, "")):
@@ -506,7 +506,7 @@ def test_what_an_answer_has_to_keep_is_in_the_input_before_it_is_in_the_step() -
     assert output_contract_of(step("v", "validate", input={"schema": {}, "messages": [USER]})) is None
 
 
-def test_the_tools_a_plan_names_are_found_where_they_may_stand() -> None:
+def test_the_tools_that_a_plan_names_are_found_wherever_they_may_be() -> None:
     assert list(named_tools(step(tools=["a", 1], input={"messages": [], "tools": ["b"], "name": "c"}))) == [
         (".tools", "a"),
         (".input.tools", "b"),
