@@ -1,4 +1,4 @@
-"""Random executions: engines that fail, stall and call tools at random, tools that act, fail and take their time."""
+"""Random executions: engines that fail, stall and call tools, and tools that act, fail and take time."""
 
 from collections import Counter
 from random import Random
@@ -28,11 +28,11 @@ TOOLS = ["look", "flaky", "write"]
 
 
 FORMED = ['{"size":"large"}', '{"size":"small"}', '{"size":"huge"}', "no JSON at all"]
-"""Answers to who asks for a form, some of which keep `{"size": "small" or "large"}`."""
+"""Answers in a response format; some of them are `{"size": "small" or "large"}`."""
 
 
 class RandomEngine:
-    """Answers by dice: text, in a form or not, calls, or a fault after some deltas."""
+    """An engine that answers by dice: text, valid or not, tool calls, or an error after some deltas."""
 
     def __init__(self, name: str, clock: Clock, dice: Random) -> None:
         self.profile: EngineProfile = profile(name, capabilities=EngineCapabilities(schema=True, grammar=True))
@@ -40,7 +40,7 @@ class RandomEngine:
         self._dice = dice
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        """One throw."""
+        """Answer by dice."""
         for _ in range(self._dice.randrange(4)):
             progress.text("word ")
             await self._clock.sleep(self._dice.random())
@@ -56,7 +56,7 @@ class RandomEngine:
         return Reply("done", (), "stop", "", usage, self.profile.model)
 
     async def ping(self) -> str:
-        """Always there."""
+        """Return at once."""
         return "here"
 
     def _call(self, index: int) -> ToolCall:
@@ -65,18 +65,18 @@ class RandomEngine:
 
 
 class ToolActions:
-    """What has happened in the world, by tool and mark."""
+    """Actions of tools, by tool and mark."""
 
     def __init__(self) -> None:
         self.performed: list[tuple[str, str]] = []
 
     @property
     def repeated_writes(self) -> list[tuple[str, str]]:
-        """Unsafe acts that happened more than once."""
+        """Non-idempotent actions that happened more than once."""
         return [act for act, times in Counter(self.performed).items() if act[0] == "write" and times > 1]
 
     def tools(self, dice: Random) -> list[Tool]:
-        """A tool that reads, one that often fails, and an unsafe one."""
+        """Return a tool that reads, one that often fails, and a non-idempotent one."""
 
         @tool(side_effects=SideEffects.READ, idempotent=True)
         async def look(mark: str, context: ToolContext) -> str:
@@ -106,7 +106,7 @@ class ToolActions:
 
 
 def chaos_harness(clock: Clock, seed: int, acts: ToolActions, **bounds: Any) -> Harness:
-    """A stage with two random engines and the three tools, all thrown from one seed."""
+    """Return a harness with two random engines and the three tools, all from one seed."""
     dice = Random(seed)
     engines = [RandomEngine(name, clock, dice) for name in ("primary", "backup")]
     return make_harness(clock, *engines, tools=acts.tools(dice), **bounds)

@@ -1,4 +1,4 @@
-"""What is asked of an engine in a test, and what it published."""
+"""Calls of an engine in a test, and the progress that it publishes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from app.ports.model import EngineProfile
 
 
 class RecordedProgress:
-    """Implements `ports.Progress` by keeping everything."""
+    """Implements `ports.model.Progress` by keeping everything."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -36,13 +36,13 @@ def profile(scheme: str, model: str = "m-1") -> EngineProfile:
 def engine_call(
     *messages: Message | str, tools: Sequence[ToolDefinition] = (), hints: dict[str, Any] | None = None
 ) -> EngineCall:
-    """A call; texts are user messages."""
+    """Return a call; texts are user messages."""
     said = [Message(role="user", content=each) if isinstance(each, str) else each for each in messages]
     return EngineCall(said, tools, ExecutionHints.model_validate(hints or {}))
 
 
 def tool_round(name: str, result: str, arguments: dict[str, Any] | None = None) -> tuple[Message, Message]:
-    """A call and its result as a conversation has them."""
+    """Return a tool call and its result as messages."""
     call = ToolCall(id="call_1", name=name, arguments=arguments or {})
     return (
         Message(role="assistant", content="", tool_calls=[call]),
@@ -51,6 +51,6 @@ def tool_round(name: str, result: str, arguments: dict[str, Any] | None = None) 
 
 
 def definition(name: str, description: str, properties: dict[str, Any], required: Sequence[str] = ()) -> ToolDefinition:
-    """A tool that exists only as its definition."""
+    """Return the definition of a tool that does not exist."""
     parameters = {"type": "object", "properties": properties, "required": list(required)}
     return ToolDefinition(name, description, parameters)

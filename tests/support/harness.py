@@ -57,7 +57,7 @@ LIMITS = EffectiveLimits(timeout=600, tool_rounds=20, calls_per_reply=32, max_re
 
 
 class EventLog:
-    """A sink that keeps everything it is told, deltas too."""
+    """A sink that keeps everything that is published, deltas too."""
 
     def __init__(self) -> None:
         self.items: list[StoredEvent | LiveDelta] = []
@@ -67,12 +67,12 @@ class EventLog:
 
 
 def fail_on_fault(fault: Exception) -> None:
-    """No sink of a test may fail."""
+    """Raise the error of a sink: none of a test may fail."""
     raise fault
 
 
 def profile(name: str, **changes: Any) -> EngineProfile:
-    """A scripted engine's profile."""
+    """Return the profile of a scripted engine."""
     values: dict[str, Any] = {
         "name": name,
         "model": f"{name}-model",
@@ -85,13 +85,13 @@ def profile(name: str, **changes: Any) -> EngineProfile:
 
 
 def scripted_engine(clock: Clock, name: str, *replies: Mapping[str, Any], **changes: Any) -> ScriptedEngine:
-    """An engine of that name that answers from a script."""
+    """Return an engine of that name that answers from a script."""
     return ScriptedEngine(profile(name, **changes), replies, clock)
 
 
 @dataclass
 class Harness:
-    """Where executions are run: the world, its log, and the journal's clock."""
+    """An environment to run executions in, with its bus, its log and its journal."""
 
     environment: Environment
     bus: EventBus
@@ -105,7 +105,7 @@ class Harness:
         await drive(execution, whole, StageTimer(self.environment.clock))
 
     def execution(self, request: SystemRequest, **header: Any) -> Execution:
-        """A fresh execution with an open journal."""
+        """Return a new execution with an open journal."""
         opened = _header(request, self.environment, self.limits, **header)
         self.journal.begin(opened)
         return Execution(opened, environment=self.environment, journal=self.journal)
@@ -113,7 +113,7 @@ class Harness:
     async def run(
         self, request: SystemRequest, pattern: Any = agent_loop, planning: Any = None
     ) -> tuple[SystemResponse, ExecutionHistory]:
-        """The response of a whole execution and its record."""
+        """Run a whole execution and return its response and its history."""
         execution = self.execution(request)
         await self.drive(execution, pattern, planning)
         return response_of(execution), self.record(execution)
@@ -121,7 +121,7 @@ class Harness:
     async def recover(
         self, record: ExecutionHistory, pattern: Any = agent_loop, planning: Any = None
     ) -> tuple[SystemResponse, ExecutionHistory]:
-        """Goes on with a record that another process left, in this one."""
+        """Continue a history that another process left."""
         self.journal.attach(record)
         execution = Execution(record.header, environment=self.environment, journal=self.journal, history=record)
         await self.drive(execution, pattern, planning)
@@ -135,11 +135,11 @@ class Harness:
         *,
         pattern: Any = agent_loop,
     ) -> tuple[SystemResponse, ExecutionHistory]:
-        """Answers an open question, and goes on."""
+        """Answer an open suspension and continue."""
         return await self.recover(answer_suspension(self.environment.clock, record, payload, suspension_id), pattern)
 
     def record(self, execution: Execution) -> ExecutionHistory:
-        """What is committed of it."""
+        """Return what is committed of the execution."""
         record = self.journal.record(execution.header.execution_id)
         assert record is not None
         return record
@@ -153,7 +153,7 @@ def make_harness(
     moving: bool = False,
     **bounds: Any,
 ) -> Harness:
-    """A stage with these engines as the default route, in that order, which moves on after what was refused."""
+    """Return a harness with these engines as the default route; one that is `moving` reroutes rejected answers."""
     log = EventLog()
     bus = EventBus([log], capacity=10_000, on_fault=fail_on_fault, on_drop=lambda: None)
     journal = InMemoryJournal(clock, bus)
@@ -187,12 +187,12 @@ def watch_commits(harness: Harness, performed: Sequence[Any] = ()) -> Harness:
 
 
 def chat_request(text: str = "hello", **fields: Any) -> SystemRequest:
-    """A chat request with that one user message."""
+    """Return a chat request with that one user message."""
     return SystemRequest.model_validate({"messages": [{"role": "user", "content": text}]} | fields)
 
 
 def open_suspensions(record: ExecutionHistory) -> list[Suspension]:
-    """The questions of the last suspension that no step answers yet."""
+    """Return the suspensions of the last suspension event that have no answer yet."""
     asked = [item.event.suspensions for item in record.events if isinstance(item.event, ExecutionSuspended)]
     return [each for each in asked[-1] if each.suspension_id not in record.steps]
 
@@ -200,7 +200,7 @@ def open_suspensions(record: ExecutionHistory) -> list[Suspension]:
 def answer_suspension(
     clock: Clock, record: ExecutionHistory, payload: JsonValue, suspension_id: str | None = None
 ) -> ExecutionHistory:
-    """The record with one of its open questions answered; it goes on after the last."""
+    """Return the history with one open suspension answered; the last answer resumes it."""
     asked = open_suspensions(record)
     suspension = next(each for each in asked if suspension_id in {None, each.suspension_id})
     row = answer_step(suspension, payload, at=clock.now())
@@ -212,7 +212,7 @@ def answer_suspension(
 
 
 def replay_offline(record: ExecutionHistory, pattern: Any = agent_loop, planning: Any = None) -> int:
-    """Replays a record offline; the number of identical steps."""
+    """Replay a history offline and return the number of identical steps."""
     execution = Execution(record.header, environment=None, journal=None, history=record)
     return replay(execution, make_pattern(record.header.mode, pattern, planning))
 
@@ -228,7 +228,7 @@ def make_pattern(mode: Mode, run: Any, planning: Any = None) -> Pattern:
 
 
 def response_of(execution: Execution) -> SystemResponse:
-    """Its response, which must be there."""
+    """Return the response of an execution that has ended or was suspended."""
     assert execution.response is not None
     return execution.response
 

@@ -1,4 +1,4 @@
-"""Engines that answer by what they are told, so that whoever asks again after a crash is answered the same."""
+"""Engines that answer by their input, so that a repeated call after a crash gets the same answer."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -11,21 +11,21 @@ from app.ports.runtime import Clock
 from tests.support.harness import profile
 
 ScriptEntry = Callable[[int], Mapping[str, Any]]
-"""The entry of a script for the answer of that number, from 0, or for the judgement of it."""
+"""Returns the script entry of the answer of that number, from 0, or of its judgement."""
 
 
 def is_judge_question(call: EngineCall) -> bool:
-    """Whether it is the judge's question."""
+    """Return True for the question of a judge."""
     return call.schema is not None and "score" in call.schema.get("properties", {})
 
 
 def judgement(*issues: str, valid: bool = True, score: float = 1.0) -> dict[str, Any]:
-    """What a judge says, as an entry of a script."""
+    """Return the reply of a judge as an entry of a script."""
     return {"text": json.dumps({"valid": valid, "score": score, "issues": issues})}
 
 
 class SteadyEngine:
-    """Its answer of number i ends in `#i`, by which its judgement of it is found again."""
+    """An engine whose answer i ends in `#i`, by which it finds its judgement of that answer."""
 
     def __init__(self, clock: Clock, name: str, *, answer: ScriptEntry, judge: ScriptEntry, **changes: Any) -> None:
         self.profile: EngineProfile = profile(name, **changes)
@@ -35,7 +35,7 @@ class SteadyEngine:
         self._judge = judge
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        """By the number of answers that the conversation holds, or by the one that is to be judged."""
+        """Answer by the number of answers in the conversation, or by the answer that is judged."""
         self.calls.append(call)
         if is_judge_question(call):
             question = next(message.text for message in call.messages if message.role == "user")
@@ -46,5 +46,5 @@ class SteadyEngine:
         return await script.attempt(call, progress, stream=stream)
 
     async def ping(self) -> str:
-        """Always there."""
+        """Return at once."""
         return "here"

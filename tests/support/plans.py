@@ -1,4 +1,4 @@
-"""Requests with a plan, run without HTTP, and an engine whose answer is decided by what it is asked."""
+"""Requests with a plan, run without HTTP, and an engine that answers by keyword."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,23 +25,23 @@ NATIVE = EngineCapabilities(schema=True, schema_with_tools=True, grammar=True)
 
 
 def plan_request(*steps: Mapping[str, Any], policy: Mapping[str, Any] | None = None, **fields: Any) -> SystemRequest:
-    """A request with this plan; a step without a name is called `s` and its number, one without a type asks a model."""
+    """Return a request with this plan; by default step i is named `s<i>` and asks a model."""
     named = [{"name": f"s{number}", "type": "infer"} | dict(step) for number, step in enumerate(steps)]
     return chat_request("request", mode=Mode.PLAN, plan={"steps": named, "policy": policy}, **fields)
 
 
 async def run_plan(here: Harness, request: SystemRequest) -> tuple[SystemResponse, ExecutionHistory]:
-    """The response and the record, which says the same when it is told again."""
+    """Return the response and the history, which replays identically."""
     response, record = await here.run(request, plan_executor, make_plan)
     assert replay_offline(record, plan_executor, make_plan) == len(record.steps)
     return response, record
 
 
 class KeywordEngine:
-    """An engine that looks up its answer by the first word of what a user said last: an entry of a script, or a list.
+    """An engine that looks up its answer by the first word of the last user message: a script entry or a list of them.
 
-    A list is gone through in turn. What is not listed is answered with `re: ` and itself, after no time. `asked` is
-    every call in order.
+    The entries of a list are used in turn. Any other message is answered with `re: ` and itself. `calls` has every
+    call in order.
     """
 
     def __init__(self, clock: Clock, name: str = "oracle", **answers: Mapping[str, Any] | Sequence[Mapping[str, Any]]):
@@ -53,7 +53,7 @@ class KeywordEngine:
         }
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        """The answer to the last user message."""
+        """Answer the last user message."""
         self.calls.append(call)
         text = next((message.text for message in reversed(call.messages) if message.role == "user"), "")
         entry = self._answers.get(text.partition(" ")[0], {"text": f"re: {text}"})
@@ -61,37 +61,37 @@ class KeywordEngine:
         return await ScriptedEngine(self.profile, script, self._clock).attempt(call, progress, stream=stream)
 
     async def ping(self) -> str:
-        """Always there."""
+        """Return at once."""
         return "here"
 
 
 def step_of(response: SystemResponse, number: int = 0) -> StepReport:
-    """What became of that step of the plan."""
+    """Return the report of that step."""
     assert response.plan is not None
     return response.plan.steps[number]
 
 
 def error_code_of(report: StepReport) -> Code | None:
-    """Why it failed."""
+    """Return the error code of the step."""
     return None if report.error is None else report.error.code
 
 
 def events_of(record: ExecutionHistory, kind: type[Event]) -> list[Any]:
-    """Its events of that kind."""
+    """Return the events of that type."""
     return [item.event for item in record.events if isinstance(item.event, kind)]
 
 
 async def run_single_step(
     clock: Clock, step: dict[str, Any], engine: KeywordEngine | None = None, **fields: Any
 ) -> StepReport:
-    """A plan of one step."""
+    """Run a plan of one step and return its report."""
     here = make_harness(clock, engine or KeywordEngine(clock), tools=BUILTIN_TOOLS)
     response, _ = await run_plan(here, plan_request(step, **fields))
     return step_of(response)
 
 
 async def run_with_input(clock: Clock, value: JsonValue, step: dict[str, Any], **fields: Any) -> SystemResponse:
-    """A plan whose second step is given that value by the first."""
+    """Run a plan whose second step gets that value from the first."""
     first = {"type": "validate", "input": value, "schema": {}}
     here = make_harness(clock, KeywordEngine(clock), tools=BUILTIN_TOOLS, **fields)
     response, _ = await run_plan(here, plan_request(first, step))

@@ -1,4 +1,4 @@
-"""Random executions that take what they can: engines that fail, stall, ramble and use up to their whole window."""
+"""Random executions that use as much as they can: engines fail, stall and use up to their context window."""
 
 import json
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ COUNTER = EstimatingTokenCounter()
 
 @dataclass(frozen=True, slots=True)
 class EngineBehaviour:
-    """How often an engine does what, as shares of 1; `obedient` ones use what they read and `max_tokens` at most."""
+    """Probabilities of what an engine does; an `obedient` one uses its input and `max_tokens` at most."""
 
     fails: float
     calls: float
@@ -60,7 +60,7 @@ class EngineBehaviour:
 
 
 class SpendingEngine:
-    """An engine that throws dice for everything but the size of its window, which it never exceeds."""
+    """An engine that decides everything by dice but never exceeds its context window."""
 
     def __init__(self, profile: EngineProfile, clock: Clock, dice: Random, manner: EngineBehaviour) -> None:
         self.profile = profile
@@ -69,7 +69,7 @@ class SpendingEngine:
         self._manner = manner
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        """One throw."""
+        """Answer by dice."""
         usage = self._usage(call)
         reported = self._dice.random() >= self._manner.silent
         if reported:
@@ -80,11 +80,11 @@ class SpendingEngine:
         await self._clock.sleep(self._dice.random() * self._manner.slow)
         if self._dice.random() < self._manner.fails:
             raise EngineError(self._dice.choice(FAULTS), "thrown", self._dice.choice([None, 0.0, 1.0]))
-        text, calls = self._said(call.messages[0].text)
+        text, calls = self._answer_to(call.messages[0].text)
         return Reply(text, calls, "tool" if calls else "stop", "", usage if reported else NO_USAGE, self.profile.model)
 
     async def ping(self) -> str:
-        """Always there."""
+        """Return at once."""
         return "here"
 
     def _usage(self, call: EngineCall) -> TokenUsage:
@@ -98,11 +98,11 @@ class SpendingEngine:
             written = window - read if whole else self._dice.randint(0, window - read)
         return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
-    def _said(self, told: str) -> tuple[str, tuple[ToolCall, ...]]:
-        """A judgement or a plan where the first message asks for one, else an answer."""
-        if "You judge whether" in told:
+    def _answer_to(self, prompt: str) -> tuple[str, tuple[ToolCall, ...]]:
+        """Return a judgement or a plan if the first message asks for one, else an answer."""
+        if "You judge whether" in prompt:
             return self._judgement()
-        if "You plan how" in told:
+        if "You plan how" in prompt:
             return json.dumps({"rationale": "", "steps": random_steps(self._dice)}), ()
         return self._answer()
 
@@ -126,7 +126,7 @@ class SpendingEngine:
 
 @dataclass(frozen=True, slots=True)
 class SpentTotals:
-    """What an execution came to, counted from its record and by the clock."""
+    """Totals of an execution, counted from its history and by the clock."""
 
     inferences: int
     tool_calls: int
@@ -148,7 +148,7 @@ class SpentTotals:
         )
 
     def beyond(self, quoted: Quote) -> list[str]:
-        """The figures that exceed the quote."""
+        """Return the names of the totals that exceed the quote."""
         found = [
             name
             for name in ("inferences", "tool_calls", "transitions", "tokens", "seconds")
@@ -160,13 +160,13 @@ class SpentTotals:
 
 
 def random_behaviour(dice: Random, *, obedient: bool = False) -> EngineBehaviour:
-    """From well-behaved to wild."""
+    """Return a behaviour between well-behaved and wild."""
     share, silent = dice.random, 0.0 if obedient else dice.random() / 2
     return EngineBehaviour(share() * 0.8, share() * 0.9, share(), silent, dice.choice([0.1, 1.0, 20.0]), obedient)
 
 
 def random_engines(clock: Clock, dice: Random, *, priced: bool, obedient: bool = False) -> list[SpendingEngine]:
-    """Up to three engines, of all capabilities and windows."""
+    """Return up to three engines of random capabilities and windows."""
     found = []
     for name in ["a", "b", "c"][: dice.randrange(1, 4)]:
         able = EngineCapabilities(schema=dice.random() < 0.5, tools=dice.random() < 0.8)
@@ -178,7 +178,7 @@ def random_engines(clock: Clock, dice: Random, *, priced: bool, obedient: bool =
 
 
 def random_conversation(dice: Random) -> dict[str, Any]:
-    """What a step may be given to ask, with a form and tools where the dice say so."""
+    """Return a random input of an inference step, with or without a schema and tools."""
     found: dict[str, Any] = {"messages": [{"role": "user", "content": "Which city?"}]}
     if dice.random() < 0.5:
         found["schema"] = dice.choice([SCHEMA, {}])
@@ -188,7 +188,7 @@ def random_conversation(dice: Random) -> dict[str, Any]:
 
 
 def random_steps(dice: Random) -> list[dict[str, Any]]:
-    """A plan, most of the time one that can run."""
+    """Return a random plan, mostly one that can run."""
     found: list[dict[str, Any]] = []
     for number in range(dice.randrange(1, 6)):
         step = {"name": f"s{number}", **dice.choice([_infer, _infer, _tool, _redundant, _other])(dice)}
@@ -232,7 +232,7 @@ def _other(dice: Random) -> dict[str, Any]:
 
 
 def random_request(dice: Random, engines: Sequence[SpendingEngine], *modes: Mode) -> SystemRequest:
-    """A request of any of these modes; of any that there is where none is named."""
+    """Return a random request of one of these modes, by default of all."""
     names = ["default", *(engine.profile.name for engine in engines)]
     mode = dice.choice(modes or [Mode.CHAT, Mode.STRUCTURED, Mode.REDUNDANT, Mode.PLAN])
     fields: dict[str, Any] = {"mode": mode, "model": dice.choice([None, *names])}
@@ -254,7 +254,7 @@ def random_request(dice: Random, engines: Sequence[SpendingEngine], *modes: Mode
 
 
 def random_limits(dice: Random) -> dict[str, Any]:
-    """Limits from narrow to wide."""
+    """Return random limits."""
     return {
         "tool_rounds": dice.randrange(4),
         "calls_per_reply": dice.randrange(1, 5),
@@ -264,33 +264,33 @@ def random_limits(dice: Random) -> dict[str, Any]:
 
 
 def spending_harness(clock: Clock, engines: Sequence[SpendingEngine], dice: Random, **limits: Any) -> Harness:
-    """A stage with these engines and tools that read, fail and write."""
+    """Return a harness with these engines and tools that read, fail and write."""
     retries = dice.randrange(3)
     policy = replace(dice.choice([POLICY, GENEROUS]), max_retries=retries)
     return make_harness(clock, *engines, tools=ToolActions().tools(dice), policy=policy, **limits)
 
 
 def quote_of(here: Harness, request: SystemRequest) -> Quote:
-    """The quote of the request on that stage."""
+    """Return the quote of the request in that harness."""
     environment = here.environment
     calculator = QuoteCalculator(environment.catalogue, environment.tool_registry, "USD", PATTERNS)
     return calculator.quote(request, here.limits)
 
 
 def planning_of(request: SystemRequest) -> Any:
-    """What plans for it."""
+    """Return the planner of the request; None for a mode without a plan."""
     return make_plan if request.mode is Mode.PLAN else None
 
 
 def ended_by_budget(response: SystemResponse) -> bool:
-    """Whether it was the budget that ended it."""
+    """Return True if the budget ended the execution."""
     return response.error is not None and response.error.code is Code.ORCHESTRATION_BUDGET_EXCEEDED
 
 
 class ReluctantEngine:
-    """Engines in a row that never answer but when all retries are spent, and the last inference not even then.
+    """An engine that fails until all retries are spent; the last inference fails even then.
 
-    Every attempt uses the whole window, in output. What they say is asked of `says` by the number of the inference.
+    Every attempt uses the whole window, as output. The answers come from the script, by number of the inference.
     """
 
     def __init__(self, clock: Clock, shape: EngineProfile, round_of: "AnswerScript") -> None:
@@ -299,7 +299,7 @@ class ReluctantEngine:
         self._round = round_of
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        """Fails unless it is the last attempt of an inference that is to be answered."""
+        """Fail unless it is the last attempt of an inference that is answered."""
         usage = TokenUsage(output_tokens=self.profile.context_window, total_tokens=self.profile.context_window)
         progress.usage(usage)
         says = self._round.next()
@@ -309,12 +309,12 @@ class ReluctantEngine:
         return Reply(text, calls, "stop", "", usage, self.profile.model)
 
     async def ping(self) -> str:
-        """Always there."""
+        """Return at once."""
         return "here"
 
 
 class AnswerScript:
-    """Which attempts are answered: the last of each inference, while there is something to say."""
+    """Script by which the last attempt of each inference is answered, until its entries are used."""
 
     def __init__(self, attempts: int, says: Sequence[str | tuple[ToolCall, ...]]) -> None:
         self._attempts = attempts
@@ -322,7 +322,7 @@ class AnswerScript:
         self._taken = 0
 
     def next(self) -> str | tuple[ToolCall, ...] | None:
-        """What the attempt that is made now says."""
+        """Return the answer of the next attempt; None if it fails."""
         inference, number = divmod(self._taken, self._attempts)
         self._taken += 1
         return self._says[inference] if number == self._attempts - 1 and inference < len(self._says) else None

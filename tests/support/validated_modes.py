@@ -29,7 +29,7 @@ YES, NO = judgement(score=0.9), judgement("It is no city.", "It is rude.", valid
 
 
 async def run(world: Harness, request: SystemRequest) -> tuple[SystemResponse, ExecutionHistory]:
-    """The response and the record, which says the same when it is told again."""
+    """Return the response and the history, which replays identically."""
     pattern = PATTERNS[request.mode]
     response, record = await world.run(request, pattern)
     assert replay_offline(record, pattern) == len(record.steps)

@@ -47,7 +47,7 @@ _FINISH_REASONS: Mapping[str, FinishReason] = MappingProxyType({"stop": "stop", 
 
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
-    """What one inference asks.
+    """Request of one inference.
 
     `conversation` is the branch's own and is cut in place; `turn_start` is the index of the first message that tool
     rounds added. `fingerprint` covers what was added since the last inference of the branch, the hints, and the
@@ -76,7 +76,7 @@ class InferenceRequest:
 
 
 class AttemptStream:
-    """What has arrived of one attempt.
+    """Stream of one attempt: what has arrived of it so far.
 
     Implements `ports.model.Progress`. Deltas are published once `publish` is set; with `has_schema` the value that the
     text makes so far is published, too.

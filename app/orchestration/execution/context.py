@@ -47,7 +47,7 @@ class PatternMisuse(RuntimeError):  # noqa: N818 - names whose fault it is
 
 @dataclass(frozen=True, slots=True)
 class BranchSettings:
-    """What a branch works with.
+    """Settings of a branch.
 
     `messages` begin its conversation. `tools` may be offered; `allowed_tools` are those that the request allows, all if
     it is None. `model` is the route or engine that is asked. `replica` is the number of the branch where several answer
@@ -88,7 +88,7 @@ class BranchSettings:
 
 
 class Position:
-    """Where a branch stands: steps are numbered below `branch`, events hang behind step `anchor`.
+    """Position of a branch: its steps are numbered below `branch`, its events hang behind step `anchor`.
 
     `now` is the time of the last recorded step, in Unix seconds. `overrides` are the forks whose steps were reached.
     """
@@ -331,7 +331,7 @@ class RunContext:
             self._position.progress.partial_result = result
 
     async def suspend(self, value: JsonValue, tool_id: str) -> JsonValue:
-        """Ask somebody outside and return the answer; without one the branch ends here."""
+        """Ask a question outside of the service and return the answer; without one the branch ends here."""
         position = self._position
         question = SuspensionRequest(position.next_key(), SuspensionKind.QUESTION, tool_id, value)
         step = position.execution.answer_to(question)

@@ -91,7 +91,7 @@ class Execution:
 
     @property
     def environment(self) -> Environment:
-        """What effects run in. Raises: BranchStopped in an offline replay, which has none."""
+        """The environment of the effects. Raises: BranchStopped in an offline replay, which has none."""
         if self._environment is None:
             raise BranchStopped
         return self._environment

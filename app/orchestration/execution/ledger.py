@@ -250,7 +250,7 @@ class ToolCalls:
 
 
 class BudgetShare(NamedTuple):
-    """What an attempt takes: tokens, and their cost in the configured currency."""
+    """Share of the budget that an attempt takes: tokens, and their cost in the configured currency."""
 
     tokens: int
     cost: float

@@ -86,7 +86,7 @@ class StepProgress:
 
 
 class RunProgress:
-    """What one run has come to so far. The pattern and the driver write it, the response is built from it.
+    """Progress of one run. The pattern and the driver write it, and the response is built from it.
 
     `partial_result` is shown if nothing better follows.
     """

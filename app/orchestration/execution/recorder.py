@@ -20,7 +20,7 @@ from app.domain.journal.events import (
     UnnumberedEvent,
 )
 from app.domain.journal.outcomes import Outcome, RecordedStep, StopDecision
-from app.domain.journal.step_key import STOP_KEY, StepKey
+from app.domain.journal.step_key import ROOT, STOP_KEY, StepKey
 from app.domain.lifecycle import SUSPENSION_EDGES, State, was_left_suspended
 from app.orchestration.execution.effect import BranchStopped, Effect
 from app.ports.journal import ExecutionHistory, Journal
@@ -57,13 +57,8 @@ class Recorder:
         """True in an offline replay."""
         return self._journal is None
 
-    @property
-    def is_stopped(self) -> bool:
-        """True once the execution was stopped."""
-        return self.stop_decision is not None or self.failure is not None
-
-    def is_closed(self, key: str) -> bool:
-        """Return True if no effect may begin at that step."""
+    def is_closed(self, key: str = ROOT) -> bool:
+        """Return True if no effect may begin at that step; without one, if none may begin anywhere."""
         return (
             self.stop_decision is not None
             or self.failure is not None

@@ -1,1 +1,1 @@
-"""The patterns: deterministic code over one door."""
+"""Patterns: deterministic code over one run context, a module for each mode."""

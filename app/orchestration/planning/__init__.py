@@ -1,1 +1,1 @@
-"""What makes plans, and says which may run."""
+"""Planning: makes plans and decides which may run."""

@@ -117,7 +117,7 @@ def finish(
 
     An execution that waited and still waits gets its response, and nothing is recorded.
     """
-    if execution.recorder.is_stopped:
+    if execution.recorder.is_closed():
         termination = _interrupted(execution)
     state, lifecycle = termination.state, execution.lifecycle
     last = terminal_event(execution, progress, termination)

@@ -82,8 +82,8 @@ async def test_what_one_provider_began_another_ends_and_nothing_is_repeated(
         assert not any(call.is_error for call in response.tool_calls_made)
         assert (len(here.requests), len(there.requests)) == (3, 1)
         assert (len(here.refusals), there.refusals) == (1, [])
-        told = there.requests[0].body.decode()
-        assert all(orjson.dumps(call.result).decode()[1:-1] in told for call in response.tool_calls_made)
+        body = there.requests[0].body.decode()
+        assert all(orjson.dumps(call.result).decode()[1:-1] in body for call in response.tool_calls_made)
     kept = any(reply.kept for reply in replies(record)[:-1])
     assert response.metadata.left_out == (["messages.kept.first"] if kept else [])
     assert replay_offline(record) == len(record.steps)
@@ -115,5 +115,5 @@ async def test_one_request_is_answered_in_every_dialect_and_the_answer_names_wha
 
 
 def replies(record: ExecutionHistory) -> list[Reply]:
-    """What the providers answered, in order."""
+    """Return the replies of the providers, in order."""
     return [row.outcome.reply for row in record.steps.values() if isinstance(row.outcome, AttemptSucceeded)]

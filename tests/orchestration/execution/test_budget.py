@@ -311,7 +311,7 @@ async def test_what_a_provider_does_not_say_is_estimated_and_never_above_its_win
     assert small.token_usage.total_tokens == 300
 
 
-async def test_a_limit_is_told_to_the_engine_and_no_limit_leaves_the_hints_as_they_are(clock: VirtualClock) -> None:
+async def test_a_limit_is_sent_to_the_engine_and_no_limit_leaves_the_hints_as_they_are(clock: VirtualClock) -> None:
     free, limited = Mute(clock), Mute(clock)
     await make_harness(clock, free).run(chat_request())
     await make_harness(clock, limited, tokens=100).run(chat_request())
@@ -364,12 +364,12 @@ def taken(record: ExecutionHistory) -> int:
     )
 
 
-async def test_what_a_sibling_had_used_before_a_crash_counts_before_it_is_told_again(clock: VirtualClock) -> None:
+async def test_usage_of_a_sibling_before_a_crash_counts_before_it_is_replayed(clock: VirtualClock) -> None:
     replies: Sequence[Any] = [ROLL | {"usage": used(400, 100), "delay": delay} for delay in (1, 2)]
     engine = scripted_engine(clock, "a", *replies, {"text": "later", "usage": used(1, 1), "delay": 9})
 
-    async def two(run: Any) -> str:
-        results = await run.gather([agent_loop, agent_loop])
+    async def two(context: Any) -> str:
+        results = await context.gather([agent_loop, agent_loop])
         return " ".join(each.code if isinstance(each, Failure) else each for each in results)
 
     here = make_harness(clock, engine, tools=BUILTIN_TOOLS, tokens=30_000)

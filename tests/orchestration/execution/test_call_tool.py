@@ -1,4 +1,4 @@
-"""A call that no model asked for: what is recorded and told of it, and what it may never do."""
+"""A tool call that no model asked for: its record, its events, and what it may never do."""
 
 import pytest
 
@@ -17,9 +17,9 @@ from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
 
 
-async def calling(run: RunContext) -> str:
+async def calling(context: RunContext) -> str:
     """Calls `act`, then says what came of it."""
-    return shown(await run.call_tool("act", {"number": 1}))
+    return shown(await context.call_tool("act", {"number": 1}))
 
 
 def shown(result: ToolResult) -> str:
@@ -53,8 +53,8 @@ async def test_a_call_has_an_id_of_its_own_and_stands_among_those_made(clock: Vi
     assert (response.content, done) == ("None:done:1", ["began 1"])
     [made] = response.tool_calls_made
     assert (made.id, made.name, made.arguments, made.result) == ("call_0", "act", {"number": 1}, "done")
-    told = [item.event.type for item in record.events if item.event.type.startswith("tool")]
-    assert told == ["tool.start", "tool.end"]
+    types = [item.event.type for item in record.events if item.event.type.startswith("tool")]
+    assert types == ["tool.start", "tool.end"]
     assert list(record.steps) == ["prepare", "0", "0/0/0/0"]
     assert replay_offline(record, calling) == len(record.steps)
 
@@ -70,9 +70,9 @@ async def test_every_attempt_at_a_call_has_its_key_and_no_other_call_has_it(cloc
             raise ToolError("no luck")
         return "seen"
 
-    async def twice(run: RunContext) -> str:
+    async def twice(context: RunContext) -> str:
         for _ in range(2):
-            await run.call_tool("look", {"number": 1})
+            await context.call_tool("look", {"number": 1})
         return "done"
 
     here = make_harness(clock, scripted_engine(clock, "a"), tools=[look])
@@ -99,8 +99,8 @@ async def test_a_failed_call_says_whether_it_may_be_made_again(
 ) -> None:
     conditions: list[str | None] = []
 
-    async def judging(run: RunContext) -> str:
-        failure = (await run.call_tool("act", {"number": 1})).failure()
+    async def judging(context: RunContext) -> str:
+        failure = (await context.call_tool("act", {"number": 1})).failure()
         assert failure is not None
         conditions.append(failure.condition)
         return failure.message
@@ -131,8 +131,8 @@ async def test_a_tool_that_the_request_does_not_name_is_no_tool(clock: VirtualCl
 
 
 async def test_a_name_of_no_tool_and_arguments_that_do_not_fit_are_results_too(clock: VirtualClock) -> None:
-    async def mistaken(run: RunContext) -> str:
-        unknown, unfit = await run.call_tool("nothing", {}), await run.call_tool("act", {"number": "one"})
+    async def mistaken(context: RunContext) -> str:
+        unknown, unfit = await context.call_tool("nothing", {}), await context.call_tool("act", {"number": "one"})
         return f"{unknown.code} {unfit.code}"
 
     doing, done = act(clock)
@@ -173,8 +173,8 @@ async def test_an_unsafe_call_that_had_begun_before_a_crash_is_in_doubt(clock: V
 async def test_calls_of_several_branches_run_at_once_and_are_listed_in_the_order_of_the_branches(
     clock: VirtualClock,
 ) -> None:
-    async def both(run: RunContext) -> str:
-        ends = await run.gather([calling, calling])
+    async def both(context: RunContext) -> str:
+        ends = await context.gather([calling, calling])
         return " ".join(map(str, ends))
 
     doing, _ = act(clock, 3.0, 2.0)

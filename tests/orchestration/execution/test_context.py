@@ -1,4 +1,4 @@
-"""The door's own rules: branches, questions, unsafe calls, misuse."""
+"""The run context: branches, questions, non-idempotent calls, misuse, and settings that cannot leak."""
 
 from dataclasses import replace
 
@@ -13,12 +13,12 @@ from tests.support.harness import chat_request, make_harness, replay_offline, re
 from tests.support.virtual_time import VirtualClock
 
 
-async def infer(run: RunContext) -> str:
-    return (await run.infer(run.settings.messages)).text
+async def infer(context: RunContext) -> str:
+    return (await context.infer(context.settings.messages)).text
 
 
-async def both(run: RunContext) -> str:
-    return " ".join(str(each) for each in await run.gather([infer, infer]))
+async def both(context: RunContext) -> str:
+    return " ".join(str(each) for each in await context.gather([infer, infer]))
 
 
 async def test_branches_run_at_once_and_answer_in_branch_order(clock: VirtualClock) -> None:
@@ -32,8 +32,8 @@ async def test_branches_run_at_once_and_answer_in_branch_order(clock: VirtualClo
 
 
 async def test_a_failed_branch_is_its_failure_as_a_value_and_never_fails_fast(clock: VirtualClock) -> None:
-    async def tolerant(run: RunContext) -> str:
-        results = await run.gather([infer, infer])
+    async def tolerant(context: RunContext) -> str:
+        results = await context.gather([infer, infer])
         return " ".join(each.code if isinstance(each, InferenceFailure) else each for each in results)
 
     engine = scripted_engine(clock, "a", {"fault": "refused"}, {"text": "fine", "delay": 3})
@@ -45,15 +45,15 @@ async def test_a_failed_branch_is_its_failure_as_a_value_and_never_fails_fast(cl
 async def test_the_parents_run_is_shut_while_its_branches_run(clock: VirtualClock) -> None:
     raised: list[str] = []
 
-    async def greedy(run: RunContext) -> str:
+    async def greedy(context: RunContext) -> str:
         async def steal(_: RunContext) -> str:
             try:
-                return await infer(run)
+                return await infer(context)
             except PatternMisuse as misuse:
                 raised.append(str(misuse))
                 return ""
 
-        await run.gather([steal])
+        await context.gather([steal])
         return "ok"
 
     await make_harness(clock, scripted_engine(clock, "a")).run(chat_request(), greedy)
@@ -63,10 +63,10 @@ async def test_the_parents_run_is_shut_while_its_branches_run(clock: VirtualCloc
 async def test_what_one_reply_asks_for_goes_into_one_call_tools(clock: VirtualClock) -> None:
     raised: list[str] = []
 
-    async def partial(run: RunContext) -> str:
-        reply = await run.infer(run.settings.messages)
+    async def partial(context: RunContext) -> str:
+        reply = await context.infer(context.settings.messages)
         try:
-            await run.call_tools(reply.tool_calls[:1])
+            await context.call_tools(reply.tool_calls[:1])
         except PatternMisuse as misuse:
             raised.append(str(misuse))
         return "ok"
@@ -77,9 +77,9 @@ async def test_what_one_reply_asks_for_goes_into_one_call_tools(clock: VirtualCl
     assert raised == ["all calls of one reply belong in one call_tools"]
 
 
-async def question(run: RunContext) -> str:
-    answer = await run.suspend({"prompt": "go on?"}, "gate")
-    return f"{answer} {(await run.infer(run.settings.messages)).text}"
+async def question(context: RunContext) -> str:
+    answer = await context.suspend({"prompt": "go on?"}, "gate")
+    return f"{answer} {(await context.infer(context.settings.messages)).text}"
 
 
 async def test_a_question_suspends_and_its_recorded_answer_continues_from_there(clock: VirtualClock) -> None:
@@ -98,11 +98,11 @@ async def test_a_question_suspends_and_its_recorded_answer_continues_from_there(
 
 
 async def test_siblings_settle_before_the_suspension_and_all_questions_are_shown_at_once(clock: VirtualClock) -> None:
-    async def gate(run: RunContext) -> str:
-        return str(await run.suspend("?", "gate"))
+    async def gate(context: RunContext) -> str:
+        return str(await context.suspend("?", "gate"))
 
-    async def mixed(run: RunContext) -> str:
-        return str(await run.gather([gate, infer, gate]))
+    async def mixed(context: RunContext) -> str:
+        return str(await context.gather([gate, infer, gate]))
 
     here = make_harness(clock, scripted_engine(clock, "a", {"text": "finished", "delay": 5}))
     response, record = await here.run(chat_request(), mixed)
@@ -167,8 +167,8 @@ async def test_b3_78_an_unsafe_call_that_timed_out_by_itself_waits_for_a_person(
 
 
 async def test_a_bug_in_a_pattern_still_ends_the_execution_exactly_once(clock: VirtualClock) -> None:
-    async def broken(run: RunContext) -> str:
-        await run.infer(run.settings.messages)
+    async def broken(context: RunContext) -> str:
+        await context.infer(context.settings.messages)
         raise KeyError("our mistake")
 
     here = make_harness(clock, scripted_engine(clock, "a", {"text": "hi"}))

@@ -1,4 +1,4 @@
-"""A gather that need not wait for all: what counts is recorded first, and the law of the journal holds."""
+"""Early stop of a gather: the winners are recorded first, and a replay and a recovery come to the same."""
 
 from collections.abc import Mapping
 from random import Random
@@ -34,31 +34,31 @@ def enough(many: int) -> Any:
     return until
 
 
-def told(each: object) -> str:
+def shown(each: object) -> str:
     return each.code if isinstance(each, Failure) else str(each)
 
 
-async def infer(run: RunContext) -> str:
-    return (await run.infer(run.settings.messages)).text
+async def infer(context: RunContext) -> str:
+    return (await context.infer(context.settings.messages)).text
 
 
-async def first(run: RunContext) -> str:
-    results = await run.gather([infer, infer, infer], until=enough(1))
-    return " ".join(f"{branch}:{told(result)}" for branch, result in results.items())
+async def first(context: RunContext) -> str:
+    results = await context.gather([infer, infer, infer], until=enough(1))
+    return " ".join(f"{branch}:{shown(result)}" for branch, result in results.items())
 
 
-async def inner(run: RunContext) -> str:
-    results = await run.gather([agent_loop, agent_loop], until=enough(1))
-    return await agent_loop(run) + " ".join(map(told, results.values()))
+async def inner(context: RunContext) -> str:
+    results = await context.gather([agent_loop, agent_loop], until=enough(1))
+    return await agent_loop(context) + " ".join(map(shown, results.values()))
 
 
-async def racing(run: RunContext) -> str:
+async def racing(context: RunContext) -> str:
     """Branches with tools, branches with races of their own, and more to do afterwards."""
-    results = await run.gather([agent_loop, inner, agent_loop, inner], until=enough(2))
-    plain = await run.gather([agent_loop, inner])
-    every = await run.gather([infer, agent_loop], until=enough(2))
-    said = [f"{branch}:{told(each)}" for branch, each in results.items()]
-    return await infer(run) + " ".join([*said, *map(told, plain), *map(told, every.values())])
+    results = await context.gather([agent_loop, inner, agent_loop, inner], until=enough(2))
+    plain = await context.gather([agent_loop, inner])
+    every = await context.gather([infer, agent_loop], until=enough(2))
+    said = [f"{branch}:{shown(each)}" for branch, each in results.items()]
+    return await infer(context) + " ".join([*said, *map(shown, plain), *map(shown, every.values())])
 
 
 async def test_the_first_that_is_enough_counts_and_the_others_are_cut_off(clock: VirtualClock) -> None:
@@ -104,18 +104,18 @@ async def test_a_crash_between_the_decision_and_the_cuts_is_finished_in_the_same
 
 
 async def test_a_question_of_a_branch_that_did_not_count_is_not_asked_any_more(clock: VirtualClock) -> None:
-    async def gate(run: RunContext) -> str:
-        return str(await run.suspend("?", "gate"))
+    async def gate(context: RunContext) -> str:
+        return str(await context.suspend("?", "gate"))
 
-    async def asked_or_told(run: RunContext) -> str:
-        return str(await run.gather([gate, infer], until=enough(1)))
+    async def asked_or_answered(context: RunContext) -> str:
+        return str(await context.gather([gate, infer], until=enough(1)))
 
     response, record = await make_harness(clock, scripted_engine(clock, "a", {"text": "on", "delay": 1})).run(
-        chat_request(), asked_or_told
+        chat_request(), asked_or_answered
     )
     assert (response.state, response.content) == (State.COMPLETE, "{1: 'on'}")
     assert response.suspensions == []
-    assert replay_offline(record, asked_or_told) == len(record.steps)
+    assert replay_offline(record, asked_or_answered) == len(record.steps)
 
 
 @pytest.mark.parametrize("counted", [(0,), (0, 1), ()])

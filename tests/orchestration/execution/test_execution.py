@@ -86,7 +86,7 @@ def harness(clock: VirtualClock, log: list[str], *, fails: bool = False) -> Harn
 
 
 async def committed(here: Harness, execution: Execution) -> ExecutionHistory:
-    """What is stored once all is durable."""
+    """Return the stored history once all of it is durable."""
     await InMemoryJournal.durable(here.journal, execution.header.execution_id)
     return here.record(execution)
 

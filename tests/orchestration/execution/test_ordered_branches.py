@@ -1,4 +1,4 @@
-"""A gather whose branches come after one another: each begins when those it comes after have ended."""
+"""Ordered branches: each begins when those that it comes after have ended."""
 
 import pytest
 
@@ -10,18 +10,18 @@ from tests.support.harness import chat_request, make_harness, replay_offline, sc
 from tests.support.virtual_time import VirtualClock
 
 
-async def infer(run: RunContext) -> str:
-    return (await run.infer(run.settings.messages)).text
+async def infer(context: RunContext) -> str:
+    return (await context.infer(context.settings.messages)).text
 
 
-def told(each: object) -> str:
+def shown(each: object) -> str:
     return each.code if isinstance(each, Failure) else str(each)
 
 
-async def diamond(run: RunContext) -> str:
+async def diamond(context: RunContext) -> str:
     """Two after the first, and the last after both."""
-    ends = await run.gather([infer, infer, infer, infer], after={1: [0], 2: [0], 3: [1, 2]})
-    return " ".join(map(told, ends))
+    ends = await context.gather([infer, infer, infer, infer], after={1: [0], 2: [0], 3: [1, 2]})
+    return " ".join(map(shown, ends))
 
 
 async def test_a_branch_begins_when_those_it_comes_after_have_ended(clock: VirtualClock) -> None:
@@ -42,15 +42,15 @@ async def test_a_failed_branch_has_ended_too(clock: VirtualClock) -> None:
 
 
 async def test_the_time_of_a_branch_begins_at_the_end_of_those_it_comes_after(clock: VirtualClock) -> None:
-    async def timed(run: RunContext) -> str:
-        run.start_step("infer")
-        text = await infer(run)
-        run.end_step(StepStatus.COMPLETED)
+    async def timed(context: RunContext) -> str:
+        context.start_step("infer")
+        text = await infer(context)
+        context.end_step(StepStatus.COMPLETED)
         return text
 
-    async def pair(run: RunContext) -> str:
-        ends = await run.gather([infer, timed], after={1: [0]})
-        return " ".join(map(told, ends))
+    async def pair(context: RunContext) -> str:
+        ends = await context.gather([infer, timed], after={1: [0]})
+        return " ".join(map(shown, ends))
 
     replies = [{"fault": "refused", "delay": 7}, {"text": "b", "delay": 3}]
     _, record = await make_harness(clock, scripted_engine(clock, "a", *replies)).run(chat_request("one"), pair)
@@ -59,23 +59,23 @@ async def test_the_time_of_a_branch_begins_at_the_end_of_those_it_comes_after(cl
     assert replay_offline(record, pair) == len(record.steps)
 
 
-async def test_who_comes_after_a_branch_that_waits_for_somebody_does_not_begin(clock: VirtualClock) -> None:
+async def test_a_branch_after_a_suspended_one_does_not_begin(clock: VirtualClock) -> None:
     begun: list[str] = []
 
-    async def gate(run: RunContext) -> str:
-        return str(await run.suspend("?", "gate"))
+    async def gate(context: RunContext) -> str:
+        return str(await context.suspend("?", "gate"))
 
-    async def behind(run: RunContext) -> str:
+    async def behind(context: RunContext) -> str:
         begun.append("behind")
-        return await infer(run)
+        return await infer(context)
 
-    async def beside(run: RunContext) -> str:
+    async def beside(context: RunContext) -> str:
         begun.append("beside")
-        return await infer(run)
+        return await infer(context)
 
-    async def mixed(run: RunContext) -> str:
-        ends = await run.gather([gate, behind, beside, behind], after={1: [0], 2: [], 3: [1, 2]})
-        return " ".join(map(told, ends))
+    async def mixed(context: RunContext) -> str:
+        ends = await context.gather([gate, behind, beside, behind], after={1: [0], 2: [], 3: [1, 2]})
+        return " ".join(map(shown, ends))
 
     here = make_harness(clock, scripted_engine(clock, "a", {"text": "finished", "delay": 5}))
     response, record = await here.run(chat_request(), mixed)
@@ -90,15 +90,15 @@ async def test_who_comes_after_a_branch_that_waits_for_somebody_does_not_begin(c
     assert replay_offline(after, mixed) == len(after.steps)
 
 
-async def test_what_a_branch_said_is_told_when_it_ends_and_not_when_others_do(clock: VirtualClock) -> None:
-    async def step(run: RunContext) -> str:
-        run.start_step("infer")
-        text = await infer(run)
-        run.end_step(StepStatus.COMPLETED)
+async def test_events_of_a_branch_are_committed_when_it_ends_and_not_when_others_do(clock: VirtualClock) -> None:
+    async def step(context: RunContext) -> str:
+        context.start_step("infer")
+        text = await infer(context)
+        context.end_step(StepStatus.COMPLETED)
         return text
 
-    async def both(run: RunContext) -> str:
-        return " ".join(map(told, await run.gather([step, step])))
+    async def both(context: RunContext) -> str:
+        return " ".join(map(shown, await context.gather([step, step])))
 
     replies = [{"text": "a", "delay": 1}, {"text": "b", "delay": 60}]
     began = clock.now()

@@ -1,4 +1,4 @@
-"""The law of the journal: replay is identical, recovery never acts twice, a stop leaves nothing open."""
+"""Record and replay: a replay is identical, a recovery never acts twice, a stop leaves nothing open."""
 
 from dataclasses import replace
 from random import Random
@@ -78,8 +78,8 @@ async def test_a_missing_and_a_surplus_step_diverge(clock: VirtualClock) -> None
 
 
 async def test_a_pattern_that_awaits_anything_foreign_is_found_out(clock: VirtualClock) -> None:
-    async def foreign(run) -> str:
-        reply = await run.infer(run.settings.messages)
+    async def foreign(context) -> str:
+        reply = await context.infer(context.settings.messages)
         await anyio.sleep(1)
         return reply.text
 
@@ -144,7 +144,9 @@ async def test_the_deadline_is_recorded_before_anything_is_cut_off(clock: Virtua
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_a_cancellation_nobody_decided_records_nothing_and_the_next_owner_continues(clock: VirtualClock) -> None:
+async def test_a_cancellation_without_a_decision_is_a_hand_over_to_the_next_owner(
+    clock: VirtualClock,
+) -> None:
     here = make_harness(clock, scripted_engine(clock, "primary", {"text": "late", "delay": 100}))
     execution = here.execution(chat_request())
     with anyio.move_on_after(5):

@@ -205,7 +205,7 @@ async def test_a_recorded_stop_decision_stops_a_recovered_execution(clock: Virtu
     decision = StopDecision(Code.CANCELLED_SIGNAL, "cancelled")
     found, _ = recorder(clock, history(steps=[RecordedStep(STOP_KEY, "f", decision, 1.0)]))
     assert found.stop_decision == decision
-    assert found.is_stopped
+    assert found.is_closed()
 
 
 def test_a_continued_execution_has_what_is_left_of_its_time_but_half_a_minute_at_least() -> None:

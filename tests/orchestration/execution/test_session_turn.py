@@ -1,4 +1,4 @@
-"""Turns of a session as executions live them: what they add to it, and that it is added once, whoever dies."""
+"""Session turns: the messages that an execution adds, once, at any instant that its process dies."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -56,7 +56,7 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 
 def on(there: StoreReplica, world: Harness) -> Harness:
-    """The same world, on that replica."""
+    """Return the same harness on that replica."""
     world.environment = replace(world.environment, journal=there.journal, conversations=there.conversations)
     return world
 
@@ -64,7 +64,7 @@ def on(there: StoreReplica, world: Harness) -> Harness:
 async def turn(
     here: StoreReplica, world: Harness, pattern: Any = agent_loop, **fields: Any
 ) -> tuple[State, list[Message]]:
-    """How one turn ended, and all that was said in its session by then."""
+    """Return the state of one turn and all messages of its session by then."""
     request = fields.pop("request", None) or chat_request(**fields)
     request = request.model_copy(update={"session_id": "s"})
     header = replace(on(here, world).execution(request).header, durability="journaled")
@@ -79,20 +79,20 @@ async def turn(
 
 
 class Thinking:
-    """An engine whose answers come with thoughts that only it can read; it remembers what it was asked."""
+    """An engine whose replies hold reasoning that only it can read; it remembers its calls."""
 
     def __init__(self) -> None:
         self.profile: EngineProfile = profile("primary")
         self.asked: list[Sequence[Message]] = []
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        """Thinks."""
+        """Return the next reply, with reasoning."""
         self.asked.append(list(call.messages))
         usage = TokenUsage(input_tokens=3, output_tokens=2, total_tokens=5)
         return Reply("Yes.", (), "stop", "", usage, self.profile.model, kept=({"signature": "x"},))
 
     async def ping(self) -> str:
-        """Always there."""
+        """Return at once."""
         return "here"
 
 
@@ -135,8 +135,8 @@ async def test_a_turn_in_a_session_that_was_deleted_fails(here: StoreReplica, cl
     assert response_of(execution).state is State.ERROR
 
 
-async def test_who_was_stopped_while_it_waited_does_not_wait_any_more(here: StoreReplica, clock: VirtualClock) -> None:
-    """As when its owner died before it could say so, or somebody cancels what an owner that is gone left."""
+async def test_a_stopped_execution_does_not_wait_for_its_turn(here: StoreReplica, clock: VirtualClock) -> None:
+    """As when its owner died before it could record it, or a client cancels what an owner that is gone left."""
     world = on(here, make_harness(clock, scripted_engine(clock, "primary", {"text": "Hi."})))
     request = chat_request(session_id="s", if_session_busy="enqueue")
     headers = [replace(world.execution(request).header, durability="journaled") for _ in range(2)]
@@ -176,7 +176,7 @@ class Life:
         ]
 
     async def until_death(self, dying: DyingDatabase) -> bool:
-        """Lives until the database is gone, or to the end; whether it was gone."""
+        """Run until the database is gone, or to the end; return True if it was gone."""
         died = False
         bounds = WriterLimits(group_items=1)
         async with open_replica(dying, self._clock, "first", limits=bounds, closing_seconds=0.0) as first:
@@ -204,7 +204,7 @@ class Life:
         return died
 
     async def after_it(self) -> list[StoredExecution]:
-        """Somebody else goes on with all that was left; how the executions stand then."""
+        """Continue all that was left, as another owner; return the states of the executions then."""
         async with open_replica(self._database, self._clock, "second") as second:
             world = on(second, chaos_harness(self._clock, self._seed + 1_000, self.acts, tool_rounds=3))
             left = await second.store.orphaned(alive=())
@@ -231,7 +231,7 @@ class Life:
         there.conversations.release_turn("local", "s")
 
     async def _runs(self, there: StoreReplica, names: list[str]) -> bool:
-        """Whether any of them still goes on: none does once their session waits for a resume."""
+        """Return True while any of them runs: none does once their session waits for a resume."""
         stand = [await there.store.find("local", each) for each in names]
         states = [each.status.state for each in stand if each is not None]
         return State.SUSPENDED not in states and any(state not in _ENDED for state in states)
@@ -242,7 +242,7 @@ _ENDED = {State.COMPLETE, State.ERROR, State.CANCELLED}
 
 @pytest.mark.parametrize("committed", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("seed", seeds(2))
-async def test_b5_94_whatever_commit_a_process_dies_at_every_turn_is_said_once_and_in_order(
+async def test_b5_94_after_any_commit_that_a_process_dies_at_every_turn_is_stored_once_and_in_order(
     database: Database, clock: VirtualClock, seed: int, committed: bool
 ) -> None:
     died, commit, whole = True, 0, 0
@@ -257,7 +257,7 @@ async def test_b5_94_whatever_commit_a_process_dies_at_every_turn_is_said_once_a
 
 
 async def check(database: Database, clock: VirtualClock, stand: list[StoredExecution], life: Life) -> int:
-    """Every execution that completed has said its whole turn, one after the other; how many that were."""
+    """Check that every completed execution has stored its whole turn, in order; return their number."""
     async with open_replica(database, clock, "third") as third:
         said = await third.conversations.messages("local", "s", limit=EVER)
         session = await third.conversations.session("local", "s")

@@ -1,4 +1,4 @@
-"""A model asked aside: what it says is read, asked for again, paid for, and no part of the answer."""
+"""Side questions: the answer is parsed, asked for again, paid for, and no part of the response."""
 
 import json
 from dataclasses import replace
@@ -21,18 +21,18 @@ ANSWER = {"text": "the answer", "usage": USAGE}
 
 
 def question(check: Any = lambda _: None) -> PromptCall[SemanticValidationOutput]:
-    told = SemanticValidationInput(request="why?", answer="because")
-    return PromptCall(PromptId.VALIDATION_SEMANTIC_USER, told, SemanticValidationOutput, check)
+    prompt = SemanticValidationInput(request="why?", answer="because")
+    return PromptCall(PromptId.VALIDATION_SEMANTIC_USER, prompt, SemanticValidationOutput, check)
 
 
-async def aside(run: RunContext) -> str:
+async def aside(context: RunContext) -> str:
     """Asks aside between two inferences of its own."""
-    first = await run.infer(run.settings.messages)
+    first = await context.infer(context.settings.messages)
     try:
-        score = str((await run.ask(question())).score)
+        score = str((await context.ask(question())).score)
     except Failure as failure:
         score = failure.code
-    last = await run.infer([])
+    last = await context.infer([])
     return f"{first.text} {score} {last.text}"
 
 
@@ -50,7 +50,7 @@ async def test_an_answer_is_read_and_the_conversation_goes_on_without_it(clock: 
     assert replay_offline(record, aside) == len(record.steps)
 
 
-async def test_an_unreadable_answer_is_told_what_is_wrong_and_asked_for_again(clock: VirtualClock) -> None:
+async def test_the_model_learns_what_is_unreadable_and_is_asked_again(clock: VirtualClock) -> None:
     response, record = await asking(clock, ANSWER, PROSE, FINE, ANSWER).run(chat_request(), aside)
     assert response.content == "the answer 0.5 the answer"
     counts = [item.event.message_count for item in record.events if item.event.type == "inference.start"]
@@ -79,9 +79,9 @@ async def test_what_is_checked_is_asked_for_again_and_fails_as_it_was_checked(cl
         if answer.score < 1:
             raise ValidationFailure(Code.VALIDATION_RULE_FAILED, "too low")
 
-    async def checking(run: RunContext) -> str:
+    async def checking(context: RunContext) -> str:
         try:
-            return str((await run.ask(question(strict))).score)
+            return str((await context.ask(question(strict))).score)
         except ValidationFailure as failure:
             return failure.code
 
@@ -99,14 +99,14 @@ async def test_a_model_that_cannot_be_asked_is_that_failure(clock: VirtualClock)
     assert replay_offline(record, aside) == len(record.steps)
 
 
-async def test_nothing_of_it_is_told_of_the_answer_but_what_it_cost(clock: VirtualClock) -> None:
-    """The last who spoke is asked aside, and the execution is cut off while it does."""
+async def test_a_side_question_is_no_part_of_the_response_but_its_cost_is(clock: VirtualClock) -> None:
+    """The last provider is asked aside, and the execution is cancelled meanwhile."""
     elsewhere = scripted_engine(clock, "b", {**FINE, "delay": 60}, price=(1.0, 1.0))
     engine = scripted_engine(clock, "a", {**ANSWER, "finish_reason": "length"}, price=(1.0, 1.0))
 
-    async def asking_elsewhere(run: RunContext) -> str:
-        await run.infer(run.settings.messages)
-        elsewhere = run.with_settings(replace(run.settings, model="b"))
+    async def asking_elsewhere(context: RunContext) -> str:
+        await context.infer(context.settings.messages)
+        elsewhere = context.with_settings(replace(context.settings, model="b"))
         return str(await elsewhere.ask(question()))
 
     here = make_harness(clock, engine, elsewhere, timeout=5)
@@ -120,7 +120,7 @@ async def test_nothing_of_it_is_told_of_the_answer_but_what_it_cost(clock: Virtu
     assert replay_offline(record, asking_elsewhere) == len(record.steps)
 
 
-async def test_it_is_asked_greedily_whatever_the_request_hints(clock: VirtualClock) -> None:
+async def test_it_is_asked_greedily_for_all_hints_of_the_request(clock: VirtualClock) -> None:
     request = chat_request(hints={"temperature": 1.5, "stop": "x", "max_tokens": 7})
     _, record = await asking(clock, ANSWER, FINE, ANSWER).run(request, aside)
     temperatures = [item.event.temperature for item in record.events if item.event.type == "inference.start"]

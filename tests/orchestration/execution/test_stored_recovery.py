@@ -1,4 +1,4 @@
-"""The law of the journal where it is stored: whatever instant a process dies at, another goes on from the database."""
+"""Recovery from the database: at any instant that a process dies, another goes on from the database."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

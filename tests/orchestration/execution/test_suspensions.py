@@ -150,7 +150,7 @@ async def test_what_may_have_happened_is_decided_by_a_person_and_used_once(clock
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_giving_up_tells_the_model_that_nobody_knows(clock: VirtualClock) -> None:
+async def test_giving_up_tells_the_model_that_the_outcome_is_unknown(clock: VirtualClock) -> None:
     slow = sending([], seconds=100, clock=clock)
     _, record = await make_harness(clock, scripted_engine(clock, "a", SEND), tools=[slow]).run(chat_request())
     _, record = await make_harness(clock, scripted_engine(clock, "a"), tools=[slow]).resume(
@@ -167,7 +167,7 @@ async def test_a_suspended_execution_can_be_cancelled(clock: VirtualClock) -> No
     here = make_harness(clock, scripted_engine(clock, "a"), tools=[ask_person])
     here.journal.attach(record)
     execution = Execution(record.header, environment=here.environment, journal=here.journal, history=record)
-    execution.stop(Code.CANCELLED_TIMEOUT, "nobody answered in time")
+    execution.stop(Code.CANCELLED_TIMEOUT, "no answer came in time")
     await here.drive(execution)
     assert (response_of(execution).state, response_of(execution).suspensions) == (State.CANCELLED, [])
     after = here.record(execution)

@@ -1,4 +1,4 @@
-"""A branch that may only take so long: that its time has passed is recorded first, then what acts in it is cut off."""
+"""Timeouts of branches: the expiry is recorded first, and a replay and a recovery come to the same."""
 
 from random import Random
 
@@ -27,20 +27,20 @@ from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
 
 
-async def infer(run: RunContext) -> str:
-    return (await run.infer(run.settings.messages)).text
+async def infer(context: RunContext) -> str:
+    return (await context.infer(context.settings.messages)).text
 
 
-async def hurried(run: RunContext) -> str:
-    """At most two seconds for the first answer; then a second one, whatever became of it."""
+async def hurried(context: RunContext) -> str:
+    """At most two seconds for the first answer; then a second one in any case."""
     try:
-        first = await run.with_timeout(2, infer)
+        first = await context.with_timeout(2, infer)
     except Cancellation as late:
         first = late.code
-    return f"{first} {await infer(run)}"
+    return f"{first} {await infer(context)}"
 
 
-def told(each: object) -> str:
+def shown(each: object) -> str:
     return each.code if isinstance(each, Failure) else str(each)
 
 
@@ -70,10 +70,10 @@ async def test_what_was_cut_off_is_paid_for_and_not_shown(clock: VirtualClock) -
     usage = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
     late = {"text": "late", "delay": 60}
 
-    async def abandoned(run: RunContext) -> str:
-        text = await infer(run)
+    async def abandoned(context: RunContext) -> str:
+        text = await infer(context)
         try:
-            await run.with_timeout(2, infer)
+            await context.with_timeout(2, infer)
         except Cancellation:
             return text
         return "in time"
@@ -87,12 +87,12 @@ async def test_what_was_cut_off_is_paid_for_and_not_shown(clock: VirtualClock) -
 
 
 async def test_the_parents_run_is_shut_while_its_time_runs(clock: VirtualClock) -> None:
-    async def greedy(run: RunContext) -> str:
+    async def greedy(context: RunContext) -> str:
         async def steal(_: RunContext) -> str:
-            return await infer(run)
+            return await infer(context)
 
         try:
-            return await run.with_timeout(2, steal)
+            return await context.with_timeout(2, steal)
         except PatternMisuse as misuse:
             return str(misuse)
 
@@ -113,8 +113,8 @@ async def test_a_crash_between_the_decision_and_the_cut_is_finished_in_the_same_
     assert replay_offline(after, hurried) == len(after.steps)
 
 
-async def test_a_branch_that_was_in_time_once_is_in_time_when_it_is_told_again(clock: VirtualClock) -> None:
-    """The time of its effects counts, not that of whoever goes on after a crash."""
+async def test_a_branch_that_was_in_time_is_in_time_in_a_recovery(clock: VirtualClock) -> None:
+    """The time of its effects counts, not that of the next owner after a crash."""
     here = make_harness(
         clock, scripted_engine(clock, "a", {"text": "quick", "delay": 1}, {"text": "never", "delay": 600})
     )
@@ -129,11 +129,11 @@ async def test_a_branch_that_was_in_time_once_is_in_time_when_it_is_told_again(c
 
 
 async def test_another_time_than_the_recorded_one_diverges(clock: VirtualClock) -> None:
-    async def patient(run: RunContext) -> str:
-        return await run.with_timeout(3, infer)
+    async def patient(context: RunContext) -> str:
+        return await context.with_timeout(3, infer)
 
-    async def hasty(run: RunContext) -> str:
-        return await run.with_timeout(2, infer)
+    async def hasty(context: RunContext) -> str:
+        return await context.with_timeout(2, infer)
 
     _, record = await make_harness(clock, scripted_engine(clock, "a", {"text": "late", "delay": 60})).run(
         chat_request(), hasty
@@ -164,7 +164,7 @@ async def test_a_stop_while_the_time_runs_is_the_only_decision(clock: VirtualClo
 async def test_of_two_times_the_one_that_passes_first_holds(
     clock: VirtualClock, outer: float, inner: float, expected: str
 ) -> None:
-    async def nested(run: RunContext) -> str:
+    async def nested(context: RunContext) -> str:
         async def within(door: RunContext) -> str:
             try:
                 return await door.with_timeout(inner, infer)
@@ -172,7 +172,7 @@ async def test_of_two_times_the_one_that_passes_first_holds(
                 return "inner:late"
 
         try:
-            return await run.with_timeout(outer, within)
+            return await context.with_timeout(outer, within)
         except Cancellation:
             return "outer:late"
 
@@ -185,15 +185,15 @@ async def test_of_two_times_the_one_that_passes_first_holds(
 
 
 async def test_a_race_within_a_time_and_a_time_within_a_race(clock: VirtualClock) -> None:
-    async def slow(run: RunContext) -> str:
-        return await run.with_timeout(4, infer)
+    async def slow(context: RunContext) -> str:
+        return await context.with_timeout(4, infer)
 
-    async def race(run: RunContext) -> str:
-        ends = await run.gather([slow, slow, slow], until=lambda finished: len(finished) == 2)
-        return " ".join(f"{branch}:{told(each)}" for branch, each in ends.items())
+    async def race(context: RunContext) -> str:
+        ends = await context.gather([slow, slow, slow], until=lambda finished: len(finished) == 2)
+        return " ".join(f"{branch}:{shown(each)}" for branch, each in ends.items())
 
-    async def both(run: RunContext) -> str:
-        return await run.with_timeout(9, race)
+    async def both(context: RunContext) -> str:
+        return await context.with_timeout(9, race)
 
     replies = [{"text": "x", "delay": 60}, {"text": "y", "delay": 1}, {"text": "z", "delay": 5}]
     response, record = await make_harness(clock, scripted_engine(clock, "a", *replies)).run(chat_request(), both)
@@ -213,11 +213,11 @@ async def test_an_unsafe_call_is_not_cut_off_and_its_outcome_is_kept(clock: Virt
         acts.append("done")
         return "written"
 
-    async def writing(run: RunContext) -> str:
+    async def writing(context: RunContext) -> str:
         try:
-            await run.with_timeout(1, agent_loop)
+            await context.with_timeout(1, agent_loop)
         except Cancellation as late:
-            return f"{late.code} {await infer(run)}"
+            return f"{late.code} {await infer(context)}"
         return "in time"
 
     replies = [{"tool_calls": [{"name": "write"}]}, {"text": "next"}]
@@ -232,11 +232,11 @@ async def test_an_unsafe_call_is_not_cut_off_and_its_outcome_is_kept(clock: Virt
 
 
 async def test_a_question_suspends_and_its_time_does_not_run_meanwhile(clock: VirtualClock) -> None:
-    async def gate(run: RunContext) -> str:
-        return str(await run.suspend("?", "gate"))
+    async def gate(context: RunContext) -> str:
+        return str(await context.suspend("?", "gate"))
 
-    async def asking(run: RunContext) -> str:
-        return await run.with_timeout(2, gate)
+    async def asking(context: RunContext) -> str:
+        return await context.with_timeout(2, gate)
 
     here = make_harness(clock, scripted_engine(clock, "a"))
     response, record = await here.run(chat_request(), asking)
@@ -246,7 +246,7 @@ async def test_a_question_suspends_and_its_time_does_not_run_meanwhile(clock: Vi
     assert "0" not in record.steps
 
 
-async def hurrying(run: RunContext) -> str:
+async def hurrying(context: RunContext) -> str:
     """Times around tools, within races, around races and within each other, some long enough and some not."""
 
     async def short(door: RunContext) -> str:
@@ -254,7 +254,7 @@ async def hurrying(run: RunContext) -> str:
 
     async def racing(door: RunContext) -> str:
         ends = await door.gather([short, agent_loop, short], until=lambda finished: len(finished) == 2)
-        return " ".join(map(told, ends.values()))
+        return " ".join(map(shown, ends.values()))
 
     async def twice(door: RunContext) -> str:
         return await door.with_timeout(2.5, short)
@@ -262,8 +262,8 @@ async def hurrying(run: RunContext) -> str:
     async def around(door: RunContext) -> str:
         return await door.with_timeout(3, racing)
 
-    ends = await run.gather([around, twice, short, agent_loop])
-    return await infer(run) + " ".join(map(told, ends))
+    ends = await context.gather([around, twice, short, agent_loop])
+    return await infer(context) + " ".join(map(shown, ends))
 
 
 @pytest.mark.parametrize("seed", seeds(60))

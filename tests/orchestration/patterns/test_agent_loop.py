@@ -64,7 +64,7 @@ async def test_exactly_n_tool_rounds_run_and_one_more_is_the_iteration_limit(clo
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_b1_23_unknown_tool_is_told_to_the_model_without_the_catalogue(clock: VirtualClock) -> None:
+async def test_b1_23_the_model_learns_of_an_unknown_tool_without_the_catalogue(clock: VirtualClock) -> None:
     here = make_harness(
         clock,
         scripted_engine(clock, "primary", {"tool_calls": [{"name": "rm_rf"}]}, {"text": "sorry"}),

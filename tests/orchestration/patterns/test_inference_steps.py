@@ -1,4 +1,4 @@
-"""The steps that ask a model: what it is asked, what it may call, and what its answer is held to."""
+"""Plan steps that ask a model: its messages, its tools, and the contract of its answer."""
 
 from typing import Any
 
@@ -73,13 +73,13 @@ async def test_null_is_a_value_where_the_schema_has_it(clock: VirtualClock) -> N
     assert (report.status, report.output) == ("completed", None)
 
 
-async def test_infer_asks_again_within_its_attempts_and_each_is_told_as_a_step(clock: VirtualClock) -> None:
+async def test_infer_asks_again_within_its_attempts_and_each_is_an_attempt_of_the_step(clock: VirtualClock) -> None:
     engine = KeywordEngine(clock, request=PROSE | {"delay": 1}, Your=LARGE | {"delay": 2})
     here = make_harness(clock, engine, attempts=3)
     response, record = await run_plan(here, plan_request({"schema": SCHEMA, "attempts": 2}))
     assert step_of(response).output == {"size": "large"}
-    told = [(event.attempt, event.valid) for event in events_of(record, ValidationEnd)]
-    assert told == [(1, False), (2, True)]
+    attempts = [(event.attempt, event.valid) for event in events_of(record, ValidationEnd)]
+    assert attempts == [(1, False), (2, True)]
     assert [event.attempt for event in events_of(record, StepStart)] == [1, 2]
     assert [(end.attempt, end.status, end.error_code, end.duration_ms) for end in events_of(record, StepEnd)] == [
         (1, "failed", Code.CONSTRAINT_JSON_INVALID, 1000),

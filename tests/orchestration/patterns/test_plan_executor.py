@@ -1,4 +1,4 @@
-"""Mode plan: which step runs when, what it is given, how the plan ends, and what of it is told."""
+"""Mode plan: the order of its steps, their inputs, the end of the plan, and its report in the response."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,8 +30,8 @@ def steps_of(response: SystemResponse) -> dict[str, tuple[str, Any]]:
     return {step.name: (step.status, step.output) for step in response.plan.steps}
 
 
-def told(record: ExecutionHistory) -> list[tuple[float, str, str]]:
-    """When which step began and how it ended, in seconds from the beginning."""
+def steps_log(record: ExecutionHistory) -> list[tuple[float, str, str]]:
+    """Return the start and the end of every step, in seconds from the start of the execution."""
     return [
         (
             round(item.at - EPOCH, 3),
@@ -62,7 +62,7 @@ async def test_branches_run_at_once_and_what_comes_after_both_waits_for_both(clo
     engine = KeywordEngine(clock, a={"text": "A", "delay": 2}, b={"text": "B", "delay": 3})
     request = plan_request({"input": "a"}, {"input": "b", "depends_on": []}, {"depends_on": ["s1", "s0"]})
     response, record = await run_plan(make_harness(clock, engine), request)
-    assert told(record) == [
+    assert steps_log(record) == [
         *((0, "s0", "start"), (0, "s1", "start")),
         *((2, "s0", "completed"), (3, "s1", "completed")),
         *((3, "s2", "start"), (3, "s2", "completed")),
@@ -80,7 +80,10 @@ async def test_a_step_waits_for_what_it_names_and_for_nothing_else(clock: Virtua
         {"name": "quick", "input": "quick", "depends_on": []},
     )
     response, record = await run_plan(make_harness(clock, engine), request)
-    assert [each for each in told(record) if each[1] == "late"] == [(1, "late", "start"), (1, "late", "completed")]
+    assert [each for each in steps_log(record) if each[1] == "late"] == [
+        (1, "late", "start"),
+        (1, "late", "completed"),
+    ]
     assert list(steps_of(response)) == ["late", "slow", "quick"]
     assert response.content == "Q"
 
@@ -136,7 +139,7 @@ async def test_a_failed_step_leaves_the_others_finished_and_those_behind_it_skip
     assert response.plan is not None
     assert response.plan.steps[0].error == response.error
     assert [step.error for step in response.plan.steps[1:]] == [None, None, None]
-    assert {name for _, name, _ in told(record)} == {"bad", "good"}
+    assert {name for _, name, _ in steps_log(record)} == {"bad", "good"}
     [bad_end] = [
         item.event for item in record.events if item.correlation.step_name == "bad" and item.event.type == "step.end"
     ]
@@ -152,7 +155,7 @@ async def test_the_first_failure_in_the_order_of_the_plan_is_the_plans_failure(c
     assert response.error.code is Code.INFERENCE_CONTENT_FILTERED
 
 
-async def test_a_step_that_takes_too_long_is_cut_off_and_its_end_is_told(clock: VirtualClock) -> None:
+async def test_a_step_that_takes_too_long_is_cancelled_and_its_end_recorded(clock: VirtualClock) -> None:
     engine = KeywordEngine(clock, slow={"text": "S", "delay": 60}, good={"text": "G", "delay": 5})
     request = plan_request(
         {"name": "slow", "input": "slow", "timeout": 2},
@@ -164,7 +167,7 @@ async def test_a_step_that_takes_too_long_is_cut_off_and_its_end_is_told(clock: 
     assert response.error is not None
     assert response.error.code is Code.CANCELLED_TIMEOUT
     assert steps_of(response) == {"slow": ("cancelled", None), "after": ("skipped", None), "good": ("completed", "G")}
-    assert told(record)[2:] == [(2, "slow", "cancelled"), (5, "good", "completed")]
+    assert steps_log(record)[2:] == [(2, "slow", "cancelled"), (5, "good", "completed")]
     [cut] = [item.event for item in record.events if isinstance(item.event, StepEnd) and item.event.error_code]
     assert (cut.error_code, cut.duration_ms) == (Code.CANCELLED_TIMEOUT, 2000)
     assert open_starts(record.events) == open_steps(record.events) == []
@@ -179,7 +182,7 @@ async def test_the_smaller_of_the_steps_time_and_the_policys_holds(
     engine = KeywordEngine(clock, slow={"text": "S", "delay": 60})
     request = plan_request({"input": "slow", "timeout": own}, policy={"timeout_per_step": policy})
     _, record = await run_plan(make_harness(clock, engine), request)
-    assert told(record)[-1] == (seconds, "s0", "cancelled")
+    assert steps_log(record)[-1] == (seconds, "s0", "cancelled")
 
 
 async def test_a_steps_time_begins_with_the_step_and_not_with_the_plan(clock: VirtualClock) -> None:
@@ -227,7 +230,7 @@ async def test_the_deadline_leaves_the_finished_steps_in_the_response(clock: Vir
     assert response.error is not None
     assert response.error.code is Code.CANCELLED_TIMEOUT
     assert steps_of(response) == {"s0": ("completed", "re: request"), "s1": ("cancelled", None)}
-    assert told(record)[-1] == (5, "s1", "cancelled")
+    assert steps_log(record)[-1] == (5, "s1", "cancelled")
 
 
 async def test_a_plan_that_never_begins_stands_in_the_response_all_the_same(clock: VirtualClock) -> None:
@@ -289,10 +292,10 @@ async def test_the_plan_says_where_it_came_from(clock: VirtualClock) -> None:
     assert trace.created_at.timestamp() == record.steps["plan"].at
 
 
-async def test_a_plan_that_waits_for_somebody_shows_what_is_still_to_come(clock: VirtualClock) -> None:
+async def test_a_suspended_plan_shows_its_pending_steps(clock: VirtualClock) -> None:
     async def hangs(_arguments: Mapping[str, Any], context: ToolContext) -> str:
         await context.clock.sleep(60)
-        return "never told"
+        return "never asked"
 
     write = FakeTool("write", hangs, idempotent=False, side_effects=SideEffects.WRITE, timeout=1)
     request = plan_request(

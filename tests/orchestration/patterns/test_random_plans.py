@@ -1,4 +1,4 @@
-"""Random plans of random steps: they end, they are told again identically, and nobody who goes on acts twice."""
+"""Random plans of random steps: they end, replay identically, and a recovery never acts twice."""
 
 from random import Random
 from typing import Any
@@ -32,7 +32,7 @@ from tests.support.virtual_time import VirtualClock
 
 
 def holds(request: SystemRequest, response: SystemResponse, record: ExecutionHistory) -> None:
-    """What is true of every plan that was begun, however it ended."""
+    """Check what holds for every plan that was started, in all of its ends."""
     assert request.plan is not None
     assert request.plan.steps is not None
     assert response.plan is not None

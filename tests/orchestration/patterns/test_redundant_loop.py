@@ -1,4 +1,4 @@
-"""Redundant mode: several answers at once and a vote, which ends as soon as nothing can change it."""
+"""Redundant mode: several answers at once and a vote, which ends as soon as no answer can change it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ def asking(n: int, output: Mapping[str, Any] | None = None, **redundancy: Any) -
 
 
 async def run(world: Harness, request: SystemRequest) -> tuple[SystemResponse, ExecutionHistory]:
-    """The response and the record, which says the same when it is told again."""
+    """Return the response and the history, which replays identically."""
     response, record = await world.run(request, redundant_loop)
     assert replay_offline(record, redundant_loop) == len(record.steps)
     return response, record
@@ -95,14 +95,14 @@ async def test_the_answer_most_replicas_gave_wins(clock: VirtualClock) -> None:
     assert [event.provider for event in events(record, InferenceStart)] == ["e0", "e1", "e2"]
 
 
-async def test_what_happens_is_told_in_this_order(clock: VirtualClock) -> None:
+async def test_events_have_this_order(clock: VirtualClock) -> None:
     _, record = await run(here(clock, A, A, B), asking(3))
-    told = [
+    types = [
         (item.event.type, item.anchor)
         for item in record.events
         if not item.event.type.startswith(("fallback", "stage"))
     ]
-    assert told == [
+    assert types == [
         ("lifecycle.transition", "init"),
         ("lifecycle.transition", "init"),
         ("lifecycle.transition", "prepare"),
@@ -159,7 +159,7 @@ class Slow:
         except get_cancelled_exc_class():
             self.cancelled_at = self._clock.monotonic()
             raise
-        raise AssertionError("nobody waits that long")
+        raise AssertionError("no test waits that long")
 
     async def ping(self) -> str:
         return "here"
@@ -190,7 +190,7 @@ async def test_without_early_stop_all_are_heard(clock: VirtualClock) -> None:
     assert response.confidence == 0.75
 
 
-async def test_replicas_that_fail_have_no_vote_and_harm_nobody(clock: VirtualClock) -> None:
+async def test_replicas_that_fail_have_no_vote_and_harm_no_other(clock: VirtualClock) -> None:
     world = here(clock, {"fault": "refused"}, PROSE, {"city": "Ulm"}, B, B)
     response, record = await run(world, asking(5, early_stop=False))
     assert response.state is State.COMPLETE
@@ -209,7 +209,7 @@ async def test_a_replica_has_one_attempt(clock: VirtualClock) -> None:
     assert [event.attempt for event in events(record, ValidationEnd)] == [1, 1, 1]
 
 
-async def test_when_all_replicas_fail_the_failure_they_share_is_told(clock: VirtualClock) -> None:
+async def test_when_all_replicas_fail_their_shared_failure_is_raised(clock: VirtualClock) -> None:
     response, record = await run(here(clock, PROSE, PROSE), asking(2))
     assert response.state is State.ERROR
     assert response.error is not None
@@ -253,7 +253,7 @@ async def test_unanimity_is_all_of_them(clock: VirtualClock) -> None:
     assert (response.structured_output, response.confidence) == (A, 1.0)
 
 
-async def test_a_field_majority_may_be_an_answer_nobody_gave(clock: VirtualClock) -> None:
+async def test_a_field_majority_may_be_an_answer_that_no_replica_gave(clock: VirtualClock) -> None:
     answers = [{"city": "Köln", "size": 1}, {"city": "Köln", "size": 2}, {"city": "Ulm", "size": 2}]
     response, record = await run(here(clock, *answers, delays=[1, 3, 2]), asking(3, voting="field_majority"))
     assert response.structured_output == {"city": "Köln", "size": 2}
@@ -327,7 +327,7 @@ async def test_an_early_stop_never_changes_how_the_vote_ends(clock: VirtualClock
 
 
 @pytest.mark.parametrize("seed", seeds(30))
-async def test_a_vote_is_told_again_whatever_the_prices_and_the_order(clock: VirtualClock, seed: int) -> None:
+async def test_a_vote_replays_identically_for_all_orders(clock: VirtualClock, seed: int) -> None:
     dice = Random(seed)
     engines = [
         scripted_engine(

@@ -1,4 +1,4 @@
-"""Structured mode: an answer that keeps its contract, is told what was wrong, or fails with what it was."""
+"""Structured mode: an answer that keeps its contract, after corrections, or fails with what it was."""
 
 import json
 from typing import Any
@@ -34,7 +34,7 @@ def here(clock: VirtualClock, *replies: Any, able: EngineCapabilities = NATIVE, 
 
 
 async def run(world: Harness, request: SystemRequest) -> tuple[SystemResponse, ExecutionHistory]:
-    """The response and the record, which says the same when it is told again."""
+    """Return the response and the history, which replays identically."""
     response, record = await world.run(request, specialized_loop)
     assert replay_offline(record, specialized_loop) == len(record.steps)
     return response, record
@@ -113,7 +113,7 @@ async def test_attempts_are_as_many_as_asked_for(clock: VirtualClock) -> None:
     assert len(events(record, InferenceStart)) == 1
 
 
-async def test_a_repair_is_told_and_not_made_where_it_is_not_allowed(clock: VirtualClock) -> None:
+async def test_a_repair_is_reported_and_not_made_if_it_is_not_allowed(clock: VirtualClock) -> None:
     broken = "{'city': 'Köln', 'size': 'LARGE',}"
     response, record = await run(here(clock, broken), asking({"schema": SCHEMA}))
     assert response.structured_output == GOOD
@@ -136,7 +136,7 @@ async def test_with_a_grammar_alone_the_text_is_the_answer(clock: VirtualClock) 
     ] * 2
 
 
-async def test_rules_are_run_and_told(clock: VirtualClock) -> None:
+async def test_rules_are_run_and_reported(clock: VirtualClock) -> None:
     rules = [
         {"type": "length", "path": "$.city", "max": 3},
         {"type": "not_empty", "severity": "warning", "path": "$.more"},
@@ -173,7 +173,7 @@ async def test_without_named_tools_none_are_offered(clock: VirtualClock) -> None
 
 
 @pytest.mark.parametrize(("hints", "left_out"), [({}, []), ({"temperature": 0}, ["hints.temperature"])])
-async def test_a_temperature_that_nobody_asked_for_is_not_told_as_left_out(
+async def test_a_temperature_of_the_pattern_is_not_reported_as_left_out(
     hints: dict[str, float], left_out: list[str], clock: VirtualClock
 ) -> None:
     response, record = await run(here(clock, GOOD), asking({"schema": SCHEMA}, hints=hints))

@@ -1,4 +1,4 @@
-"""What the steps do that ask no model, how each of them fails, and what happens where types do not meet."""
+"""Plan steps that ask no model: their results, their failures, and inputs of the wrong type."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Answers are judged by form, rules and a judge, told what is wrong with them, and asked for again."""
+"""Validated answers: format, rules and a judge; the model learns what is wrong and tries again."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ def states(record: ExecutionHistory) -> list[tuple[State, int]]:
     return [(event.to_state, event.attempt) for event in events(record, LifecycleTransition)][3:]
 
 
-def told(response: SystemResponse) -> tuple[Code, list[str]]:
+def failure_of(response: SystemResponse) -> tuple[Code, list[str]]:
     """The code of its error, and what was said to be wrong."""
     assert response.error is not None
     return response.error.code, [each["message"] for each in response.error.details.get("violations", ())]
@@ -66,7 +66,7 @@ class TestChat:
 
     async def test_at_the_last_attempt_it_fails_and_shows_what_it_was(self, clock: VirtualClock) -> None:
         response, record = await run(here(clock, LONG, LONG, attempts=2), chat({"rules": [SHORT]}))
-        assert told(response) == (Code.VALIDATION_RULE_FAILED, ["has more than 5 characters"])
+        assert failure_of(response) == (Code.VALIDATION_RULE_FAILED, ["has more than 5 characters"])
         assert (response.state, response.content, response.confidence) == (State.ERROR, "far too long", 0.0)
         assert response.validation_result is not None
         assert (response.validation_result.valid, response.validation_result.attempts) == (False, 2)
@@ -80,7 +80,7 @@ class TestChat:
         assert [each["rule"] for each in response.validation_result.warnings] == ["length"]
         strict = chat({"rules": rules, "strict_validation": True})
         response, _ = await run(here(clock, LONG, attempts=1), strict)
-        assert told(response)[0] is Code.VALIDATION_RULE_FAILED
+        assert failure_of(response)[0] is Code.VALIDATION_RULE_FAILED
 
     async def test_each_attempt_may_call_tools(self, clock: VirtualClock) -> None:
         response, record = await run(here(clock, ROLL, LONG, ROLL, GOOD), chat({"rules": [SHORT]}))
@@ -91,7 +91,7 @@ class TestChat:
     async def test_tool_rounds_are_counted_over_all_attempts(self, clock: VirtualClock) -> None:
         world = here(clock, ROLL, LONG, ROLL, tool_rounds=1)
         response, record = await run(world, chat({"rules": [SHORT]}))
-        assert told(response)[0] is Code.ORCHESTRATION_ITERATION_LIMIT
+        assert failure_of(response)[0] is Code.ORCHESTRATION_ITERATION_LIMIT
         assert (response.content, response.metadata.tool_rounds) == ("far too long", 1)
         assert states(record)[-2:] == [(State.EXECUTE, 2), (State.ERROR, 2)]
 
@@ -105,7 +105,7 @@ class TestChat:
         assert states(record)[1] == (State.EXECUTE, 2)
         assert events(record, LifecycleTransition)[4].reason == "validation_semantic_failed"
 
-    async def test_what_happens_is_told_in_this_order(self, clock: VirtualClock) -> None:
+    async def test_events_have_this_order(self, clock: VirtualClock) -> None:
         _, record = await run(here(clock, LONG, NO, GOOD, YES), chat({"semantic": True}))
         order = [
             (item.event.type, item.anchor)
@@ -146,7 +146,7 @@ class TestJudge:
     @pytest.mark.parametrize(
         ("semantic", "intent"), [(True, "Answer the request, all of it"), ("Names a German city.", "Names a German ")]
     )
-    async def test_it_is_told_the_request_the_intent_and_the_answer(
+    async def test_it_reads_the_request_the_intent_and_the_answer(
         self, semantic: bool | str, intent: str, clock: VirtualClock
     ) -> None:
         engine = SteadyEngine(clock, "a", answer=lambda _: city("Ulm #0"), judge=lambda _: YES, capabilities=NATIVE)
@@ -174,7 +174,7 @@ class TestJudge:
     async def test_without_issues_it_still_says_why(self, clock: VirtualClock) -> None:
         no = judgement(" ", valid=False, score=0.1)
         response, _ = await run(here(clock, city("Ulm"), no, attempts=1), structured({"semantic": True}))
-        assert told(response) == (Code.VALIDATION_SEMANTIC_FAILED, ["does not serve its intent"])
+        assert failure_of(response) == (Code.VALIDATION_SEMANTIC_FAILED, ["does not serve its intent"])
         assert (response.structured_output, response.confidence) == ({"city": "Ulm"}, 0.1)
         assert (response.confidence_source, response.metadata.kept_by) == ("validation", "schema")
 
@@ -186,7 +186,7 @@ class TestJudge:
         assert [each["message"] for each in response.validation_result.warnings] == ["It may be another Ulm."]
         strict = structured({"semantic": True, "strict_validation": True})
         response, _ = await run(here(clock, city("Ulm"), doubts, attempts=1), strict)
-        assert told(response) == (Code.VALIDATION_SEMANTIC_FAILED, ["It may be another Ulm."])
+        assert failure_of(response) == (Code.VALIDATION_SEMANTIC_FAILED, ["It may be another Ulm."])
         assert response.structured_output == {"city": "Ulm"}
 
     async def test_its_warnings_stand_beside_those_of_the_rules(self, clock: VirtualClock) -> None:
@@ -209,7 +209,7 @@ class TestJudge:
         request = (chat if mode is Mode.CHAT else structured)({"semantic": True})
         world = here(clock, city("Ulm"), {"text": "Well."}, {"text": "Hm."}, city("never asked"), attempts=2)
         response, record = await run(world, request)
-        assert told(response) == (Code.VALIDATION_SEMANTIC_FAILED, ["was not judged"])
+        assert failure_of(response) == (Code.VALIDATION_SEMANTIC_FAILED, ["was not judged"])
         assert response.error is not None
         assert (response.error.message, response.error.caused_by) == (
             "the answer could not be judged",
@@ -221,10 +221,10 @@ class TestJudge:
         assert [(event.attempt, event.valid) for event in events(record, ValidationEnd)] == [(1, False)]
         assert states(record) == [(State.VALIDATE, 1), (State.ERROR, 1)]
 
-    async def test_when_nobody_can_be_asked_the_answer_is_shown_beside_that_failure(self, clock: VirtualClock) -> None:
+    async def test_if_no_judge_can_be_asked_the_failure_shows_the_answer(self, clock: VirtualClock) -> None:
         world = here(clock, city("Ulm"), {"fault": "unreachable"})
         response, record = await run(world, structured({"semantic": True}))
-        assert told(response) == (Code.INFERENCE_MODEL_UNAVAILABLE, [])
+        assert failure_of(response) == (Code.INFERENCE_MODEL_UNAVAILABLE, [])
         assert (response.structured_output, response.confidence) == ({"city": "Ulm"}, 0.0)
         assert response.validation_result is not None
         assert not response.validation_result.valid
@@ -247,7 +247,7 @@ class TestJudge:
         assert response.content == "good"
         assert [event.provider for event in events(record, InferenceStart)] == ["primary", "primary", "backup"]
 
-    async def test_nobody_who_watches_is_shown_its_words(self, clock: VirtualClock) -> None:
+    async def test_its_words_are_not_streamed(self, clock: VirtualClock) -> None:
         world = here(clock, GOOD, YES)
         execution = world.execution(chat({"semantic": True}))
         world.bus.subscribe(execution.header.execution_id)
@@ -307,7 +307,7 @@ class TestReplicas:
         if says is YES:
             assert (response.state, response.confidence) == (State.COMPLETE, 2 / 3)
         else:
-            assert told(response) == (Code.VALIDATION_SEMANTIC_FAILED, ["It is no city.", "It is rude."])
+            assert failure_of(response) == (Code.VALIDATION_SEMANTIC_FAILED, ["It is no city.", "It is rude."])
 
 
 class TestMovingOn:
@@ -336,7 +336,7 @@ class TestMovingOn:
         response, record = await run(self.world(clock, [LONG, GOOD], [LONG], moving=False), chat({"rules": [SHORT]}))
         assert (response.content, self.offered(record)) == ("good", ["ab", "ab"])
 
-    async def test_whoever_was_moved_to_is_stayed_with_between_tool_rounds(self, clock: VirtualClock) -> None:
+    async def test_the_next_provider_stays_the_first_between_tool_rounds(self, clock: VirtualClock) -> None:
         world = self.world(clock, [ROLL, LONG], [ROLL, ROLL, GOOD])
         response, record = await run(world, chat({"rules": [SHORT]}))
         assert (response.content, self.asked(record)) == ("good", ["a", "a", "b", "b", "b"])

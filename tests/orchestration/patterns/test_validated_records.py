@@ -1,4 +1,4 @@
-"""Executions whose answers are judged, crashed after every commit, cancelled at any time, and told again."""
+"""Validated executions: crashed after every commit, cancelled at any time, and replayed."""
 
 from typing import Any
 

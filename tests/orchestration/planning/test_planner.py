@@ -1,4 +1,4 @@
-"""State PLAN: whose plan it is, what is held against it, and that no replay judges it anew."""
+"""State PLAN: the planner of a plan, the reasons of a refusal, and replays that do not judge it again."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ def here(clock: VirtualClock, *replies: Mapping[str, Any], **bounds: Any) -> Har
 async def run(
     world: Harness, request: SystemRequest, static: Sequence[PlanStep] | None = None
 ) -> tuple[SystemResponse, ExecutionHistory]:
-    """The response and the record, which says the same when it is told again by whoever has another configuration."""
+    """Return the response and the history, which replays identically under another configuration."""
     response, record = await world.run(request, carried_out, partial(make_plan, static_plan=static))
     for other in (None, (PlanStep(name="other", type="infer"),)):
         assert replay_offline(record, carried_out, partial(make_plan, static_plan=other)) == len(record.steps)
@@ -86,7 +86,7 @@ def violations(response: SystemResponse) -> dict[str, str]:
     return {each["path"]: each["message"] for each in response.error.details["violations"]}
 
 
-async def test_an_authored_plan_is_taken_as_it_is_and_told(clock: VirtualClock) -> None:
+async def test_an_authored_plan_is_taken_as_it_is_and_announced(clock: VirtualClock) -> None:
     later: dict[str, Any] = {"name": "both", "type": "validate", "rules": [], "depends_on": ["ask", "roll"]}
     response, record = await run(here(clock), planning([ROLL, ASK | {"depends_on": []}, later]))
     assert response.state is State.COMPLETE
@@ -114,7 +114,7 @@ async def test_a_configured_plan_is_taken_where_the_request_has_none(clock: Virt
     assert (response.content or "").startswith("authored ")
 
 
-async def test_a_model_plans_where_nobody_else_did_and_its_plan_is_kept_with_its_reason(clock: VirtualClock) -> None:
+async def test_a_model_plans_if_there_is_no_other_plan_and_its_reason_is_recorded(clock: VirtualClock) -> None:
     world = here(clock, said(ROLL, {"name": "tell", "type": "infer"}))
     response, record = await run(world, planning())
     assert response.state is State.COMPLETE
@@ -145,7 +145,7 @@ def heard(clock: VirtualClock, *replies: Mapping[str, Any]) -> Heard:
     return Heard(scripted_engine(clock, "primary", *replies, capabilities=NATIVE))
 
 
-async def test_a_planner_is_told_what_a_plan_may_be_made_of(clock: VirtualClock) -> None:
+async def test_a_planner_reads_what_a_plan_may_consist_of(clock: VirtualClock) -> None:
     engine = heard(clock, said(ASK))
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -174,11 +174,11 @@ async def test_a_planner_is_told_what_a_plan_may_be_made_of(clock: VirtualClock)
     assert not call.tools
 
 
-async def test_a_planner_is_not_told_of_tools_where_there_are_none_to_call(clock: VirtualClock) -> None:
+async def test_a_planner_reads_nothing_of_tools_if_there_are_none(clock: VirtualClock) -> None:
     engine = heard(clock, said(ASK))
     await run(make_harness(clock, engine, tools=BUILTIN_TOOLS), planning(tools=[]))
-    told = engine.calls[0].messages[0].text
-    assert [name for name in STEP_TYPE_DESCRIPTIONS if f"- {name}: " in told] == [
+    prompt = engine.calls[0].messages[0].text
+    assert [name for name in STEP_TYPE_DESCRIPTIONS if f"- {name}: " in prompt] == [
         name for name in STEP_SPECS if name != "tool"
     ]
 
@@ -253,7 +253,7 @@ async def test_where_nothing_can_be_planned_no_model_is_asked(clock: VirtualCloc
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("by", ["authored", "static", "model"])
-async def test_what_speaks_against_a_plan_ends_it_before_its_first_step_whoever_made_it(
+async def test_an_invalid_plan_of_any_planner_ends_before_its_first_step(
     clock: VirtualClock, by: str, steps: list[dict[str, Any]], fields: dict[str, Any], path: str
 ) -> None:
     world = here(clock, *([said(*steps)] if by == "model" else []), attempts=1)
@@ -286,7 +286,7 @@ async def test_types_that_never_meet_are_found_before_the_first_step(clock: Virt
     assert states(record) == [State.INIT, State.PLAN, State.ERROR]
 
 
-async def test_a_model_is_told_why_its_plan_was_refused_and_tries_again(clock: VirtualClock) -> None:
+async def test_a_model_learns_why_its_plan_was_refused_and_tries_again(clock: VirtualClock) -> None:
     engine = heard(clock, said(ASK, ASK), said(ASK, {"name": "call", "type": "tool"}), said(ASK, ROLL))
     response, record = await run(make_harness(clock, engine, tools=BUILTIN_TOOLS, attempts=3), planning())
     assert response.state is State.COMPLETE
@@ -389,7 +389,7 @@ async def test_schemas_are_bounded_together_and_large_ones_are_looked_at_elsewhe
     assert list(violations(response)) == ["steps"]
 
 
-async def test_what_a_plan_holds_is_not_told_by_its_refusal(clock: VirtualClock) -> None:
+async def test_a_refusal_shows_nothing_of_what_a_plan_holds(clock: VirtualClock) -> None:
     steps: list[dict[str, Any]] = [
         {"name": "a", "type": SECRET, "input": SECRET},
         ASK | {"schema": {"type": SECRET}, "rules": [SECRET]},
@@ -409,7 +409,7 @@ async def test_a_plan_is_made_within_the_deadline(clock: VirtualClock) -> None:
 
 
 @pytest.mark.parametrize("by", ["authored", "static", "model"])
-async def test_whoever_goes_on_after_any_step_of_planning_comes_to_the_same(clock: VirtualClock, by: str) -> None:
+async def test_a_recovery_after_any_step_of_planning_comes_to_the_same(clock: VirtualClock, by: str) -> None:
     static = (PlanStep.model_validate(ASK),) if by == "static" else None
     request = planning([ASK] if by == "authored" else None)
     replies = [said(ASK, ASK), said(ASK)] if by == "model" else []
