@@ -30,7 +30,7 @@ from tests.support.golden_journals import (
     path_of,
     read_rows,
 )
-from tests.support.server_state import idle
+from tests.support.server_state import wait_for_idle
 from tests.support.stores import RecordingSink
 from tests.support.virtual_time import VirtualClock
 
@@ -115,7 +115,7 @@ async def test_a_golden_suspension_is_resumed_or_refused_and_left_unchanged(path
 async def test_a_golden_interruption_is_continued_or_fails_with_the_reason(path: Path, tmp_path: Path) -> None:
     rows = read_rows(path)
     async with open_service_on(await stored(tmp_path, rows)) as service:
-        await idle(service)
+        await wait_for_idle(service)
         shown = await service.facade.executions.show(LOCAL.tenant, name(rows))
     if is_of_today(rows):
         assert shown.state is State.COMPLETE

@@ -12,11 +12,11 @@ from app.settings import Settings
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes, running_server
 
 EVENTS = {"Accept": "text/event-stream"}
-ASYNC = {"Prefer": "respond-async"}
-JSON = {"Content-Type": "application/json"}
-KEY = {"Idempotency-Key": "k-1"}
+RESPOND_ASYNC = {"Prefer": "respond-async"}
+JSON_BODY = {"Content-Type": "application/json"}
+IDEMPOTENCY_KEY = {"Idempotency-Key": "k-1"}
 QUOTE = "/v1/quote"
-ASK = 'Use ask_person: "May I?"'
+ASK_PERSON = 'Use ask_person: "May I?"'
 """A text for which the rehearsal engine suspends the execution."""
 
 
@@ -39,7 +39,7 @@ def events(answer: HttpAnswer) -> list[dict[str, Any]]:
     return [orjson.loads(line[6:]) for frame in frames for line in frame.split("\n") if line.startswith("data: ")]
 
 
-def numbers(logged: Sequence[dict[str, Any]]) -> list[int]:
+def sequence_numbers(logged: Sequence[dict[str, Any]]) -> list[int]:
     """Return the sequence numbers of the events that have one."""
     return [event["sequence_number"] for event in logged if "sequence_number" in event]
 
@@ -50,12 +50,12 @@ async def resume(served: RunningServer, headers: dict[str, str] | None = None, *
     return await served.post(body, headers, path="/v1/executions/q/resume")
 
 
-async def order(served: RunningServer, command: str, request_id: str = "q") -> HttpAnswer:
+async def send_command(served: RunningServer, command: str, request_id: str = "q") -> HttpAnswer:
     """Cancel or replay an execution, without a body or a content type."""
     return await served.ask(request_bytes("POST", f"/v1/executions/{request_id}/{command}", {}))
 
 
-async def ids(served: RunningServer, query: str) -> list[str]:
+async def listed_ids(served: RunningServer, query: str) -> list[str]:
     """Return the request ids of a listed page."""
     page = (await served.get(f"/v1/executions{query}")).json
     return [each["request_id"] for each in page["data"]]

@@ -7,24 +7,24 @@ from tests.support.fake_service import FakeRunning, FakeService
 from tests.support.http_server import RunningServer
 
 
-async def started(service: FakeService) -> FakeRunning:
+async def first_execution(service: FakeService) -> FakeRunning:
     """Return the first execution, once it has started."""
     await service.facade.begun.wait()
     return service.facade.running[0]
 
 
-async def gone(served: RunningServer) -> None:
+async def wait_for_disconnect(served: RunningServer) -> None:
     """Return when the server has noticed that all clients have left."""
     while served.state.connections or served.state.tasks:  # noqa: ASYNC110 - uvicorn has no event for it
         await anyio.sleep(0.001)
 
 
-async def running(service: Service, count: int = 1) -> None:
+async def wait_for_running(service: Service, count: int = 1) -> None:
     """Return when that many executions run."""
     while service.runner.in_flight != count:  # noqa: ASYNC110 - there is no event for it
         await anyio.sleep(0.1)
 
 
-async def idle(service: Service) -> None:
+async def wait_for_idle(service: Service) -> None:
     """Return when no execution runs."""
-    await running(service, 0)
+    await wait_for_running(service, 0)

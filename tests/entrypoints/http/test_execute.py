@@ -8,7 +8,7 @@ from app.domain.failures import Code, RequestFailure, failure
 from app.domain.lifecycle import State
 from tests.support.fake_service import SPAN, TRACE, FakeRunning, fake_app
 from tests.support.http_server import request_bytes, running_server
-from tests.support.server_state import gone, started
+from tests.support.server_state import first_execution, wait_for_disconnect
 
 CHAT = orjson.dumps({"request_id": "r-1", "messages": [{"role": "user", "content": "Hello"}]})
 
@@ -34,7 +34,7 @@ async def test_a_slow_chat_is_answered_when_it_ends() -> None:
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
-        running = await started(service)
+        running = await first_execution(service)
         running.complete()
         assert (await client.answer()).status == 200
         assert not running.cancelled
@@ -191,8 +191,8 @@ async def test_b2_36_a_client_that_leaves_before_the_answer_cancels_the_executio
     async with running_server(app) as served:
         async with served.connect() as client:
             await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
-            running = await started(service)
-        await gone(served)
+            running = await first_execution(service)
+        await wait_for_disconnect(served)
         assert running.cancelled
 
 
@@ -206,8 +206,8 @@ async def test_b2_35_a_client_that_leaves_an_execution_that_outlives_it_cancels_
         async with served.connect() as client:
             named = {"Content-Type": "application/json", **headers}
             await client.send(request_bytes("POST", "/v1/execute", named, CHAT))
-            running = await started(service)
-        await gone(served)
+            running = await first_execution(service)
+        await wait_for_disconnect(served)
         assert not running.cancelled
 
 
@@ -215,7 +215,7 @@ async def test_b5_93_an_execution_that_another_replica_continues_is_answered_wit
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
-        running = await started(service)
+        running = await first_execution(service)
         await service.drain()
         running.end_without_response()
         answer = await client.answer()
@@ -227,7 +227,7 @@ async def test_an_execution_that_a_bug_ended_is_answered_with_500() -> None:
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
-        (await started(service)).end_without_response()
+        (await first_execution(service)).end_without_response()
         answer = await client.answer()
     assert (answer.status, answer.json["code"]) == (500, "ORCHESTRATION_INVALID_TRANSITION")
 
@@ -281,8 +281,8 @@ async def test_b2_36_a_client_that_leaves_with_a_second_request_in_the_pipeline_
     async with running_server(app) as served:
         async with served.connect() as client:
             await client.send(whole + whole)
-            running = await started(service)
-        await gone(served)
+            running = await first_execution(service)
+        await wait_for_disconnect(served)
         assert running.cancelled
         assert len(service.facade.running) == 1
 
@@ -302,5 +302,5 @@ async def test_a_client_that_leaves_while_it_sends_starts_no_execution() -> None
     async with running_server(app) as served:
         async with served.connect() as client:
             await client.send(whole[:-5])
-        await gone(served)
+        await wait_for_disconnect(served)
     assert service.facade.calls == []

@@ -6,8 +6,20 @@ import anyio
 import pytest
 
 from tests.support.http_server import ClientConnection, HttpAnswer, request_bytes
-from tests.support.portico import ASK, ASYNC, EVENTS, JSON, chat, events, ids, numbers, order, portico, resume
-from tests.support.server_state import gone, idle, running
+from tests.support.portico import (
+    ASK_PERSON,
+    EVENTS,
+    JSON_BODY,
+    RESPOND_ASYNC,
+    chat,
+    events,
+    listed_ids,
+    portico,
+    resume,
+    send_command,
+    sequence_numbers,
+)
+from tests.support.server_state import wait_for_disconnect, wait_for_idle, wait_for_running
 
 ROUTES = [
     ("GET", ""),
@@ -24,17 +36,17 @@ async def test_executions_are_listed_newest_first_by_pages_and_by_filters() -> N
     async with portico() as (served, _):
         for name in ("a", "b", "c"):
             await served.post(chat("Hello", request_id=name))
-        await served.post(chat(ASK, request_id="d"))
+        await served.post(chat(ASK_PERSON, request_id="d"))
         first = (await served.get("/v1/executions?limit=3")).json
         rest = (await served.get(f"/v1/executions?limit=3&after={first['next']}")).json
         assert [each["request_id"] for each in first["data"]] == ["d", "c", "b"]
         assert first["has_more"] is True
         assert [each["request_id"] for each in rest["data"]] == ["a"]
         assert (rest["has_more"], rest["next"]) == (False, None)
-        assert await ids(served, "?state=SUSPENDED") == ["d"]
-        assert await ids(served, "?mode=chat&state=COMPLETE") == ["c", "b", "a"]
-        assert await ids(served, "?mode=plan") == []
-        assert await ids(served, "?session_id=s-1") == []
+        assert await listed_ids(served, "?state=SUSPENDED") == ["d"]
+        assert await listed_ids(served, "?mode=chat&state=COMPLETE") == ["c", "b", "a"]
+        assert await listed_ids(served, "?mode=plan") == []
+        assert await listed_ids(served, "?session_id=s-1") == []
 
 
 async def test_a_cursor_outlives_its_item_and_belongs_to_one_collection() -> None:
@@ -45,7 +57,7 @@ async def test_a_cursor_outlives_its_item_and_belongs_to_one_collection() -> Non
         places = [page["next"] for page in pages]
         for name in ("c", "b"):
             assert (await served.ask(request_bytes("DELETE", f"/v1/sessions/s-{name}", {}))).status == 204
-        left = await ids(served, f"?limit=2&after={places[0]}")
+        left = await listed_ids(served, f"?limit=2&after={places[0]}")
         sessions: Any = (await served.get(f"/v1/sessions?limit=2&after={places[1]}")).json["data"]
         refused = [
             await served.get(f"{path}?after={place}")
@@ -100,8 +112,8 @@ async def test_b2_39_events_are_read_from_the_start_or_after_any_number_and_not_
         over = await served.get(f"{path}?after={len(kept)}")
     assert events(whole) == kept
     assert whole.headers["content-type"] == "text/event-stream"
-    assert numbers(events(behind)) == list(range(6, len(kept) + 1))
-    assert numbers(events(wins)) == list(range(8, len(kept) + 1))
+    assert sequence_numbers(events(behind)) == list(range(6, len(kept) + 1))
+    assert sequence_numbers(events(wins)) == list(range(8, len(kept) + 1))
     assert (over.status, over.body) == (204, b"")
     assert "content-length" not in over.headers
 
@@ -119,22 +131,22 @@ async def read_some(client: ClientConnection, last: int) -> list[int]:
     named = {"Last-Event-ID": str(last)} if last else {}
     await client.send(request_bytes("GET", "/v1/executions/q/events", named))
     assert (await client.head())[0] == 200
-    return numbers(events(HttpAnswer(200, {}, await client.chunk())))
+    return sequence_numbers(events(HttpAnswer(200, {}, await client.chunk())))
 
 
 async def test_b2_35_a_reader_that_reconnects_cancels_nothing_and_misses_nothing() -> None:
     async with portico() as (served, service):
-        await served.post(chat("[[slow:5]] Please calculate 17*3", request_id="q"), ASYNC)
+        await served.post(chat("[[slow:5]] Please calculate 17*3", request_id="q"), RESPOND_ASYNC)
         read: list[int] = []
         for _ in range(3):
             async with served.connect() as client:
                 read += await read_some(client, read[-1] if read else 0)
-            await gone(served)
+            await wait_for_disconnect(served)
         last = read[-1]
         rest = await served.get("/v1/executions/q/events", {"Last-Event-ID": str(last)})
-        await idle(service)
+        await wait_for_idle(service)
     assert events(rest)[-1]["type"] == "execution.completed"
-    assert read + numbers(events(rest)) == list(range(1, len(read) + len(numbers(events(rest))) + 1))
+    assert read + sequence_numbers(events(rest)) == list(range(1, len(read) + len(sequence_numbers(events(rest))) + 1))
 
 
 async def test_the_trace_summarises_the_events_of_a_success_and_of_a_failure() -> None:
@@ -152,18 +164,18 @@ async def test_the_trace_summarises_the_events_of_a_success_and_of_a_failure() -
     assert [each["finish_reason"] for each in failed["attempts"]] == ["error", "error"]
 
 
-@pytest.mark.parametrize("form", [{}, EVENTS, ASYNC], ids=["json", "events", "async"])
+@pytest.mark.parametrize("form", [{}, EVENTS, RESPOND_ASYNC], ids=["json", "events", "async"])
 async def test_a_resume_is_answered_in_each_of_the_three_forms(form: dict[str, str]) -> None:
     async with portico() as (served, service):
-        asked = await served.post(chat(ASK, request_id="q"))
+        asked = await served.post(chat(ASK_PERSON, request_id="q"))
         assert (asked.status, asked.json["state"]) == (202, "SUSPENDED")
         pending = (await served.get("/v1/suspensions")).json["data"]
         assert pending == [{"request_id": "q", "suspension": asked.json["suspensions"][0]}]
         answer = await resume(served, form)
-        await idle(service)
+        await wait_for_idle(service)
         shown = (await served.get("/v1/executions/q")).json
         assert (await served.get("/v1/suspensions")).json["data"] == []
-        assert (await order(served, "replay")).json == {"identical": True, "steps": shown["total_steps"]}
+        assert (await send_command(served, "replay")).json == {"identical": True, "steps": shown["total_steps"]}
     assert shown["response"]["tool_calls_made"][0]["result"] == "yes"
     match form:
         case {"Accept": _}:
@@ -184,7 +196,7 @@ async def test_b6_103_of_two_concurrent_resumes_one_is_accepted() -> None:
         answers.append(await resume(served))
 
     async with portico() as (served, _):
-        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat(ASK_PERSON, request_id="q"))
         async with anyio.create_task_group() as group:
             for _ in range(2):
                 group.start_soon(answer)
@@ -205,7 +217,7 @@ async def test_b6_103_of_two_concurrent_resumes_one_is_accepted() -> None:
 )
 async def test_b6_104_a_wrong_answer_changes_nothing(answer: dict[str, Any], status: int, code: str) -> None:
     async with portico() as (served, _):
-        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat(ASK_PERSON, request_id="q"))
         before = (await served.get("/v1/executions/q")).json
         refused = await resume(served, **answer)
         assert (refused.status, refused.json["code"], refused.json["request_id"]) == (status, code, "q")
@@ -227,7 +239,7 @@ async def test_b6_104_a_wrong_answer_changes_nothing(answer: dict[str, Any], sta
 )
 async def test_a_resume_is_read_as_strictly_as_a_request(body: bytes, headers: dict[str, str], status: int) -> None:
     async with portico() as (served, _):
-        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat(ASK_PERSON, request_id="q"))
         refused = await served.post(body, headers, path="/v1/executions/q/resume")
         assert (refused.status, refused.headers["content-type"]) == (status, "application/problem+json")
         assert (await served.get("/v1/executions/q")).json["state"] == "SUSPENDED"
@@ -235,9 +247,9 @@ async def test_a_resume_is_read_as_strictly_as_a_request(body: bytes, headers: d
 
 async def test_b6_104_only_a_suspended_execution_is_resumed() -> None:
     async with portico() as (served, service):
-        await served.post(chat("[[slow:5]] Hello", request_id="q"), ASYNC)
+        await served.post(chat("[[slow:5]] Hello", request_id="q"), RESPOND_ASYNC)
         while_running = await resume(served)
-        await idle(service)
+        await wait_for_idle(service)
         afterwards = await resume(served)
     assert [each.json["code"] for each in (while_running, afterwards)] == ["REQUEST_RESUME_UNEXPECTED"] * 2
     assert (while_running.status, afterwards.status) == (409, 409)
@@ -245,22 +257,22 @@ async def test_b6_104_only_a_suspended_execution_is_resumed() -> None:
 
 async def test_a_client_that_resumes_and_leaves_stops_nothing() -> None:
     async with portico() as (served, service):
-        await served.post(chat(f"[[slow:5]] {ASK}", request_id="q"))
+        await served.post(chat(f"[[slow:5]] {ASK_PERSON}", request_id="q"))
         async with served.connect() as client:
             body = b'{"tool_id":"ask_person","payload":"yes"}'
-            await client.send(request_bytes("POST", "/v1/executions/q/resume", JSON, body))
-            await running(service)
-        await gone(served)
-        await idle(service)
+            await client.send(request_bytes("POST", "/v1/executions/q/resume", JSON_BODY, body))
+            await wait_for_running(service)
+        await wait_for_disconnect(served)
+        await wait_for_idle(service)
         assert (await served.get("/v1/executions/q")).json["state"] == "COMPLETE"
 
 
 async def test_a_running_execution_is_cancelled_once_and_an_ended_one_stays_unchanged() -> None:
     async with portico() as (served, service):
-        await served.post(chat("[[slow:300]] Hello", request_id="q"), ASYNC)
-        stopping = await order(served, "cancel")
-        await idle(service)
-        ended = await order(served, "cancel")
+        await served.post(chat("[[slow:300]] Hello", request_id="q"), RESPOND_ASYNC)
+        stopping = await send_command(served, "cancel")
+        await wait_for_idle(service)
+        ended = await send_command(served, "cancel")
     assert (stopping.status, ended.status) == (202, 200)
     assert (ended.json["state"], ended.json["last_error"]["code"]) == (
         "CANCELLED",
@@ -270,9 +282,9 @@ async def test_a_running_execution_is_cancelled_once_and_an_ended_one_stays_unch
 
 async def test_a_cancelled_suspension_cannot_be_resumed() -> None:
     async with portico() as (served, service):
-        await served.post(chat(ASK, request_id="q"))
-        assert (await order(served, "cancel")).status == 202
-        await idle(service)
+        await served.post(chat(ASK_PERSON, request_id="q"))
+        assert (await send_command(served, "cancel")).status == 202
+        await wait_for_idle(service)
         assert (await served.get("/v1/executions/q")).json["state"] == "CANCELLED"
         assert (await resume(served)).json["code"] == "REQUEST_RESUME_UNEXPECTED"
         assert (await served.get("/v1/suspensions")).json["data"] == []
@@ -282,15 +294,15 @@ async def test_b6_105_of_a_concurrent_resume_and_cancel_one_wins_and_the_executi
     answers: dict[str, HttpAnswer] = {}
 
     async def put(name: str) -> None:
-        answers[name] = await (resume(served) if name == "resume" else order(served, "cancel"))
+        answers[name] = await (resume(served) if name == "resume" else send_command(served, "cancel"))
 
     for names in (("resume", "cancel"), ("cancel", "resume")):
         async with portico() as (served, service):
-            await served.post(chat(ASK, request_id="q"))
+            await served.post(chat(ASK_PERSON, request_id="q"))
             async with anyio.create_task_group() as group:
                 for name in names:
                     group.start_soon(put, name)
-            await idle(service)
+            await wait_for_idle(service)
             state = (await served.get("/v1/executions/q")).json["state"]
             received = events(await served.get("/v1/executions/q/events"))
         assert answers["cancel"].status in {200, 202}
@@ -302,7 +314,7 @@ async def test_b6_105_of_a_concurrent_resume_and_cancel_one_wins_and_the_executi
 
 async def test_a_running_execution_is_not_replayed() -> None:
     async with portico() as (served, service):
-        await served.post(chat("[[slow:5]] Hello", request_id="q"), ASYNC)
-        answer = await order(served, "replay")
-        await idle(service)
+        await served.post(chat("[[slow:5]] Hello", request_id="q"), RESPOND_ASYNC)
+        answer = await send_command(served, "replay")
+        await wait_for_idle(service)
     assert (answer.status, answer.json["code"], answer.headers["retry-after"]) == (409, "REQUEST_IN_PROGRESS", "1")

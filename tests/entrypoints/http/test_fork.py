@@ -11,8 +11,18 @@ import pytest
 from app.domain.access import Principal
 from app.orchestration.runtime.fork import ForkRequest
 from tests.support.http_server import HttpAnswer, RunningServer
-from tests.support.portico import ASK, ASYNC, EVENTS, chat, events, numbers, order, portico, resume
-from tests.support.server_state import idle, running
+from tests.support.portico import (
+    ASK_PERSON,
+    EVENTS,
+    RESPOND_ASYNC,
+    chat,
+    events,
+    portico,
+    resume,
+    send_command,
+    sequence_numbers,
+)
+from tests.support.server_state import wait_for_idle, wait_for_running
 
 CALL = {"tool_calls": [{"name": "calculate", "arguments": {"expression": "17*3"}}]}
 
@@ -68,7 +78,7 @@ async def test_a_fork_inherits_the_steps_before_it_and_runs_the_next_one_again(t
         name = forked.json["request_id"]
         shown, origin = [(await served.get(f"/v1/executions/{each}")).json for each in (name, "q")]
         logs = [await log(served, each) for each in (name, "q")]
-        replayed = (await order(served, "replay", name)).json
+        replayed = (await send_command(served, "replay", name)).json
     assert (forked.status, forked.json["state"], forked.json["content"]) == (200, "COMPLETE", "second")
     assert (origin["response"]["content"], shown["response"]) == ("first", forked.json)
     assert forked.json["tool_calls_made"] == origin["response"]["tool_calls_made"]
@@ -76,7 +86,7 @@ async def test_a_fork_inherits_the_steps_before_it_and_runs_the_next_one_again(t
     assert name != "q"
     for kinds in (("tool.start", "tool.end"), ("inference.start",), ("stage.end",)):
         assert comparable(logs[0], *kinds)[:2] == comparable(logs[1], *kinds)[:2]
-    assert numbers(logs[0]) == list(range(1, len(logs[0]) + 1))
+    assert sequence_numbers(logs[0]) == list(range(1, len(logs[0]) + 1))
     assert {each["request_id"] for each in logs[0]} == {name}
     assert {each["caused_by"] for each in logs[0] if each["type"] == "lifecycle.transition"} == {"q"}
     assert {each["trace_id"] for each in logs[0]}.isdisjoint(each["trace_id"] for each in logs[1])
@@ -117,7 +127,7 @@ async def test_overrides_apply_from_the_step_on(tmp_path: Path) -> None:
         name = forked.json["request_id"]
         starts = [each for each in await log(served, name) if each["type"] == "inference.start"]
         origin = [each for each in await log(served, "q") if each["type"] == "inference.start"]
-        assert (await order(served, "replay", name)).json["identical"] is True
+        assert (await send_command(served, "replay", name)).json["identical"] is True
     assert forked.json["content"] == "cinquante et un"
     assert [(each["provider"], each["temperature"]) for each in starts] == [("a", None), ("b", 0.5)]
     assert [each["message_count"] for each in origin] == [1, 3]
@@ -142,7 +152,7 @@ async def test_a_message_at_a_tool_step_follows_its_results(tmp_path: Path) -> N
     assert [each["message_count"] for each in starts] == [1, 4]
 
 
-@pytest.mark.parametrize("form", [EVENTS, ASYNC], ids=["events", "async"])
+@pytest.mark.parametrize("form", [EVENTS, RESPOND_ASYNC], ids=["events", "async"])
 async def test_a_fork_is_answered_in_the_other_forms_too(tmp_path: Path, form: dict[str, str]) -> None:
     async with scripted(tmp_path, a=[CALL, {"text": "first"}, {"text": "second"}]) as served:
         answer = await fork(served, 2, form)
@@ -165,7 +175,7 @@ async def test_a_failed_execution_is_forked_at_the_step_that_failed(tmp_path: Pa
 
 async def test_a_forked_suspended_execution_stays_suspended() -> None:
     async with portico() as (served, _):
-        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat(ASK_PERSON, request_id="q"))
         forked = await fork(served, 1)
         assert (forked.status, forked.json["state"]) == (202, "SUSPENDED")
         assert len((await served.get("/v1/suspensions")).json["data"]) == 2
@@ -207,10 +217,10 @@ async def test_an_unknown_tool_is_refused_as_in_a_request(tmp_path: Path) -> Non
 
 async def test_a_running_execution_is_not_forked() -> None:
     async with portico() as (served, service):
-        await served.post(chat("[[slow:5]] Hello", request_id="q"), ASYNC)
-        await running(service)
+        await served.post(chat("[[slow:5]] Hello", request_id="q"), RESPOND_ASYNC)
+        await wait_for_running(service)
         refused = await fork(served, 0)
-        await idle(service)
+        await wait_for_idle(service)
     assert (refused.status, refused.json["code"]) == (409, "REQUEST_IN_PROGRESS")
 
 
@@ -228,17 +238,17 @@ async def test_a_fork_survives_its_process_with_its_inherited_steps(tmp_path: Pa
     async with portico(**kept) as (served, service):
         await served.post(chat("Please calculate 17*3", request_id="q"))
         messages = [{"role": "user", "content": "[[slow:60]] Please calculate 2+2"}]
-        name = (await fork(served, 2, ASYNC, messages=messages)).json["request_id"]
-        await running(service)
+        name = (await fork(served, 2, RESPOND_ASYNC, messages=messages)).json["request_id"]
+        await wait_for_running(service)
     async with portico(**kept) as (served, service):
-        await idle(service)
+        await wait_for_idle(service)
         shown = (await served.get(f"/v1/executions/{name}")).json
         logs = [await log(served, each) for each in (name, "q")]
-        assert (await order(served, "replay", name)).json["identical"] is True
+        assert (await send_command(served, "replay", name)).json["identical"] is True
     assert shown["state"] == "COMPLETE"
     assert shown["response"]["tool_calls_made"][0]["result"] == "51"
     assert comparable(logs[0], "tool.end")[0] == comparable(logs[1], "tool.end")[0]
-    assert numbers(logs[0]) == list(range(1, len(logs[0]) + 1))
+    assert sequence_numbers(logs[0]) == list(range(1, len(logs[0]) + 1))
 
 
 async def test_a_fork_of_a_turn_inherits_its_history_and_leaves_the_session_unchanged(tmp_path: Path) -> None:
@@ -285,7 +295,9 @@ async def test_a_fork_of_a_fork_inherits_and_repeats_steps_with_the_first_one_s_
         third = await fork(served, 4, origin=str(behind.json["request_id"]), session_id="t")
         begun = [await starts(served, each) for each in (first, behind, beside, before, third)]
         talks = [await messages_of(served, session_id) for session_id in "st"]
-        replays = [await order(served, "replay", str(each.json["request_id"])) for each in (behind, beside, third)]
+        replays = [
+            await send_command(served, "replay", str(each.json["request_id"])) for each in (behind, beside, third)
+        ]
     kept, again = (1, "a", None), (4, "b", 1.0)
     assert begun[0] == [kept, again, (6, "b", 1.0)]
     assert begun[1] == begun[4] == [kept, again, (7, "b", 0.0)]
@@ -303,7 +315,7 @@ async def test_a_fork_with_a_session_adds_the_messages_of_a_whole_request_to_it(
         session = (await served.get("/v1/sessions/s")).json
         assert (await served.post(chat("And?", session_id="s", request_id="next"))).json["content"] == "third"
         logs = [await log(served, str(name)) for name in (forked.json["request_id"], "next")]
-        assert (await order(served, "replay", str(forked.json["request_id"]))).json["identical"] is True
+        assert (await send_command(served, "replay", str(forked.json["request_id"]))).json["identical"] is True
     assert (forked.json["session_id"], forked.json["content"]) == ("s", "second")
     assert once == [
         ("user", "What is 17*3?"),
@@ -346,23 +358,23 @@ async def test_a_fork_of_a_planned_execution_plans_again_without_its_session_s_h
 
 
 @pytest.mark.parametrize(
-    ("text", "code"), [("[[slow:5]] Hello", "REQUEST_SESSION_BUSY"), (ASK, "REQUEST_RESUME_REQUIRED")]
+    ("text", "code"), [("[[slow:5]] Hello", "REQUEST_SESSION_BUSY"), (ASK_PERSON, "REQUEST_RESUME_REQUIRED")]
 )
 async def test_b6_106_a_fork_is_refused_while_its_session_is_busy_and_leaves_nothing(text: str, code: str) -> None:
     async with portico() as (served, service):
         await served.post(chat("Please calculate 17*3", request_id="q"))
-        await served.post(chat(text, session_id="s", request_id="other"), ASYNC)
+        await served.post(chat(text, session_id="s", request_id="other"), RESPOND_ASYNC)
         if code == "REQUEST_SESSION_BUSY":
-            await running(service)
+            await wait_for_running(service)
         else:
-            await idle(service)
+            await wait_for_idle(service)
         before = (await served.get("/v1/executions")).json["data"]
         refused = await fork(served, 2, session_id="s")
         after = (await served.get("/v1/executions")).json["data"]
         assert [each["request_id"] for each in after] == [each["request_id"] for each in before]
         other = await fork(served, 2, session_id="another")
-        await order(served, "cancel", "other")
-        await idle(service)
+        await send_command(served, "cancel", "other")
+        await wait_for_idle(service)
         assert (await fork(served, 2, session_id="s")).status == 200
     assert (refused.status, refused.json["code"], other.status) == (409, code, 200)
 
@@ -372,8 +384,8 @@ async def test_b6_106_a_fork_holds_its_session_s_turn_until_it_ends(tmp_path: Pa
     slow = {"role": "user", "content": "[[slow:60]] Please calculate 2+2"}
     async with portico(**kept) as (served, service):
         await served.post(chat("Please calculate 17*3", request_id="q"))
-        name = (await fork(served, 2, ASYNC, session_id="s", messages=[slow])).json["request_id"]
-        await running(service)
+        name = (await fork(served, 2, RESPOND_ASYNC, session_id="s", messages=[slow])).json["request_id"]
+        await wait_for_running(service)
         assert (await served.post(chat("Hello", session_id="s"))).json["code"] == "REQUEST_SESSION_BUSY"
     async with portico(**kept) as (served, service):
         waits = chat("Hello", session_id="s", request_id="w", if_session_busy="enqueue")
@@ -407,7 +419,7 @@ async def test_a_structured_execution_is_forked_at_its_second_attempt(tmp_path: 
         await served.post(chat("How large?", request_id="s", mode="structured", output={"schema": SIZE}))
         forked = await fork(served, 1, origin="s")
         origin = (await served.get("/v1/executions/s")).json["response"]
-        assert (await order(served, "replay", forked.json["request_id"])).json["identical"] is True
+        assert (await send_command(served, "replay", forked.json["request_id"])).json["identical"] is True
     assert (origin["structured_output"], forked.json["structured_output"]) == ({"size": "small"}, {"size": "large"})
     assert forked.json["validation_result"]["attempts"] == origin["validation_result"]["attempts"] == 2
 
@@ -418,7 +430,7 @@ async def test_a_vote_is_forked_with_other_hints_for_every_replica(tmp_path: Pat
         await served.post(chat("How large?", request_id="v", **vote))
         forked = await fork(served, 0, origin="v", hints={"temperature": 1})
         starts = [each for each in await log(served, forked.json["request_id"]) if each["type"] == "inference.start"]
-        assert (await order(served, "replay", forked.json["request_id"])).json["identical"] is True
+        assert (await send_command(served, "replay", forked.json["request_id"])).json["identical"] is True
     assert forked.json["structured_output"] == {"size": "large"}
     assert [each["temperature"] for each in starts] == [1.0] * 3
 
@@ -428,7 +440,7 @@ async def test_a_fork_runs_the_inherited_plan_again() -> None:
         first = await served.post(chat("Please calculate 17*3", request_id="p", mode="plan"))
         forked = await fork(served, 1, origin="p", tools=[])
         logs = [await log(served, name) for name in (forked.json["request_id"], "p")]
-        assert (await order(served, "replay", forked.json["request_id"])).json["identical"] is True
+        assert (await send_command(served, "replay", forked.json["request_id"])).json["identical"] is True
     assert first.json["state"] == "COMPLETE"
     assert comparable(logs[0], "plan.created") == comparable(logs[1], "plan.created")
     assert [step["name"] for step in forked.json["plan"]["steps"]] == [

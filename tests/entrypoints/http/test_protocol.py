@@ -8,7 +8,7 @@ import pytest
 from app.entrypoints.http import protocol
 from tests.support.fake_service import FakeRunning, fake_app
 from tests.support.http_server import request_bytes, running_server
-from tests.support.server_state import gone, started
+from tests.support.server_state import first_execution, wait_for_disconnect
 
 CHAT = b'{"messages":[{"role":"user","content":"Hello"}]}'
 WHOLE = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT)
@@ -22,7 +22,7 @@ async def test_b2_52_an_incomplete_request_is_closed_without_a_response(sent: in
         await client.send(WHOLE[:sent])
         assert await client.closed() == b""
         assert anyio.current_time() - began == pytest.approx(protocol.RECEIVE_SECONDS, abs=0.1)
-        await gone(served)
+        await wait_for_disconnect(served)
     assert service.facade.calls == []
 
 
@@ -60,7 +60,7 @@ async def test_an_execution_may_take_longer_than_the_deadline_of_its_request() -
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(WHOLE)
-        running = await started(service)
+        running = await first_execution(service)
         await anyio.sleep(500)
         running.complete()
         assert (await client.answer()).status == 200

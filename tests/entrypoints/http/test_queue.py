@@ -6,14 +6,14 @@ import anyio
 import pytest
 
 from tests.support.http_server import HttpAnswer, RunningServer
-from tests.support.portico import ASYNC, chat, events, numbers, order, portico
-from tests.support.server_state import idle, running
+from tests.support.portico import RESPOND_ASYNC, chat, events, portico, send_command, sequence_numbers
+from tests.support.server_state import wait_for_idle, wait_for_running
 
 NARROW: dict[str, Any] = {"queue": {"at_once": 1, "per_tenant": 1, "waiting": 2}}
 
 
 async def post(served: RunningServer, request_id: str, text: str = "[[slow:60]] Hello", **fields: Any) -> HttpAnswer:
-    return await served.post(chat(text, request_id=request_id, **fields), ASYNC)
+    return await served.post(chat(text, request_id=request_id, **fields), RESPOND_ASYNC)
 
 
 async def state(served: RunningServer, request_id: str) -> object:
@@ -29,7 +29,7 @@ async def test_b2_53_an_execution_beyond_the_queue_limit_is_refused_and_leaves_n
         assert (await served.get("/v1/executions/r-3")).status == 404
         assert [await state(served, f"r-{number}") for number in range(1, 3)] == ["INIT", "INIT"]
         began = anyio.current_time()
-        await idle(service)
+        await wait_for_idle(service)
         assert anyio.current_time() - began >= 170
         assert {await state(served, f"r-{number}") for number in range(3)} == {"COMPLETE"}
 
@@ -46,9 +46,9 @@ async def test_a_queued_execution_is_cancelled_before_it_starts() -> None:
     async with portico(**NARROW) as (served, service):
         await post(served, "first")
         await post(served, "second")
-        assert (await order(served, "cancel", "second")).status in {200, 202}
-        assert (await order(served, "cancel", "first")).status in {200, 202}
-        await idle(service)
+        assert (await send_command(served, "cancel", "second")).status in {200, 202}
+        assert (await send_command(served, "cancel", "first")).status in {200, 202}
+        await wait_for_idle(service)
         received = events(await served.get("/v1/executions/second/events"))
         assert await state(served, "second") == "CANCELLED"
     assert received[-1]["type"] == "execution.cancelled"
@@ -61,7 +61,7 @@ async def test_a_reader_of_a_queued_execution_gets_all_events_and_deltas() -> No
         await post(served, "second", "Hello")
         received = events(await served.get("/v1/executions/second/events"))
     committed = [event for event in received if event["type"] != "inference.delta"]
-    assert numbers(committed) == list(range(1, len(committed) + 1))
+    assert sequence_numbers(committed) == list(range(1, len(committed) + 1))
     assert received[-1]["type"] == "execution.completed"
     assert "inference.delta" in {event["type"] for event in received}
 
@@ -69,7 +69,7 @@ async def test_a_reader_of_a_queued_execution_gets_all_events_and_deltas() -> No
 async def test_a_queued_execution_has_the_trace_of_its_admission() -> None:
     async with portico(**NARROW) as (served, service):
         await post(served, "only", "Hello")
-        await idle(service)
+        await wait_for_idle(service)
         trace = (await served.get("/v1/executions/only/trace")).json
     assert trace["stages"][0]["stage"] == "AuthResolve"
 
@@ -80,7 +80,7 @@ async def test_b5_93_a_queued_execution_is_run_after_a_restart(tmp_path: Any, re
     async with portico(**kept) as (served, service):
         await post(served, "first")
         await post(served, "second")
-        await running(service)
+        await wait_for_running(service)
     async with portico(**kept) as (served, service):
-        await idle(service)
+        await wait_for_idle(service)
         assert await state(served, request_id) == "COMPLETE"

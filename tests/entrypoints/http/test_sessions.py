@@ -15,8 +15,19 @@ from tests.support.emulators import openai_chat
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.server import KEY, EmulatedServer
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes, running_server
-from tests.support.portico import ASK, ASYNC, EVENTS, JSON, QUOTE, chat, events, order, portico, resume
-from tests.support.server_state import gone, idle, running
+from tests.support.portico import (
+    ASK_PERSON,
+    EVENTS,
+    JSON_BODY,
+    QUOTE,
+    RESPOND_ASYNC,
+    chat,
+    events,
+    portico,
+    resume,
+    send_command,
+)
+from tests.support.server_state import wait_for_disconnect, wait_for_idle, wait_for_running
 
 SESSIONS = "/v1/sessions"
 UNHEARD_OF = ["unheard-of", "a%0d%0ab", "x" * 129, "%C3%A9", "%00", "%27%20OR%201=1"]
@@ -27,7 +38,7 @@ def say(text: str, session_id: str = "s", **changes: Any) -> bytes:
 
 
 async def change(
-    served: RunningServer, body: bytes, path: str = f"{SESSIONS}/s", headers: dict[str, str] = JSON
+    served: RunningServer, body: bytes, path: str = f"{SESSIONS}/s", headers: dict[str, str] = JSON_BODY
 ) -> HttpAnswer:
     return await served.ask(request_bytes("PATCH", path, headers, body))
 
@@ -93,7 +104,7 @@ async def test_tool_calls_and_results_are_part_of_the_history() -> None:
         answer = await served.post(say("Please calculate 17*3"))
         page = (await served.get(f"{SESSIONS}/s/messages")).json
         again = await served.post(say("Please calculate 2*3"))
-        record = await order(served, "replay", str(again.json["request_id"]))
+        record = await send_command(served, "replay", str(again.json["request_id"]))
     asked, call, result, received = page["data"]
     assert asked == {"role": "user", "content": "Please calculate 17*3"}
     assert (call["role"], call["tool_calls"][0]["name"]) == ("assistant", "calculate")
@@ -161,7 +172,7 @@ async def test_every_mode_adds_the_request_and_its_answer_to_the_session(fields:
         for _ in range(2):
             answer = await served.post(say("How large is Ulm?", **fields))
             assert answer.status == 200
-            replay = await order(served, "replay", str(answer.json["request_id"]))
+            replay = await send_command(served, "replay", str(answer.json["request_id"]))
             assert replay.json["identical"] is True
         assert await messages_of(served) == [("user", "How large is Ulm?"), ("assistant", answer.json["content"])] * 2
 
@@ -176,20 +187,20 @@ async def test_a_failed_turn_is_not_remembered_and_frees_the_session(words: str)
 
 async def test_a_cancelled_turn_is_not_remembered_and_frees_the_session() -> None:
     async with portico() as (served, service):
-        await served.post(say("[[slow:300]] Hello", request_id="q"), ASYNC)
-        assert (await order(served, "cancel")).status == 202
-        await idle(service)
+        await served.post(say("[[slow:300]] Hello", request_id="q"), RESPOND_ASYNC)
+        assert (await send_command(served, "cancel")).status == 202
+        await wait_for_idle(service)
         assert (await served.post(say("Hello again"))).status == 200
         assert [text for role, text in await messages_of(served) if role == "user"] == ["Hello again"]
 
 
 async def test_b6_106_a_concurrent_turn_is_refused_as_retryable() -> None:
     async with portico() as (served, service):
-        await served.post(say("[[slow:5]] Hello"), ASYNC)
+        await served.post(say("[[slow:5]] Hello"), RESPOND_ASYNC)
         busy = await served.post(say("Me too", request_id="q"))
         assert (await served.get(f"{SESSIONS}/s")).json["busy"] is True
         assert (await served.post(say("Not me", "another"))).status == 200
-        await idle(service)
+        await wait_for_idle(service)
         assert (await served.post(say("Me too", request_id="q"))).status == 200
     assert (busy.status, busy.json["code"], busy.json["retryable"]) == (409, "REQUEST_SESSION_BUSY", True)
     assert (busy.headers["retry-after"], busy.headers["x-should-retry"]) == ("1", "true")
@@ -203,11 +214,11 @@ async def test_a_request_that_waits_gets_the_next_turn_and_sees_the_history() ->
         answers[text] = await served.post(say(text, if_session_busy="enqueue"))
 
     async with portico() as (served, service), anyio.create_task_group() as group:
-        await served.post(say("[[slow:20]] first"), ASYNC)
+        await served.post(say("[[slow:20]] first"), RESPOND_ASYNC)
         for number, text in enumerate(("second", "third", "fourth"), 2):
             group.start_soon(asks, text)
-            await running(service, number)
-        await idle(service)
+            await wait_for_running(service, number)
+        await wait_for_idle(service)
         assert [text for role, text in await messages_of(served) if role == "user"] == [
             "[[slow:20]] first",
             "second",
@@ -221,51 +232,51 @@ async def test_a_request_that_waits_gets_the_next_turn_and_sees_the_history() ->
 
 async def test_a_waiting_turn_is_shown_read_and_cancelled_like_any_execution() -> None:
     async with portico() as (served, service):
-        await served.post(say("[[slow:30]] Hello"), ASYNC)
-        waits = await served.post(say("Me too", request_id="q", if_session_busy="enqueue"), ASYNC)
+        await served.post(say("[[slow:30]] Hello"), RESPOND_ASYNC)
+        waits = await served.post(say("Me too", request_id="q", if_session_busy="enqueue"), RESPOND_ASYNC)
         assert (waits.status, waits.json["state"]) == (202, "INIT")
-        assert (await order(served, "cancel")).status == 202
-        await running(service, 1)
+        assert (await send_command(served, "cancel")).status == 202
+        await wait_for_running(service, 1)
         received = events(await served.get("/v1/executions/q/events"))
         assert [each["type"] for each in received] == [
             "lifecycle.transition",
             "lifecycle.transition",
             "execution.cancelled",
         ]
-        assert (await order(served, "replay")).json["identical"] is True
-        await idle(service)
+        assert (await send_command(served, "replay")).json["identical"] is True
+        await wait_for_idle(service)
         assert len(await messages_of(served)) == 2
         assert (await served.get(f"{SESSIONS}/s")).json["busy"] is False
 
 
 async def test_waiting_for_a_turn_is_not_running_time_but_is_limited() -> None:
     async with portico() as (served, service):
-        await served.post(say("[[slow:9]] Hello"), ASYNC)
+        await served.post(say("[[slow:9]] Hello"), RESPOND_ASYNC)
         fields: dict[str, Any] = {"if_session_busy": "enqueue", "hints": {"timeout": 10}}
         patient = await served.post(say("[[slow:9]] Hello", **fields))
         assert (patient.status, patient.json["state"]) == (200, "COMPLETE")
-        await served.post(say("[[slow:60]] Hello"), ASYNC)
+        await served.post(say("[[slow:60]] Hello"), RESPOND_ASYNC)
         too_late = await served.post(say("Hello", **fields))
         assert (too_late.status, too_late.json["error"]["code"]) == (504, "CANCELLED_TIMEOUT")
-        await idle(service)
+        await wait_for_idle(service)
 
 
 async def test_a_stream_reports_that_its_execution_waits_for_the_turn() -> None:
     async with portico() as (served, service):
-        await served.post(say("[[slow:60]] Hello"), ASYNC)
+        await served.post(say("[[slow:60]] Hello"), RESPOND_ASYNC)
         async with served.connect() as client:
             body = say("Hello", if_session_busy="enqueue", on_disconnect="cancel")
-            await client.send(request_bytes("POST", "/v1/execute", JSON | EVENTS, body))
+            await client.send(request_bytes("POST", "/v1/execute", JSON_BODY | EVENTS, body))
             await client.head()
             assert b'"to_state":"INIT"' in await client.chunk()
             assert service.runner.in_flight == 2
-        await gone(served)
-        await running(service, 1)
+        await wait_for_disconnect(served)
+        await wait_for_running(service, 1)
 
 
 async def test_b6_104_a_session_is_busy_while_its_turn_is_suspended() -> None:
     async with portico() as (served, _):
-        await served.post(say(ASK, request_id="q"))
+        await served.post(say(ASK_PERSON, request_id="q"))
         for waits in ("reject", "enqueue"):
             refused = await served.post(say("Hello", if_session_busy=waits))
             assert (refused.status, refused.json["code"]) == (409, "REQUEST_RESUME_REQUIRED")
@@ -277,28 +288,28 @@ async def test_b6_104_a_session_is_busy_while_its_turn_is_suspended() -> None:
 
 async def test_a_cancelled_suspended_turn_frees_its_session() -> None:
     async with portico() as (served, service):
-        await served.post(say(ASK, request_id="q"))
-        await order(served, "cancel")
-        await idle(service)
+        await served.post(say(ASK_PERSON, request_id="q"))
+        await send_command(served, "cancel")
+        await wait_for_idle(service)
         assert (await served.post(say("Hello"))).status == 200
 
 
 async def test_b5_94_a_dead_process_does_not_lock_a_session(tmp_path: Path) -> None:
     kept: dict[str, Any] = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
     async with portico(**kept) as (served, service):
-        await served.post(say("[[slow:60]] first", request_id="q"), ASYNC)
-        await served.post(say("second", request_id="r", if_session_busy="enqueue"), ASYNC)
-        await running(service, 2)
+        await served.post(say("[[slow:60]] first", request_id="q"), RESPOND_ASYNC)
+        await served.post(say("second", request_id="r", if_session_busy="enqueue"), RESPOND_ASYNC)
+        await wait_for_running(service, 2)
     async with portico(**kept) as (served, service):
         assert (await served.post(say("third"))).json["code"] == "REQUEST_SESSION_BUSY"
-        await idle(service)
+        await wait_for_idle(service)
         assert [text for role, text in await messages_of(served) if role == "user"] == [
             "[[slow:60]] first",
             "second",
         ]
         assert (await served.post(say("third"))).status == 200
         for name in "qr":
-            assert (await order(served, "replay", name)).json["identical"] is True
+            assert (await send_command(served, "replay", name)).json["identical"] is True
 
 
 async def test_a_repeated_idempotency_key_takes_no_second_turn() -> None:
@@ -366,15 +377,15 @@ async def test_the_model_of_a_session_is_used_if_a_request_names_none(tmp_path: 
 @pytest.mark.parametrize(
     ("body", "headers", "status"),
     [
-        (b"{", JSON, 400),
-        (b'{"state":1,"state":2}', JSON, 400),
-        (b'{"state":"\\ud800"}', JSON, 400),
-        (b'{"state":NaN}', JSON, 400),
-        (b'{"zork":1}', JSON, 422),
-        (b'{"model":"unknown"}', JSON, 422),
-        (b'{"model":7}', JSON, 422),
-        (b'{"state":"' + b"x" * 65_536 + b'"}', JSON, 422),
-        (b'{"state":"' + b"x" * 5_000_000 + b'"}', JSON, 413),
+        (b"{", JSON_BODY, 400),
+        (b'{"state":1,"state":2}', JSON_BODY, 400),
+        (b'{"state":"\\ud800"}', JSON_BODY, 400),
+        (b'{"state":NaN}', JSON_BODY, 400),
+        (b'{"zork":1}', JSON_BODY, 422),
+        (b'{"model":"unknown"}', JSON_BODY, 422),
+        (b'{"model":7}', JSON_BODY, 422),
+        (b'{"state":"' + b"x" * 65_536 + b'"}', JSON_BODY, 422),
+        (b'{"state":"' + b"x" * 5_000_000 + b'"}', JSON_BODY, 413),
         (b"{}", {"Content-Type": "text/plain"}, 415),
     ],
 )
@@ -410,7 +421,7 @@ async def test_deleting_a_session_stops_its_executions_without_adding_messages()
         async with anyio.create_task_group() as group:
             for number, text in enumerate(("[[slow:300]] Hello", "Me too"), 1):
                 group.start_soon(asks, text)
-                await running(service, number)
+                await wait_for_running(service, number)
             began = anyio.current_time()
             assert (await delete(served)).status == 204
             assert anyio.current_time() - began < 5

@@ -18,7 +18,7 @@ from app.entrypoints.http import sse
 from app.entrypoints.http.sse import EventStreamResponse
 from tests.support.fake_service import SPAN, TRACE, FakeRunning, FakeService, fake_app, response
 from tests.support.http_server import ClientConnection, RunningServer, request_bytes, running_server
-from tests.support.server_state import gone, started
+from tests.support.server_state import first_execution, wait_for_disconnect
 
 CHAT = orjson.dumps({"request_id": "r-1", "messages": [{"role": "user", "content": "Hello"}]})
 ASK = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json", "Accept": "text/event-stream"}, CHAT)
@@ -31,7 +31,7 @@ async def reading() -> AsyncIterator[tuple[RunningServer, FakeService, FakeRunni
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(ASK)
-        running = await started(service)
+        running = await first_execution(service)
         assert (await client.head())[0] == 200
         yield served, service, running, client
 
@@ -40,7 +40,7 @@ async def test_the_head_of_a_stream_has_its_location_and_forbids_caching() -> No
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(ASK)
-        await started(service)
+        await first_execution(service)
         status, headers = await client.head()
     assert status == 200
     assert headers["content-type"] == "text/event-stream"
@@ -136,7 +136,7 @@ async def test_b2_35_a_client_that_leaves_mid_stream_cancels_the_execution() -> 
         running.emit_delta("a")
         await client.chunk()
         await client.stream.aclose()
-        await gone(served)
+        await wait_for_disconnect(served)
         assert running.cancelled
         assert not service.facade.bus.has_subscribers("r")
 
@@ -144,7 +144,7 @@ async def test_b2_35_a_client_that_leaves_mid_stream_cancels_the_execution() -> 
 async def test_b2_36_a_client_that_leaves_before_the_first_token_cancels_the_execution() -> None:
     async with reading() as (served, _, running, client):
         await client.stream.aclose()
-        await gone(served)
+        await wait_for_disconnect(served)
         assert running.cancelled
 
 
@@ -155,7 +155,7 @@ async def test_b2_37_a_client_that_takes_nothing_is_disconnected_and_nothing_is_
         while service.facade.bus.has_subscribers("r"):
             running.emit_delta("x" * 100_000)
             await anyio.sleep(1)
-        await gone(served)
+        await wait_for_disconnect(served)
         assert 20 <= anyio.current_time() - began <= 30
         assert not running.cancelled
 

@@ -18,8 +18,18 @@ from app.entrypoints.http.app import create_app
 from app.orchestration.execution.context import RunContext
 from app.settings import Settings
 from tests.support.http_server import ClientConnection, HttpAnswer, RunningServer, request_bytes, running_server
-from tests.support.portico import ASK, ASYNC, EVENTS, chat, events, numbers, order, portico, resume
-from tests.support.server_state import idle, running
+from tests.support.portico import (
+    ASK_PERSON,
+    EVENTS,
+    RESPOND_ASYNC,
+    chat,
+    events,
+    portico,
+    resume,
+    send_command,
+    sequence_numbers,
+)
+from tests.support.server_state import wait_for_idle, wait_for_running
 
 KEEP_ALIVE = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
@@ -46,7 +56,7 @@ async def events_until(client: ClientConnection, until: bytes) -> list[dict[str,
 
 async def test_a_reader_continues_across_a_suspension_and_misses_nothing() -> None:
     async with portico() as (served, _):
-        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat(ASK_PERSON, request_id="q"))
         async with reading(served) as client:
             received = await events_until(client, b"event: execution.suspended")
             assert await client.chunk() == KEEP_ALIVE
@@ -54,7 +64,7 @@ async def test_a_reader_continues_across_a_suspension_and_misses_nothing() -> No
             received += await events_until(client, b"event: execution.completed")
             assert await client.chunk() == b""
         assert [each for each in received if "sequence_number" in each] == events(await served.get(LOG))
-    assert numbers(received) == list(range(1, len(numbers(received)) + 1))
+    assert sequence_numbers(received) == list(range(1, len(sequence_numbers(received)) + 1))
     assert "inference.delta" in {each["type"] for each in received}
     assert [each["type"] for each in received if each["type"].startswith("execution.")] == [
         "execution.suspended",
@@ -69,21 +79,21 @@ async def test_a_reader_stays_at_a_suspension_where_the_stream_of_the_request_en
             "POST",
             "/v1/execute",
             {"Content-Type": "application/json"} | EVENTS,
-            chat(f"[[slow:5]] {ASK}", request_id="q"),
+            chat(f"[[slow:5]] {ASK_PERSON}", request_id="q"),
         )
         await poster.send(asked)
-        await running(service)
+        await wait_for_running(service)
         async with reading(served) as client:
             received = await events_until(client, b"event: execution.suspended")
             assert events(await poster.answer())[-1]["type"] == "execution.suspended"
             assert (await resume(served, {"Accept": "text/event-stream"})).status == 200
             received += await events_until(client, b"event: execution.completed")
-    assert numbers(received) == list(range(1, len(numbers(received)) + 1))
+    assert sequence_numbers(received) == list(range(1, len(sequence_numbers(received)) + 1))
 
 
 async def test_b5_93_a_reader_of_what_waits_is_sent_elsewhere_when_the_service_stops() -> None:
     async with portico() as (served, service):
-        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat(ASK_PERSON, request_id="q"))
         async with reading(served) as client:
             await events_until(client, b"event: execution.suspended")
             await service.drain()
@@ -97,7 +107,7 @@ async def test_b5_93_a_reader_of_what_waits_is_sent_elsewhere_when_the_service_s
 async def test_b5_93_an_answer_is_not_taken_by_a_service_that_stops(tmp_path: Path) -> None:
     kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}}
     async with portico(**kept) as (served, service):
-        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat(ASK_PERSON, request_id="q"))
         await service.drain()
         refused = await resume(served)
         assert (refused.status, refused.json["code"]) == (503, "REQUEST_SHUTTING_DOWN")
@@ -108,23 +118,23 @@ async def test_b5_93_an_answer_is_not_taken_by_a_service_that_stops(tmp_path: Pa
 async def test_b2_53_an_execution_that_finds_no_room_when_it_is_resumed_is_not_lost(tmp_path: Path) -> None:
     kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"max_in_flight": 1}}
     async with portico(**kept) as (served, service), served.connect() as client:
-        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat(ASK_PERSON, request_id="q"))
         await client.send(
             request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, chat("[[slow:300]] Hello"))
         )
-        await running(service)
+        await wait_for_running(service)
         refused = await resume(served)
         assert (refused.status, refused.json["code"]) == (503, "REQUEST_OVERLOADED")
     async with portico(**kept) as (served, service):
-        await idle(service)
+        await wait_for_idle(service)
         assert (await served.get("/v1/executions/q")).json["state"] == "COMPLETE"
 
 
 async def test_b5_93_a_reader_of_an_execution_that_is_handed_over_gets_a_retry_line(tmp_path: Path) -> None:
     kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
     async with portico(**kept) as (served, service):
-        await served.post(chat("[[slow:60]] Hello", request_id="q"), ASYNC)
-        await running(service)
+        await served.post(chat("[[slow:60]] Hello", request_id="q"), RESPOND_ASYNC)
+        await wait_for_running(service)
         async with reading(served) as client:
             received = await events_until(client, b"event: inference.start")
             await service.drain()
@@ -132,7 +142,7 @@ async def test_b5_93_a_reader_of_an_execution_that_is_handed_over_gets_a_retry_l
             assert await client.chunk() == b""
     async with portico(**kept) as (served, _):
         rest = events(await served.get(f"{LOG}?after={len(received)}"))
-    assert numbers(received + rest) == list(range(1, len(numbers(received + rest)) + 1))
+    assert sequence_numbers(received + rest) == list(range(1, len(sequence_numbers(received + rest)) + 1))
     assert rest[-1]["type"] == "execution.completed"
 
 
@@ -161,8 +171,8 @@ async def test_i7_an_execution_that_a_bug_ends_has_failed_with_events(
     app = create_app(settings, lambda settings: open_service(settings, {mode: replace(PATTERNS[mode], run=broken)}))
     asked = {"mode": mode, "output": {"schema": {"type": "object"}}} if mode is Mode.STRUCTURED else {}
     async with running_server(app) as served:
-        await served.post(chat("Hello", request_id="q", **asked), ASYNC)
-        await idle(app.state.service)
+        await served.post(chat("Hello", request_id="q", **asked), RESPOND_ASYNC)
+        await wait_for_idle(app.state.service)
         shown = (await served.get("/v1/executions/q")).json
         received = events(await served.get(LOG))
         assert b'portico_bugs_total{place="execution"} 1.0' in (await served.get("/metrics")).body
@@ -199,7 +209,7 @@ async def test_suspensions_are_answered_one_by_one_in_any_order(tmp_path: Path) 
         received = events(await served.get(LOG))
     assert (whole.status, whole.json["content"]) == (200, "Both answered")
     assert [call["result"] for call in whole.json["tool_calls_made"]] == ["one", "two"]
-    assert numbers(received) == list(range(1, len(received) + 1))
+    assert sequence_numbers(received) == list(range(1, len(received) + 1))
     resumed = [each["suspension_id"] for each in received if each["type"] == "execution.resumed"]
     assert resumed == [second["suspension_id"], first["suspension_id"]]
 
@@ -214,7 +224,7 @@ async def test_a_live_reader_gets_every_answer_when_it_is_accepted(tmp_path: Pat
             assert await client.chunk() == KEEP_ALIVE
 
 
-@pytest.mark.parametrize("form", [{}, ASYNC], ids=["plain", "async"])
+@pytest.mark.parametrize("form", [{}, RESPOND_ASYNC], ids=["plain", "async"])
 async def test_an_answer_that_leaves_suspensions_open_gets_the_status(tmp_path: Path, form: dict[str, str]) -> None:
     async with with_two_questions(tmp_path) as served:
         first, second = (await served.get("/v1/executions/q")).json["suspensions"]
@@ -262,7 +272,9 @@ async def test_an_answer_that_leaves_suspensions_open_gets_events_to_the_end_or_
         received = events(HttpAnswer(200, {}, rest))
     assert received[-1]["type"] == last
     assert received[-1]["response"] == whole.json
-    assert numbers([first, *received]) == list(range(first["sequence_number"], received[-1]["sequence_number"] + 1))
+    assert sequence_numbers([first, *received]) == list(
+        range(first["sequence_number"], received[-1]["sequence_number"] + 1)
+    )
 
 
 async def test_a_reader_of_a_partly_answered_execution_stops_nothing_and_sees_a_cancel(tmp_path: Path) -> None:
@@ -271,7 +283,7 @@ async def test_a_reader_of_a_partly_answered_execution_stops_nothing_and_sees_a_
             pass
         assert (await served.get("/v1/executions/q")).json["suspensions"] == [other]
     async with with_two_questions(tmp_path) as served, half_answered(served) as (client, _, _):
-        await order(served, "cancel")
+        await send_command(served, "cancel")
         assert (await events_until(client, b"event: execution.cancelled"))[-1]["type"] == "execution.cancelled"
         assert await client.chunk() == b""
 
@@ -291,10 +303,10 @@ async def test_b5_93_a_reader_of_a_partly_answered_execution_is_dismissed_at_a_s
 
 async def test_a_replay_skips_an_answer_without_a_continuation(tmp_path: Path) -> None:
     async with with_two_questions(tmp_path) as served:
-        before = (await order(served, "replay")).json
+        before = (await send_command(served, "replay")).json
         (first, _) = (await served.get("/v1/executions/q")).json["suspensions"]
         await resume(served, suspension_id=first["suspension_id"])
-        assert (await order(served, "replay")).json == before
+        assert (await send_command(served, "replay")).json == before
     assert before["identical"] is True
 
 
@@ -304,7 +316,7 @@ async def test_b4_89_an_answer_is_refused_if_the_history_diverges_from_the_patte
 ) -> None:
     """A history that differs from the pattern is as useless as one that cannot be read."""
     async with portico(storage={"url": f"sqlite:///{tmp_path}/portico.db"}) as (served, _):
-        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat(ASK_PERSON, request_id="q"))
         with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
             (genuine,) = database.execute("SELECT outcome FROM commits WHERE number = 0").fetchone()
             other = genuine.replace(b"May I?", b"May U?") if forged is None else forged
@@ -321,18 +333,18 @@ async def test_b4_89_an_answer_is_refused_if_the_history_diverges_from_the_patte
 async def test_an_execution_that_ends_at_full_capacity_ends_when_there_is_room(tmp_path: Path, by: str) -> None:
     tables: dict[str, Any] = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"max_in_flight": 1}}
     async with portico(**tables) as (served, service):
-        await served.post(chat(ASK, request_id="q"))
-        await served.post(chat("[[slow:100]] Hello", request_id="long"), ASYNC)
-        await running(service)
+        await served.post(chat(ASK_PERSON, request_id="q"))
+        await served.post(chat("[[slow:100]] Hello", request_id="long"), RESPOND_ASYNC)
+        await wait_for_running(service)
         if by == "a client":
-            assert (await order(served, "cancel")).status == 202
+            assert (await send_command(served, "cancel")).status == 202
         else:
             with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
                 database.execute("UPDATE suspensions SET expires_at = 0")
         await anyio.sleep(40)
         assert (await served.get("/readyz")).status == 200
         assert (await resume(served)).json["code"] == "REQUEST_RESUME_UNEXPECTED"
-        await idle(service)
+        await wait_for_idle(service)
         await anyio.sleep(40)
         states = [(await served.get(f"/v1/executions/{each}")).json["state"] for each in ("long", "q")]
     assert states == ["COMPLETE", "CANCELLED"]
@@ -344,9 +356,9 @@ async def test_a_reader_of_an_execution_whose_records_are_gone_gets_a_retry_line
         portico(storage={"url": f"sqlite:///{tmp_path}/portico.db"}) as (served, service),
         served.connect() as it,
     ):
-        headers = {"Content-Type": "application/json"} | (EVENTS if form == "stream" else ASYNC)
+        headers = {"Content-Type": "application/json"} | (EVENTS if form == "stream" else RESPOND_ASYNC)
         await it.send(request_bytes("POST", "/v1/execute", headers, chat("[[slow:5]] Hello", request_id="q", **KEPT)))
-        await running(service)
+        await wait_for_running(service)
         if form == "reader":
             await it.answer()
             await it.send(request_bytes("GET", LOG, {}))
@@ -357,6 +369,6 @@ async def test_a_reader_of_an_execution_whose_records_are_gone_gets_a_retry_line
         received = b""
         while piece := await it.chunk():
             received += piece
-        await idle(service)
+        await wait_for_idle(service)
     assert received.endswith(RETRY)
     assert b"event: execution." not in received

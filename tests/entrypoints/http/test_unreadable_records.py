@@ -13,8 +13,19 @@ import pytest
 from app.adapters.runners.maintenance import MAINTENANCE_INTERVAL_S
 from app.bootstrap.service import Service
 from tests.support.http_server import RunningServer
-from tests.support.portico import ASK, ASYNC, KEY, chat, events, ids, numbers, order, portico, resume
-from tests.support.server_state import idle, running
+from tests.support.portico import (
+    ASK_PERSON,
+    IDEMPOTENCY_KEY,
+    RESPOND_ASYNC,
+    chat,
+    events,
+    listed_ids,
+    portico,
+    resume,
+    send_command,
+    sequence_numbers,
+)
+from tests.support.server_state import wait_for_idle, wait_for_running
 
 BROKEN, LATER = b"\x80\x04\x95", b"[2,{}]"
 SLOW = "[[slow:60]] Hello"
@@ -56,31 +67,31 @@ async def interrupt(folder: Path, other: bytes) -> None:
     """Leave three executions that ran when their service ended, the second one with another header."""
     async with kept(folder) as (served, service):
         for name in ("first", "second", "third"):
-            await served.post(chat(SLOW, request_id=name, session_id=f"s-{name}"), ASYNC)
-        await running(service, 3)
+            await served.post(chat(SLOW, request_id=name, session_id=f"s-{name}"), RESPOND_ASYNC)
+        await wait_for_running(service, 3)
     forge(folder, "second", other)
 
 
 async def test_b4_89_a_broken_execution_ends_once_and_the_others_continue(tmp_path: Path) -> None:
     await interrupt(tmp_path, BROKEN)
     async with kept(tmp_path) as (served, service):
-        await idle(service)
-        assert await ids(served, "?state=COMPLETE") == ["third", "first"]
-        assert await ids(served, "?state=ERROR") == ["second"]
+        await wait_for_idle(service)
+        assert await listed_ids(served, "?state=COMPLETE") == ["third", "first"]
+        assert await listed_ids(served, "?state=ERROR") == ["second"]
         shown = (await served.get("/v1/executions/second")).json
         received = events(await served.get("/v1/executions/second/events"))
         assert (await served.post(chat("Hello", session_id="s-second"))).status == 200
         before = row_of(tmp_path, "second")
         await anyio.sleep(MANY_SWEEPS)
         assert row_of(tmp_path, "second") == before
-        assert (await order(served, "replay", "second")).json["code"] == "STORAGE_SNAPSHOT_INVALID"
-        assert (await order(served, "cancel", "second")).status == 200
+        assert (await send_command(served, "replay", "second")).json["code"] == "STORAGE_SNAPSHOT_INVALID"
+        assert (await send_command(served, "cancel", "second")).status == 200
         counted = (await served.get("/metrics")).body
         assert (await served.get("/readyz")).status == 200
     response: Any = shown["response"]
     assert shown["last_error"] == response["error"]
     assert response["error"]["code"] == "STORAGE_SNAPSHOT_INVALID"
-    assert numbers(received) == list(range(1, len(received) + 1))
+    assert sequence_numbers(received) == list(range(1, len(received) + 1))
     assert (received[-1]["type"], received[-1]["response"]) == ("execution.failed", response)
     assert {event["trace_id"] for event in received} == {response["trace_id"]}
     assert b'portico_executions_total{code="STORAGE_SNAPSHOT_INVALID",mode="chat",state="ERROR"} 1.0' in counted
@@ -91,8 +102,8 @@ async def test_a_record_of_a_newer_version_waits_for_a_replica_that_can_read_it(
     await interrupt(tmp_path, LATER)
     before = row_of(tmp_path, "second")
     async with kept(tmp_path) as (served, service):
-        await idle(service)
-        assert await ids(served, "?state=COMPLETE") == ["third", "first"]
+        await wait_for_idle(service)
+        assert await listed_ids(served, "?state=COMPLETE") == ["third", "first"]
         await anyio.sleep(MANY_SWEEPS)
         assert row_of(tmp_path, "second") == before
         assert (await served.post(chat("Hello", session_id="s-second"))).status == 409
@@ -108,13 +119,13 @@ async def test_an_execution_of_a_newer_pattern_version_waits_and_of_an_older_one
     await interrupt(tmp_path, LATER)
     tell_by_version(tmp_path, "third", version)
     async with kept(tmp_path) as (served, service):
-        await idle(service)
+        await wait_for_idle(service)
         await anyio.sleep(MANY_SWEEPS)
         shown = (await served.get("/v1/executions/third")).json
-        assert await ids(served, "?state=COMPLETE") == ["first"]
+        assert await listed_ids(served, "?state=COMPLETE") == ["first"]
         assert b"portico_bugs_total{" not in (await served.get("/metrics")).body
-        assert (await order(served, "cancel", "third")).status == (202 if state == "EXECUTE" else 200)
-        await idle(service)
+        assert (await send_command(served, "cancel", "third")).status == (202 if state == "EXECUTE" else 200)
+        await wait_for_idle(service)
         ended = (await served.get("/v1/executions/third")).json["state"]
     assert (shown["state"], ended) == (state, "CANCELLED" if state == "EXECUTE" else "ERROR")
 
@@ -129,8 +140,8 @@ async def test_an_execution_of_an_unknown_mode_waits_and_can_be_cancelled(tmp_pa
     async with kept(tmp_path) as (served, service):
         await anyio.sleep(MANY_SWEEPS)
         assert (await served.get("/v1/executions/third")).json["state"] == "EXECUTE"
-        await order(served, "cancel", "third")
-        await idle(service)
+        await send_command(served, "cancel", "third")
+        await wait_for_idle(service)
         assert (await served.get("/v1/executions/third")).json["state"] == "CANCELLED"
         assert b"portico_bugs_total{" not in (await served.get("/metrics")).body
 
@@ -139,7 +150,7 @@ async def test_an_execution_of_an_unknown_mode_waits_and_can_be_cancelled(tmp_pa
 async def test_a_suspension_expires_beside_an_unreadable_one(tmp_path: Path, other: bytes, state: str) -> None:
     async with kept(tmp_path) as (served, _):
         for name in ("first", "second"):
-            await served.post(chat(ASK, request_id=name))
+            await served.post(chat(ASK_PERSON, request_id=name))
         forge(tmp_path, "first", other)
         with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
             database.execute("UPDATE suspensions SET expires_at = 0")
@@ -151,21 +162,21 @@ async def test_a_suspension_expires_beside_an_unreadable_one(tmp_path: Path, oth
 
 async def test_cancelling_or_resuming_a_broken_execution_ends_it(tmp_path: Path) -> None:
     async with kept(tmp_path) as (served, _):
-        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat(ASK_PERSON, request_id="q"))
         forge(tmp_path, "q", BROKEN)
         assert (await resume(served)).json["code"] == "STORAGE_SNAPSHOT_INVALID"
         assert (await served.get("/v1/executions/q")).json["state"] == "SUSPENDED"
-        assert (await order(served, "cancel")).status == 200
+        assert (await send_command(served, "cancel")).status == 200
         assert (await served.get("/v1/executions/q")).json["state"] == "ERROR"
         assert (await served.get("/v1/suspensions")).json["data"] == []
 
 
 async def test_an_execution_of_a_newer_version_is_not_cancelled_here(tmp_path: Path) -> None:
     async with kept(tmp_path) as (served, _):
-        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat(ASK_PERSON, request_id="q"))
         forge(tmp_path, "q", LATER)
         before = row_of(tmp_path, "q")
-        refused = await order(served, "cancel")
+        refused = await send_command(served, "cancel")
         assert (refused.status, refused.json["code"]) == (409, "STORAGE_SNAPSHOT_INVALID")
         assert row_of(tmp_path, "q") == before
 
@@ -173,12 +184,12 @@ async def test_an_execution_of_a_newer_version_is_not_cancelled_here(tmp_path: P
 @pytest.mark.parametrize("other", [BROKEN, LATER], ids=["broken", "later"])
 async def test_an_unreadable_response_does_not_answer_an_idempotency_key(tmp_path: Path, other: bytes) -> None:
     async with kept(tmp_path) as (served, _):
-        assert (await served.post(chat("Hello", request_id="q"), KEY)).status == 200
+        assert (await served.post(chat("Hello", request_id="q"), IDEMPOTENCY_KEY)).status == 200
         with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
             database.execute("UPDATE executions SET response = ?", [other])
         shown = (await served.get("/v1/executions/q")).json
-        again = await served.post(chat("Hello", request_id="q"), KEY)
-        assert await ids(served, "") == ["q"]
+        again = await served.post(chat("Hello", request_id="q"), IDEMPOTENCY_KEY)
+        assert await listed_ids(served, "") == ["q"]
     assert (shown["state"], shown["response"]) == ("COMPLETE", None)
     error: Any = shown["last_error"]
     assert error["code"] == "STORAGE_SNAPSHOT_INVALID"
@@ -187,7 +198,7 @@ async def test_an_unreadable_response_does_not_answer_an_idempotency_key(tmp_pat
 
 async def test_a_reader_of_a_broken_log_gets_a_retry_line(tmp_path: Path) -> None:
     async with kept(tmp_path) as (served, _):
-        await served.post(chat(ASK, request_id="q"))
+        await served.post(chat(ASK_PERSON, request_id="q"))
         with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
             database.execute("UPDATE commits SET events = ? WHERE events IS NOT NULL", [BROKEN])
         received = await served.get("/v1/executions/q/events")

@@ -11,7 +11,7 @@ from app.entrypoints.http.protocol import BoundedProtocol
 from app.orchestration.execution.execution import Execution
 from tests.support.http_server import request_bytes
 from tests.support.portico import EVENTS, chat, events, portico
-from tests.support.server_state import gone
+from tests.support.server_state import wait_for_disconnect
 
 
 async def test_a_chat_with_a_tool_call_is_answered_as_json() -> None:
@@ -54,7 +54,7 @@ async def test_an_ended_execution_is_freed_without_a_garbage_collection(headers:
         try:
             before = held()
             assert (await served.post(chat("Hello"), headers)).status == 200
-            await gone(served)
+            await wait_for_disconnect(served)
             assert held() == before
         finally:
             gc.enable()
@@ -69,7 +69,7 @@ async def test_b2_35_b2_36_a_client_that_leaves_stops_the_execution(headers: dic
             while service.runner.in_flight == 0:  # noqa: ASYNC110 - there is no event for it
                 await anyio.sleep(0.001)
         left_at = anyio.current_time()
-        await gone(served)
+        await wait_for_disconnect(served)
         while service.runner.in_flight:  # noqa: ASYNC110 - there is no event for it
             await anyio.sleep(0.001)
         assert anyio.current_time() - left_at < 1
