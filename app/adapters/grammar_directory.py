@@ -1,4 +1,4 @@
-"""Named grammars from a directory: each file `NAME.gbnf` is the grammar NAME."""
+"""Directory of named grammars, one file `NAME.gbnf` for each."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _SUFFIX = ".gbnf"
 
 
 def read_grammars(directory: Path) -> Mapping[str, str]:
-    """The text of every grammar by its name. Raises: ConfigurationFailure (CONFIG_INVALID), naming the file."""
+    """Return the text of every grammar by name. Raises: ConfigurationFailure (CONFIG_INVALID) with the file's name."""
     try:
         files = sorted(each for each in directory.iterdir() if each.suffix == _SUFFIX)
     except OSError as fault:
@@ -36,5 +36,5 @@ def _read(file: Path) -> str:
     return text
 
 
-def _unusable(what: str) -> ConfigurationFailure:
-    return ConfigurationFailure(Code.CONFIG_INVALID, f"grammars.directory: {what}")
+def _unusable(reason: str) -> ConfigurationFailure:
+    return ConfigurationFailure(Code.CONFIG_INVALID, f"grammars.directory: {reason}")

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class WorkerThread:
-    """Implements `ports.ThreadPool`."""
+    """Implementation of the `ThreadPool` port."""
 
     def __init__(self) -> None:
         self._limiter = CapacityLimiter(1)

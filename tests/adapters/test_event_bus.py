@@ -1,4 +1,4 @@
-"""The event bus: telemetry cannot hurt the core, a slow reader hurts nobody but itself."""
+"""Event bus: faulty sinks and slow subscriptions affect nothing else."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ CAPACITY = 8
 
 
 class Listener:
-    """A sink that keeps what it hears."""
+    """A sink that records all events."""
 
     def __init__(self) -> None:
         self.heard: list[StoredEvent | LiveDelta] = []
@@ -30,7 +30,7 @@ class Broken:
 
 
 class Bench:
-    """A bus with what it told its owner."""
+    """A bus with the faults and drops that it reported."""
 
     def __init__(self, *sinks: Listener | Broken) -> None:
         self.faults: list[Exception] = []
@@ -41,13 +41,13 @@ class Bench:
         self.drops += 1
 
 
-def test_a_sink_hears_everything_before_publish_returns() -> None:
+def test_a_sink_gets_all_events_before_publish_returns() -> None:
     listener = Listener()
     Bench(listener).bus.publish("a", stored_events(MOVED, STARTED))
     assert [item.event for item in listener.heard] == [MOVED, STARTED]
 
 
-def test_b5_102_a_sink_that_fails_reaches_neither_the_core_nor_the_next_sink() -> None:
+def test_b5_102_a_failing_sink_affects_neither_the_core_nor_the_next_sink() -> None:
     listener = Listener()
     bench = Bench(Broken(), listener)
     bench.bus.publish("a", stored_events(MOVED))
@@ -55,7 +55,7 @@ def test_b5_102_a_sink_that_fails_reaches_neither_the_core_nor_the_next_sink() -
     assert [item.event for item in listener.heard] == [MOVED]
 
 
-async def test_a_reader_gets_all_that_waits_at_once() -> None:
+async def test_a_subscription_returns_all_queued_events_at_once() -> None:
     bus = Bench().bus
     reader = bus.subscribe("a")
     bus.publish("a", stored_events(MOVED))
@@ -63,7 +63,7 @@ async def test_a_reader_gets_all_that_waits_at_once() -> None:
     assert [type(item) for item in await reader.next()] == [StoredEvent, LiveDelta]
 
 
-async def test_a_reader_that_waits_is_woken() -> None:
+async def test_a_waiting_subscription_is_woken() -> None:
     bus = Bench().bus
     reader = bus.subscribe("a")
     got: list[StoredEvent | LiveDelta] = []
@@ -79,7 +79,7 @@ async def test_a_reader_that_waits_is_woken() -> None:
     assert len(got) == 2
 
 
-def test_a_reader_is_notified_of_all_that_arrives_and_of_its_end() -> None:
+def test_a_subscription_is_notified_of_events_and_of_its_end() -> None:
     bus = Bench().bus
     reader = bus.subscribe("a")
     told: list[tuple[int, bool]] = []
@@ -92,7 +92,7 @@ def test_a_reader_is_notified_of_all_that_arrives_and_of_its_end() -> None:
     assert told == [(3, False), (1, True)]
 
 
-async def test_a_reader_hears_only_its_own_execution() -> None:
+async def test_a_subscription_gets_only_events_of_its_execution() -> None:
     bus = Bench().bus
     reader = bus.subscribe("a")
     bus.publish("b", stored_events(STARTED))
@@ -100,7 +100,7 @@ async def test_a_reader_hears_only_its_own_execution() -> None:
     assert [item.event for item in await reader.next()] == [MOVED]
 
 
-async def test_readers_of_one_execution_hear_the_same() -> None:
+async def test_all_subscriptions_of_an_execution_get_the_same_events() -> None:
     bus = Bench().bus
     readers = [bus.subscribe("a") for _ in range(3)]
     bus.publish("a", stored_events(MOVED, STARTED))
@@ -119,7 +119,7 @@ async def test_a_subscription_ends_after_the_last_event_was_delivered(last: Even
     assert not reader.overflowed
 
 
-async def test_b2_38_a_reader_that_falls_behind_is_dropped_and_the_others_are_not() -> None:
+async def test_b2_38_only_a_subscription_with_a_full_queue_is_dropped() -> None:
     bench = Bench(listener := Listener())
     slow, quick = bench.bus.subscribe("a"), bench.bus.subscribe("a")
     heard: list[StoredEvent | LiveDelta] = []
@@ -133,7 +133,7 @@ async def test_b2_38_a_reader_that_falls_behind_is_dropped_and_the_others_are_no
     assert not quick.overflowed
 
 
-async def test_b2_38_a_dropped_reader_holds_nothing_and_is_no_longer_counted() -> None:
+async def test_b2_38_a_dropped_subscription_has_no_events_and_is_not_counted_again() -> None:
     bench = Bench()
     bench.bus.subscribe("a")
     for _ in range(CAPACITY * 3):
@@ -142,7 +142,7 @@ async def test_b2_38_a_dropped_reader_holds_nothing_and_is_no_longer_counted() -
     assert not bench.bus.has_subscribers("a")
 
 
-async def test_as_many_as_fit_may_wait() -> None:
+async def test_a_queue_may_be_filled_to_its_capacity() -> None:
     bus = Bench().bus
     reader = bus.subscribe("a")
     bus.publish("a", stored_events(*[MOVED] * CAPACITY))
@@ -150,7 +150,7 @@ async def test_as_many_as_fit_may_wait() -> None:
     assert not reader.overflowed
 
 
-async def test_a_waiting_reader_that_is_closed_returns_empty() -> None:
+async def test_closing_a_waiting_subscription_returns_no_events() -> None:
     bus = Bench().bus
     reader = bus.subscribe("a")
     got: list[Sequence[StoredEvent | LiveDelta]] = []
@@ -165,7 +165,7 @@ async def test_a_waiting_reader_that_is_closed_returns_empty() -> None:
     assert got == [[]]
 
 
-async def test_a_cancelled_wait_loses_nothing() -> None:
+async def test_a_cancelled_wait_loses_no_event() -> None:
     bus = Bench().bus
     reader = bus.subscribe("a")
     with anyio.move_on_after(5):
@@ -174,7 +174,7 @@ async def test_a_cancelled_wait_loses_nothing() -> None:
     assert [item.event for item in await reader.next()] == [MOVED]
 
 
-def test_an_execution_is_watched_while_it_has_a_reader() -> None:
+def test_an_execution_has_subscribers_until_the_last_one_is_closed() -> None:
     bus = Bench().bus
     assert not bus.has_subscribers("a")
     first, second = bus.subscribe("a"), bus.subscribe("a")
@@ -185,7 +185,7 @@ def test_an_execution_is_watched_while_it_has_a_reader() -> None:
     assert not bus.has_subscribers("a")
 
 
-def test_i10_nothing_is_held_for_readers_that_left() -> None:
+def test_i10_closed_subscriptions_hold_no_memory() -> None:
     bus = Bench().bus
     for number in range(100):
         reader = bus.subscribe(str(number))
@@ -194,7 +194,7 @@ def test_i10_nothing_is_held_for_readers_that_left() -> None:
         assert not bus.has_subscribers(str(number))
 
 
-async def test_a_reader_that_waits_for_a_resume_goes_on_over_a_suspension() -> None:
+async def test_a_subscription_past_suspensions_continues_after_a_suspension() -> None:
     bus = Bench().bus
     short, long = bus.subscribe("a"), bus.subscribe("a", past_suspension=True)
     bus.publish("a", stored_events(SUSPENDED))
@@ -204,7 +204,7 @@ async def test_a_reader_that_waits_for_a_resume_goes_on_over_a_suspension() -> N
     assert long.ended
 
 
-async def test_a_reader_that_is_dismissed_gets_what_waits_and_nothing_more() -> None:
+async def test_a_disconnected_subscription_gets_its_queued_events_and_ends() -> None:
     bus = Bench().bus
     dismissed, other = bus.subscribe("a", past_suspension=True), bus.subscribe("b")
     bus.publish("a", stored_events(MOVED))

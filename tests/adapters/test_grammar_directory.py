@@ -1,4 +1,4 @@
-"""Named grammars are read from a directory once, and every fault of theirs is named."""
+"""Directory of grammars: every error names its file."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from app.capabilities.output.grammar import MAX_GRAMMAR_BYTES
 from app.domain.failures import Code, ConfigurationFailure
 
 
-def test_every_file_is_a_grammar_by_its_name_and_others_are_none(tmp_path: Path) -> None:
+def test_every_gbnf_file_is_a_grammar_and_other_files_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "yes.no-1.gbnf").write_text('root ::= "yes" | "no"')
     (tmp_path / "notes.txt").write_text("no grammar")
     assert read_grammars(tmp_path) == {"yes.no-1": 'root ::= "yes" | "no"'}
@@ -25,7 +25,7 @@ def test_every_file_is_a_grammar_by_its_name_and_others_are_none(tmp_path: Path)
         ("empty.gbnf", b"", "empty.gbnf: line"),
     ],
 )
-def test_a_file_that_is_no_grammar_is_refused_by_name(tmp_path: Path, name: str, content: bytes, what: str) -> None:
+def test_an_invalid_grammar_file_is_refused_with_its_name(tmp_path: Path, name: str, content: bytes, what: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigurationFailure) as refused:
         read_grammars(tmp_path)
@@ -33,12 +33,12 @@ def test_a_file_that_is_no_grammar_is_refused_by_name(tmp_path: Path, name: str,
     assert refused.value.message.startswith(f"grammars.directory: {what}")
 
 
-def test_a_directory_that_is_not_there_is_refused_by_its_key(tmp_path: Path) -> None:
+def test_a_missing_directory_is_refused_with_the_settings_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationFailure, match=r"grammars\.directory: cannot be read"):
         read_grammars(tmp_path / "gone")
 
 
-def test_a_directory_of_that_suffix_is_no_grammar(tmp_path: Path) -> None:
+def test_a_directory_with_the_suffix_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sub.gbnf").mkdir()
     with pytest.raises(ConfigurationFailure, match="cannot be read"):
         read_grammars(tmp_path)

@@ -1,4 +1,4 @@
-"""The clock of the machine and of the loop."""
+"""System clock."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ def test_now_is_unix_time() -> None:
     assert SystemClock().now() == pytest.approx(time.time(), abs=5)
 
 
-def test_monotonic_is_what_the_loops_of_asyncio_go_by() -> None:
+def test_monotonic_is_the_clock_of_asyncio_loops() -> None:
     loop = asyncio.SelectorEventLoop()
     try:
         before, between, after = loop.time(), SystemClock().monotonic(), loop.time()
@@ -22,13 +22,13 @@ def test_monotonic_is_what_the_loops_of_asyncio_go_by() -> None:
     assert before <= between <= after
 
 
-async def test_sleeping_follows_the_running_loop() -> None:
+async def test_sleep_uses_the_time_of_the_running_loop() -> None:
     began = anyio.current_time()
     await SystemClock().sleep(600)
     assert anyio.current_time() - began == pytest.approx(600)
 
 
-async def test_a_callback_is_called_once_when_it_is_due() -> None:
+async def test_a_callback_is_called_once_at_its_time() -> None:
     clock = SystemClock()
     called: list[float] = []
     now = asyncio.get_running_loop().time
@@ -40,7 +40,7 @@ async def test_a_callback_is_called_once_when_it_is_due() -> None:
     assert called == [pytest.approx(2)]
 
 
-async def test_a_callback_that_was_called_off_is_not_called() -> None:
+async def test_a_cancelled_callback_is_not_called() -> None:
     clock = SystemClock()
     called: list[bool] = []
     call_off = clock.call_later(2, lambda: called.append(True))

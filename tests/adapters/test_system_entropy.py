@@ -1,4 +1,4 @@
-"""Randomness and ids."""
+"""System randomness and ids."""
 
 from collections.abc import Callable
 from uuid import RFC_4122, UUID
@@ -11,7 +11,7 @@ from tests.support.entropy import SeededEntropy
 
 
 class SteppingClock:
-    """Wall time that is what the test says; a clock that may step back."""
+    """A clock that a test sets, also back."""
 
     def __init__(self) -> None:
         self.seconds = 1_790_000_000.123
@@ -46,21 +46,21 @@ def test_an_id_is_a_uuid_of_version_7(source: Entropy) -> None:
     assert str(found) == text
 
 
-def test_the_example_of_rfc_9562_is_laid_out_as_there() -> None:
+def test_the_example_of_rfc_9562_is_formatted_as_there() -> None:
     value = 0x017F22E279B0 << 74 | 0xCC3 << 62 | 0x18C4DC0C0C07398F
     assert format_uuid7(value) == "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"
 
 
-def test_an_id_begins_with_the_time_in_milliseconds(wall: SteppingClock) -> None:
+def test_an_id_starts_with_the_time_in_milliseconds(wall: SteppingClock) -> None:
     assert UUID(SystemEntropy(wall).uuid7()).int >> 80 == 1_790_000_000_123
 
 
-def test_ids_ascend_and_never_repeat(source: Entropy) -> None:
+def test_ids_are_strictly_increasing(source: Entropy) -> None:
     ids = [source.uuid7() for _ in range(20_000)]
     assert ids == sorted(set(ids))
 
 
-def test_ids_ascend_when_the_clock_steps_back(wall: SteppingClock) -> None:
+def test_ids_increase_after_the_clock_was_set_back(wall: SteppingClock) -> None:
     source = SystemEntropy(wall)
     ids = []
     for step in (0.0, -3600.0, 0.001, 7200.0, -1.0):
@@ -73,13 +73,13 @@ def test_two_sources_give_different_ids(wall: SteppingClock) -> None:
     assert SystemEntropy(wall).uuid7() != SystemEntropy(wall).uuid7()
 
 
-def test_a_token_is_that_many_bytes_of_hex(source: Entropy) -> None:
+def test_a_token_has_the_requested_number_of_bytes_as_hex(source: Entropy) -> None:
     for size in (1, 8, 32):
         assert len(bytes.fromhex(source.token(size))) == size
     assert source.token(16) != source.token(16)
 
 
-def test_below_stays_below_and_reaches_every_value(source: Entropy) -> None:
+def test_random_below_returns_every_value_below_its_bound(source: Entropy) -> None:
     assert {source.random_below(6) for _ in range(1000)} == set(range(6))
 
 

@@ -1,1 +1,1 @@
-"""One behaviour suite a port, run over every adapter of it."""
+"""Conformance: one test suite for each port, run with every adapter."""

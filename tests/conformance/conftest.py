@@ -1,4 +1,4 @@
-"""Two replicas on one database, of either kind."""
+"""Fixtures: two replicas on one database of each kind."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +17,6 @@ async def here(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> 
 
 @pytest.fixture
 async def there(here: StoreReplica, clock: Clock) -> AsyncIterator[StoreReplica]:
-    """Another replica on the same database."""
+    """Open another replica on the same database."""
     async with in_own_task(open_replica(here.database, clock, "other")) as other:
         yield other

@@ -1,4 +1,4 @@
-"""What every store of executions promises, whichever database it is on."""
+"""Conformance of the execution store on every database."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ from tests.support.stored_executions import EVER, answered, begun, journaled, mo
 from tests.support.stores import StoreReplica
 
 
-async def test_an_execution_is_found_as_it_stands(here: StoreReplica, clock: Clock) -> None:
+async def test_an_execution_is_found_with_its_status(here: StoreReplica, clock: Clock) -> None:
     await here.journal.open(journaled("a", "r-a", session_id="s-1"))
     new = await here.store.find("local", "r-a")
     assert new is not None
@@ -93,7 +93,7 @@ def test_b6_109_every_query_carries_the_tenant() -> None:
                 assert "tenant = ?" in statement.compiled("sqlite").sql, name
 
 
-async def test_executions_are_listed_newest_first_in_pages_and_by_what_is_asked_for(here: StoreReplica) -> None:
+async def test_executions_are_listed_newest_first_in_pages_and_filtered(here: StoreReplica) -> None:
     for number in range(7):
         await begun(here, f"e-{number}", f"r-{number}", moved(State.COMPLETE if number % 2 else State.VALIDATE))
     pages: list[Sequence[str]] = []
@@ -117,7 +117,7 @@ async def test_executions_are_listed_newest_first_in_pages_and_by_what_is_asked_
 
 
 @pytest.mark.parametrize("hostile", ["' OR 1=1 --", "state", "\ud7ff", "\U0010ffff", '"; DROP TABLE commits; --'])
-async def test_b4_90_what_a_client_sends_is_a_value_and_nothing_else(here: StoreReplica, hostile: str) -> None:
+async def test_b4_90_client_input_is_only_used_as_a_value(here: StoreReplica, hostile: str) -> None:
     await begun(here, "a", "r-a", MOVED)
     assert await here.store.find("local", hostile) is None
     assert (await here.store.executions("local", ExecutionFilter(session_id=hostile), limit=9)).items == []
@@ -126,7 +126,7 @@ async def test_b4_90_what_a_client_sends_is_a_value_and_nothing_else(here: Store
     assert await here.store.find("local", "r-a") is not None
 
 
-async def test_events_are_read_in_pages_behind_any_number(here: StoreReplica) -> None:
+async def test_events_are_read_in_pages_after_any_number(here: StoreReplica) -> None:
     await here.journal.open(journaled("a"))
     for _ in range(5):
         here.journal.put("a", None, unnumbered(MOVED, STARTED, ENDED))
@@ -138,7 +138,7 @@ async def test_events_are_read_in_pages_behind_any_number(here: StoreReplica) ->
         assert list(await here.store.events("local", "a", after=after, limit=4)) == list(whole[after : after + 4])
 
 
-async def test_a_record_is_loaded_whole_by_any_replica(here: StoreReplica, there: StoreReplica) -> None:
+async def test_a_history_is_loaded_whole_by_any_replica(here: StoreReplica, there: StoreReplica) -> None:
     opened = journaled("a")
     await here.journal.open(opened)
     here.journal.put("a", recorded_step("prepare"), unnumbered(MOVED))
@@ -153,7 +153,7 @@ async def test_a_record_is_loaded_whole_by_any_replica(here: StoreReplica, there
     assert [item for _, item in here.sink.published] == list(record.events)
 
 
-async def test_open_questions_are_those_of_suspended_executions(here: StoreReplica) -> None:
+async def test_only_suspended_executions_have_open_suspensions(here: StoreReplica) -> None:
     await suspended(here, "a", "1", "2/0")
     await suspended(here, "b")
     pending = await here.store.suspensions("local")
@@ -169,7 +169,7 @@ async def test_open_questions_are_those_of_suspended_executions(here: StoreRepli
     assert (found.status.state, found.owner) == (State.SUSPENDED, None)
 
 
-async def test_what_suspends_while_it_is_held_in_memory_is_found_and_answered_like_the_others(
+async def test_an_execution_suspended_in_memory_is_stored_and_answered_like_others(
     here: StoreReplica,
 ) -> None:
     await here.journal.open(header("a", "r-a"))
@@ -189,7 +189,7 @@ async def test_what_suspends_while_it_is_held_in_memory_is_found_and_answered_li
     assert list(record.steps) == ["0", "2", "1"]
 
 
-async def test_the_events_of_an_answer_are_published_once_it_is_taken(here: StoreReplica) -> None:
+async def test_events_of_an_answer_are_published_after_its_commit(here: StoreReplica) -> None:
     await suspended(here, "a", "1", "2")
     resumed = ExecutionResumed("1", SUSPENSION.kind, SUSPENSION.tool_id, "somebody")
     await here.store.answer("local", "a", "1", answered("1"), unnumbered(resumed))
@@ -199,7 +199,7 @@ async def test_the_events_of_an_answer_are_published_once_it_is_taken(here: Stor
     assert here.sink.sequence_numbers("a") == [1, 2, 3]
 
 
-async def test_answers_are_steps_and_are_taken_once_in_any_order(here: StoreReplica) -> None:
+async def test_answers_are_recorded_steps_and_accepted_once_in_any_order(here: StoreReplica) -> None:
     await suspended(here, "a", "1", "2")
     first = await here.store.answer("local", "a", "2", answered("2"))
     assert (first.open_suspensions, first.epoch) == (1, 1)
@@ -215,7 +215,7 @@ async def test_answers_are_steps_and_are_taken_once_in_any_order(here: StoreRepl
     assert await here.store.suspensions("local") == []
 
 
-async def test_b6_103_of_two_answers_at_once_one_is_taken(here: StoreReplica) -> None:
+async def test_b6_103_one_of_two_concurrent_answers_is_accepted(here: StoreReplica) -> None:
     for execution_id in map(str, range(8)):
         await suspended(here, execution_id)
         taken: list[object] = []
@@ -235,7 +235,7 @@ async def test_b6_103_of_two_answers_at_once_one_is_taken(here: StoreReplica) ->
         assert record.commit_count == 2
 
 
-async def test_b6_104_what_is_not_suspended_takes_no_answer(here: StoreReplica) -> None:
+async def test_b6_104_a_running_execution_refuses_answers(here: StoreReplica) -> None:
     await begun(here, "a", "r-a", MOVED)
     await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", "1", answered()))
     await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "nobody", "1", answered()))
@@ -244,7 +244,7 @@ async def test_b6_104_what_is_not_suspended_takes_no_answer(here: StoreReplica) 
     assert record.commit_count == 1
 
 
-async def test_b6_105_b6_108_a_claimed_execution_takes_no_answer_and_is_claimed_once(
+async def test_b6_105_b6_108_a_claimed_execution_refuses_answers_and_further_claims(
     here: StoreReplica, there: StoreReplica
 ) -> None:
     await suspended(here, "a")
@@ -272,7 +272,7 @@ async def test_the_last_answer_claims_the_execution_in_the_same_transaction(
     assert await there.store.claim("a", 1) is None
 
 
-async def test_b6_105_what_is_being_ended_takes_no_answer_although_it_is_suspended_still(here: StoreReplica) -> None:
+async def test_b6_105_a_suspended_execution_that_is_being_ended_refuses_answers(here: StoreReplica) -> None:
     await suspended(here, "a")
     record = await here.store.claim("a", 1)
     assert record is not None
@@ -288,7 +288,7 @@ async def test_b6_105_what_is_being_ended_takes_no_answer_although_it_is_suspend
     assert here.losses.lost == {}
 
 
-async def test_an_expired_question_takes_no_answer(here: StoreReplica, clock: Clock) -> None:
+async def test_an_expired_question_refuses_answers(here: StoreReplica, clock: Clock) -> None:
     past = SUSPENSION.model_copy(update={"expires_at": SUSPENSION.expires_at.replace(year=2020)})
     await begun(here, "a", "r-a", moved(State.SUSPENDED), ExecutionSuspended((past,), response(State.SUSPENDED)))
     await suspended(here, "b")
@@ -302,7 +302,7 @@ async def test_an_ended_execution_is_not_claimed(here: StoreReplica) -> None:
     assert await here.store.claim("nobody", 1) is None
 
 
-async def test_b5_94_what_was_claimed_goes_on_where_it_was(here: StoreReplica, there: StoreReplica) -> None:
+async def test_b5_94_a_claimed_execution_continues_where_it_was(here: StoreReplica, there: StoreReplica) -> None:
     await begun(here, "a", "r-a", MOVED)
     record = await there.store.claim("a", 1)
     assert record is not None
@@ -319,7 +319,7 @@ async def test_b5_94_what_was_claimed_goes_on_where_it_was(here: StoreReplica, t
     assert (found.status.total_steps, found.status.state) == (1, State.COMPLETE)
 
 
-async def test_b5_95_what_an_earlier_owner_writes_is_refused_and_nobody_else_suffers(
+async def test_b5_95_writes_of_an_earlier_owner_are_refused_and_affect_no_other_execution(
     here: StoreReplica, there: StoreReplica
 ) -> None:
     await begun(here, "a", "r-a", MOVED)
@@ -341,7 +341,7 @@ async def test_b5_95_what_an_earlier_owner_writes_is_refused_and_nobody_else_suf
     assert (len(record.events), record.steps) == (1, {})
 
 
-async def test_what_nobody_runs_is_found(here: StoreReplica) -> None:
+async def test_orphaned_executions_are_found(here: StoreReplica) -> None:
     await begun(here, "running", "r-1", MOVED)
     await suspended(here, "waiting")
     await suspended(here, "answered")
@@ -351,9 +351,7 @@ async def test_what_nobody_runs_is_found(here: StoreReplica) -> None:
     assert [each.execution_id for each in await here.store.orphaned({"other"})] == ["answered", "running"]
 
 
-async def test_the_journals_of_what_ended_long_ago_are_forgotten_and_the_answer_stays(
-    here: StoreReplica, clock: Clock
-) -> None:
+async def test_old_histories_are_purged_and_responses_stay(here: StoreReplica, clock: Clock) -> None:
     for number in range(3):
         await begun(here, f"over-{number}", f"r-{number}", moved(State.COMPLETE), COMPLETED)
     await begun(here, "live", "r-9", MOVED)
@@ -369,9 +367,7 @@ async def test_the_journals_of_what_ended_long_ago_are_forgotten_and_the_answer_
     assert await here.store.load("local", "live") is not None
 
 
-async def test_b2_49_an_idempotency_key_belongs_to_the_first_that_used_it(
-    here: StoreReplica, there: StoreReplica
-) -> None:
+async def test_b2_49_an_idempotency_key_belongs_to_its_first_request(here: StoreReplica, there: StoreReplica) -> None:
     claim = IdempotencyClaim("key", "digest")
     assert await here.journal.open(journaled("a", "r-a"), claim) is None
     earlier = await there.journal.open(journaled("b", "r-b"), claim)
@@ -413,7 +409,7 @@ async def test_b6_106_a_session_has_one_turn_at_a_time(here: StoreReplica, there
     assert await there.journal.open(journaled("b", "r-b", session_id="s")) is None
 
 
-async def test_b6_106_of_many_turns_at_once_one_begins(here: StoreReplica, there: StoreReplica) -> None:
+async def test_b6_106_one_of_many_concurrent_turns_begins(here: StoreReplica, there: StoreReplica) -> None:
     outcomes: list[object] = []
 
     async def open_(number: int) -> None:
@@ -431,7 +427,7 @@ async def test_b6_106_of_many_turns_at_once_one_begins(here: StoreReplica, there
     assert outcomes.count(Code.REQUEST_SESSION_BUSY) == 9
 
 
-async def test_a_turn_is_appended_with_the_end_of_its_execution(here: StoreReplica, clock: Clock) -> None:
+async def test_messages_are_appended_in_the_last_commit_of_the_turn(here: StoreReplica, clock: Clock) -> None:
     said = [
         Message(role="user", content="hello"),
         ModelMessage(role="assistant", content="hi", provider="p", kept=[{}]),
@@ -454,9 +450,7 @@ async def test_a_turn_is_appended_with_the_end_of_its_execution(here: StoreRepli
     assert (session.message_count, session.busy, session.details) == (4, False, {})
 
 
-async def test_sessions_are_listed_as_they_were_spoken_in_and_hold_what_the_client_keeps(
-    here: StoreReplica, clock: Clock
-) -> None:
+async def test_sessions_are_listed_by_last_use_with_their_details(here: StoreReplica, clock: Clock) -> None:
     for number in range(5):
         opened = replace(
             journaled(f"{number}", f"r-{number}", session_id=f"s-{number}"), created_at=1000.0 + number // 2
@@ -477,7 +471,7 @@ async def test_sessions_are_listed_as_they_were_spoken_in_and_hold_what_the_clie
         await here.conversations.sessions("local", after="yesterday", limit=3)
 
 
-async def test_a_deleted_session_leaves_nothing_and_who_runs_in_it_is_told(here: StoreReplica) -> None:
+async def test_a_deleted_session_leaves_nothing_and_its_running_execution_is_lost(here: StoreReplica) -> None:
     await here.journal.open(journaled("a", "r-a", session_id="s"), IdempotencyClaim("key", "digest"))
     here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED), [Message(role="user", content="hello")])
     await here.journal.durable("a")
@@ -499,7 +493,7 @@ async def test_a_deleted_session_leaves_nothing_and_who_runs_in_it_is_told(here:
     assert await here.journal.open(journaled("c", "r-a", session_id="s"), IdempotencyClaim("key", "digest")) is None
 
 
-async def test_b4_89_a_record_that_somebody_else_wrote_is_refused(here: StoreReplica) -> None:
+async def test_b4_89_a_foreign_record_is_refused(here: StoreReplica) -> None:
     await begun(here, "a", "r-a", MOVED)
     for forged in (b"\x80\x04\x95", b"[2,{}]", b'[1,{"execution_id":"b"}]'):
         await here.database.write(lambda forged=forged: execute(_FORGE, {"forged": forged}))

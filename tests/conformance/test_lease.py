@@ -1,4 +1,4 @@
-"""What every store promises of records that it cannot read: the broken end, those of a later version are left alone."""
+"""Conformance of leases: damaged executions end, those of a later version are left alone."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,12 +36,12 @@ _MODE = Statement(lambda _: update(executions).where(executions.c.execution_id =
 
 
 async def forge(here: StoreReplica, column: str, number: int, other: object) -> None:
-    """Puts something else into a commit of execution a."""
+    """Overwrite a column of a commit of execution a."""
     await here.database.write(lambda: execute(_SETS[column], {"the_number": number, "other": other}))
 
 
 async def drop(here: StoreReplica, number: int) -> None:
-    """Takes the commits of execution a away from that number on."""
+    """Delete the commits of execution a from that number on."""
     await here.database.write(lambda: execute(_DROP, {"the_number": number}))
 
 
@@ -52,7 +52,7 @@ async def stands(here: StoreReplica, request_id: str = "r-a") -> StoredExecution
 
 
 async def a_turn(here: StoreReplica) -> None:
-    """Execution a of session s, with a step and two commits of events; b waits for its turn."""
+    """Store execution a of session s, with a step and two commits of events, and b, which waits for its turn."""
     await here.journal.open(journaled("a", "r-a", session_id="s"))
     here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
     here.journal.put("a", None, unnumbered(STARTED, MOVED))
@@ -74,7 +74,7 @@ BREAKS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("way", BREAKS)
-async def test_b4_89_what_is_broken_ends_once_and_its_turn_with_it(
+async def test_b4_89_a_damaged_execution_ends_once_and_so_does_its_turn(
     here: StoreReplica, there: StoreReplica, clock: Clock, way: str
 ) -> None:
     await a_turn(here)
@@ -101,7 +101,7 @@ async def test_b4_89_what_is_broken_ends_once_and_its_turn_with_it(
 
 
 @pytest.mark.parametrize("way", ["header", "outcome", "last commit"])
-async def test_what_is_broken_tells_its_end_where_its_events_can_be_read(
+async def test_the_end_of_a_damaged_execution_is_in_its_readable_log(
     here: StoreReplica, there: StoreReplica, way: str
 ) -> None:
     await a_turn(here)
@@ -121,7 +121,7 @@ async def test_what_is_broken_tells_its_end_where_its_events_can_be_read(
 
 
 @pytest.mark.parametrize("way", ["events", "all commits"])
-async def test_what_is_broken_tells_its_end_behind_what_cannot_be_read(here: StoreReplica, way: str) -> None:
+async def test_the_end_of_a_damaged_execution_follows_its_unreadable_events(here: StoreReplica, way: str) -> None:
     await a_turn(here)
     await BREAKS[way](here)
     await here.store.claim("a", 1)
@@ -130,7 +130,9 @@ async def test_what_is_broken_tells_its_end_behind_what_cannot_be_read(here: Sto
     assert {each.correlation.trace_id for each in told} == {TRACE if way == "events" else "0" * 32}
 
 
-async def test_b5_95_whoever_had_what_is_broken_writes_no_more(here: StoreReplica, there: StoreReplica) -> None:
+async def test_b5_95_the_previous_owner_of_a_damaged_execution_cannot_write(
+    here: StoreReplica, there: StoreReplica
+) -> None:
     await begun(here, "a", "r-a", MOVED)
     await forge(here, "outcome", 0, b"{}")
     await there.store.claim("a", 1)
@@ -149,7 +151,9 @@ LATER: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("way", LATER)
-async def test_what_a_later_version_wrote_is_left_as_it_is(here: StoreReplica, there: StoreReplica, way: str) -> None:
+async def test_an_execution_of_a_later_version_is_left_unchanged(
+    here: StoreReplica, there: StoreReplica, way: str
+) -> None:
     await a_turn(here)
     (before,) = [each for each in await here.store.orphaned(()) if each.execution_id == "a"]
     await LATER[way](here)
@@ -164,9 +168,7 @@ async def test_what_a_later_version_wrote_is_left_as_it_is(here: StoreReplica, t
     assert await there.store.claim("b", 1) is not None
 
 
-async def test_what_was_claimed_and_given_back_is_as_it_was_but_for_its_owner(
-    here: StoreReplica, there: StoreReplica
-) -> None:
+async def test_a_released_execution_is_unchanged_except_for_its_owner(here: StoreReplica, there: StoreReplica) -> None:
     await begun(here, "a", "r-a", MOVED)
     before = await stands(here)
     claimed = await there.store.claim("a", 1)
@@ -183,14 +185,14 @@ async def test_what_was_claimed_and_given_back_is_as_it_was_but_for_its_owner(
     assert await here.store.claim("a", 1) is not None
 
 
-async def test_what_has_ended_is_not_given_back(here: StoreReplica) -> None:
+async def test_an_ended_execution_is_not_released(here: StoreReplica) -> None:
     await begun(here, "a", "r-a", moved(State.COMPLETE), COMPLETED)
     before = await stands(here)
     await here.store.release("a", before.epoch)
     assert await stands(here) == before
 
 
-async def test_an_answer_that_cannot_be_read_is_left_out_and_says_so(here: StoreReplica) -> None:
+async def test_an_unreadable_response_is_left_out_and_reported(here: StoreReplica) -> None:
     await begun(here, "a", "r-a", moved(State.COMPLETE), COMPLETED)
     await begun(here, "b", "r-b", moved(State.COMPLETE), COMPLETED)
     broken = Statement(
@@ -209,5 +211,5 @@ async def test_an_answer_that_cannot_be_read_is_left_out_and_says_so(here: Store
 @pytest.mark.parametrize(
     ("data", "later"), [(b"[1,{}]", False), (b"[2,{}]", True), (b"[10,", True), (b"[0,1]", False), (b"2", False)]
 )
-def test_a_record_says_itself_that_it_is_of_a_later_format(data: bytes, later: bool) -> None:
+def test_a_newer_format_is_recognised(data: bytes, later: bool) -> None:
     assert codec.is_newer_format(data) == later

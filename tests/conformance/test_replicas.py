@@ -1,4 +1,4 @@
-"""What replicas that share a database know of each other and of what waits, whichever database it is."""
+"""Conformance of replicas that share a database: liveness, queued executions and cancels."""
 
 from app.adapters.stores.replicas import DatabaseReplicas
 from app.domain.lifecycle import State
@@ -20,7 +20,7 @@ def ids(found: object) -> list[str]:
     return [each.execution_id for each in found if isinstance(each, RecoveryTicket)]
 
 
-async def test_replicas_that_beat_live(here: StoreReplica, clock: Clock) -> None:
+async def test_replicas_with_heartbeats_are_alive(here: StoreReplica, clock: Clock) -> None:
     one, other = among(here, clock, "one"), among(here, clock, "other")
     assert await one.heartbeat() == {"one"}
     for _ in range(5):
@@ -29,9 +29,7 @@ async def test_replicas_that_beat_live(here: StoreReplica, clock: Clock) -> None
         await clock.sleep(PATIENCE / 2)
 
 
-async def test_b5_94_a_replica_that_has_been_silent_for_too_long_is_dead_to_the_others(
-    here: StoreReplica, clock: Clock
-) -> None:
+async def test_b5_94_a_replica_without_heartbeats_is_dead_after_the_timeout(here: StoreReplica, clock: Clock) -> None:
     one, other = among(here, clock, "one"), among(here, clock, "other")
     await other.heartbeat()
     assert await one.heartbeat() == {"one", "other"}
@@ -42,7 +40,7 @@ async def test_b5_94_a_replica_that_has_been_silent_for_too_long_is_dead_to_the_
     assert await one.heartbeat() == {"one"}
 
 
-async def test_b4_84_after_an_outage_nobody_is_taken_for_dead_at_once(here: StoreReplica, clock: Clock) -> None:
+async def test_b4_84_after_an_outage_no_replica_counts_as_dead_at_once(here: StoreReplica, clock: Clock) -> None:
     one, other = among(here, clock, "one"), among(here, clock, "other")
     await other.heartbeat()
     await one.heartbeat()
@@ -53,7 +51,7 @@ async def test_b4_84_after_an_outage_nobody_is_taken_for_dead_at_once(here: Stor
     assert await one.heartbeat() == {"one", "other"}
 
 
-async def test_b5_95_a_replica_that_wakes_up_lives_again_and_takes_nobody_for_dead(
+async def test_b5_95_a_replica_that_wakes_up_is_alive_and_takes_no_other_for_dead(
     here: StoreReplica, clock: Clock
 ) -> None:
     one, other = among(here, clock, "one"), among(here, clock, "other")
@@ -67,7 +65,7 @@ async def test_b5_95_a_replica_that_wakes_up_lives_again_and_takes_nobody_for_de
     assert await one.heartbeat() == {"one", "other"}
 
 
-async def test_what_a_dead_replica_left_of_itself_is_no_life(here: StoreReplica, clock: Clock) -> None:
+async def test_the_row_of_a_dead_replica_does_not_count_as_alive(here: StoreReplica, clock: Clock) -> None:
     await among(here, clock, "dead").heartbeat()
     young = among(here, clock, "young")
     assert await young.heartbeat() == {"dead", "young"}
@@ -85,9 +83,7 @@ async def test_a_replica_that_leaves_is_gone_at_once(here: StoreReplica, clock: 
     assert await other.heartbeat() == {"other"}
 
 
-async def test_what_waits_for_its_turn_belongs_to_nobody_and_is_claimed_once(
-    here: StoreReplica, there: StoreReplica
-) -> None:
+async def test_a_queued_execution_has_no_owner_and_is_claimed_once(here: StoreReplica, there: StoreReplica) -> None:
     assert await here.journal.open(journaled("a", "r-a"), queued=True) is None
     waiting = await there.store.find("local", "r-a")
     assert waiting is not None
@@ -101,14 +97,12 @@ async def test_what_waits_for_its_turn_belongs_to_nobody_and_is_claimed_once(
     there.journal.attach(record)
 
 
-async def test_what_waits_for_an_answer_does_not_wait_for_its_turn(here: StoreReplica) -> None:
+async def test_a_suspended_execution_does_not_count_as_queued(here: StoreReplica) -> None:
     await suspended(here, "a")
     assert await here.store.count_waiting() == 0
 
 
-async def test_b6_105_a_cancel_is_for_the_owner_wherever_it_is_asked_for(
-    here: StoreReplica, there: StoreReplica
-) -> None:
+async def test_b6_105_a_cancel_reaches_the_owner_from_any_replica(here: StoreReplica, there: StoreReplica) -> None:
     await begun(here, "a", "r-a")
     for _ in range(2):
         await there.store.request_cancel("local", "a")
@@ -119,7 +113,7 @@ async def test_b6_105_a_cancel_is_for_the_owner_wherever_it_is_asked_for(
     assert ids(await here.store.cancel_requested()) == []
 
 
-async def test_a_cancel_of_what_nobody_owns_any_more_is_for_everybody(here: StoreReplica, there: StoreReplica) -> None:
+async def test_a_cancel_of_an_unowned_execution_reaches_all_replicas(here: StoreReplica, there: StoreReplica) -> None:
     await begun(here, "a", "r-a")
     await there.store.request_cancel("local", "a")
     here.journal.close("a")
@@ -129,7 +123,7 @@ async def test_a_cancel_of_what_nobody_owns_any_more_is_for_everybody(here: Stor
     assert ids(await here.store.cancel_requested()) == ["a", "b"]
 
 
-async def test_b6_109_nobody_cancels_another_tenants_execution(here: StoreReplica) -> None:
+async def test_b6_109_an_execution_of_another_tenant_is_not_cancelled(here: StoreReplica) -> None:
     await begun(here, "a", "r-a")
     await here.store.request_cancel("other", "a")
     assert ids(await here.store.cancel_requested()) == []

@@ -1,4 +1,4 @@
-"""What every runner promises: admission, tasks of their own, drain."""
+"""Conformance of the runners: admission, tasks, queue and drain."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,7 +25,7 @@ LAST_WORDS = 1.5
 
 
 class DrainingRunner(Runner, Protocol):
-    """A runner as its owner sees it."""
+    """A runner with the methods that its owner uses."""
 
     @property
     def in_flight(self) -> int: ...
@@ -75,7 +75,7 @@ def opener(request: pytest.FixtureRequest) -> Opener:
 
 @dataclass
 class Work:
-    """Bodies that run until they are let go or cancelled."""
+    """Bodies that run until the test releases or cancels them."""
 
     gate: anyio.Event = field(default_factory=anyio.Event)
     ended: list[str] = field(default_factory=list)
@@ -114,7 +114,7 @@ def _code(refused: pytest.ExceptionInfo[RequestFailure]) -> tuple[Code, int, flo
     return refused.value.code, refused.value.status, refused.value.retry_after
 
 
-async def test_a_body_runs_in_a_task_of_its_own(opener: Opener, work: Work) -> None:
+async def test_a_body_runs_in_its_own_task(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner:
         runner.start("a", work.until_let_go("a"))
         assert work.scopes == []
@@ -126,7 +126,7 @@ async def test_a_body_runs_in_a_task_of_its_own(opener: Opener, work: Work) -> N
         assert runner.in_flight == 0
 
 
-async def test_a_body_outlives_whoever_started_it(opener: Opener, work: Work) -> None:
+async def test_a_body_outlives_its_caller(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner:
         with anyio.move_on_after(1) as starter:
             runner.start("a", work.until_let_go("a"))
@@ -138,7 +138,7 @@ async def test_a_body_outlives_whoever_started_it(opener: Opener, work: Work) ->
         assert work.ended == ["a"]
 
 
-async def test_b2_53_more_than_may_run_are_refused_until_one_ended(opener: Opener, work: Work) -> None:
+async def test_b2_53_executions_beyond_the_limit_are_refused_until_one_has_ended(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner:
         for number in range(MAX_IN_FLIGHT):
             runner.start(str(number), work.until_let_go(str(number)))
@@ -209,7 +209,7 @@ async def test_b5_93_draining_without_work_returns_at_once(opener: Opener, work:
         assert work.cancels == 0
 
 
-async def test_b5_93_what_still_runs_after_the_grace_period_is_cancelled(opener: Opener, work: Work) -> None:
+async def test_b5_93_tasks_that_outlast_the_grace_period_are_cancelled(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner:
         runner.start("a", work.until_let_go("a"))
         began = anyio.current_time()
@@ -219,7 +219,7 @@ async def test_b5_93_what_still_runs_after_the_grace_period_is_cancelled(opener:
         assert work.cancels == 1
 
 
-async def test_b5_93_work_that_ignores_its_cancel_does_not_hold_the_drain_up(opener: Opener, work: Work) -> None:
+async def test_b5_93_a_task_that_ignores_its_cancel_does_not_delay_the_drain(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner:
         runner.start("a", work.until_let_go("a"))
         began = anyio.current_time()
@@ -246,7 +246,7 @@ async def _set_after(gate: anyio.Event, seconds: float) -> None:
 
 
 class Turns:
-    """Whose turn came, and how many of each tenant ran at once."""
+    """Tickets that ran, and the number of concurrent ones of each tenant."""
 
     def __init__(self) -> None:
         self.gate = anyio.Event()
@@ -270,7 +270,7 @@ def ticket(name: str, tenant: str = "one", epoch: int = 1) -> QueueTicket:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Returns when that is so; what happens on threads happens in time as it is outside."""
+    """Return when the condition holds; threads run in real time."""
     with _outside(), anyio.fail_after(20):
         while not condition():  # noqa: ASYNC110 - what happens on a thread has no event here
             await anyio.sleep(0.01)
@@ -289,7 +289,7 @@ async def attended(runner: DrainingRunner, turns: Turns) -> AsyncIterator[None]:
             yield
 
 
-async def test_what_waits_is_advanced_when_its_turn_comes(opener: Opener, work: Work) -> None:
+async def test_a_queued_execution_runs_when_there_is_capacity(opener: Opener, work: Work) -> None:
     turns, waits = Turns(), ticket("a")
     async with opener(work.bug) as runner, attended(runner, turns):
         await runner.queue(waits)
@@ -299,7 +299,7 @@ async def test_what_waits_is_advanced_when_its_turn_comes(opener: Opener, work: 
     assert turns.over == [waits.execution_id]
 
 
-async def test_what_is_queued_twice_has_one_turn(opener: Opener, work: Work) -> None:
+async def test_an_execution_queued_twice_runs_once(opener: Opener, work: Work) -> None:
     turns, waits, last = Turns(), ticket("a"), ticket("b")
     async with opener(work.bug) as runner, attended(runner, turns):
         for _ in range(3):
@@ -312,7 +312,7 @@ async def test_what_is_queued_twice_has_one_turn(opener: Opener, work: Work) -> 
     assert turns.came == [waits, last]
 
 
-async def test_a_turn_that_nobody_took_comes_again(opener: Opener, work: Work) -> None:
+async def test_a_ticket_that_was_not_run_is_run_again(opener: Opener, work: Work) -> None:
     turns, waits = Turns(), ticket("a")
     turns.gate.set()
     async with opener(work.bug) as runner, attended(runner, turns):
@@ -323,7 +323,7 @@ async def test_a_turn_that_nobody_took_comes_again(opener: Opener, work: Work) -
     assert set(turns.came) == {waits}
 
 
-async def test_a_turn_of_an_earlier_epoch_is_none_of_the_next(opener: Opener, work: Work) -> None:
+async def test_tickets_of_different_epochs_are_independent(opener: Opener, work: Work) -> None:
     turns, stale = Turns(), ticket("a")
     fresh = replace(stale, epoch=2)
     async with opener(work.bug) as runner, attended(runner, turns):
@@ -335,7 +335,7 @@ async def test_a_turn_of_an_earlier_epoch_is_none_of_the_next(opener: Opener, wo
     assert set(turns.came) == {stale, fresh}
 
 
-async def test_b6_110_no_more_run_at_once_than_may_and_no_tenant_takes_all_places(opener: Opener, work: Work) -> None:
+async def test_b6_110_the_limits_hold_in_all_and_for_each_tenant(opener: Opener, work: Work) -> None:
     turns = Turns()
     many, one = [ticket(str(number), "busy") for number in range(4)], ticket("other", "other")
     async with opener(work.bug) as runner, attended(runner, turns):
@@ -348,7 +348,7 @@ async def test_b6_110_no_more_run_at_once_than_may_and_no_tenant_takes_all_place
     assert turns.most_of_one_tenant == LIMITS.max_running_per_tenant
 
 
-async def test_what_is_started_at_once_takes_a_place_too(opener: Opener, work: Work) -> None:
+async def test_directly_started_executions_count_towards_the_limit(opener: Opener, work: Work) -> None:
     turns, waits = Turns(), ticket("a")
     turns.gate.set()
     async with opener(work.bug) as runner, attended(runner, turns):
@@ -361,7 +361,7 @@ async def test_what_is_started_at_once_takes_a_place_too(opener: Opener, work: W
         await until(lambda: turns.came == [waits])
 
 
-async def test_b2_53_more_than_may_wait_are_refused(opener: Opener, work: Work) -> None:
+async def test_b2_53_executions_beyond_the_queue_limit_are_refused(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner:
         for number in range(LIMITS.max_waiting):
             await runner.admit()
@@ -372,7 +372,7 @@ async def test_b2_53_more_than_may_wait_are_refused(opener: Opener, work: Work) 
     assert _code(refused) == (Code.REQUEST_OVERLOADED, 503, 1.0)
 
 
-async def test_b5_93_while_it_drains_nothing_more_is_admitted_and_no_turn_comes(opener: Opener, work: Work) -> None:
+async def test_b5_93_a_draining_runner_admits_and_starts_nothing(opener: Opener, work: Work) -> None:
     turns = Turns()
     async with opener(work.bug) as runner, attended(runner, turns):
         await runner.drain(work.cancel)
@@ -384,7 +384,7 @@ async def test_b5_93_while_it_drains_nothing_more_is_admitted_and_no_turn_comes(
     assert turns.came == []
 
 
-async def test_a_turn_that_the_database_does_not_let_come_comes_later(opener: Opener, work: Work) -> None:
+async def test_a_ticket_is_retried_after_a_storage_failure(opener: Opener, work: Work) -> None:
     faults, came = [StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer")], []
 
     async def advance(ticket: QueueTicket) -> None:

@@ -1,4 +1,4 @@
-"""What every store promises of the turns of a session: one at a time, in order, whichever replica runs them."""
+"""Conformance of session turns: one at a time, in order, on any replica."""
 
 from functools import partial
 from random import Random
@@ -27,7 +27,7 @@ async def begins(on: StoreReplica, execution_id: str, *, waits: bool = True, ses
 
 
 async def ends(on: StoreReplica, execution_id: str, *said: str) -> None:
-    """It ends with these words."""
+    """End the execution with these messages."""
     turn = [Message(role="user", content=each) for each in said]
     on.journal.put(execution_id, None, unnumbered(moved(State.COMPLETE), COMPLETED), turn)
     await on.journal.durable(execution_id)
@@ -36,7 +36,7 @@ async def ends(on: StoreReplica, execution_id: str, *said: str) -> None:
 
 
 async def turn(on: StoreReplica, execution_id: str, told: list[str] | None = None, limit: int = 50) -> SessionHistory:
-    """What was said before, once it is its turn; whether it had to wait is told."""
+    """Return the history at the start of the turn; `on_wait` records that it had to wait."""
     waited = [] if told is None else told
     return await on.conversations.acquire_turn(
         "local", "s", execution_id, limit=limit, on_wait=lambda: waited.append(execution_id)
@@ -51,7 +51,7 @@ async def said(on: StoreReplica) -> list[str]:
     return [message.text for message in await on.conversations.messages("local", "s", limit=EVER)]
 
 
-async def test_b6_106_what_begins_with_another_one_s_steps_takes_its_turn_like_the_others(
+async def test_b6_106_an_execution_with_inherited_steps_takes_a_turn_like_others(
     here: StoreReplica, there: StoreReplica
 ) -> None:
     await here.journal.open(journaled("a", "r-a", session_id="s"), steps=[recorded_step("0")])
@@ -66,7 +66,7 @@ async def test_b6_106_what_begins_with_another_one_s_steps_takes_its_turn_like_t
     assert texts(await turn(there, "c")) == ["1", "2"]
 
 
-async def test_what_was_said_before_is_there_when_the_turn_comes(here: StoreReplica) -> None:
+async def test_the_history_is_there_when_the_turn_begins(here: StoreReplica) -> None:
     told: list[str] = []
     await begins(here, "a")
     assert await turn(here, "a", told) == SessionHistory(0, [], ())
@@ -78,7 +78,7 @@ async def test_what_was_said_before_is_there_when_the_turn_comes(here: StoreRepl
     assert told == []
 
 
-async def test_the_system_messages_that_a_session_begins_with_are_always_there(here: StoreReplica) -> None:
+async def test_the_first_system_messages_are_always_part_of_the_history(here: StoreReplica) -> None:
     prompt = [Message(role="system", content="Be brief."), Message(role="system", content="Rhyme.")]
     await begins(here, "a")
     words = [*prompt, *(Message(role="user", content=str(number)) for number in range(9))]
@@ -89,7 +89,7 @@ async def test_the_system_messages_that_a_session_begins_with_are_always_there(h
         assert (past.message_count, list(past.system_messages), texts(past)) == (11, prompt, last)
 
 
-async def test_b6_106_b6_107_who_waits_gets_the_turn_in_order_on_whichever_replica(
+async def test_b6_106_b6_107_waiting_executions_get_the_turn_in_order_on_any_replica(
     here: StoreReplica, there: StoreReplica
 ) -> None:
     order: list[str] = []
@@ -116,7 +116,7 @@ async def test_b6_106_b6_107_who_waits_gets_the_turn_in_order_on_whichever_repli
     assert (session.busy, session.message_count) == (False, 6)
 
 
-async def test_only_so_many_wait(here: StoreReplica, there: StoreReplica) -> None:
+async def test_the_number_of_waiting_executions_is_limited(here: StoreReplica, there: StoreReplica) -> None:
     outcomes: list[Code | None] = []
 
     async def one(number: int) -> None:
@@ -135,7 +135,7 @@ async def test_only_so_many_wait(here: StoreReplica, there: StoreReplica) -> Non
     await begins(here, "another", session_id="s-2")
 
 
-async def test_b6_104_nobody_stands_in_line_behind_what_is_suspended(here: StoreReplica) -> None:
+async def test_b6_104_no_execution_waits_behind_a_suspended_one(here: StoreReplica) -> None:
     await begins(here, "a")
     await begins(here, "b")
     here.journal.put("a", None, unnumbered(moved(State.SUSPENDED), SUSPENDED))
@@ -148,7 +148,7 @@ async def test_b6_104_nobody_stands_in_line_behind_what_is_suspended(here: Store
     assert texts(await turn(here, "b")) == ["a"]
 
 
-async def test_who_leaves_the_line_keeps_nobody_waiting_and_says_nothing(here: StoreReplica) -> None:
+async def test_an_execution_that_stops_waiting_blocks_no_other_and_adds_no_messages(here: StoreReplica) -> None:
     for name in "abc":
         await begins(here, name)
     await ends(here, "b", "never said")
@@ -158,8 +158,8 @@ async def test_who_leaves_the_line_keeps_nobody_waiting_and_says_nothing(here: S
     assert await said(here) == ["a", "c"]
 
 
-async def test_a_turn_that_was_given_back_goes_to_who_waits(here: StoreReplica) -> None:
-    """The first is refused for its name in the very transaction in which the second stands in line behind it."""
+async def test_a_released_turn_goes_to_the_next_waiting_execution(here: StoreReplica) -> None:
+    """The first is refused for its request_id in the transaction in which the second starts waiting behind it."""
     await here.journal.open(journaled("taken", "same"))
     both = [
         new_execution(journaled("a", "same", session_id="s", busy="enqueue"), "replica"),
@@ -172,7 +172,7 @@ async def test_a_turn_that_was_given_back_goes_to_who_waits(here: StoreReplica) 
     assert (await turn(here, "b")).message_count == 0
 
 
-async def test_b4_84_a_place_in_line_is_taken_once_although_nobody_heard_of_the_commit(here: StoreReplica) -> None:
+async def test_b4_84_a_waiting_execution_is_inserted_once_despite_a_lost_commit_answer(here: StoreReplica) -> None:
     await begins(here, "00")
     for number in range(MAX_WAITING_PER_SESSION - 1):
         await begins(here, f"{number + 1:02}")
@@ -185,7 +185,7 @@ async def test_b4_84_a_place_in_line_is_taken_once_although_nobody_heard_of_the_
     await refused(Code.REQUEST_SESSION_BUSY, begins(here, "a"))
 
 
-async def test_who_waits_in_a_session_that_is_deleted_is_told(here: StoreReplica, there: StoreReplica) -> None:
+async def test_waiting_in_a_deleted_session_fails(here: StoreReplica, there: StoreReplica) -> None:
     await begins(here, "a")
     await begins(here, "b")
 
@@ -200,7 +200,7 @@ async def test_who_waits_in_a_session_that_is_deleted_is_told(here: StoreReplica
     assert await turn(there, "c") == SessionHistory(0, [], ())
 
 
-async def test_b5_94_a_turn_outlives_its_owner_and_is_over_when_the_next_one_ends_it(
+async def test_b5_94_a_turn_outlives_its_owner_until_the_next_owner_ends_it(
     here: StoreReplica, there: StoreReplica
 ) -> None:
     await begins(here, "a")
@@ -215,7 +215,7 @@ async def test_b5_94_a_turn_outlives_its_owner_and_is_over_when_the_next_one_end
     assert texts(await turn(there, "b")) == ["a"]
 
 
-async def test_who_came_first_by_another_clock_is_not_left_waiting(here: StoreReplica) -> None:
+async def test_clock_skew_leaves_no_execution_waiting(here: StoreReplica) -> None:
     await begins(here, "b")
     await begins(here, "a")
     await ends(here, "b", "b")
@@ -224,7 +224,7 @@ async def test_who_came_first_by_another_clock_is_not_left_waiting(here: StoreRe
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_b6_106_b6_107_histories_never_interleave(here: StoreReplica, there: StoreReplica, seed: int) -> None:
-    """Whoever runs, wherever, says all of its words in one piece, having heard all that is before them."""
+    """Every turn, on any replica, adds its messages in one piece and has read all messages before them."""
     chance = Random(seed)
     heard: dict[str, list[str]] = {}
     lengths = {f"{number:02}": chance.randrange(4) for number in range(14)}

@@ -1,4 +1,4 @@
-"""How every tool behaves, whatever it does: the four methods of `ports.Tool`."""
+"""Conformance of the tools: the four methods of the `Tool` port."""
 
 import re
 from typing import Any
@@ -69,20 +69,20 @@ def test_every_parameter_of_a_built_in_tool_is_described(each: Tool) -> None:
         assert all(schema["description"] for schema in parameters["properties"].values())
 
 
-def test_what_a_tool_says_of_itself_stays_the_same(each: Tool) -> None:
+def test_info_and_definition_do_not_change(each: Tool) -> None:
     assert (each.info(), each.definition()) == (each.info(), each.definition())
 
 
-def test_a_limit_of_its_own_is_a_time(each: Tool) -> None:
+def test_a_timeout_is_a_positive_number(each: Tool) -> None:
     assert each.info().timeout is None or each.info().timeout > 0
 
 
-def test_who_is_not_available_says_why_and_nobody_else_does(each: Tool) -> None:
+def test_only_an_unavailable_tool_gives_a_reason(each: Tool) -> None:
     found = each.available()
     assert found.available == (not found.reason)
 
 
-async def test_a_good_call_gives_a_text_or_asks_unless_the_tool_is_unavailable(
+async def test_a_valid_call_returns_a_text_or_suspends_if_the_tool_is_available(
     each: Tool, clock: VirtualClock, entropy: SeededEntropy
 ) -> None:
     executor = ToolExecutor(ToolRegistry(each), clock, entropy, 262_144)
@@ -97,7 +97,7 @@ async def test_a_good_call_gives_a_text_or_asks_unless_the_tool_is_unavailable(
     assert ended.content
 
 
-async def test_a_call_with_an_argument_of_its_own_invention_never_runs(
+async def test_a_call_with_an_unknown_argument_is_refused(
     each: Tool, clock: VirtualClock, entropy: SeededEntropy
 ) -> None:
     if "additionalProperties" in each.definition().parameters:

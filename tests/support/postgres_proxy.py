@@ -1,4 +1,4 @@
-"""Stands between a client and a PostgreSQL server, and breaks what passes in the ways a network does."""
+"""Proxy between a client and a PostgreSQL server that simulates network failures."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,16 +11,16 @@ COMMIT = b"COMMIT\x00"
 
 
 class PostgresProxy:
-    """One address. `url` is where clients find it."""
+    """A proxy that clients reach at `url`."""
 
     def __init__(self, server: str, folder: Path) -> None:
         self.url = f"postgresql://postgres@/postgres?host={folder}"
         self.silent = False
-        """Whether nothing the server says reaches a client any more, although the connections stay."""
+        """True to drop all data of the server, while connections stay open."""
         self.lose_commits = 0
-        """How many answers to COMMIT are lost, with their connections."""
+        """Number of answers to COMMIT that are lost together with their connection."""
         self.refusing = False
-        """Whether new connections are closed at once."""
+        """True to close new connections at once."""
         self.connections = 0
         self._server = Path(parse_qs(urlsplit(server).query)["host"][0]) / SOCKET
         self._open: set[asyncio.StreamWriter] = set()
@@ -28,18 +28,18 @@ class PostgresProxy:
         self._served: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Ends every connection, and returns when nothing is left of them."""
+        """Close every connection and wait for its end."""
         self.cut()
         if self._served:
             await asyncio.wait(self._served)
 
     def cut(self) -> None:
-        """Breaks every connection there is."""
+        """Abort every connection."""
         for writer in list(self._open):
             writer.transport.abort()
 
     async def serve(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
-        """One connection, until either side ends it."""
+        """Serve one connection until either side closes it."""
         self.connections += 1
         if self.refusing:
             client.transport.abort()
@@ -80,7 +80,7 @@ class PostgresProxy:
 
 @asynccontextmanager
 async def postgres_proxy(server: str, folder: Path) -> AsyncIterator[PostgresProxy]:
-    """A proxy before that server, listening until the context ends."""
+    """Run a proxy in front of that server until the context ends."""
     proxy = PostgresProxy(server, folder)
     listening = await asyncio.start_unix_server(proxy.serve, str(folder / SOCKET))
     try:

@@ -1,4 +1,4 @@
-"""Replicas of the service as processes of their own, and a proxy that gives each connection to the next of them."""
+"""Replicas of the service as processes, behind a proxy that distributes connections in rotation."""
 
 import asyncio
 import os
@@ -21,14 +21,14 @@ from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
 from tests.support.virtual_time import VirtualTimeLoop
 
 ROOT = Path(__file__).parents[2]
-MOST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 REPLICA_TIMEOUT_S = "2"
 TERMINAL = {"execution.completed", "execution.failed", "execution.cancelled"}
 
 
 @dataclass
 class ReplicaProcess:
-    """One process, and how to speak to it."""
+    """One process of the service."""
 
     process: "subprocess.Popen[str]"
     served: RunningServer
@@ -46,7 +46,7 @@ class ReplicaProcess:
 
 @dataclass
 class ReplicaFleet:
-    """Some replicas on one database; `proxy` gives each connection to the next that lives."""
+    """Replicas on one database; `proxy` passes each connection to the next live one."""
 
     replicas: list[ReplicaProcess]
     proxy: RunningServer
@@ -57,7 +57,7 @@ class ReplicaFleet:
         self._next = cycle(self.replicas)
 
     async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection through the proxy, until either side ends it."""
+        """Pass one connection on until either side closes it."""
         replica = next(each for each in self._next if each.process.poll() is None)
         try:
             upstream = await asyncio.open_connection("127.0.0.1", replica.served.port)
@@ -79,12 +79,12 @@ class ReplicaFleet:
 
 @asynccontextmanager
 async def run_replicas(url: str, folder: Path, count: int) -> AsyncIterator[ReplicaFleet]:
-    """That many, started together and ended by their ids. Time runs as it does outside, for `MOST_SECONDS` at most."""
+    """Run that many replicas until the context ends, in real time and for at most `MAX_SECONDS`."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     started: list[subprocess.Popen[str]] = []
     passing: set[asyncio.Task[None]] = set()
-    with loop.in_real_time(), anyio.fail_after(MOST_SECONDS):
+    with loop.in_real_time(), anyio.fail_after(MAX_SECONDS):
         try:
             started += [_start(url, folder, number) for number in range(count)]
             listening = [await _listening(each) for each in started]
@@ -102,22 +102,22 @@ async def run_replicas(url: str, folder: Path, count: int) -> AsyncIterator[Repl
 
 
 class ReplicaUnavailable(Exception):  # noqa: N818 - what a replica says, no error of the tests
-    """A replica does not answer for now."""
+    """Temporary failure of a replica."""
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Returns when that is so."""
+    """Wait until the condition holds."""
     while not await condition():  # noqa: ASYNC110 - another process has no event for it
         await anyio.sleep(0.05)
 
 
 async def get_execution(served: RunningServer, request_id: str) -> dict[str, Any]:
-    """Where an execution stands, as that replica says."""
+    """Return the execution as that replica shows it."""
     return (await served.get(f"/v1/executions/{request_id}")).json
 
 
 async def read_event_log(served: RunningServer, request_id: str) -> list[dict[str, Any]]:
-    """All events to the terminal one; a reader that is cut off or refused comes back with the last number it saw."""
+    """Return all events up to the terminal one; reconnect after the last number when disconnected or refused."""
     told: list[dict[str, Any]] = []
     while not told or told[-1]["type"] not in TERMINAL:
         after = {"Last-Event-ID": str(told[-1]["sequence_number"])} if told else {}
@@ -129,7 +129,7 @@ async def read_event_log(served: RunningServer, request_id: str) -> list[dict[st
 
 
 async def ask_each(served: RunningServer, bodies: list[bytes], at_once: int) -> list[HttpAnswer]:
-    """The answers to these requests, so many of them at once."""
+    """Return the answers to these requests, with that many at once."""
     answers: list[HttpAnswer] = []
     room = anyio.Semaphore(at_once)
 

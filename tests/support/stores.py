@@ -1,4 +1,4 @@
-"""Databases for tests, and stored journals on them."""
+"""Databases of tests, and replicas on them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -25,7 +25,7 @@ OpenDatabase = Callable[[], AbstractAsyncContextManager[Database]]
 
 
 def database_opener(request: pytest.FixtureRequest, folder: Path) -> OpenDatabase:
-    """What opens an empty database of the kind that the fixture is asked for."""
+    """Return a function that opens an empty database of the kind in the fixture's parameter."""
     if request.param == "sqlite":
         return lambda: open_sqlite(folder / "portico.db")
     url = request.getfixturevalue("postgres_url")
@@ -33,7 +33,7 @@ def database_opener(request: pytest.FixtureRequest, folder: Path) -> OpenDatabas
 
 
 class RecordingSink:
-    """Hears everything, in order."""
+    """A sink that records all events in order."""
 
     def __init__(self) -> None:
         self.published: list[tuple[str, StoredEvent | LiveDelta]] = []
@@ -42,7 +42,7 @@ class RecordingSink:
         self.published.extend((execution_id, item) for item in items)
 
     def sequence_numbers(self, execution_id: str) -> list[int]:
-        """The sequence numbers that one execution's reader saw."""
+        """Return the sequence numbers of one execution's events."""
         return [
             item.sequence_number
             for who, item in self.published
@@ -52,7 +52,7 @@ class RecordingSink:
 
 @dataclass
 class RecordedLosses:
-    """What a journal said it did not keep."""
+    """Losses that a journal reported."""
 
     lost: dict[str, Failure] = field(default_factory=dict)
     dropped: int = 0
@@ -67,7 +67,7 @@ class RecordedLosses:
 
 @dataclass
 class StoreReplica:
-    """One replica's view of a database: its journal, what it reads, what it heard and lost."""
+    """One replica on a database, with its journal, stores, recorded events and losses."""
 
     name: str
     database: Database
@@ -87,7 +87,7 @@ async def open_replica(
     limits: WriterLimits | None = None,
     closing_seconds: float = 5.0,
 ) -> AsyncIterator[StoreReplica]:
-    """A replica on that database, which it shares with others or not."""
+    """Open a replica on a database that others may share."""
     listener, losses = RecordingSink(), RecordedLosses()
     keeping = JournalConfig(name, 3, limits or WriterLimits(), closing_seconds)
     async with open_journal(database, listener, clock, keeping, losses.callbacks()) as journal:
@@ -97,14 +97,14 @@ async def open_replica(
 
 @asynccontextmanager
 async def open_only_replica(open_database: OpenDatabase, clock: Clock) -> AsyncIterator[StoreReplica]:
-    """A replica on a database of its own."""
+    """Open a replica on a database of its own."""
     async with open_database() as database, open_replica(database, clock) as alone:
         yield alone
 
 
 @asynccontextmanager
 async def in_own_task(context: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
-    """The context entered and left by one task of its own, since pytest enters and leaves a fixture in two."""
+    """Enter and leave the context in one task of its own, because pytest does both in different tasks."""
     opened: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     leaving = asyncio.Event()
 

@@ -2,8 +2,8 @@
 
 Fields are logged by an allow-list, so that prompts, answers, arguments, results, headers and keys never reach a log.
 Of an exception only its types and stack frames are logged, because its message may quote any of them. A line is ASCII,
-so that no value can forge another line. A reader that does not keep up cannot stop the service: a line that does not
-fit into the pipe is dropped and counted, and the next line reports how many were dropped.
+so that no value can forge another line. A slow reader cannot stop the service: a line that does not fit into
+the pipe is dropped and counted, and the next line reports how many were dropped.
 """
 
 import json

@@ -165,7 +165,7 @@ class _Registry:
     def _child(self, name: str, metric: _Metric, labels: tuple[str, ...]) -> _Metric:
         """Return the child of these label values, where unknown values become `other_value`.
 
-        Children of known values are kept, since there are few of them and finding one costs more than counting.
+        Children of known values are cached, because there are few and looking one up costs more than counting.
         """
         if not labels:
             return metric

@@ -1,1 +1,1 @@
-"""Tools that ship with the service."""
+"""Built-in tools."""

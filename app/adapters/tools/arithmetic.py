@@ -1,4 +1,4 @@
-"""Exact arithmetic over a text, with bounds on everything that could grow.
+"""Evaluator of arithmetic expressions, exact and with limits on everything that could grow.
 
     sum      = product { ("+" | "-") product }
     product  = unary { ("*" | "/" | "//" | "%") unary }
@@ -6,9 +6,9 @@
     power    = operand [ "**" unary ]
     operand  = digits [ "." [ digits ] ] | "." digits | "(" sum ")"
 
-Signs and precedence are Python's: `-2 ** 2` is -4 and `2 ** 3 ** 2` is 512. Every value is a `Fraction`, so nothing is
-rounded: `0.1 + 0.2` is 0.3. A result is shown as an integer, else as a decimal where it has one of at most 100
-places, else as a fraction in lowest terms with 15 digits of its value beside it: `1/3 (about 0.333333333333333)`.
+Signs and precedence are those of Python: `-2 ** 2` is -4 and `2 ** 3 ** 2` is 512. Every value is a `Fraction`, so
+nothing is rounded: `0.1 + 0.2` is 0.3. A result is formatted as an integer, as a decimal of at most 100 places, or as a
+fraction in lowest terms with 15 digits of its value: `1/3 (about 0.333333333333333)`.
 """
 
 import operator
@@ -27,8 +27,8 @@ _TOKEN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+|\*\*|//|[-+*/%()])")
 _MARKS = frozenset({"+", "-", "*", "/", "//", "%", "**", "(", ")"})
 _SIGNS = MappingProxyType({"+": 1, "-": -1})
 _ABOUT = Context(prec=15)
-_ALLOWED = "numbers, + - * / // % ** and parentheses may stand here"
-_TOO_LARGE = "a number in it is too large: about 1000 digits are the most"
+_ALLOWED = "allowed are numbers, + - * / // % ** and parentheses"
+_TOO_LARGE = "a number is too large; the limit is about 1000 digits"
 
 _Operation = Callable[[Fraction, Fraction], Fraction]
 _SUMS: Mapping[str, _Operation] = MappingProxyType({"+": operator.add, "-": operator.sub})
@@ -43,24 +43,24 @@ _PRODUCTS: Mapping[str, _Operation] = MappingProxyType(
 
 
 class ExpressionError(Exception):
-    """The expression has no value; the text says why."""
+    """Failure of an expression that has no value; the message says why."""
 
 
 def evaluate(expression: str) -> Fraction:
-    """The exact value. Raises: ArithmeticFault."""
+    """Return the exact value. Raises: ExpressionError."""
     if len(expression) > MAX_CHARACTERS:
         raise ExpressionError(f"the expression is longer than {MAX_CHARACTERS} characters")
-    reader = _Reader(_tokens(expression))
+    parser = _Parser(_tokens(expression))
     try:
-        value = reader.sum()
+        value = parser.sum()
     except ZeroDivisionError:
         raise ExpressionError("it divides by zero") from None
-    reader.expect("")
+    parser.expect("")
     return value
 
 
 def format_value(value: Fraction) -> str:
-    """The value as text, exact wherever that can be."""
+    """Return the value as text, exact if possible."""
     if value.denominator == 1:
         return str(value.numerator)
     places = _places(value.denominator)
@@ -71,8 +71,8 @@ def format_value(value: Fraction) -> str:
     return f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
 
 
-class _Reader:
-    """Reads tokens from left to right; each rule of the grammar is the method of its name and returns its value."""
+class _Parser:
+    """Recursive-descent parser; each rule of the grammar is the method of its name and returns its value."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
@@ -80,7 +80,7 @@ class _Reader:
         self._depth = 0
 
     def expect(self, token: str) -> None:
-        """Steps over that token."""
+        """Consume that token, or raise ExpressionError."""
         if self._next != token:
             raise ExpressionError(f"unexpected {self._next or 'end'} where {token or 'the end'} was expected")
         self._position += 1
@@ -125,7 +125,7 @@ class _Reader:
 
     @property
     def _next(self) -> str:
-        """The token to read, empty at the end."""
+        """Return the next token, or an empty text at the end."""
         return self._tokens[self._position] if self._position < len(self._tokens) else ""
 
     def _chain(self, operations: Mapping[str, _Operation], operand: Callable[[], Fraction]) -> Fraction:
@@ -137,7 +137,7 @@ class _Reader:
 
 
 def _tokens(expression: str) -> list[str]:
-    """The numbers and marks of the expression."""
+    """Split the expression into numbers and marks."""
     tokens = []
     position = 0
     text = expression.rstrip()
@@ -151,7 +151,7 @@ def _tokens(expression: str) -> list[str]:
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
-    """Raises before it computes what would be too large."""
+    """Return the power; raise ExpressionError before computing a value that would be too large."""
     if exponent.denominator != 1:
         raise ExpressionError("an exponent must be a whole number")
     bits = max(base.numerator.bit_length(), base.denominator.bit_length()) - 1
@@ -167,7 +167,7 @@ def _bounded(value: Fraction) -> Fraction:
 
 
 def _places(denominator: int) -> int:
-    """How many decimal places a fraction in lowest terms needs; more than `MOST_PLACES` when it never ends."""
+    """Return the decimal places of a fraction in lowest terms; more than `MAX_DECIMAL_PLACES` if it never ends."""
     return next(
         (places for places in range(MAX_DECIMAL_PLACES + 1) if 10**places % denominator == 0), MAX_DECIMAL_PLACES + 1
     )

@@ -1,4 +1,4 @@
-"""The tools that come with the service."""
+"""Built-in tools."""
 
 from datetime import UTC, datetime, tzinfo
 from typing import Annotated
@@ -61,7 +61,7 @@ async def ask_person(
 
 
 def _zone(name: str) -> tzinfo:
-    """UTC needs no time zone data; whatever a name does to the search for its file, it is an unknown one."""
+    """Return the time zone. UTC needs no time zone data; any error of the lookup means that the name is unknown."""
     if name.upper() == "UTC":
         return UTC
     try:

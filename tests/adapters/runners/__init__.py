@@ -1,1 +1,1 @@
-"""Runners."""
+"""Tests of the runners."""

@@ -1,4 +1,4 @@
-"""The pulse of a replica: whom it takes for dead, and when it looks."""
+"""Heartbeats: dead replicas and sweeps."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ UNAVAILABLE = StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not an
 
 @dataclass
 class Others:
-    """A database of replicas that live as a test says."""
+    """A registry of replicas that the test sets."""
 
     alive: frozenset[str] = frozenset({"me"})
     left: bool = False
@@ -27,7 +27,7 @@ class Others:
 
 @dataclass
 class Sweeps:
-    """What was swept, unless the database does not answer."""
+    """Recorded sweeps, which can be made to fail."""
 
     seen: list[tuple[frozenset[str], frozenset[str]]] = field(default_factory=list)
     fails: bool = False
@@ -38,7 +38,7 @@ class Sweeps:
         self.seen.append((alive, gone))
 
 
-async def test_it_is_alone_until_it_sees_another(clock: VirtualClock) -> None:
+async def test_a_replica_is_alone_until_it_finds_another(clock: VirtualClock) -> None:
     others = Others()
     pulse = Heartbeat(others, clock, "me")
     assert pulse.is_alone
@@ -47,7 +47,7 @@ async def test_it_is_alone_until_it_sees_another(clock: VirtualClock) -> None:
     assert not pulse.is_alone
 
 
-async def test_whoever_does_not_live_any_more_is_swept_up_at_once(clock: VirtualClock) -> None:
+async def test_a_dead_replica_is_swept_at_once(clock: VirtualClock) -> None:
     others, sweeps = Others(frozenset({"me", "you"})), Sweeps()
     pulse = Heartbeat(others, clock, "me")
     await pulse.beat(sweeps)
@@ -58,7 +58,7 @@ async def test_whoever_does_not_live_any_more_is_swept_up_at_once(clock: Virtual
     assert sweeps.seen == [(frozenset({"me"}), frozenset({"you"}))]
 
 
-async def test_it_looks_from_time_to_time_anyway(clock: VirtualClock) -> None:
+async def test_sweeps_run_periodically(clock: VirtualClock) -> None:
     sweeps = Sweeps()
     pulse = Heartbeat(Others(), clock, "me")
     for _ in range(3):
@@ -68,7 +68,7 @@ async def test_it_looks_from_time_to_time_anyway(clock: VirtualClock) -> None:
     assert sweeps.seen == [(frozenset({"me"}), frozenset())]
 
 
-async def test_the_dead_are_not_forgotten_when_a_sweep_fails(clock: VirtualClock) -> None:
+async def test_dead_replicas_are_swept_again_after_a_failed_sweep(clock: VirtualClock) -> None:
     others, sweeps = Others(frozenset({"me", "you"})), Sweeps()
     pulse = Heartbeat(others, clock, "me")
     await pulse.beat(sweeps)
@@ -80,7 +80,7 @@ async def test_the_dead_are_not_forgotten_when_a_sweep_fails(clock: VirtualClock
     assert sweeps.seen == [(frozenset({"me"}), frozenset({"you"}))]
 
 
-async def test_at_the_end_it_says_so(clock: VirtualClock) -> None:
+async def test_leaving_removes_the_replica(clock: VirtualClock) -> None:
     others = Others()
     await Heartbeat(others, clock, "me").leave()
     assert others.left

@@ -1,4 +1,4 @@
-"""Readers of logs that grow elsewhere: every number once, in order, whoever says it first."""
+"""Log tailer: every event of a log that grows elsewhere arrives once and in order."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ A = StoredExecution("a", "local", "r-a", None, Mode.CHAT, 1.0, ExecutionStatus(1
 
 @dataclass
 class Log(ExecutionStore):
-    """A store with one log; nothing else is asked of it."""
+    """A store with one log and nothing else."""
 
     told: list[StoredEvent] = field(default_factory=list)
     asked: int = 0
@@ -38,7 +38,7 @@ class Log(ExecutionStore):
         return self.told[after : after + limit]
 
     def grow(self, count: int, *, last: bool = False) -> list[StoredEvent]:
-        """So many events more, the last of all if it is so."""
+        """Append that many events; `last` makes the final one terminal."""
         first = len(self.told) + 1
         more = [StoredEvent(number, 1.0, "0", ROOT, STARTED) for number in range(first, first + count)]
         if last:
@@ -49,7 +49,7 @@ class Log(ExecutionStore):
 
 @dataclass
 class Place:
-    """A replica where somebody reads."""
+    """A replica with a log tailer."""
 
     log: Log
     bus: EventBus
@@ -70,21 +70,21 @@ async def _place() -> AsyncIterator[Place]:
 
 
 async def rest(reader: Subscription) -> list[int]:
-    """The numbers of all that still comes."""
+    """Return the numbers of all remaining events."""
     numbers: list[int] = []
     while items := await reader.next():
         numbers += [item.sequence_number for item in items if isinstance(item, StoredEvent)]
     return numbers
 
 
-async def test_what_is_stored_is_read_from_any_place_to_the_end() -> None:
+async def test_a_stored_log_is_read_from_any_position_to_its_end() -> None:
     async with _place() as here:
         here.log.grow(7, last=True)
         assert await rest(here.read()) == [1, 2, 3, 4, 5, 6, 7]
         assert await rest(here.read(after=5)) == [6, 7]
 
 
-async def test_a_long_log_is_read_as_fast_as_its_reader_takes_it_and_not_ahead() -> None:
+async def test_a_long_log_is_read_only_as_fast_as_it_is_consumed() -> None:
     async with _place() as here:
         here.log.grow(10_000, last=True)
         reader = here.read()
@@ -95,7 +95,7 @@ async def test_a_long_log_is_read_as_fast_as_its_reader_takes_it_and_not_ahead()
         assert anyio.current_time() == began
 
 
-async def test_what_another_replica_writes_is_read_when_that_is_said() -> None:
+async def test_a_grown_log_is_read_on_notification() -> None:
     async with _place() as here:
         reader = here.read()
         await anyio.wait_all_tasks_blocked()
@@ -107,7 +107,7 @@ async def test_what_another_replica_writes_is_read_when_that_is_said() -> None:
         reader.close()
 
 
-async def test_what_nobody_says_is_read_a_little_later() -> None:
+async def test_a_grown_log_is_read_by_polling_without_notification() -> None:
     async with _place() as here:
         reader = here.read()
         await anyio.wait_all_tasks_blocked()
@@ -118,7 +118,7 @@ async def test_what_nobody_says_is_read_a_little_later() -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-async def test_who_reads_to_the_next_suspension_reads_no_further(stored: bool) -> None:
+async def test_a_subscription_to_the_next_suspension_ends_there(stored: bool) -> None:
     async with _place() as here:
         suspended = here.log.grow(3)
         here.log.told[-1] = suspended[-1] = suspended[-1]._replace(event=SUSPENDED)
@@ -131,7 +131,7 @@ async def test_who_reads_to_the_next_suspension_reads_no_further(stored: bool) -
         assert not here.bus.has_subscribers("a")
 
 
-async def test_a_database_that_does_not_answer_is_asked_again() -> None:
+async def test_reading_is_retried_after_a_storage_failure() -> None:
     async with _place() as here:
         here.log.fails = True
         here.log.grow(2, last=True)
@@ -141,7 +141,7 @@ async def test_a_database_that_does_not_answer_is_asked_again() -> None:
         assert await rest(reader) == [1, 2]
 
 
-async def test_what_this_replica_publishes_is_read_at_once_and_once() -> None:
+async def test_locally_published_events_arrive_at_once_and_once() -> None:
     async with _place() as here:
         reader = here.read()
         await anyio.wait_all_tasks_blocked()
@@ -153,7 +153,7 @@ async def test_what_this_replica_publishes_is_read_at_once_and_once() -> None:
         assert here.log.asked <= asked + 1
 
 
-async def test_what_is_missing_before_something_published_is_read_first() -> None:
+async def test_events_missing_before_a_published_one_are_read_first() -> None:
     async with _place() as here:
         reader = here.read()
         await anyio.wait_all_tasks_blocked()
@@ -162,7 +162,7 @@ async def test_what_is_missing_before_something_published_is_read_first() -> Non
         assert await rest(reader) == [1, 2, 3, 4, 5]
 
 
-async def test_deltas_are_read_of_segments_whose_start_was_heard() -> None:
+async def test_deltas_are_delivered_only_after_the_start_of_their_segment() -> None:
     delta = LiveDelta(1.0, ROOT, InferenceDelta(STARTED.segment, 0, text="Hello"))
     async with _place() as here:
         late = here.read()
@@ -173,7 +173,7 @@ async def test_deltas_are_read_of_segments_whose_start_was_heard() -> None:
         late.close()
 
 
-async def test_a_reader_that_takes_nothing_holds_no_more_than_its_share_and_misses_nothing() -> None:
+async def test_an_idle_subscription_holds_a_bounded_queue_and_misses_nothing() -> None:
     async with _place() as here:
         reader = here.read()
         await anyio.wait_all_tasks_blocked()
@@ -185,7 +185,7 @@ async def test_a_reader_that_takes_nothing_holds_no_more_than_its_share_and_miss
         assert len(held) + len(await rest(reader)) == 5_001
 
 
-async def test_it_goes_on_over_a_suspension() -> None:
+async def test_a_subscription_continues_after_a_suspension() -> None:
     async with _place() as here:
         (first,) = here.log.grow(1)
         here.log.told[0] = first._replace(event=SUSPENDED)
@@ -197,7 +197,7 @@ async def test_it_goes_on_over_a_suspension() -> None:
 
 
 @pytest.mark.parametrize("published", [0, 2])
-async def test_a_reader_that_is_sent_away_has_what_waited(published: int) -> None:
+async def test_a_disconnected_stored_subscription_gets_its_queued_events(published: int) -> None:
     async with _place() as here:
         reader = here.read()
         await anyio.wait_all_tasks_blocked()
@@ -208,7 +208,7 @@ async def test_a_reader_that_is_sent_away_has_what_waited(published: int) -> Non
         assert len(reader.take()) == published
 
 
-async def test_nobody_is_asked_for_a_reader_that_left() -> None:
+async def test_the_store_is_not_read_for_a_closed_subscription() -> None:
     async with _place() as here:
         reader = here.read()
         await anyio.wait_all_tasks_blocked()

@@ -1,1 +1,1 @@
-"""Tests of the journals."""
+"""Tests of the stores."""

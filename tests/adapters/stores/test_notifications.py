@@ -1,4 +1,4 @@
-"""What replicas tell each other over PostgreSQL: heard at once, in few words, and again after a connection was lost."""
+"""Notifications between replicas: immediate, batched, and resumed after a lost connection."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -22,7 +22,7 @@ DELTA = LiveDelta(1.0, ROOT, InferenceDelta("0/0", 0, text="Hello"))
 
 @dataclass
 class Ears:
-    """What one replica heard."""
+    """Notifications that one replica received."""
 
     grown: list[str] = field(default_factory=list)
     cancels: int = 0
@@ -33,7 +33,7 @@ class Ears:
 
 @asynccontextmanager
 async def talking(url: str, *, alone: bool = False) -> AsyncIterator[tuple[PostgresNotifications, Ears]]:
-    """One that speaks, and the ears of another, which listen."""
+    """Run a sender and a receiver."""
     connect = partial(asyncpg.connect, url)
     mouth, listener, ears = (
         PostgresNotifications(connect, lambda: alone),
@@ -63,13 +63,13 @@ async def until(condition: Callable[[], bool]) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_a_log_that_has_grown_is_heard_of_everywhere(postgres_url: str) -> None:
+async def test_a_grown_log_is_announced_to_all_replicas(postgres_url: str) -> None:
     async with talking(postgres_url) as (mouth, ears):
         mouth.publish("a", [EVENT])
         await until(lambda: ears.grown == ["a"])
 
 
-async def test_many_words_at_once_are_all_heard_and_each_once(postgres_url: str) -> None:
+async def test_many_notifications_at_once_all_arrive_once(postgres_url: str) -> None:
     names = [f"execution-{number:026}" for number in range(1_000)]
     async with talking(postgres_url) as (mouth, ears):
         for name in names * 2:
@@ -78,14 +78,14 @@ async def test_many_words_at_once_are_all_heard_and_each_once(postgres_url: str)
     assert ears.grown == names
 
 
-async def test_deltas_are_no_news_elsewhere(postgres_url: str) -> None:
+async def test_deltas_are_not_announced(postgres_url: str) -> None:
     async with talking(postgres_url) as (mouth, ears):
         mouth.publish("streams", [DELTA])
         mouth.publish("a", [EVENT])
         await until(lambda: ears.grown == ["a"])
 
 
-async def test_who_is_alone_says_nothing_of_logs_but_asks_for_cancels(postgres_url: str) -> None:
+async def test_a_lone_replica_announces_cancels_only(postgres_url: str) -> None:
     async with talking(postgres_url, alone=True) as (mouth, ears):
         mouth.publish("a", [EVENT])
         mouth.notify_cancel("a")
@@ -93,7 +93,7 @@ async def test_who_is_alone_says_nothing_of_logs_but_asks_for_cancels(postgres_u
     assert ears.grown == []
 
 
-async def test_b4_84_whoever_was_cut_off_listens_again_and_looks_for_what_was_missed(postgres_url: str) -> None:
+async def test_b4_84_a_disconnected_replica_listens_again_and_checks_for_missed_cancels(postgres_url: str) -> None:
     async with talking(postgres_url) as (mouth, ears):
         connection = await asyncpg.connect(postgres_url)
         await connection.execute(
@@ -108,9 +108,7 @@ async def test_b4_84_whoever_was_cut_off_listens_again_and_looks_for_what_was_mi
 
 
 @pytest.mark.parametrize("fault", [asyncpg.InternalClientError("no place"), asyncpg.QueryCanceledError("too slow")])
-async def test_b4_84_what_goes_wrong_with_a_word_costs_its_connection_and_nothing_else(
-    postgres_url: str, fault: Exception
-) -> None:
+async def test_b4_84_an_error_of_a_notification_only_costs_its_connection(postgres_url: str, fault: Exception) -> None:
     first, ears = Failing(fault), Ears()
 
     async def connect() -> object:
@@ -129,13 +127,13 @@ async def test_b4_84_what_goes_wrong_with_a_word_costs_its_connection_and_nothin
 
 @dataclass
 class Failing:
-    """A connection over which nothing can be said."""
+    """A connection on which sending fails."""
 
     fault: Exception
     terminated: bool = False
 
     async def add_listener(self, _channel: str, _heard: object) -> None:
-        """Hears nothing."""
+        """Receive nothing."""
 
     async def execute(self, *_said: str) -> None:
         raise self.fault

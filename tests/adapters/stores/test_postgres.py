@@ -1,4 +1,4 @@
-"""What becomes of transactions when the server restarts, answers nobody, is silent or refuses them for others."""
+"""Transactions while the server restarts, is unreachable or silent, or aborts them."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -41,7 +41,7 @@ async def database(proxy: PostgresProxy) -> AsyncIterator[RealTimeDatabase]:
 
 
 def inserting(key: str) -> Transaction[None]:
-    """Takes a key; a second time the database refuses it."""
+    """Insert a key; the database refuses it the second time."""
     values = {"tenant": "t", "key": key, "body_digest": "", "execution_id": "", "created_at": 0.0}
     yield from execute(INSERT, values)
 
@@ -57,7 +57,7 @@ async def unavailable(work: object) -> None:
     assert caught.value.status == 503
 
 
-async def test_b4_84_a_broken_connection_is_replaced_and_the_transaction_run_anew(
+async def test_b4_84_a_broken_connection_is_replaced_and_the_transaction_retried(
     database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     await database.write(lambda: inserting("a"))
@@ -66,7 +66,7 @@ async def test_b4_84_a_broken_connection_is_replaced_and_the_transaction_run_ane
     assert [await found(database, key) for key in "ab"] == [1, 1]
 
 
-async def test_b4_84_a_transaction_cut_in_its_midst_is_applied_once(
+async def test_b4_84_a_transaction_interrupted_midway_is_applied_once(
     database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     tries = 0
@@ -84,7 +84,7 @@ async def test_b4_84_a_transaction_cut_in_its_midst_is_applied_once(
     assert [await found(database, key) for key in "ab"] == [1, 1]
 
 
-async def test_b4_84_a_connection_that_lost_its_place_in_the_protocol_is_replaced(database: RealTimeDatabase) -> None:
+async def test_b4_84_a_connection_with_an_internal_client_error_is_replaced(database: RealTimeDatabase) -> None:
     tries = 0
 
     def lost_once() -> Transaction[None]:
@@ -99,7 +99,7 @@ async def test_b4_84_a_connection_that_lost_its_place_in_the_protocol_is_replace
     assert await found(database, "a") == 1
 
 
-async def test_b4_84_a_server_that_stays_away_is_given_up_and_found_again(
+async def test_b4_84_an_unreachable_server_fails_and_is_found_again_later(
     database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     proxy.refusing = True
@@ -110,7 +110,7 @@ async def test_b4_84_a_server_that_stays_away_is_given_up_and_found_again(
     assert await found(database, "a") == 1
 
 
-async def test_a_lost_answer_to_commit_leaves_in_doubt_what_does_not_recognise_itself(
+async def test_a_lost_commit_answer_fails_a_transaction_that_is_not_idempotent(
     database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     proxy.lose_commits = 1
@@ -118,7 +118,7 @@ async def test_a_lost_answer_to_commit_leaves_in_doubt_what_does_not_recognise_i
     assert await found(database, "a") == 1
 
 
-async def test_a_lost_answer_to_commit_is_recognised_by_the_ordered_writer(
+async def test_a_lost_commit_answer_is_recognised_by_the_ordered_writer(
     database: RealTimeDatabase, proxy: PostgresProxy, clock: VirtualClock
 ) -> None:
     async with open_replica(database, clock) as here:
@@ -137,7 +137,7 @@ async def test_a_lost_answer_to_commit_is_recognised_by_the_ordered_writer(
         assert here.losses.lost == {}
 
 
-async def test_b4_86_a_silent_server_holds_nobody_up(
+async def test_b4_86_a_silent_server_times_out(
     database: RealTimeDatabase, proxy: PostgresProxy, clock: VirtualClock
 ) -> None:
     proxy.silent = True
@@ -148,7 +148,7 @@ async def test_b4_86_a_silent_server_holds_nobody_up(
     assert await found(database, "a") == 0
 
 
-async def test_b4_87_a_connection_whose_query_was_cancelled_is_not_used_again(
+async def test_b4_87_a_connection_with_a_cancelled_query_is_not_reused(
     database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     assert await found(database, "a") == 0
@@ -159,7 +159,7 @@ async def test_b4_87_a_connection_whose_query_was_cancelled_is_not_used_again(
     assert proxy.connections > before
 
 
-async def test_b4_88_whoever_finds_no_connection_free_is_told_fast(
+async def test_b4_88_a_request_without_a_free_connection_fails_fast(
     database: RealTimeDatabase, proxy: PostgresProxy, clock: VirtualClock
 ) -> None:
     outcomes: list[Code | None] = []
@@ -179,7 +179,7 @@ async def test_b4_88_whoever_finds_no_connection_free_is_told_fast(
     assert outcomes.count(None) == 8
 
 
-async def test_b4_85_of_two_transactions_that_lock_each_other_out_one_is_run_anew(postgres_url: str) -> None:
+async def test_b4_85_one_of_two_deadlocked_transactions_is_retried(postgres_url: str) -> None:
     tries: list[str] = []
 
     def crossing(first: str, second: str) -> Transaction[None]:

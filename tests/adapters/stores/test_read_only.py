@@ -1,4 +1,4 @@
-"""Looking at a database beside whoever owns it."""
+"""Read-only access to a database that another process owns."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
 @dataclass
 class Two:
-    """The owner's database and the same as somebody else looks at it."""
+    """The owner's database and the same database opened read-only."""
 
     owned: Database
     looked_at: Database
@@ -53,7 +53,7 @@ async def two(request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str)
         yield opened
 
 
-async def test_who_looks_sees_all_that_is_committed_and_can_change_nothing(two: Two, clock: VirtualClock) -> None:
+async def test_a_read_only_database_shows_committed_data_and_refuses_writes(two: Two, clock: VirtualClock) -> None:
     async with open_replica(two.owned, clock) as here:
         store = DatabaseExecutionStore(two.looked_at, clock, "looker", RecordingSink())
         await begun(here, "a", "r-a", moved(State.COMPLETE), COMPLETED)
@@ -75,7 +75,7 @@ async def test_who_looks_sees_all_that_is_committed_and_can_change_nothing(two: 
         assert (await here.store.answer("local", "b", "s-1", answered("s-1"))).open_suspensions == 0
 
 
-async def test_a_file_that_is_not_there_is_not_made(tmp_path: Path, clock: VirtualClock) -> None:
+async def test_a_missing_file_is_refused_and_not_created(tmp_path: Path, clock: VirtualClock) -> None:
     path = tmp_path / "nowhere" / "portico.db"
     with pytest.raises(ConfigurationFailure) as refused:
         async with open_read_only(f"sqlite:///{path}", clock, SeededEntropy(0)):
@@ -84,7 +84,7 @@ async def test_a_file_that_is_not_there_is_not_made(tmp_path: Path, clock: Virtu
     assert not path.parent.exists()
 
 
-async def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path, clock: VirtualClock) -> None:
+async def test_a_file_that_is_not_a_database_is_refused_and_unchanged(tmp_path: Path, clock: VirtualClock) -> None:
     path = tmp_path / "portico.db"
     path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
     before = path.read_bytes()

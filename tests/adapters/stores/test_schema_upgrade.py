@@ -1,4 +1,4 @@
-"""Migrations lead to the schema that the queries are written for, from any revision, on both databases."""
+"""Schema upgrades: migrations lead from any revision to the current schema on both databases."""
 
 import sqlite3
 from pathlib import Path
@@ -16,13 +16,13 @@ from app.adapters.stores.sqlite import open_sqlite
 
 
 def statements(script: str) -> set[str]:
-    """The script's statements, each on one line."""
+    """Return the statements of a script, each on one line."""
     lines = [line for line in script.splitlines() if not line.startswith("--")]
     return {" ".join(each.split()) for each in "\n".join(lines).split(";") if each.strip()}
 
 
 @pytest.mark.parametrize("backend", get_args(Backend))
-def test_all_migrations_together_make_the_tables_of_the_schema(backend: Backend) -> None:
+def test_all_migrations_together_create_the_tables_of_the_schema(backend: Backend) -> None:
     made, today = statements(migration_sql(backend, "base")), statements(upgrade_sql(backend, None))
     schema = {each for each in made if each.startswith("CREATE ")}
     assert schema == {each for each in today if each.startswith("CREATE ")}
@@ -30,19 +30,19 @@ def test_all_migrations_together_make_the_tables_of_the_schema(backend: Backend)
     assert len(schema) == len(metadata.tables) + sum(len(each.indexes) for each in metadata.tables.values()) + 1
 
 
-def test_the_newest_migration_is_the_one_that_this_version_works_with() -> None:
+def test_the_head_revision_is_the_newest_migration() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(schema_upgrade.__file__).parent / "migrations"))
     assert ScriptDirectory.from_config(config).get_heads() == [HEAD_REVISION]
 
 
 @pytest.mark.parametrize("backend", get_args(Backend))
-def test_b4_91_nothing_is_done_to_a_schema_that_is_up_to_date_or_newer(backend: Backend) -> None:
+def test_b4_91_a_current_or_newer_schema_is_not_changed(backend: Backend) -> None:
     assert upgrade_sql(backend, HEAD_REVISION) == migration_sql(backend, HEAD_REVISION) == ""
     assert upgrade_sql(backend, "9999") == ""
 
 
-async def test_a_file_is_made_once_and_then_left_alone(tmp_path: Path) -> None:
+async def test_a_file_is_created_once_and_then_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "var" / "portico.db"
     for _ in range(2):
         async with open_sqlite(path):

@@ -1,4 +1,4 @@
-"""One process owns a SQLite file; what it answered for is there, and a full disk takes nothing that it had not."""
+"""SQLite files: one owner, durable commits, and refused writes on a full disk."""
 
 import sqlite3
 import subprocess
@@ -32,7 +32,7 @@ asyncio.run(own())
 
 @contextmanager
 def owned_elsewhere(path: Path) -> Iterator[None]:
-    """Another process owns the file, and is killed in the end."""
+    """Run another process that owns the file, and kill it at the end."""
     command = [sys.executable, "-c", OWNING, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
@@ -52,7 +52,7 @@ async def database(path: Path) -> AsyncIterator[SqliteDatabase]:
         yield opened
 
 
-async def test_b4_82_a_second_owner_is_refused_by_name_and_the_first_is_none_the_worse(
+async def test_b4_82_a_second_owner_is_refused_and_the_first_continues(
     database: SqliteDatabase, path: Path, clock: VirtualClock
 ) -> None:
     with pytest.raises(ConfigurationFailure, match="another process owns") as refused:
@@ -63,7 +63,7 @@ async def test_b4_82_a_second_owner_is_refused_by_name_and_the_first_is_none_the
         await here.journal.open(replace(header("a"), durability="journaled"))
 
 
-async def test_b4_82_a_dead_owner_leaves_the_file_free(path: Path) -> None:
+async def test_b4_82_the_file_of_a_dead_owner_can_be_opened(path: Path) -> None:
     with owned_elsewhere(path), pytest.raises(ConfigurationFailure):
         async with open_sqlite(path):
             pass
@@ -72,19 +72,19 @@ async def test_b4_82_a_dead_owner_leaves_the_file_free(path: Path) -> None:
 
 
 async def on_writer(database: SqliteDatabase, sql: str) -> object:
-    """What the connection that writes answers to it."""
+    """Return the answer of the writing connection."""
     return await database._writer.run_alone(lambda connection: connection.execute(sql).fetchone()[0])
 
 
-async def test_the_journal_is_written_ahead_and_synced_before_anything_is_answered(database: SqliteDatabase) -> None:
+async def test_the_file_has_a_write_ahead_log_and_full_synchronisation(database: SqliteDatabase) -> None:
     assert await on_writer(database, "PRAGMA journal_mode") == "wal"
     assert await on_writer(database, "PRAGMA synchronous") == 2
 
 
-async def test_b4_83_a_full_disk_takes_nothing_it_had_not_and_goes_on_when_there_is_room(
+async def test_b4_83_a_full_disk_refuses_writes_until_there_is_room(
     database: SqliteDatabase, clock: VirtualClock
 ) -> None:
-    """The room ends at every page there is, one after the other."""
+    """Try every page as the one at which the disk is full."""
     full: list[tuple[Code, int]] = []
     pages = await on_writer(database, "PRAGMA page_count")
     assert isinstance(pages, int)
@@ -117,7 +117,7 @@ async def test_b4_83_a_full_disk_takes_nothing_it_had_not_and_goes_on_when_there
         await here.journal.open(replace(header("after", "after"), durability="journaled"))
 
 
-async def test_b4_81_a_writer_beside_us_is_waited_for(
+async def test_b4_81_a_write_waits_for_a_foreign_writer(
     database: SqliteDatabase, path: Path, clock: VirtualClock
 ) -> None:
     beside = sqlite3.connect(path, isolation_level=None)
@@ -137,19 +137,19 @@ def no_database(path: Path) -> Path:
     return path
 
 
-async def test_a_file_that_is_no_database_is_refused(no_database: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused(no_database: Path) -> None:
     with pytest.raises(StorageFailure):
         async with open_sqlite(no_database):
             pass
 
 
-async def test_a_directory_that_cannot_be_written_is_named(no_database: Path) -> None:
+async def test_a_read_only_directory_is_refused_with_the_settings_key(no_database: Path) -> None:
     with pytest.raises(ConfigurationFailure, match="cannot be written"):
         async with open_sqlite(no_database / "portico.db"):
             pass
 
 
-async def test_who_only_reads_reads_beside_the_owner(database: SqliteDatabase, path: Path, clock: VirtualClock) -> None:
+async def test_a_reader_needs_no_lock(database: SqliteDatabase, path: Path, clock: VirtualClock) -> None:
     async with open_replica(database, clock) as here:
         await here.journal.open(replace(header("a"), durability="journaled"))
         beside = sqlite3.connect(f"file:{path}?mode=ro", uri=True)

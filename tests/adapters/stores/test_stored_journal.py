@@ -1,4 +1,4 @@
-"""What the stored journal promises beyond the port: what waits, what is dropped or lost, and who is told."""
+"""Stored journal beyond the port: queues, dropped and lost executions, and their callbacks."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -24,7 +24,7 @@ OVER = LifecycleTransition(State.EXECUTE, State.COMPLETE, 1, "answered")
 
 
 class Gate:
-    """A database whose ordered writer waits until it is let through, or fails."""
+    """A database whose writer waits for the test, or fails."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -42,7 +42,7 @@ class Gate:
         self._open.set()
 
     async def append(self, work: Callable[[], Transaction[Any]]) -> Any:
-        """Counts groups of commits."""
+        """Count groups of commits."""
         self.asked.set()
         await self._open.wait()
         if self.failure is not None:
@@ -78,15 +78,13 @@ def in_memory(execution_id: str) -> ExecutionHeader:
 
 
 def ended(here: StoreReplica, execution_id: str) -> None:
-    """Puts the end of an execution and closes it."""
+    """Put the end of an execution and close it."""
     here.journal.put(execution_id, recorded_step("0"), unnumbered(STARTED))
     here.journal.put(execution_id, None, unnumbered(OVER, COMPLETED))
     here.journal.close(execution_id)
 
 
-async def test_nothing_is_published_before_it_is_committed_and_deltas_stand_behind(
-    here: StoreReplica, gate: Gate
-) -> None:
+async def test_events_are_published_after_their_commit_and_deltas_after_them(here: StoreReplica, gate: Gate) -> None:
     await here.journal.open(journaled("a"))
     gate.shut()
     here.journal.put("a", None, unnumbered(STARTED))
@@ -102,7 +100,7 @@ async def test_nothing_is_published_before_it_is_committed_and_deltas_stand_behi
     assert len(here.sink.published) == 5
 
 
-async def test_one_executions_wait_does_not_hold_up_anothers_deltas(here: StoreReplica, gate: Gate) -> None:
+async def test_deltas_do_not_wait_for_commits_of_other_executions(here: StoreReplica, gate: Gate) -> None:
     await here.journal.open(journaled("a"))
     await here.journal.open(journaled("b"))
     gate.shut()
@@ -112,7 +110,7 @@ async def test_one_executions_wait_does_not_hold_up_anothers_deltas(here: StoreR
     gate.let_through()
 
 
-async def test_what_comes_while_a_group_commits_is_one_group(here: StoreReplica, gate: Gate) -> None:
+async def test_commits_that_arrive_during_a_commit_form_one_group(here: StoreReplica, gate: Gate) -> None:
     for name in "abcdefgh":
         await here.journal.open(journaled(name))
     before = gate.groups
@@ -123,9 +121,7 @@ async def test_what_comes_while_a_group_commits_is_one_group(here: StoreReplica,
     assert gate.groups == before + 1
 
 
-async def test_b4_83_a_group_that_fails_loses_all_that_is_queued_behind_it_for_its_executions(
-    here: StoreReplica, gate: Gate
-) -> None:
+async def test_b4_83_a_failed_group_loses_all_queued_commits_of_its_executions(here: StoreReplica, gate: Gate) -> None:
     for name in "ab":
         await here.journal.open(journaled(name))
     gate.shut()
@@ -148,9 +144,7 @@ async def test_b4_83_a_group_that_fails_loses_all_that_is_queued_behind_it_for_i
     assert record.steps == {}
 
 
-async def test_b4_92_an_execution_that_puts_more_than_there_is_room_for_is_lost(
-    gate: Gate, clock: VirtualClock
-) -> None:
+async def test_b4_92_an_execution_that_overflows_the_queue_is_lost(gate: Gate, clock: VirtualClock) -> None:
     async with open_replica(gate, clock, limits=WriterLimits(queue_bytes=20_000)) as here:
         await here.journal.open(journaled("a"))
         gate.shut()
@@ -164,7 +158,9 @@ async def test_b4_92_an_execution_that_puts_more_than_there_is_room_for_is_lost(
         assert list(here.losses.lost) == ["a"]
 
 
-async def test_what_ends_in_memory_is_written_behind_whole(here: StoreReplica, gate: Gate, clock: VirtualClock) -> None:
+async def test_an_execution_that_ended_in_memory_is_written_whole(
+    here: StoreReplica, gate: Gate, clock: VirtualClock
+) -> None:
     await here.journal.open(in_memory("a"))
     ended(here, "a")
     assert here.sink.sequence_numbers("a") == [1, 2, 3]
@@ -179,7 +175,7 @@ async def test_what_ends_in_memory_is_written_behind_whole(here: StoreReplica, g
     assert (record.steps, record.commit_count) == ({"0": recorded_step("0")}, 0)
 
 
-async def test_b4_92_records_that_find_no_room_are_dropped_and_counted(gate: Gate, clock: VirtualClock) -> None:
+async def test_b4_92_ended_executions_without_room_are_dropped_and_counted(gate: Gate, clock: VirtualClock) -> None:
     async with open_replica(gate, clock, limits=WriterLimits(ended_bytes=50_000)) as here:
         gate.shut()
         for number in range(100):
@@ -192,7 +188,7 @@ async def test_b4_92_records_that_find_no_room_are_dropped_and_counted(gate: Gat
     assert len([each for each in kept if each]) == 100 - here.losses.dropped
 
 
-async def test_a_record_that_cannot_be_written_behind_is_counted_and_nobody_suffers(
+async def test_an_ended_execution_that_cannot_be_written_is_counted_and_affects_no_other(
     here: StoreReplica, gate: Gate, clock: VirtualClock
 ) -> None:
     gate.failure = StorageFailure(Code.STORAGE_UNAVAILABLE, "away")
@@ -207,7 +203,7 @@ async def test_a_record_that_cannot_be_written_behind_is_counted_and_nobody_suff
     assert await here.store.find("local", "r-b") is not None
 
 
-async def test_what_was_held_in_memory_goes_on_step_by_step_once_it_must_be_durable(here: StoreReplica) -> None:
+async def test_an_execution_in_memory_is_stored_commit_by_commit_once_it_is_durable(here: StoreReplica) -> None:
     await here.journal.open(in_memory("a"))
     here.journal.put("a", recorded_step("prepare"), unnumbered(MOVED))
     here.journal.put("a", recorded_step("0"), unnumbered(STARTED))
@@ -224,7 +220,9 @@ async def test_what_was_held_in_memory_goes_on_step_by_step_once_it_must_be_dura
         here.journal.put("a", recorded_step("0"), [])
 
 
-async def test_what_cannot_become_durable_because_its_name_is_taken_is_told_so(gate: Gate, clock: VirtualClock) -> None:
+async def test_an_execution_in_memory_whose_request_id_is_stored_cannot_become_durable(
+    gate: Gate, clock: VirtualClock
+) -> None:
     async with open_replica(gate, clock) as here, open_replica(gate, clock, "other") as there:
         await there.journal.open(replace(journaled("b"), request_id="r-a"))
         await here.journal.open(in_memory("a"))
@@ -234,7 +232,7 @@ async def test_what_cannot_become_durable_because_its_name_is_taken_is_told_so(g
         assert refused.value.code is Code.REQUEST_ID_CONFLICT
 
 
-async def test_an_opening_that_is_cancelled_in_line_leaves_nothing(here: StoreReplica, gate: Gate) -> None:
+async def test_a_cancelled_open_leaves_nothing(here: StoreReplica, gate: Gate) -> None:
     gate.shut()
     async with anyio.create_task_group() as group:
         group.start_soon(here.journal.open, journaled("before"))
@@ -248,7 +246,7 @@ async def test_an_opening_that_is_cancelled_in_line_leaves_nothing(here: StoreRe
         here.journal.put("a", recorded_step("0"), [])
 
 
-async def test_what_waits_is_written_before_the_journal_closes(gate: Gate, clock: VirtualClock) -> None:
+async def test_queued_commits_are_written_before_the_journal_closes(gate: Gate, clock: VirtualClock) -> None:
     async with open_replica(gate, clock) as here:
         await here.journal.open(journaled("a"))
         here.journal.put("a", recorded_step("0"), unnumbered(MOVED))

@@ -1,4 +1,4 @@
-"""The log lines: one per ended execution, never a word of content, and no way to forge or to block one."""
+"""Log lines: one per ended execution, without content, and impossible to forge or to block."""
 
 import json
 import logging
@@ -31,7 +31,7 @@ from tests.support.virtual_time import VirtualClock
 
 
 class Pipe:
-    """What the service writes to, and what has arrived."""
+    """A pipe that the service writes to, with the lines that arrived."""
 
     def __init__(self) -> None:
         self.outlet, self.inlet = os.pipe()[::-1]
@@ -39,7 +39,7 @@ class Pipe:
         self.raw = b""
 
     def lines(self) -> list[dict[str, Any]]:
-        """All lines so far; every one of them must be a JSON object."""
+        """Return all lines so far, each of which must be a JSON object."""
         while True:
             try:
                 piece = os.read(self.inlet, 65536)
@@ -63,7 +63,7 @@ def pipe() -> Iterator[Pipe]:
 
 
 class FixedClock(VirtualClock):
-    """A clock that needs no loop."""
+    """A clock without an event loop."""
 
     def now(self) -> float:
         return 1_790_000_000.25
@@ -95,7 +95,7 @@ def test_a_plain_chat_is_one_line_at_info(pipe: Pipe) -> None:
     ]
 
 
-def test_a_failure_is_its_ending_and_one_warning(pipe: Pipe) -> None:
+def test_a_failed_execution_is_one_info_line_and_one_warning(pipe: Pipe) -> None:
     _sink(pipe, "info").publish("a", stored_events(FAILED))
     ended, failed = pipe.lines()
     assert (ended["level"], ended["event"], ended["state"]) == ("info", "execution.ended", "ERROR")
@@ -109,12 +109,12 @@ def test_a_cancelled_execution_is_one_line(pipe: Pipe) -> None:
     assert [(line["event"], line["code"]) for line in pipe.lines()] == [("execution.ended", "CANCELLED_TIMEOUT")]
 
 
-def test_a_suspension_is_one_line_and_no_ending(pipe: Pipe) -> None:
+def test_a_suspension_is_one_line_of_its_own(pipe: Pipe) -> None:
     _sink(pipe, "info").publish("a", stored_events(SUSPENDED))
     assert [line["event"] for line in pipe.lines()] == ["execution.suspended"]
 
 
-def test_only_failures_are_told_at_warning(pipe: Pipe) -> None:
+def test_only_failures_are_logged_at_level_warning(pipe: Pipe) -> None:
     sink = _sink(pipe, "warning")
     sink.publish("a", plain_chat())
     sink.publish("b", stored_events(FAILED))
@@ -122,7 +122,7 @@ def test_only_failures_are_told_at_warning(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize("level", ["debug", "info"])
-def test_what_a_fork_keeps_is_not_told_again(pipe: Pipe, level: str) -> None:
+def test_inherited_events_are_not_logged_again(pipe: Pipe, level: str) -> None:
     *chat, end = plain_chat()
     _sink(pipe, level).publish("fork", [*(InheritedEvent(*item) for item in chat), end])
     *told, ended = pipe.lines()
@@ -130,7 +130,7 @@ def test_what_a_fork_keeps_is_not_told_again(pipe: Pipe, level: str) -> None:
     assert (ended["event"], ended["attempts"], ended["duration_ms"]) == ("execution.ended", 0, None)
 
 
-def test_every_event_is_told_at_debug_with_its_ids(pipe: Pipe) -> None:
+def test_every_event_is_logged_at_debug_with_its_ids(pipe: Pipe) -> None:
     sink = _sink(pipe, "debug")
     sink.publish("a", stored_events(*EVENTS))
     sink.publish("a", [live_delta()])
@@ -141,14 +141,14 @@ def test_every_event_is_told_at_debug_with_its_ids(pipe: Pipe) -> None:
     assert [line["sequence_number"] for line in told] == [*range(1, len(EVENTS) + 1), None]
 
 
-def test_what_happens_in_a_step_of_a_plan_is_told_with_its_name(pipe: Pipe) -> None:
+def test_events_of_a_plan_step_are_logged_with_its_name(pipe: Pipe) -> None:
     sink = _sink(pipe, "debug")
     [plain, inside] = stored_events(STARTED, STARTED)
     sink.publish("a", [plain, inside._replace(correlation=replace(inside.correlation, step_name="roll"))])
     assert [line.get("step_name") for line in pipe.lines()] == [None, "roll"]
 
 
-def test_b8_no_content_is_told_at_any_level(pipe: Pipe) -> None:
+def test_b8_no_content_is_logged_at_any_level(pipe: Pipe) -> None:
     sink = _sink(pipe, "debug")
     sink.publish("a", stored_events(*EVENTS))
     sink.publish("a", [live_delta()])
@@ -166,7 +166,7 @@ def test_b2_50_a_value_cannot_forge_a_line(pipe: Pipe) -> None:
     assert pipe.raw.count(b"\n") == 1
 
 
-def test_of_an_exception_only_types_and_places_are_told(pipe: Pipe) -> None:
+def test_only_types_and_stack_frames_of_exceptions_are_logged(pipe: Pipe) -> None:
     def fails() -> None:
         try:
             {}["sk-secret"]
@@ -184,14 +184,14 @@ def test_of_an_exception_only_types_and_places_are_told(pipe: Pipe) -> None:
     assert "secret" not in str(line)
 
 
-def test_a_line_that_is_too_long_gives_up_its_longest_values(pipe: Pipe) -> None:
+def test_the_longest_values_of_a_long_line_are_replaced(pipe: Pipe) -> None:
     open_logger("info", FixedClock(), descriptor=pipe.outlet).info("long", short="kept", long="é" * MAX_LINE_BYTES)
     (line,) = pipe.lines()
     assert line["short"] == "kept"
     assert line["long"] == "(too long)"
 
 
-def test_b5_102_a_reader_that_stops_cannot_block_the_service_and_learns_what_it_missed(pipe: Pipe) -> None:
+def test_b5_102_a_stopped_reader_does_not_block_the_service_and_dropped_lines_are_counted(pipe: Pipe) -> None:
     logger = open_logger("info", FixedClock(), descriptor=pipe.outlet)
     for number in range(5000):
         logger.info("line", number=number, filler="x" * 100)
@@ -222,7 +222,7 @@ def test_lag_and_faults_are_told(pipe: Pipe) -> None:
 
 @pytest.fixture
 def stdlib(pipe: Pipe) -> Iterator[Pipe]:
-    """The standard library's loggers on the pipe, and as they were afterwards."""
+    """Route the loggers of the standard library to the pipe, and restore them afterwards."""
     names = ("", "uvicorn", "uvicorn.access")
     handlers, levels = logging.getLogger().handlers, [logging.getLogger(name).level for name in names]
     route_standard_logging(open_logger("info", FixedClock(), descriptor=pipe.outlet), "info")

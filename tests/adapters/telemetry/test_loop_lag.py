@@ -1,4 +1,4 @@
-"""The event-loop lag watchdog."""
+"""Monitor of the event loop's delay."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
 
 class Watch:
-    """A watchdog with what it told."""
+    """A monitor with the delays that it reported."""
 
     def __init__(self) -> None:
         self.observed: list[float] = []

@@ -1,4 +1,4 @@
-"""The Prometheus series: what the table says is what is rendered, and nobody outside can add a series."""
+"""Prometheus metrics: the rendered series are those of the table, and no input can add one."""
 
 from collections.abc import Mapping
 
@@ -48,7 +48,7 @@ def _value(metrics: MetricsSink, name: str, **labels: str) -> float:
 
 
 def _tell_everything(metrics: MetricsSink) -> None:
-    """Makes every series of the table have at least one sample."""
+    """Give every series of the table at least one sample."""
     metrics.publish("a", stored_events(STARTED))
     metrics.publish("a", [live_delta()])
     metrics.publish("b", plain_chat())
@@ -72,7 +72,7 @@ def test_every_series_of_the_table_is_rendered_with_its_labels_and_no_other_is(m
     assert seen == {series.name: set(series.labels) for series in SERIES}
 
 
-def test_every_label_of_every_series_has_a_closed_set(metrics: MetricsSink) -> None:
+def test_every_label_has_a_closed_set_of_values(metrics: MetricsSink) -> None:
     sets = label_values(PROVIDERS, TOOLS)
     _tell_everything(metrics)
     for name, labels, _ in _samples(metrics):
@@ -80,7 +80,7 @@ def test_every_label_of_every_series_has_a_closed_set(metrics: MetricsSink) -> N
             assert label == "le" or value in sets[label] | {other_value(label)}, name
 
 
-def test_every_series_says_what_it_means(metrics: MetricsSink) -> None:
+def test_every_series_has_a_description(metrics: MetricsSink) -> None:
     body = metrics.render()[0].decode()
     for series in SERIES:
         assert f" {series.description}" in body
@@ -127,12 +127,12 @@ def test_a_plain_chat_is_counted(metrics: MetricsSink) -> None:
     ],
     ids=lambda value: getattr(value, "type", str(value)),
 )
-def test_every_ending_is_counted_by_state_and_code(metrics: MetricsSink, event: Event, state: str, code: str) -> None:
+def test_every_end_is_counted_by_state_and_code(metrics: MetricsSink, event: Event, state: str, code: str) -> None:
     metrics.publish("a", stored_events(event))
     assert _value(metrics, "portico_executions_total", mode="chat", state=state, code=code) == 1
 
 
-def test_a_resume_is_measured_from_where_it_began(metrics: MetricsSink) -> None:
+def test_a_resumed_execution_is_measured_from_its_resume(metrics: MetricsSink) -> None:
     begins = events.LifecycleTransition(State.SUSPENDED, State.EXECUTE, 1, "resumed")
     metrics.publish("a", stored_events(begins, STARTED, ENDED, FAILED))
     assert _value(metrics, "portico_execution_duration_seconds_sum") == 3
@@ -147,13 +147,13 @@ def test_the_first_delta_of_an_attempt_is_timed_and_no_other(metrics: MetricsSin
     assert _value(metrics, "portico_inference_deltas_total") == 3
 
 
-def test_a_tool_call_is_counted_by_what_came_of_it(metrics: MetricsSink) -> None:
+def test_a_tool_call_is_counted_by_its_result(metrics: MetricsSink) -> None:
     metrics.publish("a", stored_events(TOOL_ENDED))
     labels = {"tool": "roll_dice", "success": "false", "code": "TOOL_TIMEOUT"}
     assert _value(metrics, "portico_tool_calls_total", **labels) == 1
 
 
-def test_names_nobody_configured_are_folded(metrics: MetricsSink) -> None:
+def test_unknown_names_are_replaced(metrics: MetricsSink) -> None:
     before = len(_samples(metrics))
     for number in range(50):
         metrics.publish("a", stored_events(events.ToolEnd(f"tool-{number}", "c", 1.0, success=True, error_code=None)))
@@ -161,12 +161,12 @@ def test_names_nobody_configured_are_folded(metrics: MetricsSink) -> None:
     assert len(_samples(metrics)) - before < 40
 
 
-def test_an_attempt_nobody_saw_begin_is_counted_without_its_provider(metrics: MetricsSink) -> None:
+def test_an_attempt_without_a_start_event_is_counted_without_its_provider(metrics: MetricsSink) -> None:
     metrics.publish("a", stored_events(ENDED))
     assert _value(metrics, "portico_inferences_total", provider="other") == 1
 
 
-def test_executions_in_flight_are_asked_for_when_rendered(metrics: MetricsSink) -> None:
+def test_executions_in_flight_are_read_when_metrics_are_rendered(metrics: MetricsSink) -> None:
     running = [1]
     metrics.observe_in_flight(lambda: running[0])
     assert _value(metrics, "portico_executions_in_flight") == 1
@@ -174,7 +174,7 @@ def test_executions_in_flight_are_asked_for_when_rendered(metrics: MetricsSink) 
     assert _value(metrics, "portico_executions_in_flight") == 7
 
 
-def test_i10_what_is_held_for_running_executions_is_bounded_and_goes_with_them(metrics: MetricsSink) -> None:
+def test_i10_state_of_running_executions_is_bounded_and_dropped_at_their_end(metrics: MetricsSink) -> None:
     for number in range(30_000):
         metrics.publish(str(number), stored_events(STARTED))
     for number in range(30_000):
@@ -183,12 +183,12 @@ def test_i10_what_is_held_for_running_executions_is_bounded_and_goes_with_them(m
     assert _value(metrics, "portico_inferences_total", provider="other") == 10_000
 
 
-def test_every_type_of_event_is_taken(metrics: MetricsSink) -> None:
+def test_every_type_of_event_is_accepted(metrics: MetricsSink) -> None:
     assert {type(event) for event in EVENTS} | {type(DELTA)} == set(EVENT_TYPES)
     _tell_everything(metrics)
 
 
-def test_attempts_at_steps_are_counted_by_type_and_by_how_they_ended(metrics: MetricsSink) -> None:
+def test_step_attempts_are_counted_by_type_and_status(metrics: MetricsSink) -> None:
     failed = events.StepEnd("infer", 1, StepStatus.FAILED, 500.0, Code.CONSTRAINT_JSON_INVALID)
     done = events.StepEnd("infer", 2, StepStatus.COMPLETED, 1500.0, None)
     metrics.publish("a", stored_events(failed, done))
@@ -197,13 +197,13 @@ def test_attempts_at_steps_are_counted_by_type_and_by_how_they_ended(metrics: Me
     assert _value(metrics, "portico_step_duration_seconds_sum", step_type="infer") == pytest.approx(2)
 
 
-def test_a_step_of_a_type_that_nobody_registered_adds_no_series(metrics: MetricsSink) -> None:
+def test_an_unknown_step_type_adds_no_series(metrics: MetricsSink) -> None:
     for number in range(50):
         metrics.publish("a", stored_events(events.StepEnd(f"type-{number}", 1, StepStatus.COMPLETED, 1.0, None)))
     assert _value(metrics, "portico_steps_total", step_type="other") == 50
 
 
-def test_what_a_fork_keeps_is_not_counted_again(metrics: MetricsSink) -> None:
+def test_inherited_events_are_not_counted_again(metrics: MetricsSink) -> None:
     metrics.publish("origin", plain_chat())
     before = _samples(metrics)
     metrics.publish("fork", [InheritedEvent(*item) for item in plain_chat()])

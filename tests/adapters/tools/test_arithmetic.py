@@ -1,4 +1,4 @@
-"""Exact arithmetic over a text."""
+"""Arithmetic expressions: exact values, limits and refusals."""
 
 import re
 from contextlib import suppress
@@ -44,7 +44,7 @@ Tree: TypeAlias = "str | tuple[str, Tree, Tree]"
         ("1 / 2 ** 101", f"1/{2**101} (about 3.94430452610506E-31)"),
     ],
 )
-def test_the_value_is_exact_and_shown_as_exactly_as_can_be(expression: str, text: str) -> None:
+def test_the_value_is_exact_and_formatted_exactly_if_possible(expression: str, text: str) -> None:
     assert format_value(evaluate(expression)) == text
 
 
@@ -57,7 +57,7 @@ def test_the_value_is_exact_and_shown_as_exactly_as_can_be(expression: str, text
         ("1)", r"unexpected \) where the end was expected"),
         ("1 2", "unexpected 2 where the end was expected"),
         ("* 2", r"unexpected \* where a number was expected"),
-        ("2 ^ 3", r"unexpected character at position 2; numbers, \+ - \* / // % \*\* and parentheses may stand here"),
+        ("2 ^ 3", r"unexpected character at position 2; allowed are numbers, \+ - \* / // % \*\* and parentheses"),
         ("__import__('os')", "unexpected character at position 1"),
         ("1e3", "unexpected character at position 2"),
         ("1_000", "unexpected character at position 2"),
@@ -69,7 +69,7 @@ def test_the_value_is_exact_and_shown_as_exactly_as_can_be(expression: str, text
         ("2 ** 0.5", "an exponent must be a whole number"),
     ],
 )
-def test_what_has_no_value_is_refused_with_the_reason(expression: str, why: str) -> None:
+def test_an_expression_without_value_is_refused_with_the_reason(expression: str, why: str) -> None:
     with pytest.raises(ExpressionError, match=why):
         evaluate(expression)
 
@@ -90,7 +90,7 @@ def test_what_has_no_value_is_refused_with_the_reason(expression: str, why: str)
         "*".join(["(3/7)**1000"] * 80),
     ],
 )
-def test_nothing_can_blow_up(expression: str) -> None:
+def test_large_expressions_are_refused_fast(expression: str) -> None:
     with pytest.raises(ExpressionError, match=r"too large|nested deeper|longer than"):
         evaluate(expression)
 
@@ -137,7 +137,7 @@ MARKS = st.sampled_from(["+", "-", "*", "/", "//", "%", "**", "+-", "**-", "*-"]
 
 
 @given(st.integers(0, 9), st.lists(st.tuples(MARKS, st.integers(0, 9)), max_size=6))
-def test_precedence_and_sides_are_pythons(first: int, more: list[tuple[str, int]]) -> None:
+def test_precedence_and_associativity_are_those_of_python(first: int, more: list[tuple[str, int]]) -> None:
     text = f"{first}{''.join(f'{mark}{number}' for mark, number in more)}"
     with suppress(ExpressionError):
         ours = evaluate(text)
@@ -145,12 +145,12 @@ def test_precedence_and_sides_are_pythons(first: int, more: list[tuple[str, int]
 
 
 @given(st.fractions())
-def test_what_is_shown_says_the_value(value: Fraction) -> None:
+def test_a_formatted_value_equals_the_value(value: Fraction) -> None:
     text = format_value(value)
     assert Fraction(text.partition(" (about ")[0]) == value
 
 
 @given(st.text(alphabet="0123456789.+-*/%() ", max_size=60))
-def test_any_text_has_a_value_or_a_fault(text: str) -> None:
+def test_any_text_has_a_value_or_is_refused(text: str) -> None:
     with suppress(ExpressionError):
         assert format_value(evaluate(text))

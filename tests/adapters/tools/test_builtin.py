@@ -1,4 +1,4 @@
-"""The tools that come with the service."""
+"""Built-in tools."""
 
 import re
 from typing import Any
@@ -19,13 +19,13 @@ def context(clock: VirtualClock, entropy: SeededEntropy) -> ToolContext:
     return ToolContext("call_1", 10, clock, entropy, "key")
 
 
-def test_what_is_built_in_does_nothing_to_the_world_and_may_be_repeated() -> None:
+def test_built_in_tools_have_no_side_effects_and_are_idempotent() -> None:
     assert [each.info().name for each in BUILTIN_TOOLS] == ["ask_person", "calculate", "current_time", "roll_dice"]
     assert all(each.info().idempotent and not each.info().unsafe for each in BUILTIN_TOOLS)
     assert {each.info().side_effects for each in BUILTIN_TOOLS} == {SideEffects.NONE, SideEffects.READ}
 
 
-async def test_dice_are_told_one_by_one_and_as_a_sum(context: ToolContext) -> None:
+async def test_dice_are_returned_one_by_one_and_as_a_sum(context: ToolContext) -> None:
     text = await roll_dice.execute({"count": 2, "sides": 6}, context)
     rolled = re.fullmatch(r"Rolled 2d6: \[(\d) (\d)\] \(sum: (\d+)\)", text)
     assert rolled is not None
@@ -60,7 +60,7 @@ async def test_calculate_gives_the_exact_value(context: ToolContext) -> None:
     assert await calculate.execute({"expression": "0.1 + 0.2"}, context) == "0.3"
 
 
-async def test_calculate_tells_the_model_what_is_wrong(context: ToolContext) -> None:
+async def test_calculate_reports_what_is_wrong(context: ToolContext) -> None:
     with pytest.raises(ToolError, match=r"^The expression has no value: it divides by zero\.$"):
         await calculate.execute({"expression": "1 / 0"}, context)
 
@@ -74,7 +74,7 @@ async def test_calculate_tells_the_model_what_is_wrong(context: ToolContext) -> 
         ({"timezone": "Asia/Kolkata"}, "2026-09-21T19:43:20+05:30"),
     ],
 )
-async def test_the_time_is_told_in_iso_8601_with_its_offset(
+async def test_the_time_is_returned_in_iso_8601_with_its_offset(
     arguments: dict[str, Any], text: str, context: ToolContext
 ) -> None:
     assert await current_time.execute(arguments, context) == text
@@ -83,6 +83,6 @@ async def test_the_time_is_told_in_iso_8601_with_its_offset(
 @pytest.mark.parametrize(
     "name", ["Nowhere/Land", "", "America", "../../etc/passwd", "/etc/passwd", "a\0b", "\u20ac", "tzdata.zi"]
 )
-async def test_an_unknown_time_zone_is_told_to_the_model(name: str, context: ToolContext) -> None:
+async def test_an_unknown_time_zone_is_reported(name: str, context: ToolContext) -> None:
     with pytest.raises(ToolError, match="There is no time zone of that name"):
         await current_time.execute({"timezone": name}, context)

@@ -140,7 +140,7 @@ def _execution_row(header: ExecutionHeader, status: ExecutionStatus, owner: Repl
 def _owner_after(owner: ReplicaId | None, status: ExecutionStatus, events: Sequence[StoredEvent]) -> ReplicaId | None:
     """Return the owner after these events: None if the execution has ended or they suspended it.
 
-    An execution that was suspended before was claimed again, and keeps its owner.
+    An execution that was suspended before was claimed again and still has its owner.
     """
     at_rest = status.ended or (bool(events) and isinstance(events[-1].event, ExecutionSuspended))
     return None if at_rest else owner

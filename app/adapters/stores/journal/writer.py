@@ -2,7 +2,7 @@
 
 Theory of operation
 
-1. The queue is first in, first out across all executions, so the commits of each execution keep their order. While one
+1. The queue is first in, first out across all executions, so the commits of each execution stay in order. While one
    group is being committed, the next one gathers. A group is one transaction with one completion event; there is no
    future per row.
 2. A delta is queued too while its execution has commits in the queue, and is published with the group that commits

@@ -1,4 +1,4 @@
-"""Run by Alembic: writes the migrations as SQL of the dialect that its configuration names; it never connects."""
+"""Alembic environment that writes migrations as SQL of the configured dialect, without a connection."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-"""Who shares the database, and what is to be cancelled by whoever runs it."""
+"""Tables of live replicas and of requested cancellations."""
 
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, PrimaryKeyConstraint, Text
