@@ -100,18 +100,50 @@ class _Sequence:
         self.places.append(place)
 
 
+class _SymbolTable:
+    """The symbols of a grammar, by number; equal character sets share one symbol."""
+
+    def __init__(self) -> None:
+        self.symbols: list[GrammarSymbol | None] = []
+        """None for a rule that is used before its definition."""
+        self.names: dict[str, int] = {}
+        self.offsets: dict[int, int] = {}
+        """Offset at which each name is defined, or else first used."""
+        self._characters: dict[tuple[int, ...], int] = {}
+        self._empty: int | None = None
+
+    def add(self, symbol: GrammarSymbol | None) -> int:
+        """Add a symbol and return its number."""
+        self.symbols.append(symbol)
+        return len(self.symbols) - 1
+
+    def add_name(self, name: str, offset: int) -> int:
+        """Add a rule without a definition and return its number."""
+        symbol = self.names[name] = self.add(None)
+        self.offsets[symbol] = offset
+        return symbol
+
+    def characters(self, bounds: tuple[int, ...]) -> int:
+        """Return the symbol of these characters."""
+        symbol = self._characters.get(bounds)
+        if symbol is None:
+            symbol = self._characters[bounds] = self.add(CharacterSet(bounds))
+        return symbol
+
+    def empty(self) -> int:
+        """Return the only symbol of `()`."""
+        if self._empty is None:
+            self._empty = self.add(Alternation(((),), ((),)))
+        return self._empty
+
+
 class _Parser:
     """Recursive-descent parser; each rule of the grammar above is a method."""
 
     def __init__(self, text: str) -> None:
         self._text = text + _END
         self._at = 0
-        self._symbols: list[GrammarSymbol | None] = []
-        self._names: dict[str, int] = {}
-        self._places: dict[int, int] = {}
-        """Offset at which each name is defined, or else first used."""
-        self._characters: dict[tuple[int, ...], int] = {}
-        self._empty: int | None = None
+        self._table = _SymbolTable()
         self._defined = 0
         self._groups = 0
         self._depth = 0
@@ -126,14 +158,16 @@ class _Parser:
         while self._text[self._at] != _END:
             self._rule()
             self._skip(_LINES)
-        if "root" not in self._names:
+        if "root" not in self._table.names:
             raise self._error("there is no rule of the name root, which is the start of the grammar", 0)
-        for symbol in self._names.values():
-            if self._symbols[symbol] is None:
-                raise self._error("there is no rule of this name", self._places[symbol])
-        root = self._names["root"]
-        symbols = tuple(symbol for symbol in self._symbols if symbol is not None)
-        return GrammarRules(self._text[:-1], symbols, frozenset(self._names.values()), root, self._places[root])
+        for symbol in self._table.names.values():
+            if self._table.symbols[symbol] is None:
+                raise self._error("there is no rule of this name", self._table.offsets[symbol])
+        root = self._table.names["root"]
+        symbols = tuple(symbol for symbol in self._table.symbols if symbol is not None)
+        return GrammarRules(
+            self._text[:-1], symbols, frozenset(self._table.names.values()), root, self._table.offsets[root]
+        )
 
     def _rule(self) -> None:
         begin = self._at
@@ -141,13 +175,13 @@ class _Parser:
         if self._defined == MAX_RULES:
             raise self._error(f"there are more than {MAX_RULES} rules", begin)
         self._defined += 1
-        self._places[symbol] = begin
+        self._table.offsets[symbol] = begin
         self._skip(_BLANKS)
         if not self._text.startswith("::=", self._at):
             raise self._error("::= was expected here, behind a rule's name of letters, digits and hyphens")
         self._at += len("::=")
         self._skip(_LINES)
-        self._symbols[symbol] = self._choice(_BLANKS)
+        self._table.symbols[symbol] = self._choice(_BLANKS)
         ended = LINE_END.match(self._text, self._at)
         if ended:
             self._at = ended.end()
@@ -183,12 +217,12 @@ class _Parser:
             plain = _PLAIN.match(self._text, self._at)
             if plain:
                 self._at = plain.end()
-                sequence.symbols += [self._matching((code, code + 1)) for code in map(ord, plain.group())]
+                sequence.symbols += [self._table.characters((code, code + 1)) for code in map(ord, plain.group())]
             elif self._text[self._at] == _END:
                 raise self._error("this literal is not closed", begin)
             else:
                 code = self._code()
-                sequence.symbols.append(self._matching(character_bounds([(code, code)], negated=False)))
+                sequence.symbols.append(self._table.characters(character_bounds([(code, code)], negated=False)))
         self._at += 1
         sequence.places += [begin] * (len(sequence.symbols) - len(sequence.places))
 
@@ -209,7 +243,7 @@ class _Parser:
         self._at += 1
         sequence.begin()
         if ranges:
-            sequence.add(self._matching(character_bounds(ranges, negated=negated)), begin)
+            sequence.add(self._table.characters(character_bounds(ranges, negated=negated)), begin)
 
     def _code(self) -> int:
         """Read a character or escape and return its code point."""
@@ -231,7 +265,7 @@ class _Parser:
 
     def _any(self, sequence: _Sequence) -> None:
         sequence.begin()
-        sequence.add(self._matching(ANY), self._at)
+        sequence.add(self._table.characters(ANY), self._at)
         self._at += 1
 
     def _reference(self, sequence: _Sequence) -> None:
@@ -262,13 +296,7 @@ class _Parser:
             sequence.symbols += choice.alternatives[0]
             sequence.places += choice.offsets[0]
         else:
-            sequence.add(self._new(choice) if any(choice.alternatives) else self._nothing(), begin)
-
-    def _nothing(self) -> int:
-        """Return the only symbol of `()`."""
-        if self._empty is None:
-            self._empty = self._new(Alternation(((),), ((),)))
-        return self._empty
+            sequence.add(self._table.add(choice) if any(choice.alternatives) else self._table.empty(), begin)
 
     def _token(self, sequence: _Sequence) -> None:
         raise self._error("tokens of a vocabulary are not allowed, only characters")
@@ -324,36 +352,24 @@ class _Parser:
         place = sequence.places[sequence.start]
         item = self._one(sequence)
         if most != 0:
-            sequence.add(self._new(Repetition(item, least, most, place, mark)), place)
+            sequence.add(self._table.add(Repetition(item, least, most, place, mark)), place)
 
     def _one(self, sequence: _Sequence) -> int:
         """Remove the last element from the sequence and return it as one symbol."""
         symbols, places = tuple(sequence.symbols[sequence.start :]), tuple(sequence.places[sequence.start :])
         del sequence.symbols[sequence.start :], sequence.places[sequence.start :]
-        return symbols[0] if len(symbols) == 1 else self._new(Alternation((symbols,), (places,)))
+        return symbols[0] if len(symbols) == 1 else self._table.add(Alternation((symbols,), (places,)))
 
     def _named(self, expected: str) -> int:
         name = _NAME.match(self._text, self._at)
         if name is None:
             raise self._error(expected)
-        symbol = self._names.get(name.group())
+        symbol = self._table.names.get(name.group())
         if symbol is None:
-            symbol = self._names[name.group()] = self._new(None)
-            self._places[symbol] = self._at
+            symbol = self._table.add_name(name.group(), self._at)
             self._made += 1
         self._at = name.end()
         return symbol
-
-    def _matching(self, bounds: tuple[int, ...]) -> int:
-        """Return the symbol of these characters: equal sets share one."""
-        symbol = self._characters.get(bounds)
-        if symbol is None:
-            symbol = self._characters[bounds] = self._new(CharacterSet(bounds))
-        return symbol
-
-    def _new(self, symbol: GrammarSymbol | None) -> int:
-        self._symbols.append(symbol)
-        return len(self._symbols) - 1
 
     def _skip(self, what: re.Pattern[str]) -> None:
         found = what.match(self._text, self._at)
