@@ -27,6 +27,7 @@ from app.domain.ids import ExecutionId, ReplicaId, RequestId, TenantId, TraceId
 from app.domain.journal.events import UnnumberedEvent
 from app.domain.journal.header import EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import AttemptSucceeded, RecordedStep
+from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import Mode
 from bench.load import open_connections
 from bench.processes import open_portico
@@ -103,7 +104,7 @@ async def _put_rounds(
     await asyncio.sleep(after)
     for number in range(TOOL_ROUNDS):
         for step, events in writes:
-            renamed = None if step is None else replace(step, key=f"{number}/{step.key}")
+            renamed = None if step is None else replace(step, key=StepKey(f"{number}/{step.key}"))
             journal.put(header.execution_id, renamed, events)
         await asyncio.sleep(ROUND_SECONDS)
     if header.durability == "journaled":
@@ -112,7 +113,7 @@ async def _put_rounds(
 
 def _write_of(key: str | None, fingerprint: str, outcome: bytes, at: float, events: bytes | None) -> JournalWrite:
     stored = [] if events is None else codec.decode_events(events)
-    row = None if key is None else RecordedStep(key, fingerprint, codec.decode_outcome(outcome), at)
+    row = None if key is None else RecordedStep(StepKey(key), fingerprint, codec.decode_outcome(outcome), at)
     return JournalWrite(row, [(each.anchor, each.correlation, each.event) for each in stored])
 
 

@@ -9,6 +9,7 @@ from app.domain.ids import ExecutionId, RequestId
 from app.domain.journal.events import CorrelationContext, InferenceDelta, StoredEvent, UnnumberedEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
+from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import State
 
 
@@ -20,7 +21,7 @@ class ExecutionHistory:
     """
 
     header: ExecutionHeader
-    steps: Mapping[str, RecordedStep]
+    steps: Mapping[StepKey, RecordedStep]
     events: Sequence[StoredEvent]
     commit_count: int = 0
     epoch: int = 1

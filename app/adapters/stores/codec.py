@@ -43,6 +43,7 @@ from app.domain.journal.outcomes import (
     ToolCallSuspended,
     ToolEnded,
 )
+from app.domain.journal.step_key import StepKey
 
 T = TypeVar("T")
 FORMAT = 1
@@ -131,7 +132,8 @@ def decode_header(data: bytes) -> tuple[ExecutionHeader, list[RecordedStep]]:
     """
     _, header, steps = _read(_HEADER, data, "header")
     return header, [
-        RecordedStep(key, fingerprint, _outcome(tag, stored), at) for key, fingerprint, at, tag, stored in steps
+        RecordedStep(StepKey(key), fingerprint, _outcome(tag, stored), at)
+        for key, fingerprint, at, tag, stored in steps
     ]
 
 

@@ -14,6 +14,7 @@ from app.domain.failures import Code, StorageFailure
 from app.domain.ids import ExecutionId, TenantId
 from app.domain.journal.events import StoredEvent
 from app.domain.journal.outcomes import RecordedStep
+from app.domain.journal.step_key import StepKey
 from app.ports.journal import ExecutionHistory
 
 T = TypeVar("T")
@@ -53,7 +54,8 @@ def history_of_rows(rows: ResultRows) -> ExecutionHistory:
     for number, row in enumerate(rows):
         _check_continuity(number, row, len(events))
         if row[1] is not None:
-            steps[row[1]] = RecordedStep(row[1], row[2], codec.decode_outcome(row[4]), row[3])
+            key = StepKey(row[1])
+            steps[key] = RecordedStep(key, row[2], codec.decode_outcome(row[4]), row[3])
         if row[5] is not None:
             events += codec.decode_events(row[5])
     if (len(rows) - 1, len(events)) != (rows[0][8], rows[0][9]):

@@ -15,6 +15,7 @@ from app.domain.contract.messages import Message, ModelMessage
 from app.domain.contract.request import PlanStep
 from app.domain.contract.response import NO_USAGE, TokenUsage
 from app.domain.failures import Code, Failure, failure
+from app.domain.journal.step_key import StepKey
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.domain.tools import OfferedTool
 
@@ -237,7 +238,7 @@ class RecordedStep:
     A replay accepts the outcome only if the fingerprint is that of the effect it asks for.
     """
 
-    key: str
+    key: StepKey
     fingerprint: str
     outcome: Outcome
     at: float

@@ -18,6 +18,7 @@ from app.domain.journal.events import (
     VoteDecided,
 )
 from app.domain.journal.outcomes import RecordedStep
+from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import TERMINAL, State
 
 
@@ -32,7 +33,7 @@ class ExecutionStatus:
     state: State = State.INIT
     attempt: int = 1
     total_steps: int = 0
-    last_step: str | None = None
+    last_step: StepKey | None = None
     last_error: Code | None = None
     response: SystemResponse | None = None
 

@@ -286,7 +286,7 @@ class Budget:
     `steps` are those that an earlier owner recorded.
     """
 
-    def __init__(self, tokens: int | None, cost: float | None, steps: Mapping[str, RecordedStep]) -> None:
+    def __init__(self, tokens: int | None, cost: float | None, steps: Mapping[StepKey, RecordedStep]) -> None:
         self._tokens = tokens
         self._cost = cost
         self._used = dict(_recorded_shares(steps))
@@ -346,14 +346,14 @@ def _sum(shares: Mapping[str, BudgetShare]) -> BudgetShare:
     return BudgetShare(sum(share.tokens for share in shares.values()), fsum(share.cost for share in shares.values()))
 
 
-def _recorded_shares(steps: Mapping[str, RecordedStep]) -> Iterator[tuple[str, BudgetShare]]:
+def _recorded_shares(steps: Mapping[StepKey, RecordedStep]) -> Iterator[tuple[str, BudgetShare]]:
     for key, step in steps.items():
         if isinstance(step.outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled):
             usage = usage_of(step.outcome)
             yield key, BudgetShare(usage.total_tokens, cost_of(usage, _price(steps, step)))
 
 
-def _price(steps: Mapping[str, RecordedStep], attempt: RecordedStep) -> tuple[float, float] | None:
+def _price(steps: Mapping[StepKey, RecordedStep], attempt: RecordedStep) -> tuple[float, float] | None:
     """Return the price of the candidate of a recorded attempt, from the setup of its inference."""
     inference = steps.get(StepKey(attempt.key).parent)
     candidates = inference.outcome.candidates if inference and isinstance(inference.outcome, InferenceSetup) else ()

@@ -155,7 +155,7 @@ class ReplayCursor:
     """
 
     def __init__(self, history: ExecutionHistory | None) -> None:
-        self._steps: dict[str, RecordedStep] = dict(history.steps) if history else {}
+        self._steps: dict[StepKey, RecordedStep] = dict(history.steps) if history else {}
         self._events: dict[str, list[Event]] = defaultdict(list)
         self._next: dict[str, int] = {}
         self._read: set[str] = set()
@@ -173,7 +173,7 @@ class ReplayCursor:
         """Return what is left of that running time: at least 30 s once the execution has run."""
         return max(MIN_REMAINING_SECONDS, seconds - self._ran_for) if self._ran_for else seconds
 
-    def step(self, key: str) -> RecordedStep | None:
+    def step(self, key: StepKey) -> RecordedStep | None:
         """Return the recorded step of that key."""
         if self._steps:
             self._read.add(key)

@@ -16,6 +16,7 @@ from app.domain.ids import SuspensionId
 from app.domain.journal.events import ExecutionSuspended, LifecycleTransition
 from app.domain.journal.outcomes import RecordedStep, SuspensionAnswer
 from app.domain.journal.status import ExecutionStatus
+from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import Lifecycle, State
 from app.domain.suspensions import payload_errors
 from app.orchestration.execution.execution import Execution
@@ -52,7 +53,7 @@ def answer_step(suspension: Suspension, payload: JsonValue, *, at: float) -> Rec
         details = {"errors": [{"field": field, "message": message} for field, message in errors]}
         summary = "; ".join(f"{field}: {message}" for field, message in errors)
         raise RequestFailure(Code.REQUEST_INVALID, summary, details)
-    key, kind, tool_id = suspension.suspension_id, suspension.kind, suspension.tool_id
+    key, kind, tool_id = StepKey(suspension.suspension_id), suspension.kind, suspension.tool_id
     return RecordedStep(key, question_digest(key, kind, tool_id, suspension.value), SuspensionAnswer(payload), at)
 
 
@@ -78,5 +79,5 @@ def as_suspended(history: ExecutionHistory) -> ExecutionHistory:
     if status_of(history).state is not State.SUSPENDED:
         return history
     suspended = next(each.event for each in reversed(history.events) if isinstance(each.event, ExecutionSuspended))
-    answered = {each.suspension_id for each in suspended.suspensions}
+    answered = {StepKey(each.suspension_id) for each in suspended.suspensions}
     return replace(history, steps={key: step for key, step in history.steps.items() if key not in answered})
