@@ -8,14 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.entrypoints.cli.test_server import Process, environ, serving, start
+from tests.support.cli_process import Process, serving
 from tests.support.http_server import request_bytes
 
 GRACE = 1.5
 QUICK, KEYED, READ = 40, 30, 30
 LAST = {"execution.completed", "execution.failed", "execution.cancelled"}
-
-__all__ = ["environ", "start"]
 
 
 @dataclass

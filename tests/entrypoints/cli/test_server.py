@@ -1,119 +1,18 @@
 """`portico` as a process of its own, from its first line to its exit."""
 
 import json
-import os
-import resource
 import signal
 import socket
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
 from app.entrypoints.cli.server import bind_listener
 from app.settings import ServerSettings
-
-ROOT = Path(__file__).parents[3]
-MOST_SECONDS = 20.0
-
-
-@pytest.fixture
-def environ() -> dict[str, str]:
-    ours = {
-        name: value for name, value in os.environ.items() if not name.startswith("PORTICO") and name != "OPENAI_API_KEY"
-    }
-    return ours | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-
-
-class Process:
-    """A `portico` process that is killed at the latest after `MOST_SECONDS`."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-        self._watchdog = threading.Timer(MOST_SECONDS, process.kill)
-        self._watchdog.start()
-        self.port = 0
-
-    def line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
-
-    def wait_for_error(self, text: str) -> None:
-        """Return once a line with this text was written to standard error."""
-        assert self._process.stderr is not None
-        assert any(text in line for line in self._process.stderr)
-
-    def limit_files(self, descriptors: int) -> None:
-        """Limit the number of open files and sockets from now on."""
-        _, most = resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (descriptors, most))
-
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
-
-    def ended(self) -> tuple[int, str]:
-        """Return the exit code and the standard error."""
-        _, stderr = self._process.communicate()
-        return self._process.returncode, stderr
-
-    def close(self) -> None:
-        self._watchdog.cancel()
-        self._process.kill()
-        self._process.communicate()
-
-    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, str]:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=MOST_SECONDS)
-        try:
-            given = {"Content-Type": "application/json", **headers} if body is not None else headers
-            connection.request(method, path, None if body is None else json.dumps(body), given)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
-
-    def execute(self, text: str, **headers: str) -> tuple[int, str]:
-        return self.ask("POST", "/v1/execute", {"messages": [{"role": "user", "content": text}]}, **headers)
-
-    def wait_for_in_flight(self, count: int) -> None:
-        """Return once that many executions run."""
-        while f"portico_executions_in_flight {count}" not in self.ask("GET", "/metrics")[1].replace(".0", ""):
-            pass
-
-
-@pytest.fixture
-def start(tmp_path: Path, environ: dict[str, str]) -> Iterator[Callable[..., Process]]:
-    started: list[Process] = []
-
-    def begin(*arguments: str, **variables: str) -> Process:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app", *arguments],
-            cwd=tmp_path,
-            env=environ | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(Process(process))
-        return started[-1]
-
-    yield begin
-    for process in started:
-        process.close()
-
-
-@contextmanager
-def serving(start: Callable[..., Process], **variables: str) -> Iterator[Process]:
-    process = start("serve", "--port", "0", **variables)
-    line = process.line()
-    assert line.startswith("Portico listens on http://127.0.0.1:")
-    process.port = int(line.split(",")[0].rpartition(":")[2])
-    yield process
+from tests.support.cli_process import Process, serving
 
 
 @contextmanager
@@ -137,7 +36,7 @@ def test_serve_prints_its_address_its_access_and_the_rehearsal_engine(start: Cal
 def test_b5_93_running_work_ends_within_the_grace_period_while_new_work_is_refused(
     start: Callable[..., Process], number: signal.Signals
 ) -> None:
-    with serving(start) as portico, asking(lambda: portico.execute("hello [[slow:2]]")) as running:
+    with serving(start) as portico, asking(lambda: portico.execute("hello [[slow:1]]")) as running:
         portico.wait_for_in_flight(1)
         portico.signal(number)
         statuses = [portico.ask("GET", path)[0] for path in ("/readyz", "/livez")]

@@ -1,0 +1,42 @@
+"""Processes of `portico` for the tests of the command line."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli_process import Process
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    ours = {
+        name: value for name, value in os.environ.items() if not name.startswith("PORTICO") and name != "OPENAI_API_KEY"
+    }
+    return ours | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.fixture
+def start(tmp_path: Path, environ: dict[str, str]) -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def begin(*arguments: str, **variables: str) -> Process:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app", *arguments],
+            cwd=tmp_path,
+            env=environ | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(Process(process))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.close()
