@@ -12,7 +12,7 @@ import orjson
 from app.adapters.engines.anthropic.dialect import AnthropicDialect
 from app.adapters.engines.dialect import Dialect, EncodedRequest
 from app.adapters.engines.gemini.dialect import GeminiDialect
-from app.adapters.engines.http.engine import Endpoint, ReplyLimits
+from app.adapters.engines.http.engine import Endpoint, HttpEngine, ReplyLimits
 from app.adapters.engines.ollama.dialect import OllamaDialect
 from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
 from app.adapters.engines.openai.responses import ResponsesDialect
@@ -138,24 +138,24 @@ async def attempt_outcomes(
     times: Timeouts | None = None,
     caps: ReplyLimits | None = None,
 ) -> list[AttemptOutcome]:
-    """One attempt a script, each over connections of its own. A fault and the requests keep what is secret."""
+    """Make one attempt for each script. No fault and no request repeats a secret."""
     async with ScriptedUpstream(*scripts) as upstream:
         endpoint = Endpoint(upstream.url, lambda: KEY, times or Timeouts(), caps or ReplyLimits())
-        found = [await _outcome(speaker, endpoint, stream=stream) for _ in scripts]
+        async with http_engine(speaker.row.profile(), speaker.row.dialect, endpoint) as engine:
+            found = [await _outcome(engine, speaker.asked(), stream=stream) for _ in scripts]
     assert len(upstream.requests) == len(scripts)
     assert not any(KEY in request.path or KEY.encode() in request.body for request in upstream.requests)
     return found
 
 
-async def _outcome(speaker: EmulatedProvider, endpoint: Endpoint, *, stream: bool) -> AttemptOutcome:
-    heard = RecordedProgress()
-    async with http_engine(speaker.row.profile(), speaker.row.dialect, endpoint) as engine:
-        try:
-            reply = await engine.attempt(speaker.asked(), heard, stream=stream)
-        except EngineError as fault:
-            assert_tells_no_secret(fault)
-            return AttemptOutcome(fault, heard)
-    return AttemptOutcome(reply, heard)
+async def _outcome(engine: HttpEngine, call: EngineCall, *, stream: bool) -> AttemptOutcome:
+    progress = RecordedProgress()
+    try:
+        reply = await engine.attempt(call, progress, stream=stream)
+    except EngineError as fault:
+        assert_tells_no_secret(fault)
+        return AttemptOutcome(fault, progress)
+    return AttemptOutcome(reply, progress)
 
 
 def assert_tells_no_secret(fault: BaseException) -> None:

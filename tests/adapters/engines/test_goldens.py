@@ -37,13 +37,14 @@ def test_what_is_sent_is_what_the_golden_says(name: str, title: str):
     assert sent_json == json.loads(golden.read_text())
 
 
-@pytest.mark.parametrize(("name", "title"), COMING)
-def test_asking_twice_sends_the_same_and_leaves_the_call_as_it_was(name: str, title: str):
-    row, case = DIALECTS[name], CASES[title]
-    call = case.call(row.kept)
-    first, second = (row.dialect.encode(call, row.profile(case.options), stream=case.stream) for _ in range(2))
-    assert first == second
-    assert call == case.call(row.kept)
+@pytest.mark.parametrize("name", DIALECTS)
+def test_encoding_twice_sends_the_same_and_leaves_the_call_as_it_was(name: str):
+    row = DIALECTS[name]
+    for case in (case for case in CASES.values() if case.applies_to(row.capabilities)):
+        call = case.call(row.kept)
+        first, second = (row.dialect.encode(call, row.profile(case.options), stream=case.stream) for _ in range(2))
+        assert first == second
+        assert call == case.call(row.kept)
 
 
 def test_every_golden_belongs_to_a_case_that_comes():

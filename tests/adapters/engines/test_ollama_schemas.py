@@ -92,7 +92,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.dictionaries(st.sampled_from(KEYWORDS), VALUES, max_size=4))
 def test_any_schema_becomes_a_format_and_a_format_stays_as_it_is(schema: dict[str, Any]):
     made = response_format(schema)

@@ -80,7 +80,7 @@ SERVERS: Mapping[str, tuple[Dialect, Respond]] = {
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", SERVERS)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_an_answer_with_anything_in_any_place_is_read_or_is_a_fault(name: str, stream: bool, data: st.DataObject):
     dialect, respond = SERVERS[name]

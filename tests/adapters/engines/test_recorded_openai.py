@@ -90,7 +90,7 @@ def test_a_recorded_answer_decodes_without_loss_in_one_piece_and_byte_by_byte(ex
         check(exchange, exchange.read_byte_by_byte())
 
 
-def test_a_recorded_answer_decodes_without_loss_cut_at_every_byte(exchange: RecordedExchange):
+def test_a_recorded_answer_decodes_without_loss_cut_at_many_places(exchange: RecordedExchange):
     if exchange.status == 200:
         exchange.check_cuts()
 

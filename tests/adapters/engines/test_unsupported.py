@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.adapters.engines.unsupported import HINT_NAMES
@@ -85,6 +85,7 @@ def asked_for(hints: ExecutionHints) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "model"), DIALECTS_AND_MODELS)
+@settings(max_examples=15)
 @given(hints=HINTED, tools=st.sampled_from([(), (DICE,)]))
 def test_a_hint_stands_in_the_request_or_is_named(name: str, model: str, hints: ExecutionHints, tools: Any):
     sent = DIALECTS[name].dialect.encode(EngineCall([HELLO], tools, hints), profile(model), stream=False)
@@ -95,6 +96,7 @@ def test_a_hint_stands_in_the_request_or_is_named(name: str, model: str, hints: 
 
 
 @pytest.mark.parametrize("name", DIALECTS)
+@settings(max_examples=30)
 @given(listed=st.sets(st.sampled_from(["top_k", "model", "messages", "stream", "max_tokens", "truncate", "tools"])))
 def test_an_option_that_does_not_pass_or_is_replaced_is_named(name: str, listed: set[str]):
     options = {"top_k": 41, "model": "m-2", "messages": ["x"], "stream": "y", "max_tokens": 42, "truncate": "z"}
