@@ -1,4 +1,4 @@
-"""A session whose turn it always is, and what was said in it."""
+"""Session store of a test: every turn is acquired at once, and every session has the same history."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
@@ -10,10 +10,10 @@ from app.ports.storage import Page, SessionHistory, StoredSession
 
 
 class FixedConversations:
-    """Implements `keeping.Conversations` for executions alone: every session holds the same, and nothing else."""
+    """Implements `ports.storage.SessionStore` for executions alone."""
 
-    def __init__(self, *said: Message) -> None:
-        self.history_value = SessionHistory(len(said), said)
+    def __init__(self, *messages: Message) -> None:
+        self.history_value = SessionHistory(len(messages), messages)
         self.released: list[tuple[str, str]] = []
 
     async def history(self, tenant: str, session_id: str, *, limit: int) -> SessionHistory:

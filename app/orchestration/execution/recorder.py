@@ -46,6 +46,8 @@ class Recorder:
         stop = self.cursor.step(STOP_KEY)
         self.stop_decision = stop.outcome if stop and isinstance(stop.outcome, StopDecision) else None
         self.failure: Failure | None = None
+        self._replays = history is not None and bool(history.steps or history.events)
+        """False for a new execution, which has nothing to match."""
         self._execution_id = execution_id
         self._journal = journal
         self._clock = clock
@@ -82,26 +84,26 @@ class Recorder:
 
         Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) if the record has another fingerprint.
         """
-        step = self.cursor.step(key)
+        step = self.cursor.step(key) if self._replays else None
         if step is not None and step.fingerprint != fingerprint:
             raise diverged(key, recorded=step.fingerprint, replayed=fingerprint)
         return step
 
     def emit(self, anchor: str, correlation: CorrelationContext, *events: Event) -> None:
         """Record events behind that step. Raises: BranchStopped if any is new and no effect may begin there."""
-        new = self.cursor.match(anchor, events)
+        new = self.cursor.match(anchor, events) if self._replays else events
         if new and self.is_closed(anchor):
             raise BranchStopped
         self._append(anchor, correlation, new)
 
     def record(self, anchor: str, correlation: CorrelationContext, *events: Event) -> None:
         """Record events behind that step, stopped or not."""
-        self._append(anchor, correlation, self.cursor.match(anchor, events))
+        self._append(anchor, correlation, self.cursor.match(anchor, events) if self._replays else events)
 
     def begin(self, effect: Effect) -> None:
         """Record the start of the effect; after an earlier run that was interrupted, its retraction first."""
         start = effect.start_event
-        if start is not None and not self.cursor.has_started(effect.key):
+        if start is not None and not (self._replays and self.cursor.has_started(effect.key)):
             self._append(effect.key, effect.correlation, (start,))
         elif start is not None:
             self.cursor.mark_matched(effect.key)
