@@ -115,8 +115,8 @@ class Grammar:
         shortest = _Shortest(self._rules.symbols, self._lengths)
         return shortest.text(self._rules.root)
 
-    def _error(self, what: str) -> GrammarError:
-        return grammar_error_at(what, self._rules.text, self._rules.root_offset)
+    def _error(self, message: str) -> GrammarError:
+        return grammar_error_at(message, self._rules.text, self._rules.root_offset)
 
 
 _MAX_LENGTH = 2**40

@@ -86,14 +86,14 @@ class _Sequence:
     """Number of rules that llama.cpp makes of the last element."""
     stacked: int = 0
     """Number of stacked repetitions of the last element."""
-    tallest: int = 0
+    max_stacked: int = 0
     """The greatest number of stacked repetitions of any element."""
 
     def begin(self, weight: int = 1, stacked: int = 0) -> None:
         self.start = len(self.symbols)
         self.weight = weight
         self.stacked = stacked
-        self.tallest = max(self.tallest, stacked)
+        self.max_stacked = max(self.max_stacked, stacked)
 
     def add(self, symbol: int, place: int) -> None:
         self.symbols.append(symbol)
@@ -147,9 +147,9 @@ class _Parser:
         self._defined = 0
         self._groups = 0
         self._depth = 0
-        self._tallest = 0
+        self._max_stacked = 0
         """Number of nested repetitions in the alternation that was read last."""
-        self._made = 0
+        self._llama_rules = 0
         """Number of rules that llama.cpp has so far: it makes some of each name, group and repetition."""
         self._copies = 0
 
@@ -190,14 +190,14 @@ class _Parser:
 
     def _choice(self, blanks: re.Pattern[str]) -> Alternation:
         alternatives, places = [], []
-        tallest = 0
+        max_stacked = 0
         while True:
             sequence = self._sequence(blanks)
-            tallest = max(tallest, sequence.tallest)
+            max_stacked = max(max_stacked, sequence.max_stacked)
             alternatives.append(tuple(sequence.symbols))
             places.append(tuple(sequence.places))
             if self._text[self._at] != "|":
-                self._tallest = tallest
+                self._max_stacked = max_stacked
                 return Alternation(tuple(alternatives), tuple(places))
             self._at += 1
             self._skip(_LINES)
@@ -280,8 +280,8 @@ class _Parser:
         if self._groups == MAX_GROUPS:
             raise self._error(f"there are more than {MAX_GROUPS} groups")
         self._groups += 1
-        made = self._made
-        self._made += 1
+        llama_rules = self._llama_rules
+        self._llama_rules += 1
         self._depth += 1
         self._at += 1
         self._skip(_LINES)
@@ -291,7 +291,7 @@ class _Parser:
             raise self._error(f"the group opened at line {opened.line}, column {opened.column} cannot go on like this")
         self._at += 1
         self._depth -= 1
-        sequence.begin(self._made - made, self._tallest)
+        sequence.begin(self._llama_rules - llama_rules, self._max_stacked)
         if len(choice.alternatives) == 1 and choice.alternatives[0]:
             sequence.symbols += choice.alternatives[0]
             sequence.places += choice.offsets[0]
@@ -302,27 +302,27 @@ class _Parser:
         raise self._error("tokens of a vocabulary are not allowed, only characters")
 
     def _sign(self, sequence: _Sequence) -> None:
-        least, most = _SIGNS[self._text[self._at]]
-        self._repeat(sequence, least, most, self._at)
+        minimum, maximum = _SIGNS[self._text[self._at]]
+        self._repeat(sequence, minimum, maximum, self._at)
         self._at += 1
 
     def _braces(self, sequence: _Sequence) -> None:
         mark = self._at
         self._at += 1
         self._skip(sequence.blanks)
-        least = self._number()
+        minimum = self._number()
         self._skip(sequence.blanks)
-        most: int | None = least
+        maximum: int | None = minimum
         if self._text[self._at] == ",":
             self._at += 1
             self._skip(sequence.blanks)
-            most = None if self._text[self._at] == "}" else self._number()
+            maximum = None if self._text[self._at] == "}" else self._number()
             self._skip(sequence.blanks)
         if self._text[self._at] != "}":
             raise self._error("} was expected here")
-        if most is not None and most < least:
-            raise self._error("the most repetitions are fewer than the least", mark)
-        self._repeat(sequence, least, most, mark)
+        if maximum is not None and maximum < minimum:
+            raise self._error("the maximum number of repetitions is less than the minimum", mark)
+        self._repeat(sequence, minimum, maximum, mark)
         self._at += 1
 
     def _number(self) -> int:
@@ -335,24 +335,24 @@ class _Parser:
         self._at = number.end()
         return int(significant or 0)
 
-    def _repeat(self, sequence: _Sequence, least: int, most: int | None, mark: int) -> None:
+    def _repeat(self, sequence: _Sequence, minimum: int, maximum: int | None, mark: int) -> None:
         if sequence.start == len(sequence.symbols):
             raise self._error("there is nothing here to repeat", mark)
         sequence.stacked += 1
-        sequence.tallest = max(sequence.tallest, sequence.stacked)
+        sequence.max_stacked = max(sequence.max_stacked, sequence.stacked)
         if sequence.stacked > MAX_NESTING:
             raise self._error(f"repetitions are nested more than {MAX_NESTING} deep", mark)
-        sequence.weight *= most or least or 1
+        sequence.weight *= maximum or minimum or 1
         if sequence.weight > MAX_EXPANSION:
             raise self._error(f"nested repetitions multiply to more than {MAX_EXPANSION}", mark)
-        self._copies += (most or least or 1) * (len(sequence.symbols) - sequence.start)
+        self._copies += (maximum or minimum or 1) * (len(sequence.symbols) - sequence.start)
         if self._copies > MAX_COPIES:
             raise self._error(f"all repetitions up to here ask for more than {MAX_COPIES} copies", mark)
-        self._made += 1 if most is None else most - least
+        self._llama_rules += 1 if maximum is None else maximum - minimum
         place = sequence.places[sequence.start]
         item = self._one(sequence)
-        if most != 0:
-            sequence.add(self._table.add(Repetition(item, least, most, place, mark)), place)
+        if maximum != 0:
+            sequence.add(self._table.add(Repetition(item, minimum, maximum, place, mark)), place)
 
     def _one(self, sequence: _Sequence) -> int:
         """Remove the last element from the sequence and return it as one symbol."""
@@ -367,17 +367,17 @@ class _Parser:
         symbol = self._table.names.get(name.group())
         if symbol is None:
             symbol = self._table.add_name(name.group(), self._at)
-            self._made += 1
+            self._llama_rules += 1
         self._at = name.end()
         return symbol
 
-    def _skip(self, what: re.Pattern[str]) -> None:
-        found = what.match(self._text, self._at)
+    def _skip(self, pattern: re.Pattern[str]) -> None:
+        found = pattern.match(self._text, self._at)
         if found:
             self._at = found.end()
 
-    def _error(self, what: str, at: int | None = None) -> GrammarError:
-        return grammar_error_at(what, self._text, self._at if at is None else at)
+    def _error(self, message: str, at: int | None = None) -> GrammarError:
+        return grammar_error_at(message, self._text, self._at if at is None else at)
 
 
 _READERS: Mapping[str, Callable[[_Parser, _Sequence], None]] = MappingProxyType(

@@ -208,7 +208,7 @@ EMPTY = "left recursion: what is repeated without end may be empty"
         ('root ::= "a"{1', 1, 15, "} was expected here"),
         ('root ::= "a"{1,2,3}', 1, 17, "} was expected here"),
         ('root ::= "a"{1 2}', 1, 16, "} was expected here"),
-        ('root ::= "a"{5,0}', 1, 13, "the most repetitions are fewer than the least"),
+        ('root ::= "a"{5,0}', 1, 13, "the maximum number of repetitions is less than the minimum"),
         ("root ::= <think>", 1, 10, "tokens of a vocabulary are not allowed"),
         ('root ::= "a" !<[10]>', 1, 14, "tokens of a vocabulary are not allowed"),
         ('root ::= "a"\n  x nope\nx ::= y', 2, 5, "::= was expected here"),
