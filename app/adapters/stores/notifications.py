@@ -18,7 +18,7 @@ from app.domain.journal.events import LiveDelta, StoredEvent
 _CHANNEL = "portico"
 _GATHER_S = 0.02
 _RETRY_S = 1.0
-_RESPONSE_TIMEOUT_S = 5.0
+RESPONSE_TIMEOUT_S = 5.0
 _MAX_PAYLOAD_BYTES = 7_000
 """A NOTIFY payload must have less than 8,000 bytes."""
 _MAX_QUEUED = 10_000
@@ -36,9 +36,13 @@ class NotificationHandlers:
 class PostgresNotifications:
     """Implementation of the `EventSink` port; `run` is its only task. `is_alone` is true without other replicas."""
 
-    def __init__(self, connect: Connect, is_alone: Callable[[], bool]) -> None:
+    def __init__(
+        self, connect: Connect, is_alone: Callable[[], bool], *, response_timeout: float = RESPONSE_TIMEOUT_S
+    ) -> None:
+        """Create notifications that check the connection every `response_timeout` seconds."""
         self._connect = connect
         self._is_alone = is_alone
+        self._response_timeout = response_timeout
         self._queued: dict[str, None] = {}
         self._wake_up = anyio.Event()
 
@@ -69,7 +73,7 @@ class PostgresNotifications:
             await connection.add_listener(_CHANNEL, lambda *payload: _handle(handlers, str(payload[3])))
             handlers.on_cancel_requested()
             while not connection.is_closed():
-                with anyio.move_on_after(_RESPONSE_TIMEOUT_S):
+                with anyio.move_on_after(self._response_timeout):
                     await self._wake_up.wait()
                 await anyio.sleep(_GATHER_S)
                 await self._send(connection)
@@ -86,7 +90,7 @@ class PostgresNotifications:
             size += len(messages[-1]) + 1
         if self._queued:
             self._wake_up.set()
-        with anyio.fail_after(_RESPONSE_TIMEOUT_S):
+        with anyio.fail_after(self._response_timeout):
             await connection.execute("SELECT pg_notify($1, $2)", _CHANNEL, " ".join(messages[1:]))
 
 

@@ -21,7 +21,7 @@ DELTA = LiveDelta(1.0, ROOT, InferenceDelta("0/0", 0, text="Hello"))
 
 
 @dataclass
-class Ears:
+class Received:
     """Notifications that one replica received."""
 
     grown: list[str] = field(default_factory=list)
@@ -32,25 +32,23 @@ class Ears:
 
 
 @asynccontextmanager
-async def talking(url: str, *, alone: bool = False) -> AsyncIterator[tuple[PostgresNotifications, Ears]]:
+async def connected(url: str, *, alone: bool = False) -> AsyncIterator[tuple[PostgresNotifications, Received]]:
     """Run a sender and a receiver."""
     connect = partial(asyncpg.connect, url)
-    mouth, listener, ears = (
-        PostgresNotifications(connect, lambda: alone),
-        PostgresNotifications(connect, lambda: False),
-        Ears(),
-    )
-    with _outside():
+    sender = PostgresNotifications(connect, lambda: alone, response_timeout=2.0)
+    receiver = PostgresNotifications(connect, lambda: False, response_timeout=2.0)
+    received = Received()
+    with _real_time():
         async with anyio.create_task_group() as group:
-            group.start_soon(mouth.run, NotificationHandlers(lambda _: None, lambda: None))
-            group.start_soon(listener.run, NotificationHandlers(ears.grown.append, ears.cancel))
-            await until(lambda: ears.cancels == 1)
-            yield mouth, ears
+            group.start_soon(sender.run, NotificationHandlers(lambda _: None, lambda: None))
+            group.start_soon(receiver.run, NotificationHandlers(received.grown.append, received.cancel))
+            await until(lambda: received.cancels == 1)
+            yield sender, received
             group.cancel_scope.cancel()
 
 
 @contextmanager
-def _outside() -> Iterator[None]:
+def _real_time() -> Iterator[None]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     with loop.in_real_time():
@@ -64,63 +62,63 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_a_grown_log_is_announced_to_all_replicas(postgres_url: str) -> None:
-    async with talking(postgres_url) as (mouth, ears):
-        mouth.publish("a", [EVENT])
-        await until(lambda: ears.grown == ["a"])
+    async with connected(postgres_url) as (sender, received):
+        sender.publish("a", [EVENT])
+        await until(lambda: received.grown == ["a"])
 
 
 async def test_many_notifications_at_once_all_arrive_once(postgres_url: str) -> None:
     names = [f"execution-{number:026}" for number in range(1_000)]
-    async with talking(postgres_url) as (mouth, ears):
+    async with connected(postgres_url) as (sender, received):
         for name in names * 2:
-            mouth.publish(name, [EVENT])
-        await until(lambda: len(ears.grown) >= len(names))
-    assert ears.grown == names
+            sender.publish(name, [EVENT])
+        await until(lambda: len(received.grown) >= len(names))
+    assert received.grown == names
 
 
 async def test_deltas_are_not_announced(postgres_url: str) -> None:
-    async with talking(postgres_url) as (mouth, ears):
-        mouth.publish("streams", [DELTA])
-        mouth.publish("a", [EVENT])
-        await until(lambda: ears.grown == ["a"])
+    async with connected(postgres_url) as (sender, received):
+        sender.publish("streams", [DELTA])
+        sender.publish("a", [EVENT])
+        await until(lambda: received.grown == ["a"])
 
 
 async def test_a_lone_replica_announces_cancels_only(postgres_url: str) -> None:
-    async with talking(postgres_url, alone=True) as (mouth, ears):
-        mouth.publish("a", [EVENT])
-        mouth.notify_cancel("a")
-        await until(lambda: ears.cancels == 2)
-    assert ears.grown == []
+    async with connected(postgres_url, alone=True) as (sender, received):
+        sender.publish("a", [EVENT])
+        sender.notify_cancel("a")
+        await until(lambda: received.cancels == 2)
+    assert received.grown == []
 
 
 async def test_b4_84_a_disconnected_replica_listens_again_and_checks_for_missed_cancels(postgres_url: str) -> None:
-    async with talking(postgres_url) as (mouth, ears):
+    async with connected(postgres_url) as (sender, received):
         connection = await asyncpg.connect(postgres_url)
         await connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
         )
         await connection.close()
-        await until(lambda: ears.cancels >= 2)
-        while "a" not in ears.grown:
-            mouth.publish("a", [EVENT])
+        await until(lambda: received.cancels >= 2)
+        while "a" not in received.grown:
+            sender.publish("a", [EVENT])
             await anyio.sleep(0.1)
 
 
 @pytest.mark.parametrize("fault", [asyncpg.InternalClientError("no place"), asyncpg.QueryCanceledError("too slow")])
 async def test_b4_84_an_error_of_a_notification_only_costs_its_connection(postgres_url: str, fault: Exception) -> None:
-    first, ears = Failing(fault), Ears()
+    first, received = Failing(fault), Received()
 
     async def connect() -> object:
         return await asyncpg.connect(postgres_url) if first.terminated else first
 
-    signals = PostgresNotifications(connect, lambda: False)
-    with _outside():
+    notifications = PostgresNotifications(connect, lambda: False)
+    with _real_time():
         async with anyio.create_task_group() as group:
-            group.start_soon(signals.run, NotificationHandlers(ears.grown.append, ears.cancel))
-            await until(lambda: ears.cancels == 1)
-            signals.notify_cancel("a")
-            await until(lambda: ears.cancels == 2)
+            group.start_soon(notifications.run, NotificationHandlers(received.grown.append, received.cancel))
+            await until(lambda: received.cancels == 1)
+            notifications.notify_cancel("a")
+            await until(lambda: received.cancels == 2)
             group.cancel_scope.cancel()
     assert first.terminated
 
@@ -132,10 +130,10 @@ class Failing:
     fault: Exception
     terminated: bool = False
 
-    async def add_listener(self, _channel: str, _heard: object) -> None:
+    async def add_listener(self, _channel: str, _callback: object) -> None:
         """Receive nothing."""
 
-    async def execute(self, *_said: str) -> None:
+    async def execute(self, *_arguments: str) -> None:
         raise self.fault
 
     def is_closed(self) -> bool:
