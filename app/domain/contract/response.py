@@ -146,7 +146,7 @@ class VoteReport(_Outbound):
     candidates: list[Json] = Field(description="The replicas' values.")
     tally: list[Json] = Field(description="Votes by value.")
     fields: dict[str, Json] | None = Field(None, description="Votes by JSON path.")
-    stopped_early: bool = Field(description="Whether replicas were cancelled.")
+    stopped_early: bool = Field(description="True if replicas were cancelled early.")
 
 
 class SuspensionKind(StrEnum):
