@@ -300,7 +300,7 @@ async def test_a_linear_plan_has_one_inference_in_flight_and_one_with_branches_a
 async def test_a_plan_that_cannot_run_is_quoted_with_zero_and_takes_nothing(clock: VirtualClock) -> None:
     here = reluctant_harness(clock, (2, 1), [])
     for request in (
-        planned({"type": "nobody"}),
+        planned({"type": "unknown"}),
         planned({"type": "tool"}),
         planned({}, {"depends_on": ["s2"]}),
         planned({"depends_on": ["s0"]}),

@@ -120,7 +120,7 @@ class BoundInputs:
 
     @property
     def judgements(self) -> int:
-        """Inferences that judge the answers of all attempts."""
+        """Return the number of inferences that judge the answers of all attempts."""
         return self.limits.attempts if self.request.output.semantic else 0
 
     def inferences(self, count: int, model: str | None = None) -> UpperBound:
