@@ -22,7 +22,7 @@ OURS_ALONE = (
     "left recursion",
     "more than",
     "no text can follow",
-    "the most repetitions are fewer",
+    "the maximum number of repetitions",
     "there is no rule of this name",
     "tokens of a vocabulary",
 )
