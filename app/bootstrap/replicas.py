@@ -22,7 +22,7 @@ from app.adapters.runners.local import LocalRunner
 from app.adapters.runners.log_tailer import LogTailer
 from app.adapters.runners.maintenance import MAINTENANCE_INTERVAL_S, StorageHealth, run_maintenance
 from app.adapters.runners.task_pool import TaskPool
-from app.adapters.stores.executions.store import DatabaseExecutionStore
+from app.adapters.stores.executions.retention import count_waiting
 from app.adapters.stores.notifications import NotificationHandlers, PostgresNotifications
 from app.adapters.stores.postgres import PostgresDatabase
 from app.adapters.stores.replicas import DatabaseReplicas
@@ -61,9 +61,7 @@ class SingleReplica:
     def cancel(self, execution_id: ExecutionId) -> None:
         """Do nothing: there is no other replica to notify."""
 
-    def runner(
-        self, task_pool: TaskPool, limits: QueueLimits, store: DatabaseExecutionStore, on_error: OnError
-    ) -> LocalRunner:
+    def runner(self, task_pool: TaskPool, limits: QueueLimits, on_error: OnError) -> LocalRunner:
         """Return the runner with a queue of its own."""
         return LocalRunner(task_pool, limits, self._clock)
 
@@ -85,17 +83,16 @@ class ClusteredReplica:
         self.owner = owner
         self._clock = clock
         self._storage = storage
+        self._database = database
         self._heartbeat = Heartbeat(DatabaseReplicas(database, clock, owner, storage.replica_timeout), clock, owner)
         self._notifications = PostgresNotifications(database.connect, lambda: self._heartbeat.is_alone)
         self._runner: DbosRunner | None = None
         self.sinks: Sequence[EventSink] = (self._notifications,)
         self.cancel = self._notifications.notify_cancel
 
-    def runner(
-        self, task_pool: TaskPool, limits: QueueLimits, store: DatabaseExecutionStore, on_error: OnError
-    ) -> DbosRunner:
+    def runner(self, task_pool: TaskPool, limits: QueueLimits, on_error: OnError) -> DbosRunner:
         """Return the runner that takes part in the shared queue."""
-        shared = SharedQueue(self._storage.url, self.owner, store.count_waiting)
+        shared = SharedQueue(self._storage.url, self.owner, partial(count_waiting, self._database))
         self._runner = DbosRunner(task_pool, limits, shared=shared, clock=self._clock, on_fault=on_error)
         return self._runner
 

@@ -25,6 +25,8 @@ from app.adapters.runners.local import LocalRunner
 from app.adapters.runners.log_tailer import LogTailer
 from app.adapters.runners.maintenance import StorageHealth
 from app.adapters.runners.task_pool import TaskPool, open_task_pool
+from app.adapters.stores.database import Database
+from app.adapters.stores.executions.retention import purge_histories
 from app.adapters.stores.executions.store import DatabaseExecutionStore
 from app.adapters.stores.factory import open_database, open_read_only
 from app.adapters.stores.journal.stored_journal import JournalConfig, open_journal
@@ -157,7 +159,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         ):
             group.start_soon(base.watch_loop_lag)
             store = DatabaseExecutionStore(database, clock, replica.owner, event_bus, replica.cancel)
-            runner = replica.runner(task_pool, queue_limits(settings.queue), store, on_storage_error)
+            runner = replica.runner(task_pool, queue_limits(settings.queue), on_storage_error)
             metrics.observe_in_flight(lambda: runner.in_flight)
             engines = {name: build_engine(name, settings, clock, http, stack) for name in settings.engines}
             environment = base.environment(journal, event_bus, DatabaseSessions(database), engines)
@@ -167,7 +169,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             facade = Facade(
                 environment, store, facade_config, launcher=launcher, recovery=recovery, event_tailer=tailer
             )
-            jobs = MaintenanceJobs(recovery, tailer, partial(_purge, store, clock, settings), on_storage_error)
+            jobs = MaintenanceJobs(recovery, tailer, partial(_purge, database, clock, settings), on_storage_error)
             async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
                 _tune_gc()
                 yield Service(facade, settings, metrics, runner, launcher.local, jobs.health)
@@ -270,11 +272,12 @@ def _tune_gc() -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
 
-async def _purge(store: DatabaseExecutionStore, clock: Clock, settings: Settings) -> None:
+async def _purge(database: Database, clock: Clock, settings: Settings) -> None:
     """Delete the histories of executions that ended before the retention period, in batches."""
-    before = clock.now() - settings.storage.event_retention_days * 86_400
-    while await store.purge(ended_before=before, limit=PURGE_BATCH) == PURGE_BATCH:
-        pass
+    deleted, now = PURGE_BATCH, clock.now()
+    before = now - settings.storage.event_retention_days * 86_400
+    while deleted == PURGE_BATCH:
+        deleted = await purge_histories(database, ended_before=before, limit=PURGE_BATCH, now=now)
 
 
 def _with_planner(

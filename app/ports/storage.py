@@ -60,7 +60,7 @@ class ExecutionFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ResultPage(Generic[T]):
     """Part of a collection. `next` is the cursor of the following page; None on the last one."""
 
     items: Sequence[T]
@@ -98,7 +98,7 @@ class ExecutionStore(Protocol):
 
     async def executions(
         self, tenant: TenantId, where: ExecutionFilter, *, after: str | None = None, limit: int
-    ) -> Page[StoredExecution]:
+    ) -> ResultPage[StoredExecution]:
         """Return a page of executions, the newest first."""
         ...
 
@@ -164,10 +164,6 @@ class ExecutionStore(Protocol):
         """Return suspended executions with an open suspension that has expired."""
         ...
 
-    async def purge(self, *, ended_before: float, limit: int) -> int:
-        """Delete the history of at most `limit` executions that ended before that time; return how many there were."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
@@ -214,7 +210,7 @@ class SessionStore(Protocol):
 
     async def session(self, tenant: TenantId, session_id: SessionId) -> StoredSession | None: ...
 
-    async def sessions(self, tenant: TenantId, *, after: str | None = None, limit: int) -> Page[StoredSession]:
+    async def sessions(self, tenant: TenantId, *, after: str | None = None, limit: int) -> ResultPage[StoredSession]:
         """Return a page of sessions, the most recently used first."""
         ...
 

@@ -4,10 +4,10 @@ from functools import cache
 
 import pytest
 
-from tests.architecture import banned, shape, words
+from tests.architecture import banned, classes, naming, shape, words
 from tests.architecture.source import Rule, Source, repository
 
-RULES = (*banned.RULES, *shape.RULES, *words.RULES)
+RULES = (*banned.RULES, *classes.RULES, *naming.RULES, *shape.RULES, *words.RULES)
 PLANTED = [(rule, *file) for rule in RULES for file in rule.planted]
 INNOCENT = [(rule, *file) for rule in RULES for file in rule.innocent]
 
@@ -48,3 +48,12 @@ def test_the_whole_repository_is_read() -> None:
     named = {"app/ports/runtime.py", "bench/__main__.py", "tests/architecture/source.py", "Makefile", "README.md"}
     assert named <= paths
     assert not any(path.startswith((".venv/", ".git/")) for path in paths)
+
+
+def test_no_public_class_name_is_defined_twice() -> None:
+    assert not naming.repeated_classes(sources())
+
+
+def test_a_class_name_that_is_defined_twice_is_found() -> None:
+    planted = [Source(f"app/{name}.py", "class Page: ...\nclass State: ...\nclass _Hidden: ...\n") for name in "ab"]
+    assert naming.repeated_classes(planted) == {"Page": ["app/a.py", "app/b.py"]}

@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, update
 from app.adapters.stores import sessions
 from app.adapters.stores.database import Statement, execute
 from app.adapters.stores.executions import queries
+from app.adapters.stores.executions.retention import purge_histories
 from app.adapters.stores.schema import commits
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.failures import Code, RequestFailure, StorageFailure
@@ -351,14 +352,18 @@ async def test_orphaned_executions_are_found(here: StoreReplica) -> None:
     assert [each.execution_id for each in await here.store.orphaned({"other"})] == ["answered", "running"]
 
 
+async def purge(here: StoreReplica, ended_before: float, *, limit: int) -> int:
+    return await purge_histories(here.database, ended_before=ended_before, limit=limit, now=ended_before)
+
+
 async def test_old_histories_are_purged_and_responses_stay(here: StoreReplica, clock: Clock) -> None:
     for number in range(3):
         await begun(here, f"over-{number}", f"r-{number}", moved(State.COMPLETE), COMPLETED)
     await begun(here, "live", "r-9", MOVED)
-    assert await here.store.purge(ended_before=clock.now() - 60, limit=10) == 0
-    assert await here.store.purge(ended_before=clock.now() + 1, limit=2) == 2
-    assert await here.store.purge(ended_before=clock.now() + 1, limit=2) == 1
-    assert await here.store.purge(ended_before=clock.now() + 1, limit=2) == 0
+    assert await purge(here, clock.now() - 60, limit=10) == 0
+    assert await purge(here, clock.now() + 1, limit=2) == 2
+    assert await purge(here, clock.now() + 1, limit=2) == 1
+    assert await purge(here, clock.now() + 1, limit=2) == 0
     assert await here.store.load("local", "over-0") is None
     assert await here.store.events("local", "over-0", limit=EVER) == []
     found = await here.store.find("local", "r-0")

@@ -1,5 +1,6 @@
 """Conformance of replicas that share a database: liveness, queued executions and cancels."""
 
+from app.adapters.stores.executions.retention import count_waiting
 from app.adapters.stores.replicas import DatabaseReplicas
 from app.domain.lifecycle import State
 from app.ports.runtime import Clock
@@ -88,18 +89,18 @@ async def test_a_queued_execution_has_no_owner_and_is_claimed_once(here: StoreRe
     waiting = await there.store.find("local", "r-a")
     assert waiting is not None
     assert (waiting.owner, waiting.epoch, waiting.last_sequence_number) == (None, 1, 0)
-    assert await here.store.count_waiting() == 1
+    assert await count_waiting(here.database) == 1
     record = await there.store.claim("a", waiting.epoch)
     assert record is not None
     assert (record.epoch, record.steps, record.events) == (2, {}, ())
     assert await here.store.claim("a", waiting.epoch) is None
-    assert await here.store.count_waiting() == 0
+    assert await count_waiting(here.database) == 0
     there.journal.attach(record)
 
 
 async def test_a_suspended_execution_does_not_count_as_queued(here: StoreReplica) -> None:
     await suspended(here, "a")
-    assert await here.store.count_waiting() == 0
+    assert await count_waiting(here.database) == 0
 
 
 async def test_b6_105_a_cancel_reaches_the_owner_from_any_replica(here: StoreReplica, there: StoreReplica) -> None:

@@ -6,7 +6,7 @@ from typing import NoReturn
 from pydantic import JsonValue
 
 from app.domain.contract.messages import Message
-from app.ports.storage import Page, SessionHistory, StoredSession
+from app.ports.storage import ResultPage, SessionHistory, StoredSession
 
 
 class FixedConversations:
@@ -30,8 +30,8 @@ class FixedConversations:
     async def session(self, tenant: str, session_id: str) -> StoredSession | None:
         return None
 
-    async def sessions(self, tenant: str, *, after: str | None = None, limit: int) -> Page[StoredSession]:
-        return Page([], None)
+    async def sessions(self, tenant: str, *, after: str | None = None, limit: int) -> ResultPage[StoredSession]:
+        return ResultPage([], None)
 
     async def update(self, tenant: str, session_id: str, changes: Mapping[str, JsonValue]) -> NoReturn:
         raise NotImplementedError

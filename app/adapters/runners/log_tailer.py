@@ -67,7 +67,10 @@ class LogTailer:
         while subscription.has_room:
             try:
                 page = await self._store.events(
-                    subscription.tenant, subscription.execution_id, after=subscription.last_number, limit=_PAGE_SIZE
+                    subscription.start.tenant,
+                    subscription.start.execution_id,
+                    after=subscription.last_number,
+                    limit=_PAGE_SIZE,
                 )
             except StorageFailure as fault:
                 if fault.code is not Code.STORAGE_SNAPSHOT_INVALID:
@@ -79,11 +82,11 @@ class LogTailer:
                 return
 
     def _remove(self, subscription: "StoredSubscription") -> None:
-        subscriptions = self._subscriptions.get(subscription.execution_id, [])
+        subscriptions = self._subscriptions.get(subscription.start.execution_id, [])
         if subscription in subscriptions:
             subscriptions.remove(subscription)
         if not subscriptions:
-            self._subscriptions.pop(subscription.execution_id, None)
+            self._subscriptions.pop(subscription.start.execution_id, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +115,8 @@ class StoredSubscription:
         remove: Callable[["StoredSubscription"], None],
     ) -> None:
         """Create a subscription that calls `request` for missing events, and `remove` once when it ends."""
-        self.tenant = position.tenant
-        self.execution_id = position.execution_id
+        self.start = position
         self.last_number = position.after
-        self._last_events = position.last_events
         self.ended = False
         self.overflowed = False
         self._live = live
@@ -155,7 +156,7 @@ class StoredSubscription:
     def take(self) -> Sequence[StoredEvent | LiveDelta]:
         taken, self._queue = self._queue, []
         if self._is_full:
-            self._request(self.execution_id)
+            self._request(self.start.execution_id)
         return taken
 
     def finish(self) -> None:
@@ -187,7 +188,7 @@ class StoredSubscription:
     def _on_live_event(self, item: StoredEvent) -> None:
         if item.sequence_number > self.last_number + 1 or not self.has_room:
             self._segments.clear()
-            self._request(self.execution_id)
+            self._request(self.start.execution_id)
             return
         if isinstance(item.event, InferenceStart):
             self._segments.add(item.event.segment)
@@ -196,7 +197,7 @@ class StoredSubscription:
     def _append(self, item: StoredEvent) -> None:
         self._queue.append(item)
         self.last_number = item.sequence_number
-        if type(item.event) in self._last_events:
+        if type(item.event) in self.start.last_events:
             self._end()
 
     def _end(self) -> None:

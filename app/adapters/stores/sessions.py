@@ -16,7 +16,7 @@ from app.adapters.stores.schema import executions, idempotency_keys, messages, s
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import ExecutionId, SessionId, TenantId
-from app.ports.storage import Page, SessionHistory, StoredSession
+from app.ports.storage import ResultPage, SessionHistory, StoredSession
 
 TURN_POLL_INTERVAL_S = 1.0
 """Interval at which a waiting execution checks whether the turn of another replica has ended."""
@@ -44,12 +44,12 @@ class DatabaseSessions:
         found = await self._read(_SESSION, _session_key(tenant, session_id))
         return _session(found[0]) if found else None
 
-    async def sessions(self, tenant: TenantId, *, after: str | None = None, limit: int) -> Page[StoredSession]:
+    async def sessions(self, tenant: TenantId, *, after: str | None = None, limit: int) -> ResultPage[StoredSession]:
         before, before_id = _page_start(after)
         values = {"the_tenant": tenant, "before": before, "before_id": before_id, "at_most": limit + 1}
         rows = await self._read(_PAGE, values)
         items = [_session(row) for row in rows[:limit]]
-        return Page(items, f"{items[-1].updated_at!r}/{items[-1].session_id}" if len(rows) > limit else None)
+        return ResultPage(items, f"{items[-1].updated_at!r}/{items[-1].session_id}" if len(rows) > limit else None)
 
     async def update(
         self, tenant: TenantId, session_id: SessionId, changes: Mapping[str, JsonValue]

@@ -1,4 +1,4 @@
-"""Store of executions: finds, lists, reads, answers, claims and purges them."""
+"""Store of executions: finds, lists, reads, answers and claims them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,6 @@ from app.adapters.stores.executions import queries
 from app.adapters.stores.executions.lease import claim_execution, end_unreadable, unreadable_events
 from app.adapters.stores.history import decode_sized, encoded_size, history_of_rows, load_history
 from app.adapters.stores.journal.group_commit import INSERT_COMMIT
-from app.adapters.stores.journal.insert_execution import IDEMPOTENCY_KEY_TTL_S
 from app.adapters.stores.journal.rows import empty_commit_row, event_columns, number_events, step_columns
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import ExecutionId, ReplicaId, RequestId, SuspensionId, TenantId
@@ -20,7 +19,14 @@ from app.domain.lifecycle import Mode, State
 from app.ports.events import EventSink
 from app.ports.journal import ExecutionHistory
 from app.ports.runtime import Clock
-from app.ports.storage import AnswerReceipt, ExecutionFilter, OpenSuspension, Page, RecoveryTicket, StoredExecution
+from app.ports.storage import (
+    AnswerReceipt,
+    ExecutionFilter,
+    OpenSuspension,
+    RecoveryTicket,
+    ResultPage,
+    StoredExecution,
+)
 
 _AFTER_ALL_IDS = "\U0010ffff"
 """Text that sorts after every id."""
@@ -53,12 +59,12 @@ class DatabaseExecutionStore:
 
     async def executions(
         self, tenant: TenantId, selection: ExecutionFilter, *, after: str | None = None, limit: int
-    ) -> Page[StoredExecution]:
+    ) -> ResultPage[StoredExecution]:
         filters = {f"the_{name}": getattr(selection, name) for name in queries.FILTERS}
         position = {"the_tenant": tenant, "before": after or _AFTER_ALL_IDS, "at_most": limit + 1}
         rows = await self._read(queries.PAGE, filters | position)
         items = [_execution(row) for row in rows[:limit]]
-        return Page(items, items[-1].execution_id if len(rows) > limit else None)
+        return ResultPage(items, items[-1].execution_id if len(rows) > limit else None)
 
     async def load(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHistory | None:
         return await load_history(self._database, tenant, execution_id)
@@ -115,21 +121,12 @@ class DatabaseExecutionStore:
     async def cancel_requested(self) -> Sequence[RecoveryTicket]:
         return [RecoveryTicket(*row) for row in await self._read(queries.CANCEL_REQUESTED, {"the_owner": self._owner})]
 
-    async def count_waiting(self) -> int:
-        """Return the number of queued executions."""
-        found: int = (await self._read(queries.COUNT_WAITING, {}))[0][0]
-        return found
-
     async def orphaned(self, alive: Collection[str]) -> Sequence[RecoveryTicket]:
         found = [RecoveryTicket(*row) for row in await self._read(queries.ORPHANED, {})]
         return [each for each in found if each.owner not in alive]
 
     async def expired(self) -> Sequence[RecoveryTicket]:
         return [RecoveryTicket(*row) for row in await self._read(queries.EXPIRED, {"now": self._clock.now()})]
-
-    async def purge(self, *, ended_before: float, limit: int) -> int:
-        keys_before = self._clock.now() - IDEMPOTENCY_KEY_TTL_S
-        return await self._database.write(lambda: _purge(ended_before, limit, keys_before), idempotent=True)
 
     async def _read(self, statement: Statement, values: Mapping[str, Any]) -> ResultRows:
         return await self._database.read(lambda: execute(statement, values))
@@ -188,13 +185,3 @@ def _answer(
         claimed = {"the_execution_id": which["the_execution_id"], "the_epoch": epoch, "owner": owner}
         epoch = (yield from execute(queries.CLAIM, claimed))[0][-1]
     return AnswerReceipt(open_suspensions, epoch, number, numbered)
-
-
-def _purge(ended_before: float, limit: int, keys_before: float) -> Transaction[int]:
-    ended = yield from execute(queries.ENDED, {"before": ended_before, "at_most": limit})
-    these = [{"the_execution_id": execution_id} for (execution_id,) in ended]
-    yield from execute_each(queries.DELETE_COMMITS, these)
-    yield from execute_each(queries.DELETE_SUSPENSIONS, these)
-    yield from execute_each(queries.DELETE_CANCELS, these)
-    yield from execute(queries.DELETE_OLD_IDEMPOTENCY_KEYS, {"before": keys_before})
-    return len(these)

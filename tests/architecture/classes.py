@@ -1,0 +1,88 @@
+"""Size of classes: few public methods, few attributes."""
+
+import ast
+from collections.abc import Iterator
+
+from tests.architecture.source import Finding, Rule, Source, dotted, product_or_bench
+
+MAX_PUBLIC_METHODS = 12
+MAX_ATTRIBUTES = 12
+LARGER_CLASSES = {"RunContext": 20}
+"""A pattern has no other door than this one."""
+VALUE_BASES = ("BaseModel", "NamedTuple", "StrEnum", "Enum", "Protocol", "Exception")
+
+
+def large_classes(source: Source) -> Iterator[Finding]:
+    values = _value_classes(source)
+    for node in source.nodes(ast.ClassDef):
+        methods, attributes = public_methods(node), attributes_of(node)
+        most = LARGER_CLASSES.get(node.name, MAX_PUBLIC_METHODS)
+        if len(methods) > most:
+            yield Finding(node.lineno, f"{node.name} has {len(methods)} public methods")
+        most = LARGER_CLASSES.get(node.name, MAX_ATTRIBUTES)
+        if len(attributes) > most and node.name not in values:
+            yield Finding(node.lineno, f"{node.name} has {len(attributes)} attributes")
+
+
+def public_methods(node: ast.ClassDef) -> set[str]:
+    """Return the names of the methods and properties that other modules may use."""
+    functions = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {each.name for each in functions if not each.name.startswith("_")}
+
+
+def attributes_of(node: ast.ClassDef) -> set[str]:
+    """Return the names of a class's fields, and of what its methods assign to `self`."""
+    fields = {each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and _is_field(each)}
+    assigned = {
+        each.attr
+        for each in ast.walk(node)
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and dotted(each.value) == "self"
+    }
+    return fields | assigned
+
+
+def _is_field(node: ast.AnnAssign) -> bool:
+    return isinstance(node.target, ast.Name) and "ClassVar" not in ast.unparse(node.annotation)
+
+
+def _value_classes(source: Source) -> set[str]:
+    """Return the names of wire models, settings and frozen values, and of the classes that inherit from them."""
+    values: set[str] = set()
+    for node in source.nodes(ast.ClassDef):
+        bases = {dotted(base).rpartition(".")[2] for base in node.bases}
+        if bases & {*VALUE_BASES, *values} or any(map(_is_frozen, node.decorator_list)):
+            values.add(node.name)
+    return values
+
+
+def _is_frozen(decorator: ast.expr) -> bool:
+    if not isinstance(decorator, ast.Call) or not dotted(decorator.func).endswith("dataclass"):
+        return False
+    return any(each.arg == "frozen" and ast.unparse(each.value) == "True" for each in decorator.keywords)
+
+
+ANY = "app/domain/any.py"
+METHODS = "".join(f"    def m{number}(self): ...\n" for number in range(MAX_PUBLIC_METHODS + 1))
+FIELDS = "".join(f"    f{number}: int\n" for number in range(MAX_ATTRIBUTES + 1))
+ASSIGNED = "    def __init__(self):\n" + "".join(
+    f"        self.a{number} = 1\n" for number in range(MAX_ATTRIBUTES + 1)
+)
+RULES = (
+    Rule(
+        f"No class has more than {MAX_PUBLIC_METHODS} public methods and {MAX_ATTRIBUTES} attributes",
+        product_or_bench,
+        large_classes,
+        planted=(
+            (ANY, f"class Hub:\n{METHODS}"),
+            (ANY, f"class Hub:\n{ASSIGNED}"),
+            (ANY, f"@dataclass\nclass Hub:\n{FIELDS}"),
+            (ANY, f"class Wire(BaseModel):\n{METHODS}"),
+        ),
+        innocent=(
+            (ANY, f"class Wire(BaseModel):\n{FIELDS}"),
+            (ANY, f"class Table(BaseModel): ...\nclass Settings(Table):\n{FIELDS}"),
+            (ANY, f"@dataclass(frozen=True, slots=True)\nclass Value:\n{FIELDS}"),
+            (ANY, f"class RunContext:\n{METHODS}"),
+        ),
+    ),
+)
