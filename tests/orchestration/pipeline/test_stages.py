@@ -1,4 +1,4 @@
-"""HistorySanitize: the latest turns of a session that fit, and never a tool result without its call."""
+"""Pipeline stages: each runs once, and HistorySanitize uses whole turns, so that no tool result loses its call."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,12 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.bootstrap.service import PATTERNS
 from app.capabilities.models.tokens import EstimatingTokenCounter
+from app.domain.access import LOCAL
 from app.domain.contract.messages import Message, ToolCall, conversation_errors
+from app.domain.contract.request import SystemRequest
+from app.domain.failures import AccessFailure, Code, InferenceFailure
+from app.domain.journal.outcomes import StageTrace
+from app.domain.lifecycle import Mode
 from app.orchestration.execution.session_turn import history_window
-from app.orchestration.pipeline.stages import HistoryLimits, SanitizedHistory, sanitize_history
+from app.orchestration.pipeline.stages import (
+    AUTH_RESOLVE,
+    CONTEXT_GUARD,
+    HISTORY_SANITIZE,
+    PREPARE_STAGES,
+    UNTIMED_AUTH_RESOLVE,
+    HistoryLimits,
+    Preparation,
+    SanitizedHistory,
+    Stage,
+    StageTimer,
+    sanitize_history,
+)
 from app.ports.storage import SessionHistory
-from tests.support.harness import LIMITS
+from tests.support.harness import LIMITS, Harness, chat_request, make_harness, scripted_engine
+from tests.support.tools import FakeTool
+from tests.support.virtual_time import VirtualClock
 
 COUNTER = EstimatingTokenCounter()
 AMPLE = 1_000_000
@@ -134,3 +154,53 @@ def test_any_history_is_cut_to_the_most_turns_that_fit_and_no_result_loses_its_c
         if len(whole) - start <= messages and COUNTER.messages(whole[start:]) <= tokens
     ]
     assert list(used) == (fitting[0] if fitting else [])
+
+
+async def prepared(here: Harness, request: SystemRequest) -> tuple[Preparation, StageTimer]:
+    """Run the stages of PREPARE for a request without a session."""
+    preparation = Preparation(request, here.limits, PATTERNS[request.mode], here.environment, SessionHistory())
+    timer = StageTimer(here.environment.clock, [UNTIMED_AUTH_RESOLVE])
+    for stage in PREPARE_STAGES:
+        preparation = await timer.run(stage, preparation)
+    return preparation, timer
+
+
+async def test_every_stage_runs_once_and_is_reported_in_the_order_of_the_seed(clock: VirtualClock) -> None:
+    here = make_harness(clock, scripted_engine(clock, "a"), tools=[FakeTool()])
+    preparation, timer = await prepared(here, chat_request())
+    assert [trace.stage for trace in timer.in_seed_order()] == [
+        *("AuthResolve", "HistorySanitize", "ContextGuard", "ToolSplit")
+    ]
+    assert {trace.outcome for trace in timer.traces} == {"ok"}
+    assert (preparation.tools, len(preparation.offered)) == (("act",), 1)
+    assert preparation.messages == tuple(chat_request().messages)
+
+
+async def test_a_stage_is_timed_where_it_runs(clock: VirtualClock) -> None:
+    async def wait(value: int) -> int:
+        await clock.sleep(2.0)
+        return value + 1
+
+    timer = StageTimer(clock)
+    assert await timer.run(Stage("Retrieve", wait), 1) == 2
+    assert timer.traces == [StageTrace("Retrieve", 2_000.0, "ok")]
+
+
+async def test_a_stage_that_refuses_the_request_leaves_its_trace(clock: VirtualClock) -> None:
+    here = make_harness(clock, scripted_engine(clock, "a", context_window=100, response_reserve=50))
+    preparation = Preparation(
+        chat_request("word " * 500), here.limits, PATTERNS[Mode.CHAT], here.environment, SessionHistory()
+    )
+    timer = StageTimer(clock)
+    preparation = await timer.run(HISTORY_SANITIZE, preparation)
+    with pytest.raises(InferenceFailure) as refused:
+        await timer.run(CONTEXT_GUARD, preparation)
+    assert refused.value.code is Code.INFERENCE_CONTEXT_EXCEEDED
+    assert [(trace.stage, trace.outcome) for trace in timer.traces] == [
+        *(("HistorySanitize", "ok"), ("ContextGuard", "failed"))
+    ]
+
+
+async def test_a_caller_that_may_not_send_messages_is_refused(clock: VirtualClock) -> None:
+    with pytest.raises(AccessFailure):
+        await StageTimer(clock).run(AUTH_RESOLVE, replace(LOCAL, can_send_messages=False))

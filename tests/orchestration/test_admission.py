@@ -1,0 +1,110 @@
+"""Admission and quotes ask the pattern of a mode and never the mode itself."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from app.bootstrap.service import PATTERNS
+from app.domain.contract.request import SystemRequest
+from app.domain.failures import Code, ConfigurationFailure, RequestFailure
+from app.domain.lifecycle import Mode
+from app.orchestration.admission import Admission, ConfiguredLimits
+from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound
+from app.orchestration.quote import QuoteCalculator
+from tests.support.harness import Harness, chat_request, make_harness, scripted_engine
+from tests.support.virtual_time import VirtualClock
+
+CAPS = ConfiguredLimits(
+    messages=10,
+    tools=10,
+    tool_rounds=10,
+    calls_per_reply=10,
+    timeout=60,
+    max_retries=1,
+    attempts=3,
+    replicas=5,
+    plan_steps=10,
+    history_messages=50,
+    history_tokens=8_000,
+)
+
+
+def only_short(request: SystemRequest, *_: object) -> Iterator[FieldError]:
+    if len(request.messages) > 1:
+        yield FieldError("messages", "must be one message")
+
+
+def seven(_inputs: BoundInputs) -> UpperBound:
+    return UpperBound(inferences=7, tokens=70)
+
+
+FLOW: Pattern = replace(
+    PATTERNS[Mode.CHAT],
+    upper_bound=seven,
+    admit=only_short,
+    own_fields=frozenset({"plan"}),
+    required_output=("schema", "grammar"),
+)
+WITH_FLOW = {**PATTERNS, Mode.FLOW: FLOW}
+SCHEMA = {"schema": {"type": "object"}}
+
+
+@pytest.fixture
+def here(clock: VirtualClock) -> Harness:
+    return make_harness(clock, scripted_engine(clock, "a"))
+
+
+def admission(here: Harness, patterns: dict[Mode, Pattern]) -> Admission:
+    return Admission(CAPS, here.environment.catalogue, here.environment.tool_registry, patterns)
+
+
+def errors_of(failure: RequestFailure) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = failure.details["errors"]
+    return found
+
+
+def test_a_mode_without_a_pattern_is_refused_and_not_quoted_as_another(here: Harness) -> None:
+    request = chat_request(mode=Mode.FLOW)
+    with pytest.raises(RequestFailure) as refused:
+        admission(here, {**PATTERNS}).admit(request)
+    assert errors_of(refused.value) == [{"field": "mode", "message": "flow is not in this version"}]
+    environment = here.environment
+    with pytest.raises(KeyError):
+        QuoteCalculator(environment.catalogue, environment.tool_registry, "USD", PATTERNS).quote(request, here.limits)
+
+
+def test_a_new_mode_is_admitted_and_quoted_by_the_hooks_of_its_pattern(here: Harness) -> None:
+    request = chat_request(mode=Mode.FLOW, output=SCHEMA, plan={})
+    limits = admission(here, WITH_FLOW).admit(request)
+    environment = here.environment
+    quote = QuoteCalculator(environment.catalogue, environment.tool_registry, "USD", WITH_FLOW).quote(request, limits)
+    assert (quote.inferences, quote.tokens) == (7, 70)
+
+
+def test_the_errors_of_a_pattern_are_listed_with_all_others(here: Harness) -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    request = SystemRequest.model_validate({"messages": messages, "mode": "flow", "redundancy": {"n": 2}})
+    with pytest.raises(RequestFailure) as refused:
+        admission(here, WITH_FLOW).admit(request)
+    assert errors_of(refused.value) == [
+        {"field": "redundancy", "message": "has no effect in mode flow"},
+        {"field": "messages", "message": "must be one message"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "field", "message"),
+    [
+        (Mode.FLOW, "output", "output: flow needs a schema or a grammar"),
+        (Mode.STRUCTURED, "output", "output: structured needs a schema or a grammar"),
+        (Mode.REDUNDANT, "output.schema", "output.schema: redundant needs a schema"),
+    ],
+)
+def test_a_pattern_that_requires_an_output_format_refuses_a_request_without_one(
+    here: Harness, mode: Mode, field: str, message: str
+) -> None:
+    with pytest.raises(ConfigurationFailure) as refused:
+        admission(here, WITH_FLOW).admit(chat_request(mode=mode))
+    assert (refused.value.code, refused.value.details) == (Code.CONFIG_SCHEMA_REQUIRED, {"field": field})
+    assert refused.value.message == message
