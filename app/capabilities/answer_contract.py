@@ -115,7 +115,9 @@ class AnswerContract:
         Explaining why an answer does not keep its format can take longer than finding that it does not.
         """
         text = answer if isinstance(answer, str) else answer.text
-        if len(text) > QUICK_ANSWER_CHARACTERS or self._grammar is not None or not self._rules.are_quick:
+        if len(text) > QUICK_ANSWER_CHARACTERS or self._grammar is not None:
+            return None
+        if self._rules.max_cost(len(text)) > _QUICK_COST:
             return None
         if self._schema is None:
             value = None if isinstance(answer, str) else answer.value

@@ -162,6 +162,8 @@ def test_a_quick_validation_has_the_result_of_a_full_one(output: dict[str, Any],
         ({"schema": ORDERS}, "{'orders': []}"),
         ({"grammar": 'root ::= "a"'}, "a"),
         ({"rules": [{"type": "regex", "pattern": "a"}]}, "a"),
+        ({"rules": [{"type": "compare", "path": "$[*]", "operator": "le", "other": "$[*]"}]}, "[1]"),
+        ({"rules": [{"type": "not_empty", "path": "$[*]"}] * 64}, answer(3_000)),
     ],
 )
 def test_an_answer_that_may_take_long_is_not_validated_quickly(output: dict[str, Any], text: str) -> None:

@@ -8,6 +8,7 @@ rules together is bounded: a rule that exceeds it is broken.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
+from math import inf
 from typing import Any, Final
 
 from app.capabilities.output.rules.checks import RuleBudget, RuleBudgetExceededError, value_check
@@ -21,6 +22,8 @@ MAX_REPORTED_ERRORS: Final = 8
 """Most reported errors of unusable rules, since finding that a pattern is too large takes long."""
 MAX_VIOLATIONS_PER_RULE: Final = 20
 """Most reported places of one rule."""
+_NODE_COST, _CHARACTER_COST = 200, 15
+"""The most that a rule costs for one place and one character of an answer, in units of about 10 ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +149,9 @@ class RuleSet:
         self._rules = tuple(rules)
         self._checks = checks
 
-    @property
-    def are_quick(self) -> bool:
-        """True if validating a short answer takes less than about a millisecond: no rule searches for a pattern."""
-        return not any(isinstance(named.rule, Regex) for named in self._rules)
+    def max_cost(self, characters: int) -> float:
+        """Return the most that validating an answer of that length costs, in units of about 10 ns; may be infinite."""
+        return sum(_max_cost(named.rule, characters) for named in self._rules)
 
     def validate(self, answer: AnswerContent, *, strict: bool = False) -> RuleReport:
         """Validate the answer by all rules; `strict` turns every warning into an error."""
@@ -179,6 +181,13 @@ class RuleSet:
         except RuleBudgetExceededError:
             broken.append((rule.path or "$", "cannot be judged: there is too much of it"))
         return broken
+
+
+def _max_cost(rule: Rule, characters: int) -> float:
+    if isinstance(rule, Regex) or (isinstance(rule, Compare) and rule.other is not None):
+        return inf
+    is_of_many = rule.path is not None and None in json_path.parse(rule.path)
+    return _NODE_COST * (characters // 2 + 1 if is_of_many else 1) + _CHARACTER_COST * characters
 
 
 _MISSING: Final = object()
