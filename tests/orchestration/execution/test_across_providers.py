@@ -1,4 +1,4 @@
-"""A conversation begins at one provider, loses it between two tool rounds, and ends at another, for every pair."""
+"""A conversation that changes its provider between two tool rounds, for every pair of providers."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -36,12 +36,12 @@ ROLL = EmulatedAnswer(
 AGAIN = replace(ROLL, calls=(EmulatedCall("call_1", "roll_dice", {"count": 1, "sides": 20}),))
 DONE = EmulatedAnswer("You rolled well.")
 SILENT = frozenset({"openai"})
-"""Who never says its reasoning."""
+"""Dialects that never return their reasoning."""
 LOST = json_response({"error": {"message": "unavailable", "type": "server_error"}}, status=500)
 
 
 def playing(respond: Respond, *answers: EmulatedAnswer) -> Respond:
-    """Gives these answers in turn, and is out of order afterwards."""
+    """Return a responder that gives these answers in turn and fails afterwards."""
     waiting = list(answers)
 
     def play(path: str, headers: Mapping[str, str], body: bytes, _: EmulatedAnswer) -> EmulatedResponse:

@@ -1,4 +1,4 @@
-"""Limits on tokens and cost: what an attempt is granted, when it is refused, and that the record knows it."""
+"""Token and cost limits: the grant of an attempt, its refusal, and their record."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -288,19 +288,19 @@ async def test_a_tool_step_does_not_begin_when_the_budget_is_spent(clock: Virtua
 
 
 class Mute:
-    """An engine that says how it was asked, and never what it used."""
+    """An engine that remembers its calls and reports no usage."""
 
     def __init__(self, clock: Clock, **changes: Any) -> None:
         self.profile = profile("mute", **changes)
         self.asked: list[int | None] = []
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        """Many words."""
+        """Return a long answer."""
         self.asked.append(call.hints.max_tokens)
         return Reply("word " * 400, (), "stop", "", TokenUsage(), self.profile.model)
 
     async def ping(self) -> str:
-        """Always there."""
+        """Return at once."""
         return "here"
 
 
@@ -320,7 +320,7 @@ async def test_a_limit_is_sent_to_the_engine_and_no_limit_leaves_the_hints_as_th
 
 
 def committing_harness(clock: VirtualClock, seed: int) -> tuple[Harness, Any]:
-    """A stage whose every commit is remembered, and a request that its limits will probably end."""
+    """Return a harness that remembers every commit, and a request that its limits will probably end."""
     dice = Random(seed)
     engines = random_engines(clock, dice, priced=True)
     tokens = dice.choice([dice.randrange(500, 20_000), None])

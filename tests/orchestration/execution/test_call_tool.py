@@ -18,7 +18,7 @@ from tests.support.virtual_time import VirtualClock
 
 
 async def calling(context: RunContext) -> str:
-    """Calls `act`, then says what came of it."""
+    """Call the tool `act` and return its result."""
     return shown(await context.call_tool("act", {"number": 1}))
 
 
@@ -27,12 +27,12 @@ def shown(result: ToolResult) -> str:
 
 
 def act(clock: VirtualClock, *outcomes: str | float, **changes: object) -> tuple[Tool, list[str]]:
-    """A tool that does these one after the other: a text is returned, `!` fails, seconds are waited for."""
+    """Return a tool with these outcomes in turn: a text is returned, `!` fails, a number waits for so many seconds."""
     left, done = list(outcomes), list[str]()
 
     @tool(**{"side_effects": SideEffects.WRITE, "idempotent": False} | changes)
     async def act(number: int) -> str:
-        """Acts."""
+        """Act."""
         done.append(f"began {number}")
         outcome = left.pop(0)
         if isinstance(outcome, float):
@@ -64,7 +64,7 @@ async def test_every_attempt_at_a_call_has_its_key_and_no_other_call_has_it(cloc
 
     @tool(side_effects=SideEffects.READ, idempotent=True)
     async def look(number: int, context: ToolContext) -> str:
-        """Fails the first time."""
+        """Fail the first time."""
         keys.append(context.idempotency_key)
         if len(keys) % 2 == 1:
             raise ToolError("no luck")

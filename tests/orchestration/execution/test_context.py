@@ -114,7 +114,7 @@ async def test_siblings_settle_before_the_suspension_and_all_questions_are_shown
 def writing(clock: VirtualClock, seconds: float, acts: list[str], timeout: float | None = None):
     @tool(side_effects=SideEffects.WRITE, idempotent=False, timeout=timeout)
     async def write() -> str:
-        """Writes slowly."""
+        """Write slowly."""
         acts.append("began")
         await clock.sleep(seconds)
         acts.append("done")
@@ -185,7 +185,7 @@ SHARED = {"execution", "progress"}
 
 
 def changeable(context: RunContext) -> dict[str, object]:
-    """The objects of a position and its conversation that can be changed, by name."""
+    """Return the mutable objects of a position and its conversation, by name."""
     position = context._position
     conversation = {f"conversation.{name}": each for name, each in vars(position.conversation).items()}
     return {

@@ -1,4 +1,4 @@
-"""Running time, which is counted from when it begins, and begun again where there was a wait."""
+"""Deadline: its time counts from its start and starts again after a wait."""
 
 import pytest
 

@@ -53,7 +53,7 @@ async def inner(context: RunContext) -> str:
 
 
 async def racing(context: RunContext) -> str:
-    """Branches with tools, branches with races of their own, and more to do afterwards."""
+    """Gather branches with tools and with early stops of their own, then infer again."""
     results = await context.gather([agent_loop, inner, agent_loop, inner], until=enough(2))
     plain = await context.gather([agent_loop, inner])
     every = await context.gather([infer, agent_loop], until=enough(2))

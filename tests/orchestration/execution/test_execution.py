@@ -33,7 +33,7 @@ DONE = ToolEnded("done", is_error=False, code=None, duration_ms=1.0)
 
 
 class Act(Effect):
-    """An effect that writes down when it acts, after some seconds."""
+    """An effect that logs its run, which takes some seconds."""
 
     def __init__(self, execution: Execution, log: list[str], *, seconds: float = 0.0, fingerprint: str = "f") -> None:
         self.key, self.fingerprint, self.correlation = KEY, fingerprint, execution.correlation
@@ -51,7 +51,7 @@ class Act(Effect):
 
 
 class ActOnce(Act, NonIdempotentEffect):
-    """The same effect where it must not happen twice; an answer may be that it has happened, or that it may run."""
+    """The same effect as a non-idempotent one; an answer is that it has happened, or that it may run."""
 
     unknown_outcome = UNKNOWN
 
@@ -66,7 +66,7 @@ class ActOnce(Act, NonIdempotentEffect):
 
 
 class WatchedJournal(InMemoryJournal):
-    """A journal that writes down when everything is durable, or fails to make it so."""
+    """A journal that logs each wait for durability, or fails it."""
 
     log: list[str]
     fails = False
@@ -92,13 +92,13 @@ async def committed(here: Harness, execution: Execution) -> ExecutionHistory:
 
 
 def continued(here: Harness, history: ExecutionHistory) -> Execution:
-    """The execution of a history, in another process."""
+    """Return the execution that continues a history in another process."""
     here.journal.attach(history)
     return Execution(history.header, environment=here.environment, journal=here.journal, history=history)
 
 
 def interrupted(clock: VirtualClock, kind: type[Act]) -> ExecutionHistory:
-    """The history of a process that died after the start of the effect."""
+    """Return the history of a process that died after the start of the effect."""
     here = harness(clock, [])
     execution = here.execution(chat_request())
     execution.recorder.begin(kind(execution, []))

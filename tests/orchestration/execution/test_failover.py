@@ -1,4 +1,4 @@
-"""Failover through whole executions: what readers see, what is counted, what is kept."""
+"""Failover in whole executions: the events of a subscriber, the usage that is counted, and the record."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def moves(record) -> list[str]:
 
 
 async def watched(here: Harness, request):
-    """Runs with a live reader attached; everything the reader got."""
+    """Run with a live subscriber and return the response, its events and the history."""
     execution = here.execution(request)
     reader = here.bus.subscribe(execution.header.execution_id)
     await here.drive(execution)
@@ -79,6 +79,16 @@ async def test_b1_13_a_stream_cut_after_deltas_is_retracted_and_two_texts_are_ne
         ("delta", "0/1", 2),
         ("end", "0/1", None),
     ]
+    assert replay_offline(record) == len(record.steps)
+
+
+async def test_b1_13_a_streamed_segment_is_retracted_only_when_another_attempt_follows(clock: VirtualClock) -> None:
+    cut = {"fault": "broken", "after_chunks": 1}
+    here = make_harness(clock, scripted_engine(clock, "a", cut, cut), scripted_engine(clock, "b", cut, cut))
+    response, seen, record = await watched(here, chat_request())
+    assert response.error is not None
+    assert [item.event.segment for item in seen if item.event.type == "inference.retracted"] == ["0/0", "0/1", "0/2"]
+    assert [item.event.segment for item in seen if item.event.type == "inference.end"] == ["0/0", "0/1", "0/2", "0/3"]
     assert replay_offline(record) == len(record.steps)
 
 

@@ -19,7 +19,7 @@ def shown(each: object) -> str:
 
 
 async def diamond(context: RunContext) -> str:
-    """Two after the first, and the last after both."""
+    """Run two branches after the first, and the last after both."""
     ends = await context.gather([infer, infer, infer, infer], after={1: [0], 2: [0], 3: [1, 2]})
     return " ".join(map(shown, ends))
 

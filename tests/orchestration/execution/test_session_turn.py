@@ -136,7 +136,7 @@ async def test_a_turn_in_a_session_that_was_deleted_fails(here: StoreReplica, cl
 
 
 async def test_a_stopped_execution_does_not_wait_for_its_turn(here: StoreReplica, clock: VirtualClock) -> None:
-    """As when its owner died before it could record it, or a client cancels what an owner that is gone left."""
+    """For example, its owner died before it could record that, or a client cancels what a dead owner left."""
     world = on(here, make_harness(clock, scripted_engine(clock, "primary", {"text": "Hi."})))
     request = chat_request(session_id="s", if_session_busy="enqueue")
     headers = [replace(world.execution(request).header, durability="journaled") for _ in range(2)]

@@ -26,7 +26,7 @@ def question(check: Any = lambda _: None) -> PromptCall[SemanticValidationOutput
 
 
 async def aside(context: RunContext) -> str:
-    """Asks aside between two inferences of its own."""
+    """Ask a side question between two inferences."""
     first = await context.infer(context.settings.messages)
     try:
         score = str((await context.ask(question())).score)

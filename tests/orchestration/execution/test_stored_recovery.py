@@ -22,7 +22,7 @@ from tests.support.virtual_time import VirtualClock
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """End of the process."""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -32,7 +32,7 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 
 def on(journal_of: StoreReplica, clock: VirtualClock, seed: int, acts: ToolActions) -> Harness:
-    """The same random world, on that replica's journal."""
+    """Return the same random harness on the journal of that replica."""
     here = chaos_harness(clock, seed, acts, tool_rounds=3)
     here.environment = replace(here.environment, journal=journal_of.journal)
     return here
@@ -43,18 +43,18 @@ async def run(here: Harness, execution: Execution) -> None:
 
 
 def seed_of(name: str) -> int:
-    """Executions of one seed live the same life until they crash."""
+    """Return the seed of an execution; those of one seed do the same until they crash."""
     return int(name.partition(".")[0])
 
 
 def header_of(here: Harness, name: str) -> ExecutionHeader:
-    """A journaled execution of that name."""
+    """Return the header of a journaled execution of that name."""
     drawn = here.execution(chat_request()).header
     return replace(drawn, execution_id=f"e-{name}", request_id=name, durability="journaled")
 
 
 async def until_death(database: DyingDatabase, clock: VirtualClock, name: str, acts: ToolActions) -> bool:
-    """Runs until the database is gone, or to the end; whether it was gone. Every commit is a group of its own."""
+    """Run until the database is gone, or to the end; return True if it was gone. Every commit is a group of its own."""
     died = False
     async with open_replica(database, clock, "first", limits=WriterLimits(group_items=1), closing_seconds=0.0) as first:
         here = on(first, clock, seed_of(name), acts)
@@ -74,7 +74,7 @@ async def until_death(database: DyingDatabase, clock: VirtualClock, name: str, a
 
 
 async def check_recovery(database: Database, clock: VirtualClock, name: str, acts: ToolActions) -> State:
-    """Goes on with what is stored, in another world; nothing that was unsafe happens twice, no event is missing."""
+    """Continue what is stored; check that no non-idempotent call happens twice and that no event is missing."""
     async with open_replica(database, clock, "second") as second:
         found = await second.store.find("local", name)
         assert found is not None
@@ -119,7 +119,7 @@ async def test_a_crash_around_any_commit_loses_nothing_and_repeats_nothing_unsaf
 
 
 async def test_an_unsafe_call_waits_for_its_intent_to_be_durable(database: Database, clock: VirtualClock) -> None:
-    """Held in memory until then, it is promoted whole, with its earlier steps, before anything unsafe is done."""
+    """An execution in memory is stored with its earlier steps before a non-idempotent call runs."""
     promoted = 0
     async with open_replica(database, clock) as first:
         for seed in range(12):

@@ -1,4 +1,4 @@
-"""Suspended executions: what they ask, what they are answered, and that nothing acts twice on the way."""
+"""Suspended executions: their questions and answers, and that nothing acts twice meanwhile."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ async def test_siblings_run_once_and_all_questions_wait_together(clock: VirtualC
 
     @tool(side_effects=SideEffects.READ, idempotent=True)
     async def look() -> str:
-        """Looks."""
+        """Look."""
         acts.append("look")
         return "seen"
 
@@ -121,7 +121,7 @@ async def test_an_unsafe_call_that_failed_waits_for_approval_when_it_is_asked_fo
 
     @tool(side_effects=SideEffects.WRITE, idempotent=False)
     async def write(to: str) -> str:
-        """Writes."""
+        """Write."""
         acts.append(to)
         raise ToolError("full")
 

@@ -32,7 +32,7 @@ async def infer(context: RunContext) -> str:
 
 
 async def hurried(context: RunContext) -> str:
-    """At most two seconds for the first answer; then a second one in any case."""
+    """Infer within two seconds, then infer again in any case."""
     try:
         first = await context.with_timeout(2, infer)
     except Cancellation as late:
@@ -114,7 +114,7 @@ async def test_a_crash_between_the_decision_and_the_cut_is_finished_in_the_same_
 
 
 async def test_a_branch_that_was_in_time_is_in_time_in_a_recovery(clock: VirtualClock) -> None:
-    """The time of its effects counts, not that of the next owner after a crash."""
+    """The time of the effects counts, not that of the next owner after a crash."""
     here = make_harness(
         clock, scripted_engine(clock, "a", {"text": "quick", "delay": 1}, {"text": "never", "delay": 600})
     )
@@ -207,7 +207,7 @@ async def test_an_unsafe_call_is_not_cut_off_and_its_outcome_is_kept(clock: Virt
 
     @tool(side_effects=SideEffects.WRITE, idempotent=False)
     async def write() -> str:
-        """Writes slowly."""
+        """Write slowly."""
         acts.append("began")
         await clock.sleep(3)
         acts.append("done")
@@ -247,7 +247,7 @@ async def test_a_question_suspends_and_its_time_does_not_run_meanwhile(clock: Vi
 
 
 async def hurrying(context: RunContext) -> str:
-    """Times around tools, within races, around races and within each other, some long enough and some not."""
+    """Set timeouts around tools, within and around early stops and within each other, some of which expire."""
 
     async def short(door: RunContext) -> str:
         return str(await door.with_timeout(1.5, agent_loop))

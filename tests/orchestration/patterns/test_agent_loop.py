@@ -1,4 +1,4 @@
-"""The chat pattern through the whole execution: pipeline, failover, tools, lifecycle, events."""
+"""The chat pattern in whole executions: pipeline, failover, tools, lifecycle, events."""
 
 import pytest
 
@@ -100,7 +100,7 @@ async def test_unsafe_calls_are_barriers_and_safe_ones_overlap(clock: VirtualClo
 
     @tool(side_effects=SideEffects.READ, idempotent=True)
     async def look(name: str) -> str:
-        """Looks."""
+        """Look."""
         log.append(f"+{name}")
         await clock.sleep(1)
         log.append(f"-{name}")
@@ -108,7 +108,7 @@ async def test_unsafe_calls_are_barriers_and_safe_ones_overlap(clock: VirtualClo
 
     @tool(side_effects=SideEffects.WRITE, idempotent=False)
     async def write(name: str) -> str:
-        """Writes."""
+        """Write."""
         log.append(f"+{name}")
         await clock.sleep(1)
         log.append(f"-{name}")
@@ -128,13 +128,13 @@ async def test_a_failed_idempotent_tool_is_retried_once_and_no_other(clock: Virt
 
     @tool(side_effects=SideEffects.READ, idempotent=True)
     async def safe() -> str:
-        """Fails."""
+        """Fail."""
         runs["safe"] += 1
         raise ToolError("no luck")
 
     @tool(side_effects=SideEffects.WRITE, idempotent=False)
     async def unsafe() -> str:
-        """Fails."""
+        """Fail."""
         runs["unsafe"] += 1
         raise ToolError("no luck")
 

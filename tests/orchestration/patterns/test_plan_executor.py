@@ -25,7 +25,7 @@ LARGE = {"text": '{"size":"large"}'}
 
 
 def steps_of(response: SystemResponse) -> dict[str, tuple[str, Any]]:
-    """Status and output of each step, by name and in order."""
+    """Return status and output of each step, by name and in order."""
     assert response.plan is not None
     return {step.name: (step.status, step.output) for step in response.plan.steps}
 

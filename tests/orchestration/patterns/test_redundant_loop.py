@@ -50,7 +50,7 @@ def reply(answer: Any, delay: float = 0.0) -> dict[str, Any]:
 
 
 def here(clock: VirtualClock, *answers: Any, delays: Sequence[float] | None = None, **bounds: Any) -> Harness:
-    """Replica i is given answer i after delay i, by an engine of its own."""
+    """Return a harness in which replica i gets answer i after delay i, from an engine of its own."""
     after = delays or range(1, len(answers) + 1)
     engines = [
         scripted_engine(clock, f"e{number}", reply(answer, delay), capabilities=NATIVE)
@@ -145,7 +145,7 @@ async def test_the_decision_is_recorded_before_the_others_are_cut_off(clock: Vir
 
 
 class Slow:
-    """An engine whose call never ends by itself, and says when it was cancelled."""
+    """An engine whose call never ends by itself and that remembers when it was cancelled."""
 
     def __init__(self, clock: VirtualClock, name: str) -> None:
         self.profile = scripted_engine(clock, name, capabilities=NATIVE).profile

@@ -49,7 +49,7 @@ async def sleeps(_arguments: Mapping[str, Any], context: ToolContext) -> str:
 
 
 def failing() -> list[Tool]:
-    """One that may not be called twice, one that takes too long, one that cannot run."""
+    """Return a tool that fails, one that takes too long, and one that cannot run."""
     gone = FakeTool("gone")
     gone.unavailable_reason = "it is broken"
     send = FakeTool("send", fails, idempotent=False)

@@ -36,7 +36,7 @@ def states(record: ExecutionHistory) -> list[tuple[State, int]]:
 
 
 def failure_of(response: SystemResponse) -> tuple[Code, list[str]]:
-    """The code of its error, and what was said to be wrong."""
+    """Return the error code of the response and the messages of its violations."""
     assert response.error is not None
     return response.error.code, [each["message"] for each in response.error.details.get("violations", ())]
 

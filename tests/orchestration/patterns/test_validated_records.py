@@ -16,7 +16,7 @@ from tests.support.virtual_time import VirtualClock
 
 
 def texts(number: int) -> dict[str, Any]:
-    """Rolls, says too much, rolls again, is refused by the judge, then serves."""
+    """Reply i: roll, answer too long, roll again, be rejected by the judge, then be accepted."""
     return [ROLL, {"text": "far too long #1"}, ROLL, {"text": "bad #3"}, {"text": "good #4"}][number]
 
 
@@ -29,7 +29,7 @@ def verdicts(number: int) -> dict[str, Any]:
 
 
 def steady(clock: VirtualClock, mode: Mode) -> Harness:
-    """Two engines that answer alike, on a route that moves on; in a vote the second is the one that is refused."""
+    """Return a harness with two engines that answer alike, on a rerouting route; in a vote the second is rejected."""
     said = {"a": texts, "b": texts} if mode is Mode.CHAT else {"a": values, "b": values}
     if mode is Mode.REDUNDANT:
         said = {"a": lambda _: city("good #2"), "b": lambda _: city("bad #1")}

@@ -38,7 +38,7 @@ SECRET = "sk-canary-7d1f"
 
 
 async def carried_out(run: RunContext) -> str:
-    """A pattern that only says which plan it was given, and when that was made."""
+    """Return which plan the pattern was given, and when it was made."""
     plan = run.settings.plan
     assert plan is not None
     run.transition_to(State.VALIDATE, "output_ready")
@@ -48,13 +48,13 @@ async def carried_out(run: RunContext) -> str:
 def planning(
     steps: Sequence[Mapping[str, Any]] | None = None, text: str = "Roll a die.", **fields: Any
 ) -> SystemRequest:
-    """A request to plan, or with a plan; `policy` is the plan's."""
+    """Return a request to plan, or one with a plan; `policy` is the plan's."""
     given = {key: value for key, value in {"steps": steps, "policy": fields.pop("policy", None)}.items() if value}
     return chat_request(text, mode=Mode.PLAN, **({"plan": given} if given else {}), **fields)
 
 
 def said(*steps: Mapping[str, Any], **more: Any) -> dict[str, str]:
-    """A model's reply that is such a plan."""
+    """Return a model's reply with such a plan."""
     return {"text": json.dumps({"rationale": "It is short.", "steps": steps} | more)}
 
 
@@ -128,7 +128,7 @@ async def test_a_model_plans_if_there_is_no_other_plan_and_its_reason_is_recorde
 
 
 class Heard:
-    """An engine that keeps what it was asked, and answers as another does."""
+    """An engine that remembers its calls and answers like another one."""
 
     def __init__(self, engine: Engine) -> None:
         self.profile = engine.profile
@@ -191,7 +191,7 @@ async def test_a_request_without_a_user_is_planned_by_its_last_message(clock: Vi
 
 
 class Away:
-    """A tool that is there, and cannot run."""
+    """A registered tool that cannot run."""
 
     def __init__(self, tool: Tool) -> None:
         self.info, self.definition, self.execute = tool.info, tool.definition, tool.execute
