@@ -75,18 +75,22 @@ def _delta(reply: Mapping[str, Any], *, unfinished: str | None) -> Delta:
     candidate = _first(as_list(reply.get("candidates")))
     if candidate is None:
         return Delta(usage=usage, model=model)
-    content = as_object(candidate.get("content") or {})
-    parts = [as_object(part) for part in as_list(content.get("parts"))]
     finish = as_text(candidate.get("finishReason"))
-    return Delta(
-        text="".join([as_text(part.get("text")) for part in parts if not part.get("thought")]),
-        reasoning="".join([as_text(part.get("text")) for part in parts if part.get("thought")]),
-        calls=tuple([_call_fragment(part) for part in parts if "functionCall" in part]),
-        finish=unfinished if finish in UNFINISHED else finish,
-        usage=usage,
-        model=model,
-        opaque=tuple([_opaque_fragment(part) for part in parts if _is_signed_text(part)]),
-    )
+    text, reasoning = "", ""
+    calls: list[ToolCallFragment] = []
+    opaque: list[OpaqueFragment] = []
+    for each in as_list(as_object(candidate.get("content") or {}).get("parts")):
+        part = as_object(each)
+        if part.get("thought"):
+            reasoning += as_text(part.get("text"))
+        else:
+            text += as_text(part.get("text"))
+        if "functionCall" in part:
+            calls.append(_call_fragment(part))
+        if _is_signed_text(part):
+            opaque.append(_opaque_fragment(part))
+    finish_reason = unfinished if finish in UNFINISHED else finish
+    return Delta(text, reasoning, tuple(calls), finish_reason, usage, model, opaque=tuple(opaque))
 
 
 def _first(candidates: list[Any]) -> dict[str, Any] | None:
@@ -127,10 +131,5 @@ def _token_counts(usage: Mapping[str, Any]) -> TokenCounts:
     read = as_token_count(usage.get("promptTokenCount")) + as_token_count(usage.get("toolUsePromptTokenCount"))
     reasoning = as_token_count(usage.get("thoughtsTokenCount"))
     written = as_token_count(usage.get("candidatesTokenCount")) + reasoning
-    return TokenCounts(
-        input_tokens=read,
-        output_tokens=written,
-        reasoning_tokens=reasoning,
-        cached_tokens=as_token_count(usage.get("cachedContentTokenCount")),
-        total_tokens=as_token_count(usage.get("totalTokenCount")) or read + written,
-    )
+    cached = as_token_count(usage.get("cachedContentTokenCount"))
+    return TokenCounts(read, written, reasoning, cached, as_token_count(usage.get("totalTokenCount")) or read + written)

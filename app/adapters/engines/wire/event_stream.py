@@ -30,9 +30,11 @@ class EventStreamParser:
             if line.startswith(b"data:"):
                 self._data.append(line[6:] if line.startswith(b" ", 5) else line[5:])
             elif not line and self._data:
-                events.append(b"\n".join(self._data))
+                event = b"\n".join(self._data)
                 self._data.clear()
-        return [event for event in events if event]
+                if event:
+                    events.append(event)
+        return events
 
     def _with_newlines(self, data: bytes) -> bytes:
         """Replace all line ends with newlines, also one that two reads have cut in half."""
@@ -42,6 +44,7 @@ class EventStreamParser:
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _complete_lines(self, data: bytes) -> list[bytes]:
+        may_exceed_limit = len(self._line) + len(data) > self._line_bytes
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = bytes(self._line) + lines[0]
@@ -50,6 +53,6 @@ class EventStreamParser:
                 self._is_at_start = False
                 lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
         self._line += rest
-        if max(map(len, (*lines, self._line))) > self._line_bytes:
+        if may_exceed_limit and max(map(len, (*lines, self._line))) > self._line_bytes:
             raise malformed_reply(f"the stream has a line longer than {self._line_bytes} bytes")
         return lines

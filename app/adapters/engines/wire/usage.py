@@ -28,8 +28,15 @@ class UsageAccumulator:
         if known is None:
             self._counts = counts
             return
-        read, written, reasoned, cached, _ = (new or old for new, old in zip(counts, known, strict=True))
-        self._counts = TokenCounts(read, written, reasoned, cached, max(counts.total_tokens, read + written))
+        read = counts.input_tokens or known.input_tokens
+        written = counts.output_tokens or known.output_tokens
+        self._counts = TokenCounts(
+            read,
+            written,
+            counts.reasoning_tokens or known.reasoning_tokens,
+            counts.cached_tokens or known.cached_tokens,
+            max(counts.total_tokens, read + written),
+        )
 
     @property
     def is_known(self) -> bool:
