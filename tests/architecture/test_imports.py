@@ -16,6 +16,7 @@ BREAKS = [
     ("ladder", "app.adapters.system", "app.orchestration.facade"),
     ("orchestration", "app.orchestration.execution.execution", "app.orchestration.facade"),
     ("capabilities", "app.capabilities.output.extract", "app.capabilities.models.failover"),
+    ("domain", "app.domain.contract.messages", "app.domain.journal.outcomes"),
     ("pure", "app.domain.access", "asyncio"),
     ("pure", "app.ports.journal", "os"),
     ("core", "app.capabilities.models.tokens", "logging"),
@@ -26,8 +27,8 @@ BREAKS = [
     ("adapters-apart", "app.adapters.system", "app.adapters.event_bus"),
     ("dialects-apart", "app.adapters.engines.scripted", "app.adapters.engines.rehearsal.engine"),
 ]
-UNPLACED = [("ladder", "app/new_room.py"), ("orchestration", "app/orchestration/new_room.py")]
-UNPLACED += [("capabilities", "app/capabilities/new_room.py")]
+UNPLACED = [("ladder", "app/new_module.py"), ("orchestration", "app/orchestration/new_module.py")]
+UNPLACED += [("capabilities", "app/capabilities/new_module.py"), ("domain", "app/domain/new_module.py")]
 
 
 def lint(root: Path, *contracts: str) -> subprocess.CompletedProcess[str]:
