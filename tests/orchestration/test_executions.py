@@ -1,0 +1,45 @@
+"""Resumes: answers that arrive at the same time are all recorded, and the execution continues once."""
+
+from pathlib import Path
+
+import anyio
+
+from app.domain.access import LOCAL
+from app.domain.contract.request import SystemRequest
+from app.domain.failures import Code, RequestFailure
+from app.domain.lifecycle import State
+from app.orchestration.executions import ResumeAccepted, ResumeRequest
+from app.orchestration.runtime.handle import ExecutionHandle
+from tests.support.golden_journals import WHEN, WHO, open_service_on, wait_for_end
+
+
+async def test_concurrent_answers_to_two_suspensions_continue_the_execution_once(tmp_path: Path) -> None:
+    async with open_service_on(tmp_path / "portico.db") as service:
+        executions = service.facade.executions
+        request = {"messages": [{"role": "user", "content": "Ask"}], "mode": "plan", "plan": {"steps": [WHO, WHEN]}}
+        handle = await service.facade.execute(SystemRequest.model_validate({"request_id": "q", **request}), LOCAL)
+        await wait_for_end(handle)
+        results: list[ExecutionHandle | ResumeAccepted | Code] = []
+
+        async def answer(suspension_id: str) -> None:
+            given = ResumeRequest(tool_id="ask_person", payload="yes", suspension_id=suspension_id)
+            try:
+                results.append(await executions.resume(LOCAL.tenant, "q", given, by="test", subscribe=False))
+            except RequestFailure as failure:
+                results.append(failure.code)
+
+        suspensions = (await executions.show(LOCAL.tenant, "q")).suspensions
+        async with anyio.create_task_group() as group:
+            for each in suspensions * 2:
+                group.start_soon(answer, each.suspension_id)
+        handles = [each for each in results if isinstance(each, ExecutionHandle)]
+        assert len(suspensions) == 2
+        assert len(handles) == 1
+        assert len([each for each in results if isinstance(each, ResumeAccepted)]) == 1
+        assert {each for each in results if isinstance(each, Code)} <= {
+            Code.REQUEST_RESUME_MISMATCH,
+            Code.REQUEST_RESUME_UNEXPECTED,
+        }
+        await wait_for_end(handles[0])
+        assert (await executions.show(LOCAL.tenant, "q")).state is State.COMPLETE
+        assert (await executions.replay(LOCAL.tenant, "q")).identical
