@@ -269,7 +269,7 @@ async def test_a_client_that_resumes_and_leaves_stops_nothing() -> None:
 
 async def test_a_running_execution_is_cancelled_once_and_an_ended_one_stays_unchanged() -> None:
     async with portico() as (served, service):
-        await served.post(chat("[[slow:300]] Hello", request_id="q"), RESPOND_ASYNC)
+        await served.post(chat("[[slow:30]] Hello", request_id="q"), RESPOND_ASYNC)
         stopping = await send_command(served, "cancel")
         await wait_for_idle(service)
         ended = await send_command(served, "cancel")

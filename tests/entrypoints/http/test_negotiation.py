@@ -7,15 +7,15 @@ from tests.support.http_server import request_bytes
 from tests.support.portico import EVENTS, IDEMPOTENCY_KEY, JSON_BODY, RESPOND_ASYNC, chat, events, portico
 from tests.support.server_state import wait_for_disconnect, wait_for_idle, wait_for_running
 
-SLOW = chat("[[slow:300]] Hello", request_id="r-1")
+SLOW = chat("[[slow:30]] Hello", request_id="r-1")
 
 
 @pytest.mark.parametrize(
     ("body", "headers"),
     [
-        (chat("[[slow:300]] Hello", request_id="r-1"), RESPOND_ASYNC),
-        (chat("[[slow:300]] Hello", request_id="r-1", background=True), {}),
-        (chat("[[slow:300]] Hello", request_id="r-1", background=True), RESPOND_ASYNC),
+        (chat("[[slow:30]] Hello", request_id="r-1"), RESPOND_ASYNC),
+        (chat("[[slow:30]] Hello", request_id="r-1", background=True), {}),
+        (chat("[[slow:30]] Hello", request_id="r-1", background=True), RESPOND_ASYNC),
     ],
     ids=["prefer", "background", "both"],
 )
@@ -62,7 +62,7 @@ async def test_events_win_over_a_preference_and_the_execution_still_outlives_its
 async def test_b2_35_b2_36_on_disconnect_defines_the_effect_of_a_disconnect(
     form: dict[str, str], fields: dict[str, str], headers: dict[str, str], state: str
 ) -> None:
-    body = chat("[[slow:300]] Hello", request_id="r-1", **fields)
+    body = chat("[[slow:30]] Hello", request_id="r-1", **fields)
     async with portico() as (served, service):
         async with served.connect() as client:
             await client.send(request_bytes("POST", "/v1/execute", JSON_BODY | form | headers, body))

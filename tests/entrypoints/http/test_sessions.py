@@ -187,7 +187,7 @@ async def test_a_failed_turn_is_not_remembered_and_frees_the_session(words: str)
 
 async def test_a_cancelled_turn_is_not_remembered_and_frees_the_session() -> None:
     async with portico() as (served, service):
-        await served.post(say("[[slow:300]] Hello", request_id="q"), RESPOND_ASYNC)
+        await served.post(say("[[slow:30]] Hello", request_id="q"), RESPOND_ASYNC)
         assert (await send_command(served, "cancel")).status == 202
         await wait_for_idle(service)
         assert (await served.post(say("Hello again"))).status == 200
@@ -419,7 +419,7 @@ async def test_deleting_a_session_stops_its_executions_without_adding_messages()
 
     async with portico() as (served, service):
         async with anyio.create_task_group() as group:
-            for number, text in enumerate(("[[slow:300]] Hello", "Me too"), 1):
+            for number, text in enumerate(("[[slow:30]] Hello", "Me too"), 1):
                 group.start_soon(asks, text)
                 await wait_for_running(service, number)
             began = anyio.current_time()

@@ -120,7 +120,7 @@ async def test_b2_53_an_execution_that_finds_no_room_when_it_is_resumed_is_not_l
     async with portico(**kept) as (served, service), served.connect() as client:
         await served.post(chat(ASK_PERSON, request_id="q"))
         await client.send(
-            request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, chat("[[slow:300]] Hello"))
+            request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, chat("[[slow:30]] Hello"))
         )
         await wait_for_running(service)
         refused = await resume(served)

@@ -65,7 +65,7 @@ async def test_b2_35_b2_36_a_client_that_leaves_stops_the_execution(headers: dic
     named = {"Content-Type": "application/json", **headers}
     async with portico() as (served, service):
         async with served.connect() as client:
-            await client.send(request_bytes("POST", "/v1/execute", named, chat("[[slow:300]] Hello")))
+            await client.send(request_bytes("POST", "/v1/execute", named, chat("[[slow:30]] Hello")))
             while service.runner.in_flight == 0:  # noqa: ASYNC110 - there is no event for it
                 await anyio.sleep(0.001)
         left_at = anyio.current_time()
@@ -106,7 +106,7 @@ async def test_b2_60_b2_61_b2_62_a_value_above_a_cap_or_an_unknown_name_is_refus
 async def test_b2_53_an_execution_beyond_the_limit_is_refused() -> None:
     async with portico(server={"max_in_flight": 1}) as (served, service), served.connect() as client:
         await client.send(
-            request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, chat("[[slow:300]] Hello"))
+            request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, chat("[[slow:30]] Hello"))
         )
         while service.runner.in_flight == 0:  # noqa: ASYNC110 - there is no event for it
             await anyio.sleep(0.001)
@@ -118,7 +118,7 @@ async def test_b2_53_an_execution_beyond_the_limit_is_refused() -> None:
 async def test_b5_93_while_it_drains_new_work_is_refused_and_a_stream_ends_cleanly() -> None:
     named = {"Content-Type": "application/json", **EVENTS}
     async with portico(server={"drain_seconds": 5}) as (served, service), served.connect() as client:
-        await client.send(request_bytes("POST", "/v1/execute", named, chat("[[slow:300]] Hello")))
+        await client.send(request_bytes("POST", "/v1/execute", named, chat("[[slow:30]] Hello")))
         while service.runner.in_flight == 0:  # noqa: ASYNC110 - there is no event for it
             await anyio.sleep(0.001)
         async with anyio.create_task_group() as group:
