@@ -82,9 +82,9 @@ async def opening(port: int, name: str) -> bytes:
     if name.startswith("q"):
         return execute_request(name, 0.5, Accept="text/event-stream")
     if name.startswith("k"):
-        return execute_request(name, 5, Accept="text/event-stream", **{"Idempotency-Key": name})
+        return execute_request(name, 4, Accept="text/event-stream", **{"Idempotency-Key": name})
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(execute_request(name, 5, Prefer="respond-async", Connection="close"))
+    writer.write(execute_request(name, 4, Prefer="respond-async", Connection="close"))
     assert (await reader.read()).startswith(b"HTTP/1.1 202")
     writer.close()
     return request_bytes("GET", f"/v1/executions/{name}/events", {})

@@ -189,7 +189,7 @@ async def test_b2_56_an_exponential_pattern_is_matched_like_any_other(
         ("root ::= " + "(" * 60_000 + '"a"' + ")" * 60_000, "longer than"),
         ("root ::= " + "(" * 30_000 + '"a"' + ")" * 30_000, "nested"),
         ("root ::= " + "(" * 65 + '"a"' + ")" * 65, "nested"),
-        ('root ::= "a"{5,0}', "fewer than the least"),
+        ('root ::= "a"{5,0}', "less than the minimum"),
         ('root ::= "a"{1001}', "1000"),
         ('root ::= "a"{0,99999999999999999999}', "1000"),
         ('root ::= ("a"*)*', "left recursion"),
