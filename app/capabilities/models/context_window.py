@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, InferenceFailure
 from app.domain.model_call import EngineCall
+from app.domain.tools import ToolDefinition
 from app.ports.model import Engine, TokenCounter
 
 CUT_MARK = "[cut: this tool result was dropped to fit the context window]"
@@ -52,15 +53,15 @@ def context_exceeded(parts: ContextParts, limit: int) -> InferenceFailure:
     )
 
 
-def measure(messages: Sequence[Message], tools_tokens: int, counter: TokenCounter) -> ContextParts:
-    """Return the parts of a conversation: leading system messages, history, and the last message."""
+def measure(messages: Sequence[Message], tools: Sequence[ToolDefinition], counter: TokenCounter) -> ContextParts:
+    """Return the parts of a conversation with these tools: system messages, history, the last message and tools."""
     system = [message for message in messages if message.role == "system"]
     others = [message for message in messages if message.role != "system"]
     return ContextParts(
         system=counter.messages(system),
         history=counter.messages(others[:-1]),
         message=counter.messages(others[-1:]),
-        tools=tools_tokens,
+        tools=counter.tools(tools),
     )
 
 

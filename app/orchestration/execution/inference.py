@@ -127,14 +127,13 @@ class InferencePreparation(Effect):
         """Return the setup, or a refusal if the conversation exceeds every context window."""
         request, counter = self._request, environment.token_counter
         tools, self.definitions = environment.tool_registry.offer(request.tools)
-        tool_tokens = counter.tools(self.definitions)
         engines = self._engines(environment)
         limit = max(map(capacity, engines))
-        parts = measure(request.conversation, tool_tokens, counter)
+        parts = measure(request.conversation, self.definitions, counter)
         excess = parts.used - limit
         cut = results_to_cut(request.conversation, turn_starts=request.turn_start, over=excess, counter=counter)
         if cut:
-            parts = measure(with_results_cut(request.conversation, cut), tool_tokens, counter)
+            parts = measure(with_results_cut(request.conversation, cut), self.definitions, counter)
         if parts.used > limit:
             return Refused.by(context_exceeded(parts, limit))
         fitting = [engine for engine in engines if parts.used <= capacity(engine)]

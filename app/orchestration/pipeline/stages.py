@@ -127,7 +127,7 @@ async def _context_guard(preparation: Preparation) -> Preparation:
     """
     counter = preparation.environment.token_counter
     limit = _largest_capacity(preparation)
-    parts = measure(preparation.messages, counter.tools(preparation.offered), counter)
+    parts = measure(preparation.messages, preparation.offered, counter)
     if parts.used > limit:
         raise context_exceeded(parts, limit)
     return preparation

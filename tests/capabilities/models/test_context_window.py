@@ -9,7 +9,7 @@ from app.capabilities.models.tokens import EstimatingTokenCounter
 from app.capabilities.tools.definition import tool
 from app.domain.contract.messages import Message
 from app.domain.failures import Code
-from app.domain.tools import SideEffects
+from app.domain.tools import SideEffects, ToolDefinition
 from tests.support.harness import chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.virtual_time import VirtualClock
 
@@ -18,8 +18,10 @@ COUNTER = EstimatingTokenCounter()
 
 def test_every_part_of_the_equation_is_counted_once() -> None:
     messages = [Message(role=role, content="word " * 20) for role in ("system", "user", "assistant", "user")]
-    parts = measure(messages, 7, COUNTER)
-    assert parts.used == COUNTER.messages(messages) + 7
+    tools = [ToolDefinition("look", "Look it up.", {"type": "object"})]
+    parts = measure(messages, tools, COUNTER)
+    assert parts.used == COUNTER.messages(messages) + COUNTER.tools(tools)
+    assert parts.tools > 0
     assert min(parts.system, parts.history, parts.message) > 0
 
 
