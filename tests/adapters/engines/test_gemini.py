@@ -6,7 +6,8 @@ import orjson
 import pytest
 from google.genai import types
 
-from app.adapters.engines.gemini.dialect import FROM_ANOTHER_MODEL, GeminiDialect
+from app.adapters.engines.gemini.dialect import GeminiDialect
+from app.adapters.engines.gemini.request import FROM_ANOTHER_MODEL
 from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ImagePart, Message, ModelMessage, TextPart, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
 from app.domain.model_call import EngineCall

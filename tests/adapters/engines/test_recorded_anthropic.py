@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.adapters.engines.anthropic.dialect import FINISH_REASONS, AnthropicDialect
+from app.adapters.engines.anthropic.dialect import AnthropicDialect
+from app.adapters.engines.anthropic.replies import FINISH_REASONS
 from app.domain.contract.messages import Message, ModelMessage, TextPart, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
 from app.domain.model_call import EngineCall, Reply

@@ -6,7 +6,6 @@ longer conversation. Therefore every request names the context that we count wit
 `context_window` should be what its server is set to.
 
 No tool call can be demanded, and none of several forbidden: `tool_choice` either leaves the tools out or has no effect.
-Calls come whole, often without ids.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,48 +13,24 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
-import orjson
-
 from app.adapters.engines.dialect import EncodedRequest, opaque_blocks
+from app.adapters.engines.ollama import replies
+from app.adapters.engines.ollama.errors import error_of, reason_of
 from app.adapters.engines.ollama.schemas import response_format, supported_schema
 from app.adapters.engines.unsupported import translated_hints, unsent_message_parts, unsent_options
-from app.adapters.engines.wire.deltas import Delta, OpaqueFragment, ToolCallFragment
-from app.adapters.engines.wire.faults import malformed_reply, reason_by_status
-from app.adapters.engines.wire.json_fields import as_object, as_text, as_token_count, parse_json
-from app.adapters.engines.wire.usage import TokenCounts
+from app.adapters.engines.wire.deltas import Delta
+from app.adapters.engines.wire.json_fields import as_text
 from app.domain.contract.messages import Message, ToolCall
 from app.domain.contract.request import ExecutionHints
 from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.domain.tools import ToolDefinition
-from app.ports.model import EngineCapabilities, EngineError, EngineProfile
+from app.ports.model import EngineCapabilities, EngineProfile
 
-FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = {
-    "stop": "stop",
-    "length": "length",
-    "load": AttemptFailureReason.MALFORMED,
-    "unload": AttemptFailureReason.MALFORMED,
-}
-"""The last two report that a model was loaded or unloaded, without an answer."""
 TOP_LEVEL_OPTIONS: Final = frozenset({"think", "keep_alive", "truncate", "shift"})
 """Parameters that Ollama does not count among its `options`."""
 PARAMETER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {"max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "stop": "stop", "seed": "seed"}
 )
-BY_WORDING: Final = (
-    ("context length", AttemptFailureReason.CONTEXT_EXCEEDED),
-    ("context size", AttemptFailureReason.CONTEXT_EXCEEDED),
-    ("usage limit", AttemptFailureReason.QUOTA),
-    ("requires a subscription", AttemptFailureReason.QUOTA),
-    ("try pulling it", AttemptFailureReason.MODEL_MISSING),
-    ("unauthorized", AttemptFailureReason.CREDENTIALS),
-    ("maximum pending requests", AttemptFailureReason.OVERLOADED),
-    ("overloaded", AttemptFailureReason.OVERLOADED),
-    ("system memory", AttemptFailureReason.OVERLOADED),
-    ("out of memory", AttemptFailureReason.OVERLOADED),
-)
-"""Errors are English sentences and have no codes."""
-UNKNOWN_STATUS: Final = 500
-
 CAPABILITIES: Final = EngineCapabilities(schema=True, forced_calls=False, embeddings=True)
 
 
@@ -64,7 +39,7 @@ class OllamaDialect:
 
     base_url = "http://127.0.0.1:11434"
     probe_path = "/api/tags"
-    finish_reasons = FINISH_REASONS
+    finish_reasons = replies.FINISH_REASONS
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"} if key else {}
@@ -92,17 +67,13 @@ class OllamaDialect:
         )
 
     def decode(self, body: bytes) -> Delta:
-        return _decoded(body)
+        return replies.decode_reply(body)
 
     def decode_chunk(self, data: bytes) -> Delta:
-        return _decoded(data)
+        return replies.decode_reply(data)
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
-        try:
-            reply = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return reason_by_status(status)
-        return _reason(status, reply.get("error") if isinstance(reply, dict) else None)
+        return reason_of(status, error_of(body))
 
 
 def _sampling(hints: ExecutionHints) -> dict[str, Any]:
@@ -143,59 +114,3 @@ def _message(message: Message) -> dict[str, Any]:
 
 def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
-
-
-def _decoded(data: bytes) -> Delta:
-    reply = _parsed(data)
-    message = _object(reply.get("message"))
-    reasoning, calls = as_text(message.get("thinking")), message.get("tool_calls")
-    done = reply.get("done") is True
-    return Delta(
-        text=as_text(message.get("content")),
-        reasoning=reasoning,
-        calls=() if calls is None else _calls(calls),
-        finish=as_text(reply.get("done_reason")) or None if done else None,
-        usage=_usage(reply),
-        model=as_text(reply.get("model")),
-        done=done,
-        opaque=(OpaqueFragment(0, {"thinking": reasoning}),) if reasoning else (),
-    )
-
-
-def _parsed(data: bytes) -> dict[str, Any]:
-    """Parse the JSON object of a reply or line. Raises: EngineError, also when it reports an error."""
-    reply = _object(parse_json(data))
-    if reply.get("error"):
-        status = reply.get("StatusCode")
-        reason = _reason(status if isinstance(status, int) else UNKNOWN_STATUS, reply["error"])
-        raise EngineError(reason, "the provider reported an error in its reply")
-    return reply
-
-
-def _reason(status: int, error: Any) -> AttemptFailureReason:
-    wording = error.lower() if isinstance(error, str) else ""
-    return next((reason for words, reason in BY_WORDING if words in wording), reason_by_status(status))
-
-
-def _calls(calls: Any) -> tuple[ToolCallFragment, ...]:
-    if not isinstance(calls, list):
-        raise malformed_reply("the reply's tool calls are not a list")
-    return tuple(_call_fragment(_object(call)) for call in calls)
-
-
-def _call_fragment(call: Mapping[str, Any]) -> ToolCallFragment:
-    function = _object(call.get("function"))
-    arguments = orjson.dumps(_object(function.get("arguments"))).decode()
-    return ToolCallFragment(None, as_text(call.get("id")), as_text(function.get("name")), arguments, is_complete=True)
-
-
-def _usage(reply: Mapping[str, Any]) -> TokenCounts | None:
-    """Return the usage, which comes with the end. The server leaves out a count of zero."""
-    if "prompt_eval_count" not in reply and "eval_count" not in reply:
-        return None
-    read, written = as_token_count(reply.get("prompt_eval_count")), as_token_count(reply.get("eval_count"))
-    return TokenCounts(input_tokens=read, output_tokens=written, total_tokens=read + written)
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return {} if value is None else as_object(value)

@@ -1,0 +1,181 @@
+"""Decoder of the replies of Anthropic's Messages API, whole and in events.
+
+Content comes in numbered blocks. Thoughts are signed and stored as they came, with their number unless it is the first;
+blocks of tools that the provider runs itself are ignored.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import orjson
+
+from app.adapters.engines.anthropic.errors import UNKNOWN_STATUS, reason_of
+from app.adapters.engines.anthropic.turns import POSITION
+from app.adapters.engines.wire.deltas import Delta, OpaqueFragment, ToolCallFragment
+from app.adapters.engines.wire.faults import malformed_reply
+from app.adapters.engines.wire.json_fields import as_object, as_text, parse_json
+from app.adapters.engines.wire.usage import TokenCounts
+from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
+
+FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = MappingProxyType(
+    {
+        "end_turn": "stop",
+        "stop_sequence": "stop",
+        "tool_use": "stop",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+        "refusal": AttemptFailureReason.CONTENT_FILTERED,
+    }
+)
+"""`pause_turn` is missing on purpose: the word itself shows that a tool of the provider has not finished."""
+THOUGHT_TEXTS: Final = ("thinking", "signature", "data")
+"""The members of a thought that are text wherever they are present."""
+
+
+def decode_reply(body: bytes) -> Delta:
+    """Decode a whole reply. Raises: EngineError."""
+    reply = _parsed(body)
+    content, finish = reply.get("content"), as_text(reply.get("stop_reason")) or None
+    if not isinstance(content, list):
+        raise malformed_reply("the reply's content is not a list")
+    blocks = [as_object(block) for block in content]
+    if blocks and blocks[-1].get("type") == "tool_use" and FINISH_REASONS.get(finish or "") == "length":
+        raise malformed_reply("the reply was cut within a tool call")
+    joined = _joined([_block(number, block) for number, block in enumerate(blocks)])
+    return joined._replace(finish=finish, usage=_usage(reply), model=as_text(reply.get("model")))
+
+
+def decode_event(data: bytes) -> Delta:
+    """Decode one event of a stream; events that add nothing to the answer are ignored. Raises: EngineError."""
+    event = _parsed(data)
+    decode = EVENTS.get(as_text(event.get("type")))
+    return decode(event) if decode else Delta()
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """Parse the JSON object of a reply or event. Raises: EngineError, also when it reports an error."""
+    reply = as_object(parse_json(data))
+    if reply.get("type") == "error" or reply.get("error"):
+        reason = reason_of(UNKNOWN_STATUS, reply.get("error"))
+        raise EngineError(reason, "the provider reported an error in its reply")
+    return reply
+
+
+def _message_started(event: Mapping[str, Any]) -> Delta:
+    message = as_object(event.get("message"))
+    return Delta(usage=_usage(message), model=as_text(message.get("model")))
+
+
+def _block_started(event: Mapping[str, Any]) -> Delta:
+    return _block(_number(event), as_object(event.get("content_block")))
+
+
+def _block(number: int, block: Mapping[str, Any]) -> Delta:
+    """Decode a block of content, whole or as it begins; a call that begins has no arguments yet.
+
+    Any other block may be a tool that the provider runs itself, whose arguments follow as those of a call do.
+    """
+    match as_text(block.get("type")):
+        case "text":
+            return Delta(text=as_text(block.get("text")))
+        case "tool_use":
+            piece = ToolCallFragment(
+                number, as_text(block.get("id")), as_text(block.get("name")), _arguments(block.get("input"))
+            )
+            return Delta(calls=(piece,))
+        case "thinking" | "redacted_thinking":
+            return Delta(
+                reasoning=as_text(block.get("thinking")),
+                opaque=(OpaqueFragment(number, _opaque_thought(block, number)),),
+            )
+        case _:
+            return Delta(calls=(ToolCallFragment(number, "", "", "", runs_at_provider=True),))
+
+
+def _opaque_thought(thought: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Return a thought in the form in which it is sent back: its text, its signature, and its position."""
+    for member in THOUGHT_TEXTS:
+        as_text(thought.get(member))
+    thought_data: dict[str, Any] = {key: value for key, value in thought.items() if isinstance(value, str)}
+    return thought_data | {POSITION: number} if number else thought_data
+
+
+def _block_continued(event: Mapping[str, Any]) -> Delta:
+    delta = as_object(event.get("delta"))
+    match as_text(delta.get("type")):
+        case "text_delta":
+            return Delta(text=as_text(delta.get("text")))
+        case "input_json_delta":
+            return Delta(calls=(ToolCallFragment(_number(event), "", "", as_text(delta.get("partial_json"))),))
+        case "thinking_delta":
+            thinking = as_text(delta.get("thinking"))
+            return Delta(reasoning=thinking, opaque=(OpaqueFragment(_number(event), {"thinking": thinking}),))
+        case "signature_delta":
+            return Delta(opaque=(OpaqueFragment(_number(event), {"signature": as_text(delta.get("signature"))}),))
+        case _:
+            return Delta()
+
+
+def _message_delta(event: Mapping[str, Any]) -> Delta:
+    finish = as_text(as_object(event.get("delta")).get("stop_reason")) or None
+    return Delta(finish=finish, needs_done=True, usage=_usage(event))
+
+
+def _message_stopped(_event: Mapping[str, Any]) -> Delta:
+    return Delta(done=True)
+
+
+EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Delta]]] = MappingProxyType(
+    {
+        "message_start": _message_started,
+        "content_block_start": _block_started,
+        "content_block_delta": _block_continued,
+        "message_delta": _message_delta,
+        "message_stop": _message_stopped,
+    }
+)
+
+
+def _joined(deltas: Iterable[Delta]) -> Delta:
+    parts = tuple(deltas)
+    return Delta(
+        text="".join(part.text for part in parts),
+        reasoning="".join(part.reasoning for part in parts),
+        calls=tuple(piece for part in parts for piece in part.calls),
+        opaque=tuple(piece for part in parts for piece in part.opaque),
+    )
+
+
+def _arguments(value: Any) -> str:
+    if not value:
+        return ""
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError as cause:
+        raise malformed_reply("the reply holds a tool call that is nested too deeply") from cause
+
+
+def _usage(holder: Mapping[str, Any]) -> TokenCounts | None:
+    """Return the token usage. The API's input tokens exclude those read from a cache or written to one."""
+    usage = holder.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    details = usage.get("output_tokens_details")
+    cached = _count(usage.get("cache_read_input_tokens"))
+    read = _count(usage.get("input_tokens")) + cached + _count(usage.get("cache_creation_input_tokens"))
+    written = _count(usage.get("output_tokens"))
+    thought = _count(details.get("thinking_tokens")) if isinstance(details, dict) else 0
+    return TokenCounts(read, written, thought, cached, read + written)
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value >= 0 else 0
+
+
+def _number(event: Mapping[str, Any]) -> int:
+    number = event.get("index")
+    if type(number) is not int or number < 0:
+        raise malformed_reply("the stream holds a block without its number")
+    return number

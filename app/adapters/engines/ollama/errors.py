@@ -1,0 +1,37 @@
+"""Errors of Ollama, which are English sentences without codes."""
+
+from typing import Any, Final
+
+import orjson
+
+from app.adapters.engines.wire.faults import reason_by_status
+from app.domain.model_call import AttemptFailureReason
+
+BY_WORDING: Final = (
+    ("context length", AttemptFailureReason.CONTEXT_EXCEEDED),
+    ("context size", AttemptFailureReason.CONTEXT_EXCEEDED),
+    ("usage limit", AttemptFailureReason.QUOTA),
+    ("requires a subscription", AttemptFailureReason.QUOTA),
+    ("try pulling it", AttemptFailureReason.MODEL_MISSING),
+    ("unauthorized", AttemptFailureReason.CREDENTIALS),
+    ("maximum pending requests", AttemptFailureReason.OVERLOADED),
+    ("overloaded", AttemptFailureReason.OVERLOADED),
+    ("system memory", AttemptFailureReason.OVERLOADED),
+    ("out of memory", AttemptFailureReason.OVERLOADED),
+)
+UNKNOWN_STATUS: Final = 500
+
+
+def error_of(body: bytes) -> Any:
+    """Return the error in a reply's body; None without one."""
+    try:
+        reply = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return reply.get("error") if isinstance(reply, dict) else None
+
+
+def reason_of(status: int, error: Any) -> AttemptFailureReason:
+    """Return the reason of a failure."""
+    wording = error.lower() if isinstance(error, str) else ""
+    return next((reason for words, reason in BY_WORDING if words in wording), reason_by_status(status))
