@@ -19,7 +19,7 @@ from app.capabilities.output.extract import JSONExtractionError, extract, read_w
 from app.capabilities.output.grammar import Grammar, GrammarError
 from app.capabilities.output.repair import Repair, RepairedValue, repair
 from app.capabilities.output.schema.compiled import CompiledSchema
-from app.capabilities.output.schema.enum_spelling import normalise_enums
+from app.capabilities.output.schema.enum_normalisation import normalise_enums
 from app.capabilities.output.schema.violations import SchemaViolation
 from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure
 from app.domain.strict_json import StrictJsonError

@@ -15,7 +15,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-from app.capabilities.output.lenient_string import QUOTES, LenientString, StringPosition, read_string
+from app.capabilities.output.lenient_text import QUOTES, LenientString, StringPosition, read_string
 from app.domain.json_path import format_path
 from app.domain.strict_json import DEFAULT_MAX_DEPTH, StrictJsonError, dumps, raw_decode, unique_object
 

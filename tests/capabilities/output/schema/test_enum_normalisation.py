@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from app.capabilities.output.repair import Repair, RepairAction
-from app.capabilities.output.schema import enum_spelling
+from app.capabilities.output.schema import enum_normalisation
 from app.capabilities.output.schema.compiled import compile_schema
-from app.capabilities.output.schema.enum_spelling import MAX_REPORTED_CHANGES, MAX_VISITS
+from app.capabilities.output.schema.enum_normalisation import MAX_REPORTED_CHANGES, MAX_VISITS
 
 STATUS = {"enum": ["open", "Closed", "on hold"]}
 
 
 def normalise(schema: dict[str, Any], value: Any) -> tuple[Any, tuple[Repair, ...]]:
-    return enum_spelling.normalise_enums(compile_schema(schema).outline, value)
+    return enum_normalisation.normalise_enums(compile_schema(schema).outline, value)
 
 
 @pytest.mark.parametrize(
