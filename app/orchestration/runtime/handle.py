@@ -6,6 +6,7 @@ from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, Failure
 from app.domain.ids import ExecutionId, RequestId, SessionId, TenantId
 from app.domain.journal.events import LiveDelta
+from app.domain.journal.header import ExecutionHeader
 from app.domain.lifecycle import State
 from app.orchestration.execution.execution import Execution
 from app.ports.events import EventFeed, Subscription
@@ -21,6 +22,8 @@ class ExecutionHandle:
         self.root_span_id = execution.correlation.span_id
         self.subscription = subscription
         """The events from the start on; None unless they were asked for."""
+        self.outlives_client = _outlives_client(execution.header)
+        """True if the execution continues when the connection that started it is closed."""
         self._execution = execution
         self._is_done = False
         self._callbacks: list[Callable[[], None]] = []
@@ -40,13 +43,6 @@ class ExecutionHandle:
     def upstream_ms(self) -> float:
         """Return the milliseconds that all provider attempts took together."""
         return self._execution.ledger.upstream_ms
-
-    @property
-    def outlives_client(self) -> bool:
-        """Return whether the execution continues when the connection that started it is closed."""
-        header = self._execution.header
-        on_disconnect = header.request.on_disconnect
-        return header.durability == "journaled" if on_disconnect is None else on_disconnect == "continue"
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Call back once when the execution has ended or was suspended; at once if it already has."""
@@ -158,3 +154,8 @@ class LocalExecutions:
         """Stop everything: leave journaled executions to their next owner and cancel all others."""
         for local in list(self._by_id.values()):
             local.shut_down()
+
+
+def _outlives_client(header: ExecutionHeader) -> bool:
+    on_disconnect = header.request.on_disconnect
+    return header.durability == "journaled" if on_disconnect is None else on_disconnect == "continue"
