@@ -26,6 +26,8 @@ from bench.upstream import TEXT
 
 WARM_UP, ROUNDS, CHATS, COUNTED = 300, 15, 200, 100
 CHILD_SECONDS = 120
+ROOT = Path(__file__).parents[1]
+CORE = tuple(f"{ROOT}/app/{layer}/" for layer in ("orchestration", "capabilities", "domain"))
 CHAT = SystemRequest.model_validate({"messages": [{"role": "user", "content": "What is the answer?"}]})
 
 
@@ -37,7 +39,7 @@ async def orchestration(bench: BenchEnvironment) -> Numbers:
         "bench.orchestration",
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        cwd=str(Path(__file__).parents[1]),
+        cwd=str(ROOT),
     )
     if bench.cores.measured:
         os.sched_setaffinity(child.pid, bench.cores.measured)
@@ -61,8 +63,12 @@ async def measure() -> Mapping[str, float]:
         async with open_service(settings) as service:
             await _chat(service, WARM_UP)
             costs = [await _cpu_seconds(service, CHATS) / CHATS for _ in range(ROUNDS)]
-            calls = await _python_calls(service, COUNTED) / COUNTED
-    return {"orchestration_cpu_us": statistics.median(costs) * 1e6, "orchestration_calls": calls}
+            calls, core_calls = await _python_calls(service, COUNTED)
+    return {
+        "orchestration_cpu_us": statistics.median(costs) * 1e6,
+        "orchestration_calls": calls / COUNTED,
+        "orchestration_core_calls": core_calls / COUNTED,
+    }
 
 
 def _write_configuration(directory: Path) -> Path:
@@ -96,19 +102,30 @@ async def _cpu_seconds(service: Service, count: int) -> float:
     return time.thread_time() - began
 
 
-async def _python_calls(service: Service, count: int) -> int:
-    calls = 0
+async def _python_calls(service: Service, count: int) -> tuple[int, int]:
+    """Return the Python calls of so many chats, and how many of them belong to the core."""
+    calls = core_calls = 0
 
-    def profile(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls, core_calls
+        if event == "call":
+            calls += 1
+            core_calls += _is_core(frame)
 
     sys.setprofile(profile)
     try:
         await _chat(service, count)
     finally:
         sys.setprofile(None)
-    return calls
+    return calls, core_calls
+
+
+def _is_core(frame: FrameType) -> bool:
+    """Tell if a frame runs code of the core; a generated method of a dataclass counts for its caller."""
+    path = frame.f_code.co_filename
+    if path == "<string>" and frame.f_back is not None:
+        path = frame.f_back.f_code.co_filename
+    return path.startswith(CORE)
 
 
 if __name__ == "__main__":
