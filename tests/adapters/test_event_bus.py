@@ -12,14 +12,14 @@ from tests.support.examples import CANCELLED, COMPLETED, FAILED, MOVED, STARTED,
 CAPACITY = 8
 
 
-class Listener:
+class EventRecorder:
     """A sink that records all events."""
 
     def __init__(self) -> None:
-        self.heard: list[StoredEvent | LiveDelta] = []
+        self.events: list[StoredEvent | LiveDelta] = []
 
     def publish(self, _execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
-        self.heard.extend(items)
+        self.events.extend(items)
 
 
 class Broken:
@@ -29,10 +29,10 @@ class Broken:
         raise ZeroDivisionError("a sink's bug")
 
 
-class Bench:
+class ObservedBus:
     """A bus with the faults and drops that it reported."""
 
-    def __init__(self, *sinks: Listener | Broken) -> None:
+    def __init__(self, *sinks: EventRecorder | Broken) -> None:
         self.faults: list[Exception] = []
         self.drops = 0
         self.bus = EventBus(sinks, capacity=CAPACITY, on_fault=self.faults.append, on_drop=self._dropped)
@@ -42,34 +42,34 @@ class Bench:
 
 
 def test_a_sink_gets_all_events_before_publish_returns() -> None:
-    listener = Listener()
-    Bench(listener).bus.publish("a", stored_events(MOVED, STARTED))
-    assert [item.event for item in listener.heard] == [MOVED, STARTED]
+    recorder = EventRecorder()
+    ObservedBus(recorder).bus.publish("a", stored_events(MOVED, STARTED))
+    assert [item.event for item in recorder.events] == [MOVED, STARTED]
 
 
 def test_b5_102_a_failing_sink_affects_neither_the_core_nor_the_next_sink() -> None:
-    listener = Listener()
-    bench = Bench(Broken(), listener)
-    bench.bus.publish("a", stored_events(MOVED))
-    assert [type(fault) for fault in bench.faults] == [ZeroDivisionError]
-    assert [item.event for item in listener.heard] == [MOVED]
+    recorder = EventRecorder()
+    observed = ObservedBus(Broken(), recorder)
+    observed.bus.publish("a", stored_events(MOVED))
+    assert [type(fault) for fault in observed.faults] == [ZeroDivisionError]
+    assert [item.event for item in recorder.events] == [MOVED]
 
 
 async def test_a_subscription_returns_all_queued_events_at_once() -> None:
-    bus = Bench().bus
-    reader = bus.subscribe("a")
+    bus = ObservedBus().bus
+    subscription = bus.subscribe("a")
     bus.publish("a", stored_events(MOVED))
     bus.publish("a", [live_delta()])
-    assert [type(item) for item in await reader.next()] == [StoredEvent, LiveDelta]
+    assert [type(item) for item in await subscription.next()] == [StoredEvent, LiveDelta]
 
 
 async def test_a_waiting_subscription_is_woken() -> None:
-    bus = Bench().bus
-    reader = bus.subscribe("a")
+    bus = ObservedBus().bus
+    subscription = bus.subscribe("a")
     got: list[StoredEvent | LiveDelta] = []
 
     async def read() -> None:
-        got.extend(await reader.next())
+        got.extend(await subscription.next())
 
     async with anyio.create_task_group() as group:
         group.start_soon(read)
@@ -80,102 +80,102 @@ async def test_a_waiting_subscription_is_woken() -> None:
 
 
 def test_a_subscription_is_notified_of_events_and_of_its_end() -> None:
-    bus = Bench().bus
-    reader = bus.subscribe("a")
-    told: list[tuple[int, bool]] = []
-    reader.notify(lambda: told.append((len(reader.take()), reader.ended)))
+    bus = ObservedBus().bus
+    subscription = bus.subscribe("a")
+    calls: list[tuple[int, bool]] = []
+    subscription.notify(lambda: calls.append((len(subscription.take()), subscription.ended)))
     bus.publish("a", [*stored_events(MOVED, STARTED), live_delta()])
     bus.publish("a", stored_events(COMPLETED))
-    assert told == [(3, False), (1, True)]
-    reader.notify(None)
-    reader.close()
-    assert told == [(3, False), (1, True)]
+    assert calls == [(3, False), (1, True)]
+    subscription.notify(None)
+    subscription.close()
+    assert calls == [(3, False), (1, True)]
 
 
 async def test_a_subscription_gets_only_events_of_its_execution() -> None:
-    bus = Bench().bus
-    reader = bus.subscribe("a")
+    bus = ObservedBus().bus
+    subscription = bus.subscribe("a")
     bus.publish("b", stored_events(STARTED))
     bus.publish("a", stored_events(MOVED))
-    assert [item.event for item in await reader.next()] == [MOVED]
+    assert [item.event for item in await subscription.next()] == [MOVED]
 
 
 async def test_all_subscriptions_of_an_execution_get_the_same_events() -> None:
-    bus = Bench().bus
-    readers = [bus.subscribe("a") for _ in range(3)]
+    bus = ObservedBus().bus
+    subscriptions = [bus.subscribe("a") for _ in range(3)]
     bus.publish("a", stored_events(MOVED, STARTED))
-    assert len({tuple(await reader.next()) for reader in readers}) == 1
+    assert len({tuple(await subscription.next()) for subscription in subscriptions}) == 1
 
 
 @pytest.mark.parametrize("last", [COMPLETED, FAILED, CANCELLED, SUSPENDED], ids=lambda event: event.type)
 async def test_a_subscription_ends_after_the_last_event_was_delivered(last: Event) -> None:
-    bus = Bench().bus
-    reader = bus.subscribe("a")
+    bus = ObservedBus().bus
+    subscription = bus.subscribe("a")
     bus.publish("a", stored_events(MOVED, last))
     assert not bus.has_subscribers("a")
-    assert [item.event for item in await reader.next()] == [MOVED, last]
-    assert await reader.next() == []
-    assert await reader.next() == []
-    assert not reader.overflowed
+    assert [item.event for item in await subscription.next()] == [MOVED, last]
+    assert await subscription.next() == []
+    assert await subscription.next() == []
+    assert not subscription.overflowed
 
 
 async def test_b2_38_only_a_subscription_with_a_full_queue_is_dropped() -> None:
-    bench = Bench(listener := Listener())
-    slow, quick = bench.bus.subscribe("a"), bench.bus.subscribe("a")
-    heard: list[StoredEvent | LiveDelta] = []
+    observed = ObservedBus(recorder := EventRecorder())
+    slow, quick = observed.bus.subscribe("a"), observed.bus.subscribe("a")
+    events: list[StoredEvent | LiveDelta] = []
     for _ in range(CAPACITY + 1):
-        bench.bus.publish("a", stored_events(MOVED))
-        heard.extend(await quick.next())
+        observed.bus.publish("a", stored_events(MOVED))
+        events.extend(await quick.next())
     assert slow.overflowed
     assert await slow.next() == []
-    assert bench.drops == 1
-    assert len(heard) == len(listener.heard) == CAPACITY + 1
+    assert observed.drops == 1
+    assert len(events) == len(recorder.events) == CAPACITY + 1
     assert not quick.overflowed
 
 
 async def test_b2_38_a_dropped_subscription_has_no_events_and_is_not_counted_again() -> None:
-    bench = Bench()
-    bench.bus.subscribe("a")
+    observed = ObservedBus()
+    observed.bus.subscribe("a")
     for _ in range(CAPACITY * 3):
-        bench.bus.publish("a", stored_events(MOVED))
-    assert bench.drops == 1
-    assert not bench.bus.has_subscribers("a")
+        observed.bus.publish("a", stored_events(MOVED))
+    assert observed.drops == 1
+    assert not observed.bus.has_subscribers("a")
 
 
 async def test_a_queue_may_be_filled_to_its_capacity() -> None:
-    bus = Bench().bus
-    reader = bus.subscribe("a")
+    bus = ObservedBus().bus
+    subscription = bus.subscribe("a")
     bus.publish("a", stored_events(*[MOVED] * CAPACITY))
-    assert len(await reader.next()) == CAPACITY
-    assert not reader.overflowed
+    assert len(await subscription.next()) == CAPACITY
+    assert not subscription.overflowed
 
 
 async def test_closing_a_waiting_subscription_returns_no_events() -> None:
-    bus = Bench().bus
-    reader = bus.subscribe("a")
+    bus = ObservedBus().bus
+    subscription = bus.subscribe("a")
     got: list[Sequence[StoredEvent | LiveDelta]] = []
 
     async def read() -> None:
-        got.append(await reader.next())
+        got.append(await subscription.next())
 
     async with anyio.create_task_group() as group:
         group.start_soon(read)
         await anyio.wait_all_tasks_blocked()
-        reader.close()
+        subscription.close()
     assert got == [[]]
 
 
 async def test_a_cancelled_wait_loses_no_event() -> None:
-    bus = Bench().bus
-    reader = bus.subscribe("a")
+    bus = ObservedBus().bus
+    subscription = bus.subscribe("a")
     with anyio.move_on_after(5):
-        await reader.next()
+        await subscription.next()
     bus.publish("a", stored_events(MOVED))
-    assert [item.event for item in await reader.next()] == [MOVED]
+    assert [item.event for item in await subscription.next()] == [MOVED]
 
 
 def test_an_execution_has_subscribers_until_the_last_one_is_closed() -> None:
-    bus = Bench().bus
+    bus = ObservedBus().bus
     assert not bus.has_subscribers("a")
     first, second = bus.subscribe("a"), bus.subscribe("a")
     first.close()
@@ -186,16 +186,16 @@ def test_an_execution_has_subscribers_until_the_last_one_is_closed() -> None:
 
 
 def test_i10_closed_subscriptions_hold_no_memory() -> None:
-    bus = Bench().bus
+    bus = ObservedBus().bus
     for number in range(100):
-        reader = bus.subscribe(str(number))
+        subscription = bus.subscribe(str(number))
         bus.publish(str(number), stored_events(MOVED, *([COMPLETED] if number % 2 else [])))
-        reader.close()
+        subscription.close()
         assert not bus.has_subscribers(str(number))
 
 
 async def test_a_subscription_past_suspensions_continues_after_a_suspension() -> None:
-    bus = Bench().bus
+    bus = ObservedBus().bus
     short, long = bus.subscribe("a"), bus.subscribe("a", past_suspension=True)
     bus.publish("a", stored_events(SUSPENDED))
     assert (short.ended, long.ended) == (True, False)
@@ -205,11 +205,11 @@ async def test_a_subscription_past_suspensions_continues_after_a_suspension() ->
 
 
 async def test_a_disconnected_subscription_gets_its_queued_events_and_ends() -> None:
-    bus = Bench().bus
+    bus = ObservedBus().bus
     dismissed, other = bus.subscribe("a", past_suspension=True), bus.subscribe("b")
     bus.publish("a", stored_events(MOVED))
     bus.disconnect_all_except({"b"})
-    bus.disconnect("nobody's")
+    bus.disconnect("unknown")
     bus.publish("a", stored_events(MOVED))
     assert dismissed.ended
     assert [item.event for item in await dismissed.next()] == [MOVED]

@@ -192,7 +192,7 @@ async def test_an_execution_suspended_in_memory_is_stored_and_answered_like_othe
 
 async def test_events_of_an_answer_are_published_after_its_commit(here: StoreReplica) -> None:
     await suspended(here, "a", "1", "2")
-    resumed = ExecutionResumed("1", SUSPENSION.kind, SUSPENSION.tool_id, "somebody")
+    resumed = ExecutionResumed("1", SUSPENSION.kind, SUSPENSION.tool_id, "client")
     await here.store.answer("local", "a", "1", answered("1"), unnumbered(resumed))
     with pytest.raises(RequestFailure):
         await here.store.answer("local", "a", "1", answered("1"), unnumbered(resumed))
@@ -239,7 +239,7 @@ async def test_b6_103_one_of_two_concurrent_answers_is_accepted(here: StoreRepli
 async def test_b6_104_a_running_execution_refuses_answers(here: StoreReplica) -> None:
     await begun(here, "a", "r-a", MOVED)
     await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", "1", answered()))
-    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "nobody", "1", answered()))
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "unknown", "1", answered()))
     record = await here.store.load("local", "a")
     assert record is not None
     assert record.commit_count == 1
@@ -300,7 +300,7 @@ async def test_an_expired_question_refuses_answers(here: StoreReplica, clock: Cl
 async def test_an_ended_execution_is_not_claimed(here: StoreReplica) -> None:
     await begun(here, "a", "r-a", moved(State.COMPLETE), COMPLETED)
     assert await here.store.claim("a", 1) is None
-    assert await here.store.claim("nobody", 1) is None
+    assert await here.store.claim("unknown", 1) is None
 
 
 async def test_b5_94_a_claimed_execution_continues_where_it_was(here: StoreReplica, there: StoreReplica) -> None:
@@ -433,7 +433,7 @@ async def test_b6_106_one_of_many_concurrent_turns_begins(here: StoreReplica, th
 
 
 async def test_messages_are_appended_in_the_last_commit_of_the_turn(here: StoreReplica, clock: Clock) -> None:
-    said = [
+    messages = [
         Message(role="user", content="hello"),
         ModelMessage(role="assistant", content="hi", provider="p", kept=[{}]),
     ]
@@ -442,12 +442,12 @@ async def test_messages_are_appended_in_the_last_commit_of_the_turn(here: StoreR
         here.journal.put(f"{number}", None, unnumbered(MOVED))
         await here.journal.durable(f"{number}")
         assert len(await here.conversations.messages("local", "s", limit=EVER)) == 2 * number
-        here.journal.put(f"{number}", None, unnumbered(moved(State.COMPLETE), COMPLETED), said)
+        here.journal.put(f"{number}", None, unnumbered(moved(State.COMPLETE), COMPLETED), messages)
         await here.journal.durable(f"{number}")
-    assert list(await here.conversations.messages("local", "s", limit=EVER)) == said * 2
-    assert list(await here.conversations.messages("local", "s", after=1, limit=2)) == [said[1], said[0]]
+    assert list(await here.conversations.messages("local", "s", limit=EVER)) == messages * 2
+    assert list(await here.conversations.messages("local", "s", after=1, limit=2)) == [messages[1], messages[0]]
     past = await here.conversations.history("local", "s", limit=3)
-    assert (past.message_count, list(past.recent_messages), past.system_messages) == (4, [said[1], *said], ())
+    assert (past.message_count, list(past.recent_messages), past.system_messages) == (4, [messages[1], *messages], ())
     assert await here.conversations.history("other", "s", limit=3) == SessionHistory(0, [], ())
     assert await here.conversations.messages("other", "s", limit=EVER) == []
     session = await here.conversations.session("local", "s")
@@ -471,7 +471,7 @@ async def test_sessions_are_listed_by_last_use_with_their_details(here: StoreRep
     assert (described.details, described.busy) == ({"state": {"step": 1}, "preferences": [True]}, True)
     assert await here.conversations.session("local", "s-1") == described
     assert await here.conversations.update("other", "s-1", {}) is None
-    assert await here.conversations.sessions("other", limit=3) == await here.conversations.sessions("nobody", limit=3)
+    assert await here.conversations.sessions("other", limit=3) == await here.conversations.sessions("unknown", limit=3)
     with pytest.raises(RequestFailure):
         await here.conversations.sessions("local", after="yesterday", limit=3)
 
@@ -482,14 +482,14 @@ async def test_a_deleted_session_leaves_nothing_and_its_running_execution_is_los
     await here.journal.durable("a")
     here.journal.close("a")
     await here.journal.open(journaled("b", "r-b", session_id="s"))
-    await begun(here, "kept", "r-kept", MOVED)
+    await begun(here, "other", "r-other", MOVED)
     assert not await here.conversations.delete("other", "s")
     assert await here.conversations.delete("local", "s")
     assert not await here.conversations.delete("local", "s")
     assert await here.conversations.session("local", "s") is None
     assert await here.conversations.messages("local", "s", limit=EVER) == []
     assert [each.request_id for each in (await here.store.executions("local", ExecutionFilter(), limit=9)).items] == [
-        "r-kept"
+        "r-other"
     ]
     assert await here.store.load("local", "a") is None
     here.journal.put("b", recorded_step("0"), unnumbered(STARTED))

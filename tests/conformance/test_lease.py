@@ -108,15 +108,15 @@ async def test_the_end_of_a_damaged_execution_is_in_its_readable_log(
     before = await here.store.events("local", "a", limit=EVER)
     await BREAKS[way](here)
     await there.store.claim("a", 1)
-    told = await here.store.events("local", "a", limit=EVER)
-    kept = [] if way == "last commit" else before[1:]
-    assert list(told[:-2]) == [before[0], *kept]
-    transition, failed = (each.event for each in told[-2:])
+    log = await here.store.events("local", "a", limit=EVER)
+    readable = [] if way == "last commit" else before[1:]
+    assert list(log[:-2]) == [before[0], *readable]
+    transition, failed = (each.event for each in log[-2:])
     assert transition == LifecycleTransition(State.VALIDATE, State.ERROR, 1, "storage_snapshot_invalid")
     assert isinstance(failed, ExecutionFailed)
-    assert [each.sequence_number for each in told[-2:]] == [4, 5]
-    assert {each.correlation.trace_id for each in told} == {failed.response.trace_id} == {TRACE}
-    assert [each for _, each in there.sink.published] == list(told[-2:])
+    assert [each.sequence_number for each in log[-2:]] == [4, 5]
+    assert {each.correlation.trace_id for each in log} == {failed.response.trace_id} == {TRACE}
+    assert [each for _, each in there.sink.published] == list(log[-2:])
     assert (await stands(here)).last_sequence_number == 5
 
 
@@ -125,9 +125,9 @@ async def test_the_end_of_a_damaged_execution_follows_its_unreadable_events(here
     await a_turn(here)
     await BREAKS[way](here)
     await here.store.claim("a", 1)
-    told = await here.store.events("local", "a", after=3, limit=EVER)
-    assert [each.event.type for each in told] == ["lifecycle.transition", "execution.failed"]
-    assert {each.correlation.trace_id for each in told} == {TRACE if way == "events" else "0" * 32}
+    log = await here.store.events("local", "a", after=3, limit=EVER)
+    assert [each.event.type for each in log] == ["lifecycle.transition", "execution.failed"]
+    assert {each.correlation.trace_id for each in log} == {TRACE if way == "events" else "0" * 32}
 
 
 async def test_b5_95_the_previous_owner_of_a_damaged_execution_cannot_write(

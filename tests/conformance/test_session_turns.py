@@ -26,18 +26,18 @@ async def begins(on: StoreReplica, execution_id: str, *, waits: bool = True, ses
     await on.journal.open(journaled(execution_id, f"r-{execution_id}", session_id=session_id, busy=busy))
 
 
-async def ends(on: StoreReplica, execution_id: str, *said: str) -> None:
+async def ends(on: StoreReplica, execution_id: str, *texts: str) -> None:
     """End the execution with these messages."""
-    turn = [Message(role="user", content=each) for each in said]
+    turn = [Message(role="user", content=each) for each in texts]
     on.journal.put(execution_id, None, unnumbered(moved(State.COMPLETE), COMPLETED), turn)
     await on.journal.durable(execution_id)
     on.journal.close(execution_id)
     on.conversations.release_turn("local", "s")
 
 
-async def turn(on: StoreReplica, execution_id: str, told: list[str] | None = None, limit: int = 50) -> SessionHistory:
+async def turn(on: StoreReplica, execution_id: str, waits: list[str] | None = None, limit: int = 50) -> SessionHistory:
     """Return the history at the start of the turn; `on_wait` records that it had to wait."""
-    waited = [] if told is None else told
+    waited = [] if waits is None else waits
     return await on.conversations.acquire_turn(
         "local", "s", execution_id, limit=limit, on_wait=lambda: waited.append(execution_id)
     )
@@ -47,7 +47,7 @@ def texts(past: SessionHistory) -> list[str]:
     return [message.text for message in past.recent_messages]
 
 
-async def said(on: StoreReplica) -> list[str]:
+async def session_texts(on: StoreReplica) -> list[str]:
     return [message.text for message in await on.conversations.messages("local", "s", limit=EVER)]
 
 
@@ -67,15 +67,15 @@ async def test_b6_106_an_execution_with_inherited_steps_takes_a_turn_like_others
 
 
 async def test_the_history_is_there_when_the_turn_begins(here: StoreReplica) -> None:
-    told: list[str] = []
+    waits: list[str] = []
     await begins(here, "a")
-    assert await turn(here, "a", told) == SessionHistory(0, [], ())
+    assert await turn(here, "a", waits) == SessionHistory(0, [], ())
     await ends(here, "a", "1", "2", "3")
     await begins(here, "b")
-    assert texts(await turn(here, "b", told)) == ["1", "2", "3"]
-    past = await turn(here, "b", told, limit=2)
+    assert texts(await turn(here, "b", waits)) == ["1", "2", "3"]
+    past = await turn(here, "b", waits, limit=2)
     assert (past.message_count, texts(past), past.system_messages) == (3, ["2", "3"], ())
-    assert told == []
+    assert waits == []
 
 
 async def test_the_first_system_messages_are_always_part_of_the_history(here: StoreReplica) -> None:
@@ -93,11 +93,11 @@ async def test_b6_106_b6_107_waiting_executions_get_the_turn_in_order_on_any_rep
     here: StoreReplica, there: StoreReplica
 ) -> None:
     order: list[str] = []
-    told: list[str] = []
+    waits: list[str] = []
     await begins(here, "a", waits=False)
 
     async def takes(on: StoreReplica, execution_id: str) -> None:
-        past = await turn(on, execution_id, told)
+        past = await turn(on, execution_id, waits)
         order.append(execution_id)
         assert texts(past) == ["a", *order[:-1]]
         await ends(on, execution_id, execution_id)
@@ -107,7 +107,7 @@ async def test_b6_106_b6_107_waiting_executions_get_the_turn_in_order_on_any_rep
             await begins((here, there)[number % 2], name)
             group.start_soon(takes, (here, there)[number % 2], name)
         await anyio.sleep(3)
-        assert (order, sorted(told)) == ([], list("bcdef"))
+        assert (order, sorted(waits)) == ([], list("bcdef"))
         await refused(Code.REQUEST_SESSION_BUSY, begins(there, "g", waits=False))
         await ends(here, "a", "a")
     assert order == list("bcdef")
@@ -151,11 +151,11 @@ async def test_b6_104_no_execution_waits_behind_a_suspended_one(here: StoreRepli
 async def test_an_execution_that_stops_waiting_blocks_no_other_and_adds_no_messages(here: StoreReplica) -> None:
     for name in "abc":
         await begins(here, name)
-    await ends(here, "b", "never said")
+    await ends(here, "b", "never added")
     await ends(here, "a", "a")
     assert texts(await turn(here, "c")) == ["a"]
     await ends(here, "c", "c")
-    assert await said(here) == ["a", "c"]
+    assert await session_texts(here) == ["a", "c"]
 
 
 async def test_a_released_turn_goes_to_the_next_waiting_execution(here: StoreReplica) -> None:
@@ -226,7 +226,7 @@ async def test_clock_skew_leaves_no_execution_waiting(here: StoreReplica) -> Non
 async def test_b6_106_b6_107_histories_never_interleave(here: StoreReplica, there: StoreReplica, seed: int) -> None:
     """Every turn, on any replica, adds its messages in one piece and has read all messages before them."""
     chance = Random(seed)
-    heard: dict[str, list[str]] = {}
+    read_before: dict[str, list[str]] = {}
     lengths = {f"{number:02}": chance.randrange(4) for number in range(14)}
     turned_away: set[Code] = set()
 
@@ -241,17 +241,17 @@ async def test_b6_106_b6_107_histories_never_interleave(here: StoreReplica, ther
         if chance.random() < 0.2:
             await ends(on, name)
             return
-        heard[name] = texts(await turn(on, name))
+        read_before[name] = texts(await turn(on, name))
         await anyio.sleep(chance.choice((0.0, 0.01, 0.3)))
         await ends(on, name, *(f"{name}.{number}" for number in range(lengths[name])))
 
     async with anyio.create_task_group() as group:
         for name in lengths:
             group.start_soon(one, name)
-    whole = await said(here)
+    whole = await session_texts(here)
     assert turned_away <= {Code.REQUEST_SESSION_BUSY}
-    assert len(heard) > 3
-    assert len(whole) == sum(lengths[name] for name in heard)
-    for name, before in heard.items():
+    assert len(read_before) > 3
+    assert len(whole) == sum(lengths[name] for name in read_before)
+    for name, before in read_before.items():
         own = [f"{name}.{number}" for number in range(lengths[name])]
         assert whole[: len(before) + len(own)] == [*before, *own]

@@ -74,8 +74,8 @@ async def history_reader(database: Path) -> AsyncIterator[HistoryReader]:
 
 
 def test_there_is_a_golden_journal_of_every_kind_of_execution() -> None:
-    for kept, golden in GOLDEN_EXECUTIONS.items():
-        assert path_of(kept, Mode(golden.fields.get("mode", "chat"))) in JOURNALS
+    for name_, golden in GOLDEN_EXECUTIONS.items():
+        assert path_of(name_, Mode(golden.fields.get("mode", "chat"))) in JOURNALS
 
 
 @pytest.mark.parametrize("path", of(*TERMINAL, State.SUSPENDED), ids=lambda path: path.stem)

@@ -118,14 +118,14 @@ async def get_execution(served: RunningServer, request_id: str) -> dict[str, Any
 
 async def read_event_log(served: RunningServer, request_id: str) -> list[dict[str, Any]]:
     """Return all events up to the terminal one; reconnect after the last number when disconnected or refused."""
-    told: list[dict[str, Any]] = []
-    while not told or told[-1]["type"] not in TERMINAL:
-        after = {"Last-Event-ID": str(told[-1]["sequence_number"])} if told else {}
+    events: list[dict[str, Any]] = []
+    while not events or events[-1]["type"] not in TERMINAL:
+        after = {"Last-Event-ID": str(events[-1]["sequence_number"])} if events else {}
         try:
-            await _read(served, request_id, after, told)
+            await _read(served, request_id, after, events)
         except (ReplicaUnavailable, anyio.EndOfStream, anyio.BrokenResourceError, OSError):
             await anyio.sleep(0.05)
-    return told
+    return events
 
 
 async def ask_each(served: RunningServer, bodies: list[bytes], at_once: int) -> list[HttpAnswer]:
@@ -143,7 +143,7 @@ async def ask_each(served: RunningServer, bodies: list[bytes], at_once: int) -> 
     return answers
 
 
-async def _read(served: RunningServer, request_id: str, after: dict[str, str], told: list[dict[str, Any]]) -> None:
+async def _read(served: RunningServer, request_id: str, after: dict[str, str], events: list[dict[str, Any]]) -> None:
     async with served.connect() as connection:
         await connection.send(request_bytes("GET", f"/v1/executions/{request_id}/events", after))
         status, _ = await connection.head()
@@ -155,7 +155,7 @@ async def _read(served: RunningServer, request_id: str, after: dict[str, str], t
             *frames, unread = (unread + piece).split(b"\n\n")
             for frame in frames:
                 data = [line[6:] for line in frame.split(b"\n") if line.startswith(b"data: ")]
-                told += [event for event in map(orjson.loads, data) if event["type"] != "inference.delta"]
+                events += [event for event in map(orjson.loads, data) if event["type"] != "inference.delta"]
 
 
 def _start(url: str, folder: Path, number: int) -> "subprocess.Popen[str]":

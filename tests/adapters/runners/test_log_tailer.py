@@ -26,46 +26,46 @@ A = StoredExecution("a", "local", "r-a", None, Mode.CHAT, 1.0, ExecutionStatus(1
 class Log(ExecutionStore):
     """A store with one log and nothing else."""
 
-    told: list[StoredEvent] = field(default_factory=list)
-    asked: int = 0
+    stored_events: list[StoredEvent] = field(default_factory=list)
+    read_count: int = 0
     fails: bool = False
 
     async def events(self, tenant: str, execution_id: str, *, after: int = 0, limit: int) -> Sequence[StoredEvent]:
-        self.asked += 1
+        self.read_count += 1
         if self.fails:
             raise StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer")
         assert (tenant, execution_id) == ("local", "a")
-        return self.told[after : after + limit]
+        return self.stored_events[after : after + limit]
 
     def grow(self, count: int, *, last: bool = False) -> list[StoredEvent]:
         """Append that many events; `last` makes the final one terminal."""
-        first = len(self.told) + 1
+        first = len(self.stored_events) + 1
         more = [StoredEvent(number, 1.0, "0", ROOT, STARTED) for number in range(first, first + count)]
         if last:
             more[-1] = more[-1]._replace(event=COMPLETED)
-        self.told += more
+        self.stored_events += more
         return more
 
 
 @dataclass
-class Place:
+class TailingReplica:
     """A replica with a log tailer."""
 
     log: Log
     bus: EventBus
-    following: LogTailer
+    tailer: LogTailer
 
     def read(self, after: int = 0) -> Subscription:
-        return self.following.tail(A, after)
+        return self.tailer.tail(A, after)
 
 
 @asynccontextmanager
-async def _place() -> AsyncIterator[Place]:
+async def _place() -> AsyncIterator[TailingReplica]:
     log, bus = Log(), EventBus([], capacity=8, on_fault=fail_on_fault, on_drop=lambda: None)
-    following = LogTailer(log, bus)
+    tailer = LogTailer(log, bus)
     async with anyio.create_task_group() as group:
-        group.start_soon(following.run)
-        yield Place(log, bus, following)
+        group.start_soon(tailer.run)
+        yield TailingReplica(log, bus, tailer)
         group.cancel_scope.cancel()
 
 
@@ -89,7 +89,7 @@ async def test_a_long_log_is_read_only_as_fast_as_it_is_consumed() -> None:
         here.log.grow(10_000, last=True)
         reader = here.read()
         await anyio.wait_all_tasks_blocked()
-        assert here.log.asked <= 5
+        assert here.log.read_count <= 5
         began = anyio.current_time()
         assert await rest(reader) == list(range(1, 10_001))
         assert anyio.current_time() == began
@@ -101,7 +101,7 @@ async def test_a_grown_log_is_read_on_notification() -> None:
         await anyio.wait_all_tasks_blocked()
         began = anyio.current_time()
         here.log.grow(2)
-        here.following.notify_grown("a")
+        here.tailer.notify_grown("a")
         assert len(await reader.next()) == 2
         assert anyio.current_time() == began
         reader.close()
@@ -121,8 +121,8 @@ async def test_a_grown_log_is_read_by_polling_without_notification() -> None:
 async def test_a_subscription_to_the_next_suspension_ends_there(stored: bool) -> None:
     async with _place() as here:
         suspended = here.log.grow(3)
-        here.log.told[-1] = suspended[-1] = suspended[-1]._replace(event=SUSPENDED)
-        reader = here.following.tail(A, 1, past_suspension=False)
+        here.log.stored_events[-1] = suspended[-1] = suspended[-1]._replace(event=SUSPENDED)
+        reader = here.tailer.tail(A, 1, past_suspension=False)
         if not stored:
             here.bus.publish("a", suspended)
         here.log.grow(2, last=True)
@@ -145,12 +145,12 @@ async def test_locally_published_events_arrive_at_once_and_once() -> None:
     async with _place() as here:
         reader = here.read()
         await anyio.wait_all_tasks_blocked()
-        asked = here.log.asked
+        read_count = here.log.read_count
         here.bus.publish("a", here.log.grow(2))
-        here.following.notify_grown("a")
+        here.tailer.notify_grown("a")
         here.bus.publish("a", here.log.grow(1, last=True))
         assert await rest(reader) == [1, 2, 3]
-        assert here.log.asked <= asked + 1
+        assert here.log.read_count <= read_count + 1
 
 
 async def test_events_missing_before_a_published_one_are_read_first() -> None:
@@ -188,7 +188,7 @@ async def test_an_idle_subscription_holds_a_bounded_queue_and_misses_nothing() -
 async def test_a_subscription_continues_after_a_suspension() -> None:
     async with _place() as here:
         (first,) = here.log.grow(1)
-        here.log.told[0] = first._replace(event=SUSPENDED)
+        here.log.stored_events[0] = first._replace(event=SUSPENDED)
         reader = here.read()
         assert len(await reader.next()) == 1
         assert not reader.ended
@@ -213,7 +213,7 @@ async def test_the_store_is_not_read_for_a_closed_subscription() -> None:
         reader = here.read()
         await anyio.wait_all_tasks_blocked()
         reader.close()
-        asked = here.log.asked
+        read_count = here.log.read_count
         await anyio.sleep(10 * POLL_INTERVAL_S)
-        assert here.log.asked == asked
+        assert here.log.read_count == read_count
         assert not here.bus.has_subscribers("a")

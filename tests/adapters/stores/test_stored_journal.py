@@ -184,8 +184,8 @@ async def test_b4_92_ended_executions_without_room_are_dropped_and_counted(gate:
         assert here.losses.dropped > 50
         gate.let_through()
         await clock.sleep(1)
-        kept = [await here.store.find("local", f"r-{number}") for number in range(100)]
-    assert len([each for each in kept if each]) == 100 - here.losses.dropped
+        stored = [await here.store.find("local", f"r-{number}") for number in range(100)]
+    assert len([each for each in stored if each]) == 100 - here.losses.dropped
 
 
 async def test_an_ended_execution_that_cannot_be_written_is_counted_and_affects_no_other(
