@@ -150,7 +150,7 @@ async def abort_connection(scope: Scope, receive: Receive) -> None:
 
 
 class DisconnectListener:
-    """Waiting for the client's disconnect, which `wake` interrupts.
+    """A wait for the client's disconnect that `wake` interrupts.
 
     `BoundedProtocol` wakes a waiting `receive` without a cancellation, which costs a fifth of one. Under any other
     server the wait is cancelled.
