@@ -13,7 +13,7 @@ from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
 from app.domain.model_call import EngineCall, Reply
 from app.ports.model import EngineError, EngineProfile
-from tests.adapters.engines.engine_calls import RecordedProgress
+from tests.support.engine_calls import RecordedProgress
 
 HELLO = Message(role="user", content="Hello")
 MISSING = "needs the extra llamacpp and gguf: make test-llamacpp"

@@ -19,10 +19,10 @@ from app.capabilities.output.grammar import Grammar
 from app.domain.model_call import AttemptFailureReason
 from app.domain.strict_json import MAX_WRITABLE_DEPTH, loads
 from app.ports.model import EngineError
-from tests.adapters.engines.engine_calls import RecordedProgress
 from tests.llamacpp.engine_calls import MISSING, ask, call, loaded, local
 from tests.llamacpp.grammars import GRAMMARS
 from tests.llamacpp.schemas import SCHEMAS, Schema
+from tests.support.engine_calls import RecordedProgress
 
 pytest.importorskip("llama_cpp", reason=MISSING)
 pytest.importorskip("gguf", reason=MISSING)

@@ -14,8 +14,8 @@ from app.domain.contract.messages import Message
 from app.domain.contract.response import TokenUsage
 from app.domain.model_call import AttemptFailureReason
 from app.ports.model import EngineError
-from tests.adapters.engines.engine_calls import RecordedProgress
 from tests.llamacpp.engine_calls import MISSING, PATIENCE, StartedProgress, ask, call, loaded, local
+from tests.support.engine_calls import RecordedProgress
 
 pytest.importorskip("llama_cpp", reason=MISSING)
 pytest.importorskip("gguf", reason=MISSING)

@@ -16,8 +16,8 @@ from app.domain.failures import Code, ConfigurationFailure
 from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.ports.model import EngineError
 from tests.adapters.engines.cases import DICE, GRAMMAR, IMAGE
-from tests.adapters.engines.engine_calls import RecordedProgress
 from tests.llamacpp.engine_calls import HELLO, MISSING, ask, call, local
+from tests.support.engine_calls import RecordedProgress
 
 pytest.importorskip("llama_cpp", reason=MISSING)
 pytest.importorskip("gguf", reason=MISSING)

@@ -16,9 +16,10 @@ from app.capabilities.output.grammar import Grammar
 from app.domain.contract.request import ExecutionHints
 from app.domain.model_call import EngineCall
 from app.ports.model import EngineError
-from tests.adapters.engines.engine_calls import HELLO, RecordedProgress, engine
+from tests.adapters.engines.engine_calls import HELLO, engine
 from tests.llamacpp.engine_calls import MISSING
 from tests.llamacpp.grammars import GRAMMARS
+from tests.support.engine_calls import RecordedProgress
 
 pytest.importorskip("gguf", reason=MISSING)
 pytest.importorskip("llama_cpp.server.app", reason="needs the extra `server` of llama-cpp-python: make test-llamacpp")

@@ -1,6 +1,7 @@
 """Calls of an engine in a test, and the progress that it publishes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.domain.contract.messages import Message, ToolCall
@@ -11,19 +12,19 @@ from app.domain.tools import ToolDefinition
 from app.ports.model import EngineProfile
 
 
+@dataclass
 class RecordedProgress:
-    """Implements `ports.model.Progress` by keeping everything."""
+    """Implements `Progress` by recording everything."""
 
-    def __init__(self) -> None:
-        self.pieces: list[str] = []
-        self.reasoning_pieces: list[str] = []
-        self.usages: list[TokenUsage] = []
+    texts: list[str] = field(default_factory=list)
+    reasonings: list[str] = field(default_factory=list)
+    usages: list[TokenUsage] = field(default_factory=list)
 
     def text(self, piece: str) -> None:
-        self.pieces.append(piece)
+        self.texts.append(piece)
 
     def reasoning(self, piece: str) -> None:
-        self.reasoning_pieces.append(piece)
+        self.reasonings.append(piece)
 
     def usage(self, usage: TokenUsage) -> None:
         self.usages.append(usage)

@@ -22,10 +22,11 @@ from app.domain.model_call import EngineCall, Reply
 from app.ports.model import EngineError
 from tests.adapters.engines.cases import DICE, NOW
 from tests.adapters.engines.dialects import DIALECTS, DialectCase
-from tests.adapters.engines.engine_calls import HELLO, KEY, RecordedProgress
+from tests.adapters.engines.engine_calls import HELLO, KEY
 from tests.support.emulators import anthropic, gemini, ollama, openai_chat, openai_responses
 from tests.support.emulators.answers import EmulatedAnswer, EmulatedCall, EmulatedResponse
 from tests.support.emulators.server import Respond, http_engine
+from tests.support.engine_calls import RecordedProgress
 from tests.support.upstream import Script, ScriptedUpstream, event_stream
 
 CANARY = "upstream-canary-77"

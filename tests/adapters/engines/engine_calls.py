@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,7 +15,6 @@ from app.adapters.engines.timeouts import Timeouts
 from app.adapters.engines.wire.reply_builder import ReplyBuilder
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
-from app.domain.contract.response import TokenUsage
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from app.domain.tools import ToolDefinition
 from app.ports.model import EngineError, EngineProfile
@@ -24,24 +23,6 @@ from tests.support.emulators.server import http_engine
 KEY = "sk-canary-5f0c"
 HELLO = (Message(role="user", content="Hello"),)
 HI_REPLY = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}]}
-
-
-@dataclass
-class RecordedProgress:
-    """A `Progress` that remembers."""
-
-    texts: list[str] = field(default_factory=list)
-    reasonings: list[str] = field(default_factory=list)
-    usages: list[TokenUsage] = field(default_factory=list)
-
-    def text(self, piece: str) -> None:
-        self.texts.append(piece)
-
-    def reasoning(self, piece: str) -> None:
-        self.reasonings.append(piece)
-
-    def usage(self, usage: TokenUsage) -> None:
-        self.usages.append(usage)
 
 
 def call(

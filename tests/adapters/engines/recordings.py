@@ -20,9 +20,10 @@ from app.adapters.engines.wire.event_stream import EventStreamParser
 from app.adapters.engines.wire.reply_builder import ReplyBuilder
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.ports.model import EngineError
-from tests.adapters.engines.engine_calls import RecordedProgress, call
+from tests.adapters.engines.engine_calls import call
 from tests.adapters.engines.recorded_report import CUTS, DECODED, OPENED, Recording
 from tests.support.emulators.server import engine_at
+from tests.support.engine_calls import RecordedProgress
 from tests.support.upstream import ScriptedUpstream, event_stream, reply
 
 DIRECTORY = os.environ.get("RECORDED_TRAFFIC")

@@ -29,8 +29,9 @@ from tests.adapters.engines.broken_replies import (
     parsed,
     with_data,
 )
-from tests.adapters.engines.engine_calls import KEY, RecordedProgress
+from tests.adapters.engines.engine_calls import KEY
 from tests.support.emulators.server import engine_at
+from tests.support.engine_calls import RecordedProgress
 from tests.support.upstream import Script, ScriptedUpstream, Step, UpstreamAction, UpstreamPause, chunk, reply
 
 pytestmark = pytest.mark.parametrize("speaker", EMULATED_PROVIDERS, ids=lambda speaker: speaker.name)

@@ -92,7 +92,7 @@ async def test_a_stream_brings_reasoning_the_pieces_and_the_usage() -> None:
     engine = _engine({"chunks": ["Hel", "lo"], "reasoning": "hm", "usage": USAGE, "finish_reason": "length"})
     published = RecordedProgress()
     reply = await engine.attempt(engine_call("go"), published, stream=True)
-    assert (published.reasoning_pieces, published.pieces) == (["hm"], ["Hel", "lo"])
+    assert (published.reasonings, published.texts) == (["hm"], ["Hel", "lo"])
     assert published.usages == [TokenUsage(**USAGE)]
     assert (reply.text, reply.reasoning, reply.finish_reason) == ("Hello", "hm", "length")
     assert reply.usage == TokenUsage(**USAGE)
@@ -104,7 +104,7 @@ async def test_a_whole_reply_publishes_no_pieces() -> None:
         engine_call("go"), published, stream=False
     )
     assert reply.text == "Hello"
-    assert (published.pieces, published.reasoning_pieces) == ([], [])
+    assert (published.texts, published.reasonings) == ([], [])
 
 
 async def test_usage_that_is_not_scripted_is_an_estimate() -> None:
@@ -135,7 +135,7 @@ async def test_b1_13_a_stream_can_break_after_its_first_pieces(stream: bool, pie
     engine = _engine({"fault": "broken", "after_chunks": 2, "usage": USAGE})
     with pytest.raises(EngineError):
         await engine.attempt(engine_call("go"), published, stream=stream)
-    assert published.pieces == pieces
+    assert published.texts == pieces
     assert published.usages == [TokenUsage(**USAGE)]
 
 
@@ -143,14 +143,14 @@ async def test_a_stream_can_be_cancelled_between_two_pieces() -> None:
     class Impatient(RecordedProgress):
         def text(self, piece: str) -> None:
             super().text(piece)
-            if len(self.pieces) == 2:
+            if len(self.texts) == 2:
                 scope.cancel()
 
     published = Impatient()
     with anyio.CancelScope() as scope:
         await _engine({"chunks": list("abcdef")}).attempt(engine_call("go"), published, stream=True)
     assert scope.cancelled_caught
-    assert published.pieces == ["a", "b"]
+    assert published.texts == ["a", "b"]
 
 
 async def test_a_script_can_be_a_file(tmp_path: Path) -> None:

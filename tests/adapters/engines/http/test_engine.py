@@ -16,8 +16,9 @@ from app.domain.contract.messages import Message
 from app.domain.contract.response import TokenUsage
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.ports.model import EngineError
-from tests.adapters.engines.engine_calls import HI_REPLY, KEY, RecordedProgress, call, chat_chunk, engine, profile
+from tests.adapters.engines.engine_calls import HI_REPLY, KEY, call, chat_chunk, engine, profile
 from tests.support.emulators.server import http_engine
+from tests.support.engine_calls import RecordedProgress
 from tests.support.upstream import (
     Script,
     ScriptedUpstream,

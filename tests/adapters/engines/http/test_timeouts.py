@@ -8,7 +8,8 @@ import pytest
 from app.adapters.engines.timeouts import Timeouts
 from app.domain.model_call import AttemptFailureReason
 from app.ports.model import EngineError
-from tests.adapters.engines.engine_calls import HI_REPLY, RecordedProgress, call, chat_chunk, engine
+from tests.adapters.engines.engine_calls import HI_REPLY, call, chat_chunk, engine
+from tests.support.engine_calls import RecordedProgress
 from tests.support.upstream import (
     Script,
     ScriptedUpstream,

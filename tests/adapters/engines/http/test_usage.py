@@ -10,8 +10,9 @@ from app.adapters.engines.gemini.dialect import GeminiDialect
 from app.domain.contract.response import TokenUsage
 from app.domain.model_call import AttemptFailureReason
 from app.ports.model import EngineError
-from tests.adapters.engines.engine_calls import RecordedProgress, call
+from tests.adapters.engines.engine_calls import call
 from tests.support.emulators.server import engine_at
+from tests.support.engine_calls import RecordedProgress
 from tests.support.upstream import ScriptedUpstream, UpstreamAction, UpstreamPause, event, event_stream
 
 

@@ -131,28 +131,28 @@ async def test_to_refuse_means_nothing_to_who_answers(engine: RehearsalEngine) -
 async def test_a_stream_publishes_the_text_word_by_word(engine: RehearsalEngine) -> None:
     published = RecordedProgress()
     reply = await engine.attempt(engine_call("Hello there"), published, stream=True)
-    assert "".join(published.pieces) == reply.text
-    assert published.pieces[:3] == ["This", " is", " the"]
+    assert "".join(published.texts) == reply.text
+    assert published.texts[:3] == ["This", " is", " the"]
 
 
 async def test_a_whole_reply_publishes_no_text(engine: RehearsalEngine) -> None:
     published = RecordedProgress()
     await engine.attempt(engine_call("Hello there"), published, stream=False)
-    assert published.pieces == []
+    assert published.texts == []
 
 
 async def test_a_stream_can_be_cancelled_between_two_words(engine: RehearsalEngine) -> None:
     class Impatient(RecordedProgress):
         def text(self, piece: str) -> None:
             super().text(piece)
-            if len(self.pieces) == 2:
+            if len(self.texts) == 2:
                 scope.cancel()
 
     published = Impatient()
     with anyio.CancelScope() as scope:
         await engine.attempt(engine_call("Hello there"), published, stream=True)
     assert scope.cancelled_caught
-    assert published.pieces == ["This", " is"]
+    assert published.texts == ["This", " is"]
 
 
 async def test_tokens_are_estimates_and_those_read_are_reported_first(engine: RehearsalEngine) -> None:
@@ -252,7 +252,7 @@ async def test_a_garbled_reply_is_malformed_in_a_stream_after_some_words(
     with pytest.raises(EngineError) as fault:
         await engine.attempt(engine_call("Hello [[garble]]"), published, stream=stream)
     assert fault.value.reason is AttemptFailureReason.MALFORMED
-    assert published.pieces == pieces
+    assert published.texts == pieces
 
 
 async def test_it_can_always_be_reached(engine: RehearsalEngine) -> None:
@@ -334,9 +334,9 @@ async def test_a_grammar_whose_texts_it_cannot_write_is_answered_in_words(
 async def test_what_has_a_form_is_streamed_in_small_pieces(engine: RehearsalEngine, form: dict[str, Any]) -> None:
     published = RecordedProgress()
     reply = await engine.attempt(replace(engine_call("Bonn"), **form), published, stream=True)
-    assert "".join(published.pieces) == reply.text
-    assert len(published.pieces) > 3
-    assert max(map(len, published.pieces)) <= 8
+    assert "".join(published.texts) == reply.text
+    assert len(published.texts) > 3
+    assert max(map(len, published.texts)) <= 8
 
 
 @pytest.mark.parametrize("form", [{"schema": TRIP}, {"grammar": 'root ::= "a"{40}'}])
@@ -348,7 +348,7 @@ async def test_what_has_a_form_fails_and_is_garbled_too(engine: RehearsalEngine,
     with pytest.raises(EngineError) as fault:
         await engine.attempt(replace(engine_call("[[garble]]"), **form), published, stream=True)
     assert fault.value.reason is AttemptFailureReason.MALFORMED
-    assert len("".join(published.pieces)) == 24
+    assert len("".join(published.texts)) == 24
 
 
 async def test_a_formatted_answer_ends_at_the_token_limit(engine: RehearsalEngine) -> None:

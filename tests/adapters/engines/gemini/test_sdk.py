@@ -23,10 +23,11 @@ from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.ports.model import EngineError
 from tests.adapters.engines.cases import CASES, DICE, NOW, SCHEMA
 from tests.adapters.engines.dialects import DIALECTS
-from tests.adapters.engines.engine_calls import RecordedProgress, call, profile
+from tests.adapters.engines.engine_calls import call, profile
 from tests.support.emulators.answers import ANSWERS, EmulatedAnswer, EmulatedCall, EmulatedUsage, answer_of_reply
 from tests.support.emulators.gemini import respond
 from tests.support.emulators.server import KEY, EmulatedServer, engine_at
+from tests.support.engine_calls import RecordedProgress
 
 ROW = DIALECTS["gemini"]
 DIALECT = GeminiDialect()

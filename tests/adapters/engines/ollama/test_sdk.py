@@ -18,10 +18,11 @@ from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.ports.model import EngineError
 from tests.adapters.engines.cases import CASES, DICE
 from tests.adapters.engines.dialects import DIALECTS
-from tests.adapters.engines.engine_calls import RecordedProgress, call, profile
+from tests.adapters.engines.engine_calls import call, profile
 from tests.support.emulators.answers import ANSWERS, USED, EmulatedAnswer, EmulatedCall, answer_of_reply
 from tests.support.emulators.ollama import respond
 from tests.support.emulators.server import KEY, EmulatedServer, engine_at
+from tests.support.engine_calls import RecordedProgress
 
 ROW = DIALECTS["ollama"]
 HELLO = [{"role": "user", "content": "Hello"}]

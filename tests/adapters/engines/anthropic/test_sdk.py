@@ -34,11 +34,12 @@ from tests.adapters.engines.cases import (
     user,
 )
 from tests.adapters.engines.dialects import DIALECTS
-from tests.adapters.engines.engine_calls import RecordedProgress, call, profile
+from tests.adapters.engines.engine_calls import call, profile
 from tests.support.emulators.answers import ANSWERS, EmulatedAnswer, EmulatedCall, EmulatedUsage
 from tests.support.emulators.answers import answer_of_reply as understood
 from tests.support.emulators.anthropic import respond, signature
 from tests.support.emulators.server import KEY, EmulatedServer, engine_at
+from tests.support.engine_calls import RecordedProgress
 
 ROW = DIALECTS["anthropic_4_5"]
 MODEL, NEW, BOUND = ROW.model, "claude-opus-4-8", DIALECTS["anthropic"].model

@@ -18,10 +18,11 @@ from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.ports.model import EngineError
 from tests.adapters.engines.cases import CASES, DICE, NOW, SCHEMA
 from tests.adapters.engines.dialects import DIALECTS
-from tests.adapters.engines.engine_calls import RecordedProgress, call
+from tests.adapters.engines.engine_calls import call
 from tests.support.emulators import openai_chat, openai_responses
 from tests.support.emulators.answers import ANSWERS, EmulatedAnswer, EmulatedCall, EmulatedUsage, answer_of_reply
 from tests.support.emulators.server import KEY, EmulatedServer, Respond, engine_at
+from tests.support.engine_calls import RecordedProgress
 
 ANSWERED = {
     **ANSWERS,

@@ -8,8 +8,9 @@ import pytest
 from app.adapters.engines.ollama.dialect import OllamaDialect
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.ports.model import EngineError
-from tests.adapters.engines.engine_calls import RecordedProgress, call
+from tests.adapters.engines.engine_calls import call
 from tests.support.emulators.server import engine_at
+from tests.support.engine_calls import RecordedProgress
 from tests.support.upstream import ScriptedUpstream, Step, UpstreamAction, event_stream
 
 LINES = "application/x-ndjson"

@@ -1,0 +1,1 @@
+"""Tests of the llama.cpp engine, as far as they need no model."""
