@@ -5,6 +5,7 @@ counted from 0, is uncertain. An answer may allow one more run; the start of tha
 before it acts, so that an answer is used once.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -27,7 +28,7 @@ class BranchSuspended(BaseException):
     """End of a branch that waits for an answer."""
 
 
-class Effect:
+class Effect(ABC):
     """One thing to do, and how it is recorded.
 
     `fingerprint` identifies the effect when it is replayed. The start event is recorded before the effect runs. An
@@ -41,9 +42,9 @@ class Effect:
     start_event: Event | None = None
     is_instant = False
 
+    @abstractmethod
     async def run(self, environment: Environment) -> Outcome:
         """Run once and return the outcome."""
-        raise NotImplementedError
 
     def cancelled(self, ran_ms: float) -> AttemptCancelled:
         """Return the outcome of a run that was cancelled after this time."""
@@ -53,7 +54,7 @@ class Effect:
         """Return the events of an outcome. Called once an outcome, recorded now or replayed."""
         return ()
 
-    def account(self, step: RecordedStep) -> None:
+    def account(self, step: RecordedStep) -> None:  # noqa: B027 - most effects use nothing
         """Add the step, recorded now or replayed, to the ledger."""
 
     def streamed_deltas(self) -> Sequence[LiveDelta]:
@@ -66,17 +67,17 @@ class NonIdempotentEffect(Effect):
 
     unknown_outcome: Outcome
 
+    @abstractmethod
     def is_uncertain(self, outcome: Outcome) -> bool:
         """Return True for an outcome that leaves open whether the effect has happened."""
-        raise NotImplementedError
 
+    @abstractmethod
     def question(self, number: int) -> "SuspensionRequest":
         """Return the question about the run of that number."""
-        raise NotImplementedError
 
+    @abstractmethod
     def outcome_from_answer(self, payload: JsonValue) -> Outcome | None:
         """Return the outcome that the answer gives; None where it allows one more run."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
