@@ -154,7 +154,7 @@ def _arguments(value: Any) -> str:
     try:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError as cause:
-        raise malformed_reply("the reply holds a tool call that is nested too deeply") from cause
+        raise malformed_reply("the reply has a tool call that is nested too deeply") from cause
 
 
 def _usage(holder: Mapping[str, Any]) -> TokenCounts | None:
@@ -177,5 +177,5 @@ def _count(value: Any) -> int:
 def _number(event: Mapping[str, Any]) -> int:
     number = event.get("index")
     if type(number) is not int or number < 0:
-        raise malformed_reply("the stream holds a block without its number")
+        raise malformed_reply("the stream has a block without its number")
     return number

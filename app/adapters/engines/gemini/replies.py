@@ -103,7 +103,7 @@ def _call_fragment(part: Mapping[str, Any]) -> ToolCallFragment:
     call = as_object(part["functionCall"])
     name, call_id, arguments = as_text(call.get("name")), as_text(call.get("id")), call.get("args")
     if not name:
-        raise malformed_reply("the reply holds a tool call without a name")
+        raise malformed_reply("the reply has a tool call without a name")
     text = "{}" if arguments is None else orjson.dumps(arguments).decode()
     return ToolCallFragment(None, call_id, name, text, as_text(part.get("thoughtSignature")), is_complete=True)
 

@@ -2,7 +2,7 @@
 
 Redirects, cookies, decompression and the environment are off: a redirect or netrc could send a credential to another
 host. aiohttp's errors hold the request with its headers, so none of them leaves this module, not even as the cause or
-the context of a fault.
+the context of a fault. aiohttp repeats a GET once when its connection breaks, which concerns pings only.
 """
 
 import ssl
@@ -64,6 +64,7 @@ async def open_session() -> AsyncIterator[HttpSession]:
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ttl_dns_cache=DNS_CACHE_SECONDS)
     async with aiohttp.ClientSession(
         connector=connector,
+        headers=DEFAULT_HEADERS,
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
         trust_env=False,
@@ -112,7 +113,7 @@ class AiohttpTransport:
             return await self._session.request(
                 request.method,
                 URL(request.url, encoded=True),
-                headers={**DEFAULT_HEADERS, **request.headers},
+                headers=request.headers,
                 data=BytesIO(body) if len(body) > LARGE_BODY_BYTES else body or None,
                 allow_redirects=False,
                 proxy=self._route.proxy,

@@ -193,7 +193,7 @@ def _check(profile: EngineProfile, path: Path) -> None:
     except OSError as cause:
         raise _invalid(profile, "model", f"the file cannot be read: {cause.strerror}") from cause
     if head != MAGIC:
-        raise _invalid(profile, "model", "the file holds no model in the GGUF format")
+        raise _invalid(profile, "model", "the file is not a model in the GGUF format")
 
 
 def _invalid(profile: EngineProfile, key: str, what: str) -> ConfigurationFailure:

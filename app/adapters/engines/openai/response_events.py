@@ -162,7 +162,7 @@ def _call(item: Mapping[str, Any], position: int) -> ToolCallFragment:
 def _position(data: Mapping[str, Any]) -> int:
     position = data.get("output_index")
     if type(position) is not int:
-        raise malformed_reply("the stream tells of an item without its place")
+        raise malformed_reply("the stream has an item without its position")
     return position
 
 

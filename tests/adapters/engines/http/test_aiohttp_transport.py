@@ -142,6 +142,7 @@ async def test_a_request_is_sent_as_it_is_and_keeps_no_cookies():
     headers = upstream.requests[1].headers
     assert (headers["x-api-key"], headers["accept-encoding"]) == (SECRET, "identity")
     assert headers["user-agent"] == "portico"
+    assert (headers["accept"], headers["content-length"]) == ("*/*", "2")
     assert "cookie" not in headers
 
 
@@ -377,3 +378,11 @@ async def test_a_proxy_that_does_not_listen_makes_the_provider_unreachable(url: 
         assert (await exchange(session, url, route=Route(tls_context(), 5, proxy))).reason is (
             AttemptFailureReason.UNREACHABLE
         )
+
+
+async def test_a_header_replaces_the_default_of_the_same_name():
+    async with ScriptedUpstream([COMPLETE]) as upstream, open_session() as session:
+        request = HttpRequest("GET", upstream.url, {"USER-AGENT": "ours"})
+        async with transport_of(session).exchange(request) as response:
+            await response.read()
+    assert upstream.requests[0].headers["user-agent"] == "ours"
