@@ -40,7 +40,7 @@ class EngineBuild:
 
     @property
     def timeouts(self) -> Timeouts:
-        """The timeouts of its attempts."""
+        """Return the timeouts of its attempts."""
         failover = self.settings.failover
         return Timeouts(
             connect_seconds=failover.connect_timeout,
@@ -72,7 +72,7 @@ def _tls(spec: EngineBuild) -> SSLContext:
 
 
 def _openai(spec: EngineBuild) -> Engine:
-    """OpenAI speaks two dialects; the others that use this scheme speak the older."""
+    """Build an engine for one of the two APIs of OpenAI; compatible providers have the older one."""
     api = spec.engine.api or ("responses" if models.requires_responses_api(spec.profile.model) else "chat_completions")
     return _http(spec, ResponsesDialect() if api == "responses" else ChatCompletionsDialect())
 
@@ -105,7 +105,7 @@ def _rehearsal(spec: EngineBuild) -> Engine:
 
 @dataclass(frozen=True, slots=True)
 class EngineScheme:
-    """Builder of a scheme's engines, and what they can do unless the configuration says otherwise."""
+    """Builder of the engines of one scheme, and their default capabilities."""
 
     build: Callable[[EngineBuild], Engine]
     capabilities: EngineCapabilities

@@ -365,7 +365,7 @@ class Settings(_Table):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        """Raises: ConfigurationFailure (CONFIG_NO_ENGINE)."""
+        """Check conditions that concern several keys. Raises: ConfigurationFailure (CONFIG_NO_ENGINE)."""
         if not self.engines or (self.is_rehearsal and not is_loopback(self.server.host)):
             raise ConfigurationFailure(
                 Code.CONFIG_NO_ENGINE, "engines: none is configured; add a table [engines.NAME] with a model"
