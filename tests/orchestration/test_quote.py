@@ -20,7 +20,7 @@ from app.ports.journal import ExecutionHistory
 from app.ports.tool import ToolError
 from tests.support.harness import Harness, chat_request, make_harness, profile, replay_offline
 from tests.support.seeds import seeds
-from tests.support.spending import (
+from tests.support.usage import (
     GENEROUS,
     SCHEMA,
     AnswerScript,

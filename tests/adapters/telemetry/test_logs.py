@@ -152,9 +152,9 @@ def test_b8_no_content_is_logged_at_any_level(pipe: Pipe) -> None:
     sink = _sink(pipe, "debug")
     sink.publish("a", stored_events(*EVENTS))
     sink.publish("a", [live_delta()])
-    sink.log_bug("a", ValueError("nobody logs this"))
+    sink.log_bug("a", ValueError("text that is not logged"))
     pipe.lines()
-    assert b"nobody logs" not in pipe.raw
+    assert b"text that is not logged" not in pipe.raw
 
 
 def test_b2_50_a_value_cannot_forge_a_line(pipe: Pipe) -> None:
@@ -207,11 +207,11 @@ def test_b5_102_a_reader_that_is_gone_cannot_hurt_the_service() -> None:
     inlet, outlet = os.pipe()
     os.close(inlet)
     logger = open_logger("info", FixedClock(), descriptor=outlet)
-    logger.info("nobody reads this")
+    logger.info("an unread line")
     os.close(outlet)
 
 
-def test_lag_and_faults_are_told(pipe: Pipe) -> None:
+def test_lag_and_faults_are_logged(pipe: Pipe) -> None:
     sink = _sink(pipe, "info")
     sink.log_lag(0.51234)
     sink.log_fault(ZeroDivisionError(), "sink")
@@ -243,7 +243,7 @@ def test_what_libraries_log_has_the_same_form(stdlib: Pipe) -> None:
     ]
 
 
-def test_a_record_of_odd_make_is_told_too(stdlib: Pipe) -> None:
+def test_an_unusual_record_is_logged_too(stdlib: Pipe) -> None:
     (handler,) = (each for each in logging.getLogger().handlers if not hasattr(each, "records"))
     handler.handle(logging.LogRecord("odd", logging.WARNING, "", 0, "two %s %s", ("one",), None))
     logging.getLogger("odd").log(55, "above all levels")
@@ -255,7 +255,7 @@ def test_a_record_of_odd_make_is_told_too(stdlib: Pipe) -> None:
     lines = stdlib.lines()
     assert [line["event"] for line in lines] == ["two %s %s", "above all levels", "between two levels", "went wrong"]
     assert [line["level"] for line in lines] == ["warning", "critical", "warning", "error"]
-    assert lines[-1]["exception"].startswith("KeyError in test_a_record_of_odd_make_is_told_too ")
+    assert lines[-1]["exception"].startswith("KeyError in test_an_unusual_record_is_logged_too ")
 
 
 def test_what_goes_on_after_a_suspension_is_timed_from_there(pipe: Pipe) -> None:

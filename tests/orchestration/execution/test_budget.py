@@ -36,7 +36,8 @@ from tests.support.harness import (
 )
 from tests.support.recovery import TERMINAL_TYPES, is_complete_log
 from tests.support.seeds import seeds
-from tests.support.spending import (
+from tests.support.stored_journal import CommittingJournal
+from tests.support.usage import (
     SCHEMA,
     ended_by_budget,
     planning_of,
@@ -46,7 +47,6 @@ from tests.support.spending import (
     random_request,
     spending_harness,
 )
-from tests.support.stored_journal import CommittingJournal
 from tests.support.virtual_time import VirtualClock
 
 COUNTER = EstimatingTokenCounter()

@@ -22,8 +22,8 @@ from app.orchestration.patterns.agent_loop import agent_loop
 from app.orchestration.patterns.specialized_loop import specialized_loop
 from app.ports.model import EngineProfile, Progress
 from app.ports.storage import StoredExecution
+from tests.support.broken_database import DyingDatabase
 from tests.support.chaos import ToolActions, chaos_harness
-from tests.support.dying_database import DyingDatabase
 from tests.support.harness import (
     Harness,
     chat_request,

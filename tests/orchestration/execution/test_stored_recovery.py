@@ -12,8 +12,8 @@ from app.adapters.stores.journal.writer import WriterLimits
 from app.domain.journal.header import ExecutionHeader
 from app.domain.lifecycle import TERMINAL, State
 from app.orchestration.execution.execution import Execution
+from tests.support.broken_database import DyingDatabase
 from tests.support.chaos import ToolActions, chaos_harness
-from tests.support.dying_database import DyingDatabase
 from tests.support.harness import Harness, chat_request, replay_offline, response_of
 from tests.support.recovery import is_complete_log, open_starts
 from tests.support.seeds import seeds
