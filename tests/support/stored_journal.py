@@ -34,7 +34,7 @@ OWNER = "replica"
 
 
 class InMemoryDatabase:
-    """Implements `Database` on SQLite in memory; its tables are created with the first transaction."""
+    """Implementation of `Database` on SQLite in memory; its tables are created with the first transaction."""
 
     def __init__(self) -> None:
         self._connection: sqlite3.Connection | None = None

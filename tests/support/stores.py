@@ -89,8 +89,8 @@ async def open_replica(
 ) -> AsyncIterator[StoreReplica]:
     """Open a replica on a database that others may share."""
     listener, losses = RecordingSink(), RecordedLosses()
-    keeping = JournalConfig(name, 3, limits or WriterLimits(), closing_seconds)
-    async with open_journal(database, listener, clock, keeping, losses.callbacks()) as journal:
+    config = JournalConfig(name, 3, limits or WriterLimits(), closing_seconds)
+    async with open_journal(database, listener, clock, config, losses.callbacks()) as journal:
         store = DatabaseExecutionStore(database, clock, name, listener)
         yield StoreReplica(name, database, journal, store, DatabaseSessions(database), listener, losses)
 
