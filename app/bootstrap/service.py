@@ -171,7 +171,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             )
             jobs = MaintenanceJobs(recovery, tailer, partial(_purge, database, clock, settings), on_storage_error)
             async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
-                _tune_gc()
+                _tune_interpreter()
                 yield Service(facade, settings, metrics, runner, launcher.local, jobs.health)
                 await runner.drain(launcher.local.shut_down)
             group.cancel_scope.cancel()
@@ -264,8 +264,8 @@ class Foundation:
         self.metrics.count_bug(place)
 
 
-def _tune_gc() -> None:
-    """Freeze the start-up objects, which stay, and raise the thresholds of the garbage collector."""
+def _tune_interpreter() -> None:
+    """Freeze the start-up objects, raise the thresholds of the garbage collector, and shorten the switch interval."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
