@@ -41,7 +41,7 @@ _GREEDY = ExecutionHints(temperature=0)
 _DEFAULT_REDUNDANCY = RedundancyOptions()
 
 
-class PatternMisuse(RuntimeError):  # noqa: N818 - names whose fault it is
+class PatternMisuse(RuntimeError):  # noqa: N818 - a misuse of the interface, named as such
     """A pattern broke a rule of the context; the message is the rule."""
 
 

@@ -62,12 +62,12 @@ class UpperBound:
         tokens = max(self.tokens_in_flight, other.tokens_in_flight)
         return self._plus(other, tokens, max(self.cost_in_flight, other.cost_in_flight))
 
-    def beside(self, other: "UpperBound") -> "UpperBound":
+    def concurrent_with(self, other: "UpperBound") -> "UpperBound":
         """Return the bound of both at the same time."""
         tokens = self.tokens_in_flight + other.tokens_in_flight
         return self._plus(other, tokens, self.cost_in_flight + other.cost_in_flight)
 
-    def either(self, other: "UpperBound") -> "UpperBound":
+    def maximum(self, other: "UpperBound") -> "UpperBound":
         """Return the bound of one or the other."""
         return UpperBound(*(max(getattr(self, each.name), getattr(other, each.name)) for each in fields(UpperBound)))
 
@@ -104,7 +104,7 @@ def in_sequence(bounds: Iterable[UpperBound]) -> UpperBound:
 
 def in_parallel(bounds: Iterable[UpperBound]) -> UpperBound:
     """Return the bound of all of them at the same time."""
-    return reduce(UpperBound.beside, bounds, UpperBound())
+    return reduce(UpperBound.concurrent_with, bounds, UpperBound())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Progress: what a run of an execution has come to so far, beside what its ledger counts."""
+"""Progress: results and conversation of a run so far; its ledger counts usage and calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

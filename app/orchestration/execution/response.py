@@ -148,7 +148,7 @@ def _metadata(execution: Execution, progress: RunProgress, state: State) -> Resp
 
 
 def _finish_reason(last_reply: tuple[Reply, Candidate] | None) -> str | None:
-    """Return why the answer ended; a reason of the provider that is none of ours is kept as it is."""
+    """Return why the answer ended; a reason that only the provider knows is kept as it is."""
     return None if last_reply is None else last_reply[0].raw_finish or last_reply[0].finish_reason
 
 

@@ -42,7 +42,7 @@ def _plan_bound(inputs: BoundInputs) -> UpperBound:
     steps = inputs.static_plan if options.steps is None else options.steps
     policy = EffectivePlanPolicy.from_request(options.policy, inputs.limits)
     if steps is None:
-        worst = reduce(UpperBound.either, (_worst(inputs, each) for each in policy.allowed_step_types), UpperBound())
+        worst = reduce(UpperBound.maximum, (_worst(inputs, each) for each in policy.allowed_step_types), UpperBound())
         run = [worst] * policy.max_steps
         planning = inputs.inferences(inputs.limits.attempts)
         return planning.then(in_sequence(run) if policy.require_linear else in_parallel(run))
@@ -81,7 +81,7 @@ def _worst(inputs: BoundInputs, step_type: str) -> UpperBound:
     attempts, tools = inputs.limits.attempts, inputs.tools
     match step_type:
         case StepType.INFER:
-            return answers_bound(inputs, tools, attempts).either(text_bound(inputs, tools, attempts))
+            return answers_bound(inputs, tools, attempts).maximum(text_bound(inputs, tools, attempts))
         case StepType.REDUNDANT:
             return replicas_bound(inputs, inputs.limits.replicas, tools)
         case StepType.TOOL:
