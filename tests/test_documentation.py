@@ -14,6 +14,7 @@ from app.entrypoints.http.app import create_app
 from app.orchestration.planning.planner import refusal_of
 from app.settings import load_settings
 from app.settings.schema import Settings
+from bench.bounds import BOUNDS
 from tests.support.documentation import (
     GENERATED_PART,
     PAGES,
@@ -127,6 +128,12 @@ def test_every_setting_is_described() -> None:
     described = setting_descriptions()
     assert [key for key, text in described.items() if not text] == []
     assert {key.split(".")[0] for key in described} == set(Settings.model_fields)
+
+
+def test_the_benchmarks_have_the_bounds_of_the_bench() -> None:
+    rows = re.findall(r"^\| (.+?) \| [\d.e+]+ \S+ \| (?:≤ ([\d.]+) \S+ )?\|$", TEXTS["benchmarks.md"], re.MULTILINE)
+    shown = {meaning: float(maximum) if maximum else None for meaning, maximum in rows}
+    assert shown == {bound.meaning: bound.maximum for bound in BOUNDS}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
