@@ -103,11 +103,6 @@ class StorageSettings(_Table):
         10, description="Silence after which a replica on PostgreSQL is considered dead"
     )
 
-    @property
-    def is_shared(self) -> bool:
-        """Return True if several replicas may use the storage."""
-        return not self.url.startswith("sqlite:")
-
 
 class QueueSettings(_Table):
     """Limits of background executions."""

@@ -82,9 +82,7 @@ _STYLES: Mapping[type[Any], _EventStyle] = MappingProxyType(
         events.ConstraintRepaired: _EventStyle("yellow", lambda event: f"{len(event.repairs)} repairs"),
         events.ValidationEnd: _EventStyle("cyan", _validation),
         events.PlanCreated: _EventStyle("cyan", lambda event: f"{event.planner_id}  {len(event.steps)} steps"),
-        events.VoteCast: _EventStyle(
-            "cyan", lambda event: f"replica {event.replica}  {event.error_code or event.status}"
-        ),
+        events.VoteCast: _EventStyle("cyan", _ballot),
         events.VoteDecided: _EventStyle("cyan", _vote),
         events.StepStart: _EventStyle("bold cyan", lambda event: f"{event.step_type}  attempt {event.attempt}"),
         events.StepEnd: _EventStyle("bold cyan", _step),

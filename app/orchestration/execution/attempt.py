@@ -271,8 +271,9 @@ class ProviderAttempt(Effect):
         return (environment.clock.monotonic() - self._started_at) * 1000
 
     def _usage_so_far(self) -> TokenUsage:
-        written = self._execution.environment.token_counter.text(self._stream.partial_text)
-        return self._stream.usage_so_far or self._estimated_usage(written)
+        if self._stream.usage_so_far is not None:
+            return self._stream.usage_so_far
+        return self._estimated_usage(self._execution.environment.token_counter.text(self._stream.partial_text))
 
     def _estimated_usage(self, written: int) -> TokenUsage:
         """Estimate the usage with so many tokens written; no more than the context window holds."""

@@ -138,7 +138,7 @@ class LocalExecutions:
         """Cancel the execution if it runs here, and return whether it does."""
         local = self._by_id.get(execution_id)
         if local is not None:
-            local.stop("the client cancelled it")
+            local.handle.cancel()
         return local is not None
 
     def fail_unsaved(self, execution_id: ExecutionId, failure: Failure) -> None:
