@@ -3,13 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
+import anyio
+
+from app.domain.contract.request import SystemRequest
+from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code
 from app.domain.journal.events import StepEnd, StepStart, StoredEvent
 from app.domain.lifecycle import State
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions, chaos_harness
-from tests.support.harness import Harness, replay_offline, watch_commits
+from tests.support.harness import Harness, replay_offline, response_of, watch_commits
 from tests.support.virtual_time import VirtualClock
 
 TERMINAL_TYPES = {"execution.completed", "execution.failed", "execution.cancelled"}
@@ -81,6 +85,40 @@ async def check_recovery(
         assert open_starts(after.events) == open_steps(after.events) == []
     replay_offline(after, pattern, planning)
     return after
+
+
+async def check_recovery_after_every_commit(
+    clock: VirtualClock,
+    seed: int,
+    request: SystemRequest,
+    pattern: Any = agent_loop,
+    planning: Any = None,
+) -> None:
+    """Run the request once, then recover from every prefix of its commits that did not come to rest."""
+    acts = ToolActions()
+    here = committing_harness(clock, seed, acts)
+    await here.run(request, pattern, planning)
+    commits = here.journal.commits
+    for number, (record, _) in enumerate(commits):
+        if record.events and record.events[-1].event.type in TERMINAL_TYPES | {"execution.suspended"}:
+            continue
+        await check_recovery(clock, seed, record, acts.performed[: commits[number + 1][1]], pattern, planning)
+
+
+async def run_and_cancel(
+    clock: VirtualClock,
+    here: Harness,
+    request: SystemRequest,
+    seconds: float,
+    pattern: Any = agent_loop,
+    planning: Any = None,
+) -> tuple[SystemResponse, ExecutionHistory]:
+    """Cancel an execution after so many seconds; return its response and its record."""
+    execution = here.execution(request)
+    async with anyio.create_task_group() as group:
+        group.start_soon(cancel_after, clock, seconds, execution)
+        await here.drive(execution, pattern, planning)
+    return response_of(execution), here.record(execution)
 
 
 async def cancel_after(clock: VirtualClock, seconds: float, execution) -> None:

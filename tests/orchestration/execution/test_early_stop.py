@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-import anyio
 import pytest
 
 from app.domain.failures import Code, Failure, OrchestrationFailure
@@ -14,14 +13,12 @@ from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions, chaos_harness
-from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.harness import chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.recovery import (
-    TERMINAL_TYPES,
-    cancel_after,
-    check_recovery,
-    committing_harness,
+    check_recovery_after_every_commit,
     is_complete_log,
     open_starts,
+    run_and_cancel,
 )
 from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
@@ -154,26 +151,16 @@ async def test_random_races_replay_offline_identically(clock: VirtualClock, seed
 async def test_a_crash_after_any_commit_of_a_race_never_acts_twice_and_loses_no_event(
     clock: VirtualClock, seed: int
 ) -> None:
-    acts = ToolActions()
-    here = committing_harness(clock, seed, acts)
-    await here.run(chat_request(), racing)
-    commits = here.journal.commits
-    for number, (record, _) in enumerate(commits):
-        if record.events and record.events[-1].event.type in TERMINAL_TYPES | {"execution.suspended"}:
-            continue
-        await check_recovery(clock, seed, record, acts.performed[: commits[number + 1][1]], racing)
+    await check_recovery_after_every_commit(clock, seed, chat_request(), racing)
 
 
 @pytest.mark.parametrize("block", seeds(4))
 async def test_random_cancels_of_races_leave_every_start_with_its_end(clock: VirtualClock, block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         here = chaos_harness(clock, seed, ToolActions(), tool_rounds=3)
-        execution = here.execution(chat_request())
-        async with anyio.create_task_group() as group:
-            group.start_soon(cancel_after, clock, Random(seed).random() * 12, execution)
-            await here.drive(execution, racing)
-        record = here.record(execution)
+        seconds = Random(seed).random() * 12
+        response, record = await run_and_cancel(clock, here, chat_request(), seconds, racing)
         assert is_complete_log(record)
         assert open_starts(record.events) == []
-        assert response_of(execution).state in TERMINAL
+        assert response.state in TERMINAL
         assert replay_offline(record, racing) == len(record.steps)

@@ -13,12 +13,10 @@ from app.domain.lifecycle import TERMINAL, State
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
 from tests.support.recovery import (
-    TERMINAL_TYPES,
-    cancel_after,
-    check_recovery,
-    committing_harness,
+    check_recovery_after_every_commit,
     is_complete_log,
     open_starts,
+    run_and_cancel,
 )
 from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
@@ -92,29 +90,18 @@ async def test_a_pattern_that_awaits_anything_foreign_is_found_out(clock: Virtua
 
 @pytest.mark.parametrize("seed", seeds(60))
 async def test_a_crash_after_any_commit_never_acts_twice_and_loses_no_event(clock: VirtualClock, seed: int) -> None:
-    acts = ToolActions()
-    here = committing_harness(clock, seed, acts)
-    await here.run(chat_request())
-    commits = here.journal.commits
-    for number, (record, _) in enumerate(commits):
-        if record.events and record.events[-1].event.type in TERMINAL_TYPES | {"execution.suspended"}:
-            continue
-        done_by_then = acts.performed[: commits[number + 1][1]]
-        await check_recovery(clock, seed, record, done_by_then)
+    await check_recovery_after_every_commit(clock, seed, chat_request())
 
 
 @pytest.mark.parametrize("block", seeds(20))
 async def test_a_thousand_random_cancels_leave_every_start_with_its_end(clock: VirtualClock, block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         here = chaos_harness(clock, seed, ToolActions(), tool_rounds=4)
-        execution = here.execution(chat_request())
-        async with anyio.create_task_group() as group:
-            group.start_soon(cancel_after, clock, Random(seed).random() * 6, execution)
-            await here.drive(execution)
-        record = here.record(execution)
+        seconds = Random(seed).random() * 6
+        response, record = await run_and_cancel(clock, here, chat_request(), seconds)
         assert is_complete_log(record)
         assert open_starts(record.events) == []
-        assert response_of(execution).state in TERMINAL
+        assert response.state in TERMINAL
         assert replay_offline(record) == len(record.steps)
 
 

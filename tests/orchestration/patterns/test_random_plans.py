@@ -3,7 +3,6 @@
 from random import Random
 from typing import Any
 
-import anyio
 import pytest
 
 from app.domain.contract.request import SystemRequest
@@ -16,16 +15,14 @@ from app.orchestration.patterns.plan_executor import plan_executor
 from app.orchestration.planning.planner import make_plan
 from app.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions, chaos_harness
-from tests.support.harness import replay_offline, response_of
+from tests.support.harness import replay_offline
 from tests.support.random_plans import random_plan_request
 from tests.support.recovery import (
-    TERMINAL_TYPES,
-    cancel_after,
-    check_recovery,
-    committing_harness,
+    check_recovery_after_every_commit,
     is_complete_log,
     open_starts,
     open_steps,
+    run_and_cancel,
 )
 from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
@@ -81,14 +78,7 @@ async def test_random_plans_end_and_replay_offline_identically(clock: VirtualClo
 async def test_a_crash_after_any_commit_of_a_plan_never_acts_twice_and_loses_no_event(
     clock: VirtualClock, seed: int
 ) -> None:
-    acts = ToolActions()
-    here = committing_harness(clock, seed, acts)
-    await here.run(random_plan_request(Random(seed)), plan_executor, make_plan)
-    commits = here.journal.commits
-    for number, (record, _) in enumerate(commits):
-        if record.events and record.events[-1].event.type in TERMINAL_TYPES | {"execution.suspended"}:
-            continue
-        await check_recovery(clock, seed, record, acts.performed[: commits[number + 1][1]], plan_executor, make_plan)
+    await check_recovery_after_every_commit(clock, seed, random_plan_request(Random(seed)), plan_executor, make_plan)
 
 
 @pytest.mark.parametrize("block", seeds(4))
@@ -96,11 +86,8 @@ async def test_random_cancels_of_plans_leave_every_start_with_its_end(clock: Vir
     for seed in range(block * 50, block * 50 + 50):
         request = random_plan_request(Random(seed))
         here = chaos_harness(clock, seed, ToolActions(), tool_rounds=3, attempts=2)
-        execution = here.execution(request)
-        async with anyio.create_task_group() as group:
-            group.start_soon(cancel_after, clock, Random(seed).random() * 6, execution)
-            await here.drive(execution, plan_executor, make_plan)
-        response, record = response_of(execution), here.record(execution)
+        seconds = Random(seed).random() * 6
+        response, record = await run_and_cancel(clock, here, request, seconds, plan_executor, make_plan)
         assert response.state in TERMINAL
         assert is_complete_log(record)
         assert open_starts(record.events) == open_steps(record.events) == []

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import anyio
 import pytest
 
 from app.adapters.tools.builtin import BUILTIN_TOOLS
@@ -10,7 +9,7 @@ from app.domain.contract.request import SystemRequest
 from app.domain.lifecycle import Mode, State
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, watch_commits
 from tests.support.judges import SteadyEngine
-from tests.support.recovery import TERMINAL_TYPES, cancel_after, is_complete_log, open_starts
+from tests.support.recovery import TERMINAL_TYPES, is_complete_log, open_starts, run_and_cancel
 from tests.support.validated_modes import CITY, NATIVE, NO, PATTERNS, ROLL, SHORT, YES, chat, city, run, structured
 from tests.support.virtual_time import VirtualClock
 
@@ -75,11 +74,7 @@ async def test_a_cancel_at_any_time_leaves_every_start_with_its_end(
 ) -> None:
     for seconds in range(1, 12):
         world = steady(clock, request_.mode)
-        execution = world.execution(request_)
-        async with anyio.create_task_group() as group:
-            group.start_soon(cancel_after, clock, seconds - 0.5, execution)
-            await world.drive(execution, PATTERNS[request_.mode])
-        record = world.record(execution)
+        _, record = await run_and_cancel(clock, world, request_, seconds - 0.5, PATTERNS[request_.mode])
         assert is_complete_log(record)
         assert open_starts(record.events) == []
         assert replay_offline(record, PATTERNS[request_.mode]) == len(record.steps)
