@@ -104,6 +104,8 @@ class Accepted:
     """A stored execution that runs, here or on another replica, when its turn comes."""
 
     view: ExecutionView
+    trace_id: TraceId
+    root_span_id: SpanId
 
 
 class Facade:
@@ -231,7 +233,8 @@ class Facade:
         if hit is not None:
             return await self._earlier_execution(header.tenant, hit)
         await self._launcher.queue(QueueTicket(header.tenant, header.execution_id, epoch=1))
-        return Accepted(await self.executions.show(header.tenant, header.request_id))
+        view = await self.executions.show(header.tenant, header.request_id)
+        return Accepted(view, header.trace_id, header.root_span_id)
 
     async def _earlier_execution(self, tenant: TenantId, hit: IdempotencyHit) -> ExecutionView:
         """Return the execution that the Idempotency-Key belongs to.

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Durability
+from app.domain.fingerprints import span_id
 from app.domain.ids import ExecutionId, RequestId, SpanId, TenantId, TraceId
 from app.domain.journal.fork import Fork
 from app.domain.lifecycle import Mode
@@ -51,3 +52,8 @@ class ExecutionHeader:
     created_at: float
     durability: Durability = "memory"
     fork: Fork | None = None
+
+    @property
+    def root_span_id(self) -> SpanId:
+        """Return the id of the span of the whole execution."""
+        return span_id(self.execution_id, "")

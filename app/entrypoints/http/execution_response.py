@@ -2,7 +2,7 @@
 
 from asyncio import get_running_loop
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
@@ -18,7 +18,7 @@ from app.entrypoints.http.exception_handlers import location_header
 from app.entrypoints.http.negotiation import ResponseKind
 from app.entrypoints.http.protocol import DisconnectListener
 from app.entrypoints.http.sse import EventStreamResponse
-from app.orchestration.facade import CatchUpSubscription, ExecutionHandle, ExecutionView
+from app.orchestration.facade import Accepted, CatchUpSubscription, ExecutionHandle, ExecutionView
 from app.ports.events import Subscription
 
 PREFERENCE_APPLIED: Header = (b"preference-applied", b"respond-async")
@@ -39,28 +39,28 @@ class ExecutionResponder:
         Raises: ClientDisconnect; RequestFailure (REQUEST_SHUTTING_DOWN) if another replica continues the execution.
         """
         if self.kind is ResponseKind.LOCATION:
-            return self.accepted(await self.context.facade.executions.show(self.context.tenant, handle.request_id))
+            view = await self.context.facade.executions.show(self.context.tenant, handle.request_id)
+            return self.accepted(view, correlation_of(handle))
         if handle.subscription is None:
             return await self._whole(handle, on_disconnect)
-        return event_stream(self.context, handle.subscription, _correlation_of(handle), on_disconnect=on_disconnect)
+        return event_stream(self.context, handle.subscription, correlation_of(handle), on_disconnect=on_disconnect)
 
     async def existing(self, view: ExecutionView, *extra: Header) -> Response:
         """Return the response that an execution has already; its location if there is none."""
         if self.kind is ResponseKind.LOCATION or view.response is None:
-            return self.accepted(view, *extra)
-        correlation = self._correlation(view.request_id, view.response)
+            return self.accepted(view, self.correlation(view), *extra)
+        correlation = self.correlation(view)
         with_suspensions = view.response.model_copy(update={"suspensions": view.suspensions})
         return system_response(with_suspensions, *correlation.headers(), self._server_timing(0.0), *extra)
 
-    async def stored_events(self, view: ExecutionView, response: SystemResponse, *extra: Header) -> Response:
+    async def stored_events(self, view: ExecutionView, *extra: Header) -> Response:
         """Return all events of an execution that has ended or is suspended."""
         log = await self.context.facade.executions.events(self.context.tenant, view.request_id)
-        correlation = self._correlation(view.request_id, response)
+        correlation = self.correlation(view)
         return event_stream(self.context, CatchUpSubscription(log, 0, None), correlation, *extra)
 
-    def accepted(self, view: ExecutionView, *extra: Header) -> WholeResponse:
+    def accepted(self, view: ExecutionView, correlation: Correlation, *extra: Header) -> WholeResponse:
         """Return the location and the status of an execution."""
-        correlation = self.context.correlate(view.request_id)
         location = location_header(view.request_id)
         headers = (JSON, *correlation.headers(), self._server_timing(0.0), location, PREFERENCE_APPLIED, *extra)
         return WholeResponse(202, view.model_dump_json(by_alias=True).encode(), headers)
@@ -72,7 +72,7 @@ class ExecutionResponder:
             raise ClientDisconnect
         if handle.response is not None:
             timing = self._server_timing(handle.upstream_ms)
-            return system_response(handle.response, *_correlation_of(handle).headers(), timing)
+            return system_response(handle.response, *correlation_of(handle).headers(), timing)
         if not self.context.is_stopping():
             raise RuntimeError("an execution ended without a response")
         message = "this replica is stopping; another one continues the execution"
@@ -85,8 +85,10 @@ class ExecutionResponder:
         handle.add_done_callback(listener.wake)
         return await listener.wait() and handle.response is None
 
-    def _correlation(self, request_id: str, response: SystemResponse) -> Correlation:
-        return Correlation(request_id, response.trace_id, self.context.correlate().span_id)
+    def correlation(self, view: ExecutionView) -> Correlation:
+        """Return the ids of an execution that has not been started by this request, with its trace if it is known."""
+        fresh = self.context.correlate(view.request_id)
+        return fresh if view.response is None else replace(fresh, trace_id=view.response.trace_id)
 
     def _server_timing(self, upstream_ms: float) -> Header:
         total = (get_running_loop().time() - self.context.received_at) * 1000
@@ -122,5 +124,7 @@ def event_stream(
     return EventStreamResponse(events, headers=headers, is_stopping=context.is_stopping, on_disconnect=on_disconnect)
 
 
-def _correlation_of(handle: ExecutionHandle) -> Correlation:
-    return Correlation(handle.request_id, handle.trace_id, handle.root_span_id)
+def correlation_of(started: ExecutionHandle | Accepted) -> Correlation:
+    """Return the ids of a started execution."""
+    request_id = started.view.request_id if isinstance(started, Accepted) else started.request_id
+    return Correlation(request_id, started.trace_id, started.root_span_id)

@@ -30,7 +30,6 @@ import anyio
 from app.domain.contract.messages import Message
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, Failure
-from app.domain.fingerprints import span_id
 from app.domain.journal.events import END_ANCHOR, CorrelationContext, Event, LifecycleTransition, LiveDelta
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import AttemptCancelled, RaceDecided, RecordedStep, StopDecision
@@ -81,7 +80,7 @@ class Execution:
             request_id=header.request_id,
             session_id=header.request.session_id,
             trace_id=header.trace_id,
-            span_id=span_id(header.execution_id, ""),
+            span_id=header.root_span_id,
             parent_span_id=header.parent_span_id,
             caused_by=None if header.fork is None else header.fork.origin,
         )

@@ -10,7 +10,7 @@ import pytest
 from app.entrypoints.http.protocol import BoundedProtocol
 from app.orchestration.execution.execution import Execution
 from tests.support.http_server import request_bytes
-from tests.support.portico import EVENTS, chat, events, portico
+from tests.support.portico import EVENTS, IDEMPOTENCY_KEY, RESPOND_ASYNC, chat, events, portico
 from tests.support.server_state import wait_for_disconnect
 
 
@@ -155,3 +155,24 @@ async def test_a_trace_id_of_zeros_is_refused_and_upper_case_becomes_lower_case(
         assert (await served.post(chat("hi", trace_id="0" * 32))).status == 422
         taken = await served.post(chat("hi", trace_id="AB" * 16))
         assert taken.headers["traceparent"].split("-")[1] == "ab" * 16
+
+
+@pytest.mark.parametrize("headers", [RESPOND_ASYNC, RESPOND_ASYNC | {"traceparent": f"00-{'cd' * 16}-{'ef' * 8}-01"}])
+@pytest.mark.parametrize("changes", [{}, {"trace_id": "ab" * 16}], ids=["", "own trace"])
+async def test_the_traceparent_of_an_accepted_execution_is_the_one_of_its_root_span(
+    headers: dict[str, str], changes: dict[str, str]
+) -> None:
+    async with portico() as (served, _):
+        accepted = await served.post(chat("hi", request_id="q", **changes), headers)
+        assert accepted.status == 202
+        first = events(await served.get("/v1/executions/q/events"))[0]
+        assert accepted.headers["traceparent"] == f"00-{first['trace_id']}-{first['span_id']}-00"
+
+
+async def test_the_traceparent_of_a_fork_that_is_not_waited_for_is_the_one_of_its_root_span() -> None:
+    async with portico() as (served, _):
+        await served.post(chat("hi", request_id="q"), IDEMPOTENCY_KEY)
+        forked = await served.post(b'{"from_step": 0}', RESPOND_ASYNC, path="/v1/executions/q/fork")
+        assert forked.status == 202
+        first = events(await served.get(f"/v1/executions/{forked.json['request_id']}/events"))[0]
+        assert forked.headers["traceparent"] == f"00-{first['trace_id']}-{first['span_id']}-00"

@@ -11,7 +11,7 @@ from app.domain.contract.response import SystemResponse
 from app.entrypoints.http.body import json_body
 from app.entrypoints.http.context import Context
 from app.entrypoints.http.correlation import caller_trace
-from app.entrypoints.http.execution_response import REPLAYED, ExecutionResponder
+from app.entrypoints.http.execution_response import REPLAYED, ExecutionResponder, correlation_of
 from app.entrypoints.http.negotiation import ResponseKind, prefers_async, response_kind
 from app.entrypoints.http.openapi import IDEMPOTENCY_KEY, PREFER, TRACEPARENT, describe_body, execution_responses
 from app.entrypoints.http.parameters import idempotency_key
@@ -46,7 +46,7 @@ async def execute(
     )
     started = await context.facade.execute(body, context.principal, options)
     if isinstance(started, Accepted):
-        return responder.accepted(started.view)
+        return responder.accepted(started.view, correlation_of(started))
     if isinstance(started, ExecutionView):
         return await _repeat(responder, started)
     return await responder.respond(started, _on_disconnect(started))
@@ -59,5 +59,5 @@ def _on_disconnect(handle: ExecutionHandle) -> Callable[[], None] | None:
 async def _repeat(responder: ExecutionResponder, first: ExecutionView) -> Response:
     """Return the response of the first request with the same idempotency key."""
     if responder.kind is ResponseKind.EVENTS and first.response is not None:
-        return await responder.stored_events(first, first.response, REPLAYED)
+        return await responder.stored_events(first, REPLAYED)
     return await responder.existing(first, REPLAYED)

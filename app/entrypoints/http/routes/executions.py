@@ -168,7 +168,7 @@ async def resume_execution(
         return await responder.respond(resumed)
     if resumed.events is None:
         return await responder.existing(resumed.view)
-    return event_stream(context, resumed.events, context.correlate(request_id))
+    return event_stream(context, resumed.events, responder.correlation(resumed.view))
 
 
 @router.post(
