@@ -5,9 +5,9 @@
 never label values. Inherited events of a fork are ignored, because its origin counted them.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -18,6 +18,8 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from app.domain import fallback, lifecycle
 from app.domain.contract.response import StepStatus
@@ -117,20 +119,20 @@ def other_value(label: str) -> str:
     return "unknown" if label == "tool" else "other"
 
 
-_Metric = TypeVar("_Metric", Counter, Histogram)
+class _Registry(Collector):
+    """The metrics of the table on a Prometheus registry of their own, by name.
 
-
-class _Registry:
-    """The metrics of the table on a Prometheus registry of their own, by name."""
+    Counters are totals here, which Prometheus collects whenever metrics are rendered: every event is counted, and an
+    addition to a dictionary costs a fraction of a child of the library's `Counter`.
+    """
 
     def __init__(self, values: Mapping[str, frozenset[str]]) -> None:
         self._registry = CollectorRegistry()
         self._values = values
         self._labels = {series.name: series.labels for series in SERIES}
-        self._counters = {
-            each.name: Counter(each.name, each.description, each.labels, registry=self._registry)
-            for each in SERIES
-            if each.kind is Counter
+        self._counters = [each for each in SERIES if each.kind is Counter]
+        self._totals: Mapping[str, dict[tuple[str, ...], float]] = {
+            each.name: {} if each.labels else {(): 0.0} for each in self._counters
         }
         self._gauges = {
             each.name: Gauge(each.name, each.description, each.labels, registry=self._registry)
@@ -144,16 +146,28 @@ class _Registry:
             for each in SERIES
             if each.kind is Histogram
         }
-        self._children: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self._children: dict[tuple[str, tuple[str, ...]], Histogram] = {
+            (name, ()): each for name, each in self._histograms.items() if not self._labels[name]
+        }
+        """The histograms by name and label values, because looking one up costs more than counting."""
+        self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
     def count(self, name: str, *labels: str, amount: float = 1) -> None:
         """Increment a counter; the label values stand in the order of the table."""
-        self._child(name, self._counters[name], labels).inc(amount)
+        totals = self._totals[name]
+        if labels not in totals:
+            labels = self._known(name, labels)
+        totals[labels] = totals.get(labels, 0.0) + amount
 
     def observe(self, name: str, value: float, *labels: str) -> None:
         """Add a value to a histogram; the label values stand in the order of the table."""
-        self._child(name, self._histograms[name], labels).observe(value)
+        histogram = self._children.get((name, labels))
+        if histogram is None:
+            known = self._known(name, labels)
+            histogram = self._histograms[name].labels(*known)
+            self._children[name, known] = histogram
+        histogram.observe(value)
 
     def read(self, name: str, function: Callable[[], int]) -> None:
         """Let a gauge call the function whenever metrics are rendered."""
@@ -162,23 +176,20 @@ class _Registry:
     def render(self) -> bytes:
         return generate_latest(self._registry)
 
-    def _child(self, name: str, metric: _Metric, labels: tuple[str, ...]) -> _Metric:
-        """Return the child of these label values, where unknown values become `other_value`.
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """Yield the counters."""
+        for series in self._counters:
+            family = CounterMetricFamily(series.name, series.description, labels=series.labels)
+            for labels, total in self._totals[series.name].items():
+                family.add_metric(labels, total)
+            yield family
 
-        Children of known values are cached, because there are few and looking one up costs more than counting.
-        """
-        if not labels:
-            return metric
-        child: _Metric | None = self._children.get((name, labels))
-        if child is None:
-            known = tuple(
-                value if value in self._values[label] else other_value(label)
-                for value, label in zip(labels, self._labels[name], strict=True)
-            )
-            child = metric.labels(*known)
-            if known == labels:
-                self._children[name, labels] = child
-        return child
+    def _known(self, name: str, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the label values with `other_value` in place of those that are not in `label_values`."""
+        return tuple(
+            value if value in self._values[label] else other_value(label)
+            for value, label in zip(labels, self._labels[name], strict=True)
+        )
 
 
 @dataclass(slots=True)
