@@ -500,7 +500,7 @@ async def test_a_deleted_session_leaves_nothing_and_its_running_execution_is_los
 
 async def test_b4_89_a_foreign_record_is_refused(here: StoreReplica) -> None:
     await begun(here, "a", "r-a", MOVED)
-    for forged in (b"\x80\x04\x95", b"[2,{}]", b'[1,{"execution_id":"b"}]'):
+    for forged in (b"\x80\x04\x95", b"[99,{}]", b'[1,{"execution_id":"b"}]'):
         await here.database.write(lambda forged=forged: execute(_FORGE, {"forged": forged}))
         with pytest.raises(StorageFailure) as caught:
             await here.store.load("local", "a")

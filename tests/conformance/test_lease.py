@@ -143,9 +143,9 @@ async def test_b5_95_the_previous_owner_of_a_damaged_execution_cannot_write(
 
 
 LATER: dict[str, Any] = {
-    "header": lambda here: forge(here, "outcome", 0, b'[2,{"execution_id":"b"}]'),
+    "header": lambda here: forge(here, "outcome", 0, b'[99,{"execution_id":"b"}]'),
     "outcome": lambda here: forge(here, "outcome", 1, b'[12,"Dreamt",{}]'),
-    "events": lambda here: forge(here, "events", 2, b"[2,[]]"),
+    "events": lambda here: forge(here, "events", 2, b"[99,[]]"),
     "mode": lambda here: here.database.write(lambda: execute(_MODE, {"mode": "dream"})),
 }
 
@@ -198,7 +198,7 @@ async def test_an_unreadable_response_is_left_out_and_reported(here: StoreReplic
     broken = Statement(
         lambda _: update(executions).where(executions.c.execution_id == "a").values(response=bindparam("other"))
     )
-    for other in (b"[2,{}]", b"\x80"):
+    for other in (b"[99,{}]", b"\x80"):
         await here.database.write(lambda other=other: execute(broken, {"other": other}))
         listed = (await here.store.executions("local", ExecutionFilter(), limit=9)).items
         assert [(each.status.response is None, each.status.last_error) for each in listed] == [
@@ -209,7 +209,7 @@ async def test_an_unreadable_response_is_left_out_and_reported(here: StoreReplic
 
 
 @pytest.mark.parametrize(
-    ("data", "later"), [(b"[1,{}]", False), (b"[2,{}]", True), (b"[10,", True), (b"[0,1]", False), (b"2", False)]
+    ("data", "later"), [(b"[1,{}]", False), (b"[99,{}]", True), (b"[10,", True), (b"[0,1]", False), (b"2", False)]
 )
 def test_a_newer_format_is_recognised(data: bytes, later: bool) -> None:
     assert codec.is_newer_format(data) == later

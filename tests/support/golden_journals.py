@@ -1,7 +1,7 @@
 """Golden journals: small executions as a release stored them, which every later release continues or refuses.
 
 `python -m tests.support.golden_journals` makes the missing ones by running them on the rehearsal engine. An
-existing one is never replaced: if the version of a pattern was raised, a new journal is added under the new number.
+existing one is never replaced: if the version of a pattern or the stored format was raised, new journals are added.
 """
 
 import sqlite3
@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 import orjson
 
+from app.adapters.stores import codec
 from app.bootstrap.service import PATTERNS, Service, open_service
 from app.domain.access import LOCAL
 from app.domain.contract.request import SystemRequest
@@ -25,7 +26,7 @@ from app.orchestration.runtime.fork import ForkRequest
 from app.orchestration.runtime.handle import ExecutionHandle
 from app.settings import Settings
 
-FOLDER = Path(__file__).parents[1] / "golden" / "journals"
+GOLDEN = Path(__file__).parents[1] / "golden"
 TABLES = ("executions", "commits", "suspensions", "sessions", "messages")
 BYTES = ("outcome", "events", "response", "suspension", "details", "message")
 """Columns that the codec wrote: bytes in the database and, since they are JSON, text in a file.
@@ -40,8 +41,8 @@ Rows = Mapping[str, list[dict[str, Any]]]
 
 
 def path_of(name: str, mode: Mode) -> Path:
-    """Return the path of that journal in the version of today's pattern."""
-    return FOLDER / f"{name}-{PATTERNS[mode].version}.json"
+    """Return the path of that journal in today's format and the version of today's pattern."""
+    return GOLDEN / f"format-{codec.FORMAT}" / "journals" / f"{name}-{PATTERNS[mode].version}.json"
 
 
 def rows_of(database: Path, request_id: str) -> Rows:
@@ -199,7 +200,7 @@ async def _make(name: str, golden: GoldenExecution) -> Rows:
 
 
 def make_missing(report: Callable[[str], object]) -> None:
-    """Make the journals that are missing for today's patterns."""
+    """Make the journals that are missing for today's format and patterns."""
     for name, golden in GOLDEN_EXECUTIONS.items():
         path = path_of(name, Mode(golden.fields.get("mode", "chat")))
         if not path.exists():

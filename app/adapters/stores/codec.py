@@ -46,10 +46,12 @@ from app.domain.journal.outcomes import (
 from app.domain.journal.step_key import StepKey
 
 T = TypeVar("T")
-FORMAT = 1
+FORMAT = 2
 """Increment for every change that an older release cannot read: a kind, a field or a value.
 
 An older release leaves records of a newer format to others; an unreadable record of a known format counts as damaged.
+Records of every earlier format are read: a field that they lack has a default. A test compares what is stored with the
+listing of this format.
 """
 MAX_RECORD_BYTES = 128 * 2**20
 """Larger than any record that the service's limits allow; longer data is refused unread."""
@@ -85,7 +87,7 @@ STORED_FIELDS: Mapping[type[Outcome], Mapping[str, str]] = MappingProxyType(
 _StoredIds: TypeAlias = tuple[RequestId, SessionId | None, TraceId, SpanId, SpanId | None, str | None, str | None]
 _StoredEventFields: TypeAlias = tuple[str, Annotated[int, Field(ge=0)], str, dict[str, Any]]
 _StoredStep: TypeAlias = tuple[str, str, float, str, dict[str, Any]]
-_Version: TypeAlias = Literal[1]
+_Version: TypeAlias = Literal[1, 2]
 
 
 def _exact(kind: Any) -> TypeAdapter[Any]:

@@ -1,8 +1,7 @@
 """Stored bytes are read back exactly, stay as earlier versions wrote them, and foreign bytes are refused."""
 
 from collections.abc import Callable
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, get_args
 
 import orjson
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from app.adapters.stores import codec
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.failures import Code, StorageFailure
-from app.domain.journal.events import CorrelationContext, Event, StoredEvent
+from app.domain.journal.events import CorrelationContext, Event
 from app.domain.journal.header import EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import Outcome, Prepared, RecordedStep, Refused, SuspensionAnswer
 from tests.support.examples import (
@@ -28,12 +27,17 @@ from tests.support.examples import (
     response,
     stored_events,
 )
+from tests.support.stored_format import (
+    MODEL_MESSAGE,
+    REMEDY,
+    assert_keeps,
+    committed,
+    folder_of,
+    stored_examples,
+    stored_fields,
+)
 from tests.support.virtual_time import EPOCH
 
-MODEL_MESSAGE = ModelMessage(
-    role="assistant", content="hm", provider="primary", kept=[{"signature": "µ\u2028", "n": 1.5}]
-)
-FIRST_RELEASE = Path(__file__).parents[2] / "golden" / "stored_bytes.json"
 PREPARED = next(each for each in OUTCOMES if isinstance(each, Prepared))
 READERS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "header": (codec.encode_header(header("a"), [recorded_step("0")]), codec.decode_header),
@@ -52,11 +56,6 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-def committed(*events: Event, first: int = 1) -> list[StoredEvent]:
-    """Return the events as one commit stores them: numbered without gaps, at one time."""
-    return [StoredEvent(number, EPOCH, "0/1", correlation(), event) for number, event in enumerate(events, first)]
-
-
 def test_every_outcome_and_every_event_has_an_example() -> None:
     assert {type(each) for each in OUTCOMES} == set(get_args(Outcome))
     assert {type(each) for each in EVENTS} == set(get_args(Event))
@@ -73,87 +72,53 @@ def test_an_event_is_read_back_equal(event: Event) -> None:
     assert codec.decode_events(codec.encode_events(events)) == events
 
 
-def test_stored_tags_and_fields_of_outcomes_never_change() -> None:
-    stored = {
-        tag: [codec.STORED_FIELDS.get(kind, {}).get(each.name, each.name) for each in fields(kind)]
-        for kind, tag in codec.OUTCOME_TAGS.items()
-    }
-    assert stored == {
-        "Plannable": ["tools", "told"],
-        "Planned": ["steps", "planner_id", "rationale"],
-        "Prepared": ["messages", "tools", "truncated_history", "stages", "said_before"],
-        "Offered": ["tools", "candidates", "left_out", "closed_for", "cut"],
-        "Replied": ["reply", "duration_ms"],
-        "AttemptFailed": [
-            "reason", "message", "wait", "retry_after", "streamed", "partial", "usage", "duration_ms", "details"
-        ],
-        "ToolEnded": ["content", "is_error", "code", "duration_ms", "retry", "ran"],
-        "ToolAsked": ["value", "duration_ms"],
-        "Slept": [],
-        "Answered": ["payload"],
-        "Refused": ["code", "message", "details", "condition", "retry_after", "stages"],
-        "CutOff": ["duration_ms", "usage", "partial"],
-        "Decided": ["counted"],
-        "Stopped": ["code", "message"],
-    }  # fmt: skip
+CODECS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
+    "headers": (lambda value: codec.encode_header(*value), codec.decode_header),
+    "outcomes": (codec.encode_outcome, codec.decode_outcome),
+    "events": (codec.encode_events, codec.decode_events),
+    "responses": (codec.encode_response, codec.decode_response),
+    "messages": (codec.encode_message, lambda data: codec.decode_messages([data])[0]),
+    "suspensions": (codec.encode_suspension, codec.decode_suspension),
+    "values": (codec.encode_value, codec.decode_value),
+}
 
 
-def test_stored_tags_and_fields_of_events_never_change() -> None:
-    assert {kind.type: [each.name for each in fields(kind)] for kind in get_args(Event)} == {
-        "lifecycle.transition": ["from_state", "to_state", "attempt", "reason"],
-        "fallback.transition": [
-            "from_state", "to_state", "fsm_event", "provider", "model", "retry_count", "reason", "segment"
-        ],
-        "stage.end": ["stage", "duration_ms", "outcome"],
-        "inference.start": [
-            "segment", "message_count", "tool_defs_count", "schema_present", "grammar_present", "temperature",
-            "provider", "model", "replica",
-        ],
-        "inference.retracted": ["segment"],
-        "inference.end": ["segment", "duration_ms", "tokens_in", "tokens_out", "finish_reason", "tool_call_count"],
-        "tool.start": ["tool_name", "tool_call_id", "args_hash"],
-        "tool.end": ["tool_name", "tool_call_id", "duration_ms", "success", "error_code"],
-        "constraint.repaired": ["attempt", "repairs", "replica"],
-        "validation.end": ["attempt", "valid", "errors", "warnings", "replica"],
-        "plan.created": ["planner_id", "steps"],
-        "vote.cast": ["replica", "status", "error_code"],
-        "vote.decided": [
-            "replicas", "voted", "failed", "stopped_early", "votes", "confidence", "replica", "error_code"
-        ],
-        "step.start": ["step_type", "attempt"],
-        "step.end": ["step_type", "attempt", "status", "duration_ms", "error_code"],
-        "execution.suspended": ["suspensions", "response"],
-        "execution.resumed": ["suspension_id", "kind", "tool_id", "resumed_by"],
-        "execution.completed": ["response"],
-        "execution.failed": ["response"],
-        "execution.cancelled": ["response"],
-    }  # fmt: skip
+def golden(name: str, format_: int = codec.FORMAT) -> Any:
+    return orjson.loads((folder_of(format_) / f"{name}.json").read_bytes())
 
 
-@pytest.mark.parametrize(
-    ("kind", "encode", "decode"),
-    [
-        ("headers", lambda value: codec.encode_header(*value), codec.decode_header),
-        ("outcomes", codec.encode_outcome, codec.decode_outcome),
-        ("events", codec.encode_events, codec.decode_events),
-        ("responses", codec.encode_response, codec.decode_response),
-        ("messages", codec.encode_message, lambda data: codec.decode_messages([data])[0]),
-        ("suspensions", codec.encode_suspension, codec.decode_suspension),
-        ("values", codec.encode_value, codec.decode_value),
-    ],
-)
-def test_bytes_of_the_first_release_are_read_and_written_again_unchanged(
-    kind: str, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]
-) -> None:
-    stored = [each.encode() for each in orjson.loads(FIRST_RELEASE.read_bytes())[kind]]
+@pytest.mark.parametrize("kind", CODECS)
+@pytest.mark.parametrize("format_", range(1, codec.FORMAT + 1))
+def test_records_of_every_format_are_read_and_written_again_with_all_their_fields(format_: int, kind: str) -> None:
+    encode, decode = CODECS[kind]
+    stored = [each.encode() for each in golden("stored_bytes", format_)[kind]]
     assert stored
-    assert [encode(decode(each)) for each in stored] == stored
+    for each in stored:
+        assert each.startswith(b"[%d," % format_)
+        again = encode(decode(each))
+        assert_keeps(again, each)
+        assert decode(again) == decode(each)
 
 
-def test_todays_examples_are_stored_with_the_bytes_of_the_first_release() -> None:
-    stored = orjson.loads(FIRST_RELEASE.read_bytes())
-    assert [codec.encode_outcome(each).decode() for each in OUTCOMES] == stored["outcomes"]
-    assert [codec.encode_events(committed(each, first=7)).decode() for each in EVENTS] == stored["events"]
+def test_todays_examples_are_stored_with_the_bytes_of_the_current_format() -> None:
+    assert stored_examples() == golden("stored_bytes"), REMEDY
+
+
+def test_everything_that_is_stored_is_listed_for_the_current_format() -> None:
+    assert stored_fields() == golden("fields"), REMEDY
+
+
+@pytest.mark.parametrize("format_", range(1, codec.FORMAT))
+def test_every_field_of_an_earlier_format_still_exists_and_newer_fields_have_defaults(format_: int) -> None:
+    today = stored_fields()
+    for section, kinds in golden("fields", format_).items():
+        if section != "values":
+            assert kinds.keys() <= today[section].keys()
+        for kind, before in kinds.items():
+            after = today[section].get(kind, before)
+            assert before.keys() <= after.keys(), kind
+            newer = {name: after[name] for name in after.keys() - before.keys()}
+            assert all(described.endswith(" = …") or not described for described in newer.values()), (kind, newer)
 
 
 @pytest.mark.parametrize("outcome", [each for each in OUTCOMES if type(each) in codec.STORED_FIELDS], ids=repr)
@@ -239,8 +204,8 @@ def refused(read: Callable[[bytes], Any], data: bytes) -> StorageFailure:
 @pytest.mark.parametrize("kind", READERS)
 def test_a_record_of_a_newer_format_is_refused(kind: str) -> None:
     data, read = READERS[kind]
-    assert data.startswith(b"[1,")
-    failure = refused(read, b"[2," + data[3:])
+    assert data.startswith(b"[%d," % codec.FORMAT)
+    failure = refused(read, b"[%d,%b" % (codec.FORMAT + 1, data.partition(b",")[2]))
     assert failure.status == 409
 
 

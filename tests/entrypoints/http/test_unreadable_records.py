@@ -27,7 +27,7 @@ from tests.support.portico import (
 )
 from tests.support.server_state import wait_for_idle, wait_for_running
 
-BROKEN, LATER = b"\x80\x04\x95", b"[2,{}]"
+BROKEN, LATER = b"\x80\x04\x95", b"[99,{}]"
 SLOW = "[[slow:60]] Hello"
 MANY_SWEEPS = 10 * MAINTENANCE_INTERVAL_S
 

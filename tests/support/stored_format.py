@@ -1,0 +1,184 @@
+"""The stored format: the fields and values of every record, and the bytes of today's examples.
+
+`tests/golden/format-N` belongs to format N: `fields.json` lists it, `stored_bytes.json` has an example of each record,
+and `journals` has whole executions. `python -m tests.support.stored_format` writes the first two of the current format
+again, and the journals that are missing. Files of an earlier format are never written again, so raise `codec.FORMAT`
+before you change a format that a release has written.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass, replace
+from enum import Enum
+from inspect import isclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import orjson
+from pydantic import BaseModel, JsonValue
+
+from app.adapters.stores import codec
+from app.adapters.stores.schema import metadata
+from app.domain.contract.messages import Message, ModelMessage
+from app.domain.contract.request import ExecutionHints
+from app.domain.contract.response import Suspension, SystemResponse
+from app.domain.failures import Code
+from app.domain.journal.events import CorrelationContext, Event, StoredEvent
+from app.domain.journal.fork import Fork
+from app.domain.journal.header import ExecutionHeader
+from app.domain.journal.outcomes import RecordedStep
+from app.domain.lifecycle import State
+from tests.support.examples import EVENTS, OUTCOMES, SUSPENSION, correlation, header, response
+from tests.support.virtual_time import EPOCH
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+REMEDY = (
+    "If a release has written this format, raise codec.FORMAT first. "
+    "Then run `python -m tests.support.stored_format` and review what it changed."
+)
+MODEL_MESSAGE = ModelMessage(
+    role="assistant", content="hm", provider="primary", kept=[{"signature": "µ\u2028", "n": 1.5}]
+)
+RECORDS: Sequence[type[Any]] = (
+    ExecutionHeader, SystemResponse, Message, ModelMessage, Suspension, CorrelationContext,
+)  # fmt: skip
+"""Kinds that are stored without a tag."""
+
+Listing = dict[str, dict[str, dict[str, str]]]
+"""Field names with their types, by section and kind. The type of a field that has a default ends with ` = …`."""
+
+
+def folder_of(format_: int = codec.FORMAT) -> Path:
+    return GOLDEN / f"format-{format_}"
+
+
+def stored_fields() -> Listing:
+    """Return the names, types and permitted values of everything that is stored."""
+    nested: dict[str, dict[str, str]] = {}
+    listing: Listing = {
+        "outcomes": {
+            tag: {
+                codec.STORED_FIELDS.get(kind, {}).get(name, name): described
+                for name, described in _fields(kind, nested).items()
+            }
+            for kind, tag in codec.OUTCOME_TAGS.items()
+        },
+        "events": {kind.type: _fields(kind, nested) for kind in get_args(Event)},
+        "records": {_name(kind): _fields(kind, nested) for kind in RECORDS},
+        "columns": {
+            str(table.name): {
+                str(column.name): f"{column.type}{' = …' if column.nullable else ''}" for column in table.columns
+            }
+            for table in metadata.sorted_tables
+        },
+    }
+    return {**listing, "values": dict(sorted(nested.items()))}
+
+
+def _fields(kind: type[Any], nested: dict[str, dict[str, str]]) -> dict[str, str]:
+    """Return the stored fields of a dataclass or a model, and add the kinds that occur in it to `nested`."""
+    if issubclass(kind, BaseModel):
+        return {
+            field.alias or name: _described(field.annotation, nested) + ("" if field.is_required() else " = …")
+            for name, field in kind.model_fields.items()
+        }
+    hints = get_type_hints(kind)
+    return {
+        each.name: _described(hints[each.name], nested)
+        + ("" if each.default is MISSING and each.default_factory is MISSING else " = …")
+        for each in fields(kind)
+    }
+
+
+def _described(annotation: Any, nested: dict[str, dict[str, str]]) -> str:
+    annotation = getattr(annotation, "__supertype__", annotation)
+    if annotation in {JsonValue, Ellipsis, None}:
+        return {JsonValue: "JSON", Ellipsis: "...", None: "null"}[annotation]
+    if get_origin(annotation) is Literal:
+        return "|".join(map(str, get_args(annotation)))
+    if get_args(annotation):
+        parts = [_described(each, nested) for each in get_args(annotation) if not _is_constraint(each)]
+        origin = get_origin(annotation)
+        name = getattr(origin, "__name__", str(origin))
+        return "|".join(parts) if name in {"Union", "UnionType", "Annotated"} else f"{name}[{', '.join(parts)}]"
+    if isclass(annotation) and (is_dataclass(annotation) or issubclass(annotation, BaseModel | Enum)):
+        _add(annotation, nested)
+        return _name(annotation)
+    return getattr(annotation, "__name__", str(annotation)).replace("NoneType", "null")
+
+
+def _is_constraint(argument: Any) -> bool:
+    """Return True for metadata of an annotation, which is no type."""
+    is_type = isclass(argument) or argument in {JsonValue, Any, None, Ellipsis}
+    return not (is_type or get_origin(argument) or hasattr(argument, "__supertype__"))
+
+
+def _add(kind: type[Any], nested: dict[str, dict[str, str]]) -> None:
+    name = _name(kind)
+    if name not in nested and kind not in RECORDS:
+        nested[name] = {}
+        nested[name] = {str(each.value): "" for each in kind} if issubclass(kind, Enum) else _fields(kind, nested)
+
+
+def _name(kind: type[Any]) -> str:
+    """Return the name of a kind with its module, since some kinds have equal names."""
+    return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
+
+
+def committed(*events: Event, first: int = 1) -> list[StoredEvent]:
+    """Return the events as one commit stores them: numbered without gaps, at one time."""
+    return [StoredEvent(number, EPOCH, "0/1", correlation(), event) for number, event in enumerate(events, first)]
+
+
+def stored_examples() -> Mapping[str, list[str]]:
+    """Return the stored bytes of every outcome, every event and every other record, as text."""
+    fork = Fork(
+        "r-0", 2, "backup", ExecutionHints(max_tokens=5), ("roll_dice",), (Message(role="user", content="again"),)
+    )
+    steps = [RecordedStep(f"{number}/0", "f" * 32, outcome, EPOCH + number) for number, outcome in enumerate(OUTCOMES)]
+    failed = response(State.ERROR, Code.INFERENCE_MODEL_UNAVAILABLE)
+    examples = {
+        "headers": [codec.encode_header(header("a")), codec.encode_header(replace(header("a"), fork=fork), steps)],
+        "outcomes": [codec.encode_outcome(each) for each in OUTCOMES],
+        "events": [codec.encode_events(committed(each, first=7)) for each in EVENTS],
+        "responses": [codec.encode_response(each) for each in (response(), failed)],
+        "messages": [codec.encode_message(each) for each in (MODEL_MESSAGE, Message(role="user", content="hello"))],
+        "suspensions": [codec.encode_suspension(SUSPENSION)],
+        "values": [codec.encode_value({"a": [1, 2.5, None]})],
+    }
+    return {kind: [each.decode() for each in encoded] for kind, encoded in examples.items()}
+
+
+def assert_keeps(encoded: bytes, stored: bytes) -> None:
+    """Check that a record which is encoded again has today's format and every stored field, in the stored order.
+
+    Fields that the stored format lacks may be added. Whole seconds may be stored as integers, and are read as floats.
+    """
+    again, before = orjson.loads(encoded), orjson.loads(stored)
+    assert again[0] == codec.FORMAT
+    _assert_keeps(again[1:], before[1:])
+
+
+def _assert_keeps(again: Any, before: Any) -> None:
+    if isinstance(before, dict):
+        assert [name for name in again if name in before] == list(before)
+        for name, each in before.items():
+            _assert_keeps(again[name], each)
+    elif isinstance(before, list):
+        assert len(again) == len(before)
+        for one, other in zip(again, before, strict=True):
+            _assert_keeps(one, other)
+    else:
+        assert again == before
+
+
+def write_files(report: Callable[[str], object]) -> None:
+    """Write the listing and the examples of the current format."""
+    for name, content in (("fields", stored_fields()), ("stored_bytes", stored_examples())):
+        path = folder_of() / f"{name}.json"
+        path.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
+        report(f"{path}\n")
+
+
+if __name__ == "__main__":
+    write_files(sys.stdout.write)
