@@ -3,8 +3,12 @@
 from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NewType
 
 from app.ports.runtime import Clock
+
+BreakerPeriod = NewType("BreakerPeriod", int)
+"""Number of a period of a breaker, from 1: the next one begins whenever it opens or closes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,8 @@ class CircuitBreaker:
 
     It opens when at least `breaker_failures` attempts within `breaker_window` failed and they are more than half of the
     attempts there; after `breaker_cooldown` one probe is let through, and its success closes the breaker. With
-    `breaker_failures` 0 it never opens.
+    `breaker_failures` 0 it never opens. Only an attempt that began in the current period counts: one from before can
+    neither end a probe nor decide about the breaker.
     """
 
     def __init__(self, policy: FailoverPolicy, clock: Clock) -> None:
@@ -43,6 +48,7 @@ class CircuitBreaker:
         self._failed = 0
         self._opened_at: float | None = None
         self._probing = False
+        self._period = BreakerPeriod(1)
 
     @property
     def state(self) -> BreakerState:
@@ -65,32 +71,41 @@ class CircuitBreaker:
         """Return True if an attempt may begin."""
         return self._opened_at is None or (self.state is BreakerState.HALF_OPEN and not self._probing)
 
-    def try_begin(self) -> bool:
-        """Begin an attempt, the one probe if half open; return False if none may begin."""
+    def try_begin(self) -> BreakerPeriod | None:
+        """Begin an attempt, the one probe if half open, and return its period; None if none may begin."""
         if not self.allows_attempt:
-            return False
+            return None
         self._probing = self._opened_at is not None
-        return True
+        return self._period
 
-    def end_without_result(self) -> None:
+    def end_without_result(self, period: BreakerPeriod) -> None:
         """End an attempt without a result: refused, cancelled or out of time."""
-        self._probing = False
+        if period == self._period:
+            self._probing = False
 
-    def record_success(self) -> None:
+    def record_success(self, period: BreakerPeriod) -> None:
         """Record a successful attempt; a probe closes the breaker."""
+        if period != self._period:
+            return
         if self._probing:
-            self._probing, self._opened_at = False, None
-            self._attempts.clear()
-            self._failed = 0
+            self._begin_period(opened_at=None)
         self._record(failed=False)
 
-    def record_failure(self, *, trip: bool) -> None:
+    def record_failure(self, period: BreakerPeriod, *, trip: bool) -> None:
         """Record a failed attempt; `trip` opens the breaker at once, and so does a failed probe."""
+        if period != self._period:
+            return
         self._record(failed=True)
         enough = self._failed >= self._policy.breaker_failures and self._failed * 2 > len(self._attempts)
-        if self._policy.breaker_failures and (trip or self._probing or (self._opened_at is None and enough)):
-            self._opened_at = self._clock.monotonic()
+        if self._policy.breaker_failures and (trip or self._probing or enough):
+            self._begin_period(opened_at=self._clock.monotonic())
+
+    def _begin_period(self, *, opened_at: float | None) -> None:
+        self._period = BreakerPeriod(self._period + 1)
+        self._opened_at = opened_at
         self._probing = False
+        self._attempts.clear()
+        self._failed = 0
 
     def _record(self, *, failed: bool) -> None:
         now = self._clock.monotonic()

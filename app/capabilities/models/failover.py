@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from app.capabilities.models.breaker import CircuitBreaker, FailoverPolicy, RetryBudget
+from app.capabilities.models.breaker import BreakerPeriod, CircuitBreaker, FailoverPolicy, RetryBudget
 from app.domain.failures import Code, Failure, InferenceFailure, failure
 from app.domain.fallback import Event, FallbackFsm, State
 from app.domain.journal.events import FallbackTransition
@@ -82,22 +82,22 @@ class ProviderHealth:
         self.breakers: Mapping[str, CircuitBreaker] = {name: CircuitBreaker(policy, clock) for name in providers}
         self._budget = RetryBudget(policy, clock)
 
-    def begin_attempt(self, provider: str) -> bool:
-        """Begin an attempt; return False while the breaker is open."""
-        if not self.breakers[provider].try_begin():
-            return False
-        self._budget.record_attempt()
-        return True
+    def begin_attempt(self, provider: str) -> BreakerPeriod | None:
+        """Begin an attempt and return the breaker's period, which ends it; None while the breaker is open."""
+        period = self.breakers[provider].try_begin()
+        if period is not None:
+            self._budget.record_attempt()
+        return period
 
-    def end_attempt(self, provider: str, answer: Reply | EngineError | None) -> None:
+    def end_attempt(self, provider: str, period: BreakerPeriod, answer: Reply | EngineError | None) -> None:
         """Update the breaker with the end of the attempt; a cancelled one, None, says nothing about the provider."""
         breaker = self.breakers[provider]
         if isinstance(answer, Reply):
-            breaker.record_success()
+            breaker.record_success(period)
         elif answer is not None and RULES[answer.reason].counts_as_failure:
-            breaker.record_failure(trip=RULES[answer.reason].opens_breaker)
+            breaker.record_failure(period, trip=RULES[answer.reason].opens_breaker)
         else:
-            breaker.end_without_result()
+            breaker.end_without_result(period)
 
     def retry_delay(
         self, provider: str, fault: EngineError, *, spent: int, seconds_left: float, jitter: float

@@ -169,13 +169,14 @@ class ProviderAttempt(Effect):
         except OrchestrationFailure as refusal:
             return _over_budget(refusal)
         provider = self._candidate.provider
-        if not environment.health.begin_attempt(provider):
+        period = environment.health.begin_attempt(provider)
+        if period is None:
             return self._failed(EngineError(AttemptFailureReason.BREAKER_OPEN, "the provider's breaker is open"))
         answer: Reply | EngineError | None = None
         try:
             answer = await self._ask(environment)
         finally:
-            environment.health.end_attempt(provider, answer)
+            environment.health.end_attempt(provider, period, answer)
         if isinstance(answer, EngineError):
             return self._failed(answer)
         return AttemptSucceeded(answer, self._elapsed_ms(environment))

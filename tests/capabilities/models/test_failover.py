@@ -183,51 +183,87 @@ def fault(reason: AttemptFailureReason) -> EngineError:
     return EngineError(reason, "failed")
 
 
+def attempt(here: ProviderHealth, answer: Reply | EngineError | None) -> None:
+    period = here.begin_attempt("a")
+    assert period is not None
+    here.end_attempt("a", period, answer)
+
+
+BROKEN = fault(AttemptFailureReason.BROKEN)
+
+
+@pytest.mark.parametrize(
+    "late", [REPLY, BROKEN, fault(AttemptFailureReason.QUOTA), None], ids=["success", "failure", "quota", "cancelled"]
+)
+async def test_an_attempt_from_before_the_breaker_opened_neither_ends_the_probe_nor_decides(
+    clock: VirtualClock, late: Reply | EngineError | None
+) -> None:
+    here = health(clock, breaker_failures=1)
+    early = here.begin_attempt("a")
+    assert early is not None
+    attempt(here, BROKEN)
+    await clock.sleep(15)
+    probe = here.begin_attempt("a")
+    assert probe is not None
+    here.end_attempt("a", early, late)
+    assert here.breakers["a"].state is BreakerState.HALF_OPEN
+    assert here.begin_attempt("a") is None
+    here.end_attempt("a", probe, REPLY)
+    assert here.breakers["a"].state is BreakerState.CLOSED
+
+
+async def test_failures_of_attempts_from_before_an_outage_do_not_open_the_closed_breaker_again(
+    clock: VirtualClock,
+) -> None:
+    here = health(clock, breaker_failures=1)
+    early = here.begin_attempt("a")
+    assert early is not None
+    attempt(here, BROKEN)
+    await clock.sleep(15)
+    attempt(here, REPLY)
+    here.end_attempt("a", early, BROKEN)
+    assert here.breakers["a"].state is BreakerState.CLOSED
+
+
 async def test_the_breaker_opens_at_the_threshold_lets_one_probe_through_and_closes_on_its_success(
     clock: VirtualClock,
 ) -> None:
     here = health(clock)
     for _ in range(5):
-        assert here.begin_attempt("a")
-        here.end_attempt("a", fault(AttemptFailureReason.SERVER_ERROR))
+        attempt(here, fault(AttemptFailureReason.SERVER_ERROR))
     assert here.breakers["a"].state is BreakerState.OPEN
-    assert not here.begin_attempt("a")
-    assert here.begin_attempt("b")
+    assert here.begin_attempt("a") is None
+    assert here.begin_attempt("b") is not None
     await clock.sleep(15)
     assert here.breakers["a"].state is BreakerState.HALF_OPEN
-    assert here.begin_attempt("a")
-    assert not here.begin_attempt("a")
-    here.end_attempt("a", REPLY)
+    probe = here.begin_attempt("a")
+    assert probe is not None
+    assert here.begin_attempt("a") is None
+    here.end_attempt("a", probe, REPLY)
     assert here.breakers["a"].state is BreakerState.CLOSED
 
 
 async def test_a_failed_probe_opens_the_breaker_again_and_a_cancelled_one_allows_another(clock: VirtualClock) -> None:
     here = health(clock, breaker_failures=1)
-    here.begin_attempt("a")
-    here.end_attempt("a", fault(AttemptFailureReason.BROKEN))
+    attempt(here, fault(AttemptFailureReason.BROKEN))
     await clock.sleep(15)
-    assert here.begin_attempt("a")
-    here.end_attempt("a", None)
-    assert here.begin_attempt("a")
-    here.end_attempt("a", fault(AttemptFailureReason.BROKEN))
+    attempt(here, None)
+    attempt(here, fault(AttemptFailureReason.BROKEN))
     assert here.breakers["a"].state is BreakerState.OPEN
 
 
 async def test_b1_31_failures_that_are_not_more_than_half_do_not_open_the_breaker(clock: VirtualClock) -> None:
     here = health(clock)
     for _ in range(20):
-        here.begin_attempt("a")
-        here.end_attempt("a", REPLY)
-        here.begin_attempt("a")
-        here.end_attempt("a", fault(AttemptFailureReason.SERVER_ERROR))
+        attempt(here, REPLY)
+        attempt(here, fault(AttemptFailureReason.SERVER_ERROR))
     assert here.breakers["a"].state is BreakerState.CLOSED
 
 
 async def test_failures_outside_the_window_are_forgotten(clock: VirtualClock) -> None:
     here = health(clock)
     for _ in range(10):
-        here.begin_attempt("a")
-        here.end_attempt("a", fault(AttemptFailureReason.SERVER_ERROR))
+        attempt(here, fault(AttemptFailureReason.SERVER_ERROR))
         await clock.sleep(10)
     assert here.breakers["a"].state is BreakerState.CLOSED
 
@@ -237,23 +273,20 @@ async def test_a_refused_request_says_nothing_of_the_provider(
     clock: VirtualClock, reason: AttemptFailureReason
 ) -> None:
     here = health(clock, breaker_failures=1)
-    here.begin_attempt("a")
-    here.end_attempt("a", fault(reason))
+    attempt(here, fault(reason))
     assert here.breakers["a"].state is BreakerState.CLOSED
 
 
 async def test_b1_4_a_quota_error_opens_the_breaker_at_once(clock: VirtualClock) -> None:
     here = health(clock)
-    here.begin_attempt("a")
-    here.end_attempt("a", fault(AttemptFailureReason.QUOTA))
+    attempt(here, fault(AttemptFailureReason.QUOTA))
     assert here.breakers["a"].state is BreakerState.OPEN
 
 
 async def test_breaker_failures_zero_switches_breakers_off(clock: VirtualClock) -> None:
     here = health(clock, breaker_failures=0)
     for _ in range(50):
-        assert here.begin_attempt("a")
-        here.end_attempt("a", fault(AttemptFailureReason.QUOTA))
+        attempt(here, fault(AttemptFailureReason.QUOTA))
 
 
 def granted(
@@ -284,8 +317,7 @@ async def test_b1_3_without_retry_after_the_wait_is_exponential_with_full_jitter
 
 async def test_no_retry_is_granted_where_the_failure_itself_has_opened_the_breaker(clock: VirtualClock) -> None:
     here = health(clock, breaker_failures=1)
-    here.begin_attempt("a")
-    here.end_attempt("a", fault(AttemptFailureReason.RATE_LIMITED))
+    attempt(here, fault(AttemptFailureReason.RATE_LIMITED))
     assert granted(here, AttemptFailureReason.RATE_LIMITED, 3.0) is None
 
 

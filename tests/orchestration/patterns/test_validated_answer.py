@@ -343,7 +343,8 @@ class TestMovingOn:
 
     async def test_one_that_is_down_is_passed_over(self, clock: VirtualClock) -> None:
         world = self.world(clock, [LONG, GOOD], [{"fault": "unreachable"}], [])
-        world.environment.health.breakers["c"].record_failure(trip=True)
+        breaker = world.environment.health.breakers["c"]
+        breaker.record_failure(breaker.try_begin(), trip=True)
         response, record = await run(world, chat({"rules": [SHORT]}))
         assert (response.content, self.asked(record)) == ("good", ["a", "b", "a"])
         assert response.metadata.fallback_attempts == 1
