@@ -1,8 +1,9 @@
 """SQLite database: one process owns the file, one thread writes it and another one reads it.
 
-With WAL and `synchronous=FULL`, committed data survives a power cut. A lock file next to the database, released when
-its process ends, refuses a second owner at start. Read-only access, as by the command line, needs no lock. Neither
-holds on a network file system.
+With WAL and `synchronous=FULL`, committed data survives a power cut. A lock on the file itself, under any of its names
+refuses a second owner at start; it is released when its process ends. SQLite locks ranges of bytes, which this
+lock of the whole file does not touch. Read-only access, as by the command line, needs no lock. Neither holds on a
+network file system.
 """
 
 import fcntl
@@ -13,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import anyio
 
@@ -116,21 +117,25 @@ async def _thread(path: Path, name: str, *, connect: Callable[[Path], sqlite3.Co
 
 @asynccontextmanager
 async def _file_lock(path: Path) -> AsyncIterator[None]:
-    with _open_lock_file(path) as lock:
+    """Hold the lock of the file, which is created if necessary, and close it last.
+
+    Closing any descriptor of a file releases the locks that SQLite holds on it in this process.
+    """
+    with _open_file(path) as file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:
             message = "another process owns the SQLite file of storage.url; several replicas need PostgreSQL"
             raise ConfigurationFailure(Code.CONFIG_INVALID, message) from taken
         yield
 
 
-def _open_lock_file(path: Path) -> TextIO:
+def _open_file(path: Path) -> BinaryIO:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.with_name(f"{path.name}.lock").open("w", encoding="utf-8")
+        return path.open("ab")
     except OSError as fault:
-        message = "the directory of the SQLite file of storage.url cannot be written"
+        message = "the SQLite file of storage.url cannot be written"
         raise ConfigurationFailure(Code.CONFIG_INVALID, message) from fault
 
 

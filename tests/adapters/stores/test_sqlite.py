@@ -3,7 +3,7 @@
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +68,22 @@ async def test_b4_82_the_file_of_a_dead_owner_can_be_opened(path: Path) -> None:
         async with open_sqlite(path):
             pass
     async with open_sqlite(path):
+        pass
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+async def test_a_file_that_is_owned_cannot_be_opened_through_a_link(
+    path: Path, tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    other = tmp_path / "elsewhere" / "other.db"
+    other.parent.mkdir()
+    async with open_sqlite(path):
+        pass
+    link(other, path)
+    with owned_elsewhere(path), pytest.raises(ConfigurationFailure, match="another process owns"):
+        async with open_sqlite(other):
+            pass
+    async with open_sqlite(other):
         pass
 
 
@@ -143,7 +159,7 @@ async def test_a_file_that_is_not_a_database_is_refused(no_database: Path) -> No
             pass
 
 
-async def test_a_read_only_directory_is_refused_with_the_settings_key(no_database: Path) -> None:
+async def test_a_file_that_cannot_be_written_is_refused_with_the_settings_key(no_database: Path) -> None:
     with pytest.raises(ConfigurationFailure, match="cannot be written"):
         async with open_sqlite(no_database / "portico.db"):
             pass
