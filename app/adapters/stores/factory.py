@@ -1,16 +1,21 @@
 """Factory of databases, by storage URL."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from app.adapters.stores.database import Database
+from sqlalchemy import select
+
+from app.adapters.stores.database import Database, Statement, execute
+from app.adapters.stores.open_failures import named_postgres, named_sqlite
 from app.adapters.stores.postgres import PostgresDatabase, open_postgres
+from app.adapters.stores.schema import executions
 from app.adapters.stores.sqlite import SqliteDatabase, open_sqlite, open_sqlite_read_only
 from app.domain.failures import Code, ConfigurationFailure
 from app.ports.runtime import Clock, Entropy
 
+_ANY_EXECUTION = Statement(lambda _: select(executions.c.execution_id).limit(1))
 _SCHEME = "sqlite://"
 
 
@@ -30,18 +35,16 @@ async def open_database(url: str, clock: Clock, entropy: Entropy) -> AsyncIterat
 
     The last is a temporary file, deleted when the context ends. Raises: ConfigurationFailure; StorageFailure.
     """
-    if not is_sqlite_url(url):
-        async with open_postgres(url, clock, entropy) as shared:
+    async with AsyncExitStack() as stack:
+        if not is_sqlite_url(url):
+            with named_postgres(url):
+                shared = await stack.enter_async_context(open_postgres(url, clock, entropy))
             yield shared
-        return
-    path = sqlite_path(url)
-    if path:
-        async with open_sqlite(Path(path)) as database:
-            yield database
-        return
-    with TemporaryDirectory(prefix="portico-") as directory:
-        async with open_sqlite(Path(directory) / "portico.db") as database:
-            yield database
+            return
+        path = Path(sqlite_path(url) or f"{stack.enter_context(TemporaryDirectory(prefix='portico-'))}/portico.db")
+        with named_sqlite(path):
+            database = await stack.enter_async_context(open_sqlite(path))
+        yield database
 
 
 @asynccontextmanager
@@ -50,16 +53,22 @@ async def open_read_only(url: str, clock: Clock, entropy: Entropy) -> AsyncItera
 
     Raises: ConfigurationFailure (CONFIG_INVALID); StorageFailure.
     """
-    if not is_sqlite_url(url):
-        async with open_postgres(url, clock, entropy, read_only=True) as shared:
+    async with AsyncExitStack() as stack:
+        if not is_sqlite_url(url):
+            with named_postgres(url):
+                shared = await stack.enter_async_context(open_postgres(url, clock, entropy, read_only=True))
+                await shared.read(lambda: execute(_ANY_EXECUTION, {}))
             yield shared
-        return
-    async with open_sqlite_read_only(_existing_file(url)) as database:
+            return
+        path = _existing_file(url)
+        with named_sqlite(path):
+            database = await stack.enter_async_context(open_sqlite_read_only(path))
+            await database.read(lambda: execute(_ANY_EXECUTION, {}))
         yield database
 
 
 def _existing_file(url: str) -> Path:
     path = Path(sqlite_path(url))
     if not path.is_file():
-        raise ConfigurationFailure(Code.CONFIG_INVALID, "storage.url is not the URL of an existing SQLite file")
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"storage.url: there is no SQLite file {path}")
     return path

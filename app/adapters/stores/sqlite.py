@@ -135,7 +135,7 @@ def _open_file(path: Path) -> BinaryIO:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("ab")
     except OSError as fault:
-        message = "the SQLite file of storage.url cannot be written"
+        message = f"storage.url: cannot write {path}: {fault.strerror}"
         raise ConfigurationFailure(Code.CONFIG_INVALID, message) from fault
 
 

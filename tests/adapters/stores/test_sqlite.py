@@ -160,7 +160,7 @@ async def test_a_file_that_is_not_a_database_is_refused(no_database: Path) -> No
 
 
 async def test_a_file_that_cannot_be_written_is_refused_with_the_settings_key(no_database: Path) -> None:
-    with pytest.raises(ConfigurationFailure, match="cannot be written"):
+    with pytest.raises(ConfigurationFailure, match="cannot write"):
         async with open_sqlite(no_database / "portico.db"):
             pass
 
