@@ -148,7 +148,7 @@ _ROWS = (
          "Retry with backoff", _always(502, retryable=True)),
     _row(_C.INFERENCE_CONTENT_FILTERED, _K.INFERENCE, "The provider refused the content",
          "Change the request", _always(422)),
-    _row(_C.TOOL_NOT_FOUND, _K.TOOL, "No tool of that name is offered here",
+    _row(_C.TOOL_NOT_FOUND, _K.TOOL, "No tool of that name was offered",
          "Name a tool from GET /v1/tools", _always(422)),
     _row(_C.TOOL_EXECUTION_FAILED, _K.TOOL, "A tool refused its arguments or failed",
          "Retry the tool or skip it", Variant("idempotent", 502, True), Variant("not idempotent", 500, False)),

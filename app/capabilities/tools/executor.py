@@ -54,11 +54,11 @@ class ToolExecutor:
     async def attempt(
         self, call: ToolCall, *, key: IdempotencyKey, attempt: int, seconds_left: float
     ) -> ToolEnded | ToolCallSuspended:
-        """Run one attempt; `attempt` counts from 0, `key` is the call's idempotency key."""
+        """Run one attempt at a tool that was offered; `attempt` counts from 0, `key` is the call's idempotency key."""
         began = self._clock.monotonic()
         tool = self._registry.get(call.name)
         if tool is None:
-            return self._outcome(_Attempt("There is no tool of that name.", Code.TOOL_NOT_FOUND, has_run=False), began)
+            return self._outcome(_unavailable("it is not installed here"), began)
         attempted = self._refusal(tool, call) or await self._run(tool, call, key, seconds_left)
         retry = attempted.is_repeatable and attempt == 0 and tool.info().idempotent
         return self._outcome(attempted, began, retry=retry)
@@ -73,7 +73,7 @@ class ToolExecutor:
     def _refusal(self, tool: Tool, call: ToolCall) -> _Attempt | None:
         status = tool_availability(tool)
         if not status.available:
-            return _Attempt(f"The tool cannot run right now: {status.reason}.", Code.TOOL_UNAVAILABLE, has_run=False)
+            return _unavailable(status.reason)
         if UNREADABLE_ARGUMENTS in call.arguments:
             return _refused("they are no JSON object")
         errors = _argument_errors(self._validators[call.name], call.arguments)
@@ -107,6 +107,10 @@ async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
         return _failed(type(stray).__name__)
     except (Exception, SystemExit) as crash:  # noqa: BLE001 - other people's code: any exception is the tool's result
         return _failed(type(crash).__name__)
+
+
+def _unavailable(reason: str) -> _Attempt:
+    return _Attempt(f"The tool cannot run right now: {reason}.", Code.TOOL_UNAVAILABLE, has_run=False)
 
 
 def _refused(errors: str) -> _Attempt:

@@ -411,7 +411,12 @@ class RunContext:
     ) -> list[ToolResult]:
         position = self._position
         tool_round = ToolRound(
-            position.execution, key, states, offered=setup.tools, correlation=self.settings.correlation
+            position.execution,
+            key,
+            states,
+            offered=setup.tools,
+            allowed=self.settings.tools,
+            correlation=self.settings.correlation,
         )
         results = await tool_round.run(self.limits.calls_per_reply)
         position.now = max(position.now, tool_round.ended_at)

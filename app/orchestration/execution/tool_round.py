@@ -1,6 +1,6 @@
 """Tool round: the tool calls of one reply, their approvals, attempts and results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 import orjson
@@ -36,13 +36,16 @@ from app.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execut
 from app.orchestration.execution.ledger import ToolCallState
 
 _UNKNOWN_OUTCOME = "it is not known whether this call has happened"
+_UNKNOWN_TOOL = "no such tool"
+_UNAVAILABLE = "the tool cannot run right now"
 _BUDGET_SPENT = "not run: the budget of the execution is spent"
 
 
 class ToolRound:
     """All calls of one reply under one step.
 
-    The approval of call i is `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`. The question of attempt a is
+    `allowed` names the tools that may be offered: one of them that the inference did not offer cannot run now. The
+    approval of call i is `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`. The question of attempt a is
     `a/1`; the questions about an uncertain attempt a are `a/0/0`, `a/0/1`, …
     """
 
@@ -53,6 +56,7 @@ class ToolRound:
         states: Sequence[ToolCallState],
         *,
         offered: Sequence[OfferedTool],
+        allowed: Collection[str],
         correlation: CorrelationContext,
     ) -> None:
         self.ended_at = 0.0
@@ -62,6 +66,7 @@ class ToolRound:
         self._key = key
         self._states = states
         self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
+        self._allowed = allowed
 
     async def run(self, limit: int) -> list[ToolResult]:
         """Return the results in call order; calls beyond the first `limit` do not run and get an error as result."""
@@ -95,6 +100,7 @@ class ToolRound:
             key,
             round_key=self._key,
             offered=offered,
+            is_allowed=self._states[index].call.name in self._allowed,
             correlation=self._correlation,
         )
 
@@ -134,7 +140,10 @@ class ToolRound:
 
 
 class ToolAttempt(Effect):
-    """One attempt at one tool call. `offered` is None for a tool that the inference did not offer."""
+    """One attempt at one tool call.
+
+    `offered` is None for a tool that the inference did not offer; if it `is_allowed` it went away, else it is unknown.
+    """
 
     def __init__(
         self,
@@ -144,6 +153,7 @@ class ToolAttempt(Effect):
         *,
         round_key: StepKey,
         offered: OfferedTool | None,
+        is_allowed: bool,
         correlation: CorrelationContext,
     ) -> None:
         call = state.call
@@ -154,13 +164,17 @@ class ToolAttempt(Effect):
         self._execution = execution
         self._state = state
         self._offered = offered
+        self._is_allowed = is_allowed
         self._round_key = round_key
 
     async def run(self, environment: Environment) -> Outcome:
         """Run the tool once, within the time that is left; refuse it if it was not offered or the budget is spent."""
         execution, call = self._execution, self._state.call
         if self._offered is None:
-            return ToolEnded("no such tool", is_error=True, code=Code.TOOL_NOT_FOUND, duration_ms=0.0, ran=False)
+            text, code = _UNKNOWN_TOOL, Code.TOOL_NOT_FOUND
+            if self._is_allowed:
+                text, code = _UNAVAILABLE, Code.TOOL_UNAVAILABLE
+            return ToolEnded(text, is_error=True, code=code, duration_ms=0.0, ran=False)
         budget = execution.ledger.budget
         if budget is not None and budget.is_exhausted:
             code = Code.ORCHESTRATION_BUDGET_EXCEEDED

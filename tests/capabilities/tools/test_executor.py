@@ -87,10 +87,12 @@ async def test_a_tool_gets_its_call_its_time_limit_and_its_ports(
     assert seen == [ToolContext("call_1", 3, clock, entropy, KEY), ToolContext("call_1", 5, clock, entropy, KEY)]
 
 
-async def test_b1_23_an_unknown_tool_is_not_found_and_the_catalogue_is_not_listed(executes: Executes) -> None:
+async def test_b1_23_a_tool_that_is_not_installed_is_unavailable_and_the_catalogue_is_not_listed(
+    executes: Executes,
+) -> None:
     known = FakeTool("secret_tool")
     ended = await _once(executes(known), tool_call("rm_rf"))
-    assert (ended.is_error, ended.code, ended.retry) == (True, Code.TOOL_NOT_FOUND, False)
+    assert (ended.is_error, ended.code, ended.retry) == (True, Code.TOOL_UNAVAILABLE, False)
     assert "secret_tool" not in ended.content
     assert known.run_count == 0
 

@@ -1,5 +1,8 @@
 """The chat pattern in whole executions: pipeline, failover, tools, lifecycle, events."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from app.adapters.tools.builtin import BUILTIN_TOOLS
@@ -7,8 +10,9 @@ from app.capabilities.tools.definition import tool
 from app.domain.failures import Code
 from app.domain.lifecycle import State
 from app.domain.tools import SideEffects
-from app.ports.tool import ToolError
+from app.ports.tool import ToolContext, ToolError
 from tests.support.harness import chat_request, make_harness, replay_offline, scripted_engine
+from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
 
 ROLL = {"tool_calls": [{"name": "roll_dice", "arguments": {"count": 2, "sides": 6}}]}
@@ -83,6 +87,25 @@ async def test_b1_24_a_registered_tool_that_was_not_offered_is_an_unknown_tool(c
     [end] = [item.event for item in record.events if item.event.type == "tool.end"]
     assert end.error_code is Code.TOOL_NOT_FOUND
     assert (response.tool_calls_made[0].is_error, response.tool_calls_made[0].attempts) == (True, 0)
+
+
+async def test_a_tool_that_goes_away_is_unavailable_and_one_that_was_never_offered_is_not_found(
+    clock: VirtualClock,
+) -> None:
+    async def fade(_arguments: Mapping[str, Any], _context: ToolContext) -> str:
+        fading.unavailable_reason = "the disk is gone"
+        return "done"
+
+    fading = FakeTool("fade", fade)
+    calls = {"tool_calls": [{"name": "fade"}, {"name": "unheard_of"}]}
+    engine = scripted_engine(clock, "primary", {"tool_calls": [{"name": "fade"}]}, calls, {"text": "sorry"})
+    here = make_harness(clock, engine, tools=[fading, *BUILTIN_TOOLS])
+    response, record = await here.run(chat_request())
+    ends = [item.event for item in record.events if item.event.type == "tool.end"]
+    assert [end.error_code for end in ends] == [None, Code.TOOL_UNAVAILABLE, Code.TOOL_NOT_FOUND]
+    assert response.tool_calls_made[1].result == "the tool cannot run right now"
+    assert (response.content, fading.run_count) == ("sorry", 1)
+    assert replay_offline(record) == len(record.steps)
 
 
 async def test_b1_26_calls_above_the_cap_get_an_error_result_each(clock: VirtualClock) -> None:
