@@ -123,6 +123,8 @@ class ReplyBuilder:
                 yield {"call": call.id, "signature": open_call.signature}
 
     def _add_call(self, fragment: ToolCallFragment) -> None:
+        if self._finish is not None and not fragment.is_complete and (fragment.name or fragment.arguments):
+            raise malformed_reply("the reply continues a tool call after its finish reason")
         call = None if fragment.is_complete else self._continued_call(fragment)
         if call is None:
             call = _OpenCall(fragment.id, fragment.name, fragment.signature)
