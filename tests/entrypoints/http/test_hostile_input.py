@@ -114,6 +114,32 @@ async def test_b2_54_a_schema_that_is_10_000_deep_is_refused_with_its_body(depth
     assert status == 200 or code(answer) == "REQUEST_INVALID"
 
 
+@pytest.mark.parametrize("mode", ["structured", "redundant"])
+async def test_a_schema_that_requires_itself_without_end_is_refused_before_the_first_attempt(mode: str) -> None:
+    node = {"type": "object", "required": ["next"], "properties": {"next": {"$ref": "#/$defs/node"}}}
+    schema = {
+        "type": "object",
+        "required": ["n"],
+        "properties": {"n": {"$ref": "#/$defs/node"}},
+        "$defs": {"node": node},
+    }
+    async with portico() as (served, _):
+        answer = await refused(chat("Go on", mode=mode, output={"schema": schema}), served)
+    assert (answer.status, code(answer)) == (422, "CONFIG_SCHEMA_INVALID")
+    assert answer.json["details"]["path"] == "$['$defs'].node"
+    assert "requires itself without end" in str(answer.json["message"])
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    ['root ::= "a" root', 'root ::= x\nx ::= "b" y\ny ::= "c" x | "d" y', "root ::= [z-a]", 'root ::= ("a" root)+'],
+)
+async def test_a_grammar_without_any_finite_text_is_refused_before_the_first_attempt(grammar: str) -> None:
+    async with portico() as (served, _):
+        answer = await refused(structured({"grammar": grammar}), served)
+    assert (answer.status, code(answer)) == (422, "CONFIG_GRAMMAR_INVALID")
+
+
 @pytest.mark.parametrize(
     "schema",
     [

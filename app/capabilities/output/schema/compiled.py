@@ -20,6 +20,7 @@ from typing import Any, Final
 import jsonschema_rs
 import orjson
 
+from app.capabilities.output.schema.finite_instances import endless_subschema
 from app.capabilities.output.schema.metered_keywords import CheckBudget, metered_validators, rename_metered_keywords
 from app.capabilities.output.schema.outline import SchemaOutline, SchemaOutlineError, outline_schema
 from app.capabilities.output.schema.validators import compile_validator, pattern_bytes
@@ -150,7 +151,11 @@ def _compile(data: bytes) -> CompiledSchema:
     except SchemaOutlineError as error:
         raise _invalid(error.path, str(error)) from None
     _refuse_patterns(parts)
-    return CompiledSchema(document, parts)
+    compiled = CompiledSchema(document, parts)
+    endless = endless_subschema(parts)
+    if endless is not None:
+        raise _invalid(format_path(endless), "it requires itself without end, so no finite answer fits it")
+    return compiled
 
 
 def _refuse_size(document: Any) -> None:

@@ -81,8 +81,9 @@ class SchemaOutline:
 
     subschemas: Mapping[JsonPointer, Any]
     references: Mapping[JsonPointer, tuple[JsonPointer, ...]]
+    recursive: frozenset[JsonPointer]
+    """The subschemas that lead back to themselves."""
     _edges: Mapping[JsonPointer, tuple["_Edge", ...]]
-    _recursive: frozenset[JsonPointer]
 
     def patterns(self) -> Iterator[tuple[JsonPointer, str]]:
         """Yield every regular expression and its pointer."""
@@ -110,8 +111,8 @@ class SchemaOutline:
                 _REEVALUATION_FACTOR if isinstance(subschema, dict) and not _REEVALUATING.isdisjoint(subschema) else 1
             )
             loads[pointer] = _Load.of(own(subschema), factor, [(edge.applies, edge.load(loads)) for edge in edges])
-        repeated = sum(loads[pointer].here + loads[pointer].all_below for pointer in self._recursive)
-        return repeated if () in self._recursive else repeated + max(loads[()].here, loads[()].below)
+        repeated = sum(loads[pointer].here + loads[pointer].all_below for pointer in self.recursive)
+        return repeated if () in self.recursive else repeated + max(loads[()].here, loads[()].below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ def outline_schema(schema: Any) -> SchemaOutline:
     edges, recursive = _post_order(subschemas, references)
     if recursive:
         _refuse_circles(edges)
-    return SchemaOutline(subschemas, references, edges, frozenset(recursive))
+    return SchemaOutline(subschemas, references, frozenset(recursive), edges)
 
 
 def _subschemas(schema: Any) -> tuple[dict[JsonPointer, Any], dict[str, JsonPointer]]:
