@@ -131,7 +131,8 @@ class FailoverWalk:
     """The walk of one inference through its candidates, by the fallback machine.
 
     The methods that move the machine return its moves as events. `attempt_number` counts the attempts of all candidates
-    from 0; `segment` is the key of the current one, that of the inference before the first.
+    from 0; `attempt_key` is the key of the current one, that of the inference before the first, and `segment` names its
+    run in events.
     """
 
     def __init__(self, key: StepKey, setup: InferenceSetup, max_retries: int) -> None:
@@ -139,7 +140,8 @@ class FailoverWalk:
         self.candidate: Candidate | None = None
         """The candidate to attempt; None before the first and once all have failed."""
         self.attempt_number = -1
-        self.segment = key
+        self.attempt_key = key
+        self.segment: str = key
         self.refusal: Failure | None = None
         """The failure of the inference if the request is at fault, so that no other attempt would help."""
         self._key = key
@@ -206,7 +208,7 @@ class FailoverWalk:
         before, after = self._fsm.state, self._fsm.fire(event)
         if after is State.ATTEMPTING:
             self.attempt_number += 1
-            self.segment = self._key.child(self.attempt_number)
+            self.segment = self.attempt_key = self._key.child(self.attempt_number)
         if before is State.SELECTING:
             self.candidate = next(self._remaining) if after is State.ATTEMPTING else None
         return self._transition(before, event, reason, None if after is State.EXHAUSTED else self.candidate)

@@ -64,6 +64,16 @@ def _numbers(key: str) -> tuple[int, ...]:
     return tuple(map(int, key.split("/")))
 
 
+def segment_of(attempt: StepKey, run: int) -> str:
+    """Return the segment of a run of an attempt, counted from 1: its key, from the second run on with the number."""
+    return attempt if run == 1 else f"{attempt}#{run}"
+
+
+def attempt_of(segment: str) -> StepKey:
+    """Return the key of the attempt that a segment belongs to."""
+    return StepKey(segment.partition("#")[0])
+
+
 ROOT = StepKey("")
 """Parent of the top-level steps; no step is recorded under it."""
 PLAN_KEY = StepKey("plan")

@@ -23,6 +23,7 @@ from app.domain.journal.events import (
     FinishReason,
     InferenceDelta,
     InferenceEnd,
+    InferenceRetracted,
     InferenceStart,
     LiveDelta,
 )
@@ -34,7 +35,7 @@ from app.domain.journal.outcomes import (
     Outcome,
     RecordedStep,
 )
-from app.domain.journal.step_key import StepKey
+from app.domain.journal.step_key import segment_of
 from app.domain.model_call import NO_RESPONSE_FORMAT, AttemptFailureReason, EngineCall, Reply, ResponseFormat
 from app.domain.tools import ToolDefinition
 from app.orchestration.execution.effect import Effect
@@ -82,10 +83,10 @@ class AttemptStream:
     text makes so far is published, too.
     """
 
-    def __init__(self, key: StepKey, *, has_schema: bool) -> None:
+    def __init__(self, segment: str, *, has_schema: bool) -> None:
+        self.segment = segment
         self.publish: Callable[[InferenceDelta], None] | None = None
         self.usage_so_far: TokenUsage | None = None
-        self._key = key
         self._value = PartialAnswer() if has_schema else None
         self._pieces: list[str] = []
         self._text_size = 0
@@ -104,18 +105,18 @@ class AttemptStream:
     def text(self, piece: str) -> None:
         """Take a piece of the answer."""
         if self.publish is not None:
-            self.publish(InferenceDelta(self._key, self._text_size, text=piece))
+            self.publish(InferenceDelta(self.segment, self._text_size, text=piece))
         self._pieces.append(piece)
         self._text_size += len(piece)
         if self._value is not None and self.publish is not None:
             value = self._value.add(piece)
             if value is not None:
-                self.publish(InferenceDelta(self._key, self._text_size, value=value))
+                self.publish(InferenceDelta(self.segment, self._text_size, value=value))
 
     def reasoning(self, piece: str) -> None:
         """Take a piece of the reasoning."""
         if self.publish is not None:
-            self.publish(InferenceDelta(self._key, self._reasoning_size, reasoning=piece))
+            self.publish(InferenceDelta(self.segment, self._reasoning_size, reasoning=piece))
         self._reasoning_size += len(piece)
 
     def usage(self, usage: TokenUsage) -> None:
@@ -129,6 +130,8 @@ class ProviderAttempt(Effect):
     `definitions` are those of the tools that are offered; without, they are looked up when the attempt runs.
     """
 
+    start_event: InferenceStart
+
     def __init__(
         self,
         execution: Execution,
@@ -138,7 +141,7 @@ class ProviderAttempt(Effect):
         *,
         definitions: Sequence[ToolDefinition] | None,
     ) -> None:
-        self.key = walk.segment
+        self.key = walk.attempt_key
         self.fingerprint = candidate.fingerprint
         self.correlation = request.correlation.child(span_id(execution.header.execution_id, self.key))
         self._execution = execution
@@ -148,9 +151,12 @@ class ProviderAttempt(Effect):
         self._definitions = definitions
         self._call = request.engine_call(())
         self._started_at = 0.0
-        self._stream = AttemptStream(self.key, has_schema=self._call.schema is not None)
+        for earlier in execution.recorder.cursor.starts(self.key):
+            if isinstance(earlier, InferenceStart):
+                walk.segment = earlier.segment
+        self._stream = AttemptStream(walk.segment, has_schema=self._call.schema is not None)
         self.start_event = InferenceStart(
-            segment=self.key,
+            segment=walk.segment,
             message_count=len(request.conversation),
             tool_defs_count=len(walk.setup.tools),
             schema_present=self._call.schema is not None,
@@ -160,6 +166,11 @@ class ProviderAttempt(Effect):
             model=candidate.model,
             replica=request.replica,
         )
+
+    @property
+    def segment(self) -> str:
+        """The name of this run in events."""
+        return self._stream.segment
 
     async def run(self, environment: Environment) -> AttemptSucceeded | AttemptFailed:
         """Ask the engine once. An engine's error is an outcome, with the delay that was granted before a retry."""
@@ -181,6 +192,13 @@ class ProviderAttempt(Effect):
             return self._failed(answer)
         return AttemptSucceeded(answer, self._elapsed_ms(environment))
 
+    def start_again(self, runs: int) -> tuple[Event, ...]:
+        """Return the retraction of the interrupted run, and the start of another one in a segment of its own."""
+        retracted = InferenceRetracted(self.segment)
+        self._walk.segment = self._stream.segment = segment_of(self.key, runs + 1)
+        self.start_event = replace(self.start_event, segment=self.segment)
+        return retracted, self.start_event
+
     def cancelled(self, ran_ms: float) -> AttemptCancelled:
         """Return what had been used and streamed; the usage is estimated unless the provider reported it."""
         return AttemptCancelled(ran_ms, self._usage_so_far(), self._stream.partial_text)
@@ -200,7 +218,7 @@ class ProviderAttempt(Effect):
                 usage, reason = outcome.usage, "cancelled"
             case _:
                 raise AssertionError("no outcome of an attempt")
-        end = InferenceEnd(self.key, outcome.duration_ms, usage.input_tokens, usage.output_tokens, reason, calls)
+        end = InferenceEnd(self.segment, outcome.duration_ms, usage.input_tokens, usage.output_tokens, reason, calls)
         return (end, self._walk.abort()) if isinstance(outcome, AttemptCancelled) else (end,)
 
     def account(self, step: RecordedStep) -> None:
@@ -217,7 +235,7 @@ class ProviderAttempt(Effect):
         text = self._stream.partial_text
         if self._stream.publish is None or not text:
             return []
-        delta = InferenceDelta(self.key, 0, text=text)
+        delta = InferenceDelta(self.segment, 0, text=text)
         return [LiveDelta(self._execution.environment.clock.now(), self.correlation, delta)]
 
     def _granted_call(self, environment: Environment) -> EngineCall:

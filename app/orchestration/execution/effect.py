@@ -46,6 +46,10 @@ class Effect(ABC):
     async def run(self, environment: Environment) -> Outcome:
         """Run once and return the outcome."""
 
+    def start_again(self, runs: int) -> Sequence[Event]:
+        """Return the events of a start after so many runs that were interrupted."""
+        return ()
+
     def cancelled(self, ran_ms: float) -> AttemptCancelled:
         """Return the outcome of a run that was cancelled after this time."""
         return AttemptCancelled(duration_ms=ran_ms)

@@ -90,7 +90,7 @@ class Inference:
             await self._move_on(walk, outcome)
             is_left = walk.state is not State.ATTEMPTING
             if outcome.streamed and (walk.has_candidates_left or not is_left):
-                self._emit(InferenceRetracted(attempt.key))
+                self._emit(InferenceRetracted(attempt.segment))
             if is_left:
                 return None
 
@@ -173,7 +173,7 @@ class RetryDelay(Effect):
     """The effect of waiting before the candidate is attempted again."""
 
     def __init__(self, execution: Execution, request: InferenceRequest, walk: FailoverWalk, seconds: float) -> None:
-        self.key = walk.segment.child(0)
+        self.key = walk.attempt_key.child(0)
         self.fingerprint = f"wait:{seconds}"
         self.correlation = request.correlation
         self._execution = execution

@@ -12,7 +12,6 @@ from app.domain.journal.events import (
     Event,
     ExecutionResumed,
     ExecutionSuspended,
-    InferenceRetracted,
     InferenceStart,
     LifecycleTransition,
     StoredEvent,
@@ -26,7 +25,6 @@ from app.orchestration.execution.effect import BranchStopped, Effect
 from app.ports.journal import ExecutionHistory, Journal
 from app.ports.runtime import Clock
 
-_START_EVENTS = (InferenceStart, ToolStart)
 _STATES_AT_REST = frozenset({State.INIT, State.SUSPENDED})
 MIN_REMAINING_SECONDS = 30.0
 """Least running time of an execution that is continued."""
@@ -101,14 +99,13 @@ class Recorder:
         self._append(anchor, correlation, self.cursor.match(anchor, events) if self._replays else events)
 
     def begin(self, effect: Effect) -> None:
-        """Record the start of the effect; after an earlier run that was interrupted, its retraction first."""
-        start = effect.start_event
-        if start is not None and not (self._replays and self.cursor.has_started(effect.key)):
-            self._append(effect.key, effect.correlation, (start,))
-        elif start is not None:
+        """Record the start of the effect, or that it starts again after runs that were interrupted."""
+        interrupted = self.cursor.starts(effect.key) if self._replays else ()
+        if interrupted:
             self.cursor.mark_matched(effect.key)
-            if isinstance(start, InferenceStart):
-                self._append(effect.key, effect.correlation, (InferenceRetracted(start.segment), start))
+            self._append(effect.key, effect.correlation, effect.start_again(len(interrupted)))
+        elif effect.start_event is not None:
+            self._append(effect.key, effect.correlation, (effect.start_event,))
         if not effect.is_instant:
             self.commit()
 
@@ -183,11 +180,19 @@ class ReplayCursor:
 
     def has_started(self, key: str) -> bool:
         """Return True if the start of that step is recorded, with or without an outcome."""
-        return key in self._events and any(isinstance(event, _START_EVENTS) for event in self._events[key])
+        return bool(self.starts(key))
+
+    def starts(self, key: str) -> Sequence[InferenceStart | ToolStart]:
+        """Return the recorded starts of that step, one for each of its runs."""
+        return [event for event in self._events.get(key, ()) if isinstance(event, InferenceStart | ToolStart)]
 
     def rewind_to_last_start(self, key: str) -> None:
         """Compare the events of that step from its last start."""
-        starts = [index for index, event in enumerate(self._events.get(key, ())) if isinstance(event, _START_EVENTS)]
+        starts = [
+            index
+            for index, event in enumerate(self._events.get(key, ()))
+            if isinstance(event, InferenceStart | ToolStart)
+        ]
         if starts:
             self._next[key] = starts[-1]
 

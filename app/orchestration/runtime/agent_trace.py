@@ -21,7 +21,7 @@ from app.domain.journal.events import (
     ToolStart,
 )
 from app.domain.journal.status import ExecutionStatus
-from app.domain.journal.step_key import StepKey
+from app.domain.journal.step_key import attempt_of
 from app.domain.lifecycle import State
 
 S = TypeVar("S")
@@ -198,7 +198,7 @@ def _tokens(attempts: Sequence[TracedAttempt]) -> TokenUsage:
 
 
 def _fallbacks(attempts: Sequence[TracedAttempt]) -> int:
-    return sum(not StepKey(each.segment).is_first_attempt for each in attempts)
+    return sum(not attempt_of(each.segment).is_first_attempt for each in attempts)
 
 
 def _datetime(at: float) -> datetime:

@@ -7,11 +7,23 @@ import anyio
 import pytest
 
 from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.domain import fallback
 from app.domain.failures import Code, OrchestrationFailure
+from app.domain.journal.events import FallbackTransition, InferenceEnd, InferenceRetracted, InferenceStart
 from app.domain.journal.outcomes import AttemptSucceeded, RecordedStep, ToolEnded
+from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import TERMINAL, State
+from app.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions, chaos_harness
-from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.harness import (
+    Harness,
+    chat_request,
+    make_harness,
+    replay_offline,
+    response_of,
+    scripted_engine,
+    watch_commits,
+)
 from tests.support.recovery import (
     check_recovery_after_every_commit,
     is_complete_log,
@@ -149,3 +161,59 @@ async def test_a_cancellation_without_a_decision_is_a_hand_over_to_the_next_owne
     segments = [item.event.type for item in after.events if item.event.type.startswith("inference")]
     assert segments == ["inference.start", "inference.retracted", "inference.start", "inference.end"]
     assert replay_offline(after) == len(after.steps)
+
+
+def restarted(clock: VirtualClock) -> Harness:
+    """Return a service that has just started, whose engine answers once."""
+    return watch_commits(make_harness(clock, scripted_engine(clock, "primary", {"text": "ok"})))
+
+
+async def interrupted_chat(clock: VirtualClock) -> ExecutionHistory:
+    """Return the record of a chat up to the start of its inference."""
+    here = restarted(clock)
+    await here.run(chat_request())
+    records = [record for record, _ in here.journal.commits]
+    return next(each for each in records if any(isinstance(item.event, InferenceStart) for item in each.events))
+
+
+def segments(record: ExecutionHistory) -> list[tuple[str, str]]:
+    return [
+        (each.event.type, each.event.segment)
+        for each in record.events
+        if isinstance(each.event, InferenceStart | InferenceRetracted | InferenceEnd)
+    ]
+
+
+async def test_an_inference_that_runs_again_after_a_crash_starts_a_new_segment(clock: VirtualClock) -> None:
+    record = await interrupted_chat(clock)
+    _, after = await restarted(clock).recover(record)
+    assert segments(after) == [
+        ("inference.start", "0/0"), ("inference.retracted", "0/0"),
+        ("inference.start", "0/0#2"), ("inference.end", "0/0#2"),
+    ]  # fmt: skip
+    answered = [each.event for each in after.events if isinstance(each.event, FallbackTransition)][-1]
+    assert (answered.to_state, answered.segment) == (fallback.State.SUCCEEDED, "0/0#2")
+    assert StepKey("0/0") in after.steps
+    assert replay_offline(after) == len(after.steps)
+
+
+async def test_every_further_run_of_an_inference_retracts_the_one_before(clock: VirtualClock) -> None:
+    record = await interrupted_chat(clock)
+    _, second = await restarted(clock).recover(record)
+    last_start = max(index for index, each in enumerate(second.events) if isinstance(each.event, InferenceStart))
+    crashed = replace(record, events=second.events[: last_start + 1])
+    _, third = await restarted(clock).recover(crashed)
+    assert segments(third)[-3:] == [
+        ("inference.retracted", "0/0#2"), ("inference.start", "0/0#3"), ("inference.end", "0/0#3")
+    ]  # fmt: skip
+    assert replay_offline(third) == len(third.steps)
+
+
+async def test_a_record_in_which_both_runs_have_one_segment_still_replays(clock: VirtualClock) -> None:
+    record = await interrupted_chat(clock)
+    _, after = await restarted(clock).recover(record)
+    events = [
+        each._replace(event=replace(each.event, segment="0/0")) if getattr(each.event, "segment", None) else each
+        for each in after.events
+    ]
+    assert replay_offline(replace(after, events=events)) == len(after.steps)

@@ -1,7 +1,7 @@
 """The recorder: fingerprints and events are compared with the history, and nothing begins where it was stopped."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -55,14 +55,18 @@ class Commits:
 class Look(Effect):
     """An effect that counts how often it was accounted for."""
 
-    def __init__(self, start: Event | None = START, *, is_instant: bool = False) -> None:
+    def __init__(self, start: Event | None = START, *, again: Sequence[Event] = (), is_instant: bool = False) -> None:
         self.key, self.fingerprint, self.correlation = KEY, "f", CORRELATION
         self.start_event = start
+        self.again = again
         self.is_instant = is_instant
         self.accounted: list[RecordedStep] = []
 
     async def run(self, environment: Environment) -> Outcome:
         return ToolEnded("seen", is_error=False, code=None, duration_ms=1.0)
+
+    def start_again(self, runs: int) -> Sequence[Event]:
+        return self.again
 
     def end_events(self, outcome: Outcome) -> Sequence[Event]:
         return [END]
@@ -128,11 +132,12 @@ async def test_an_instant_effect_commits_nothing_before_it_runs(clock: VirtualCl
     assert commits.commits == []
 
 
-async def test_a_restarted_inference_retracts_what_its_interrupted_run_streamed(clock: VirtualClock) -> None:
+async def test_an_interrupted_effect_starts_again_with_events_of_its_own(clock: VirtualClock) -> None:
     start = InferenceStart("0", 1, 0, False, False, None, "a", "m", None)
+    again = InferenceRetracted("0"), replace(start, segment="0#2")
     found, commits = recorder(clock, history(("0", start)))
-    found.begin(Look(start))
-    assert commits.commits == [(None, [InferenceRetracted("0"), start])]
+    found.begin(Look(start, again=again))
+    assert commits.commits == [(None, [*again])]
 
 
 async def test_an_outcome_is_committed_together_with_its_events_and_accounted_for_once(clock: VirtualClock) -> None:
