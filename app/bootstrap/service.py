@@ -40,10 +40,9 @@ from app.adapters.thread_pool import WorkerThread
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.bootstrap.engines import build_engine
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
-from app.capabilities.models.breaker import FailoverPolicy
+from app.capabilities.models.breaker import FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
-from app.capabilities.models.failover import ProviderHealth
-from app.capabilities.models.tokens import EstimatingTokenCounter
+from app.capabilities.models.context_window import EstimatingTokenCounter
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure, Failure

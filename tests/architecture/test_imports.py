@@ -11,7 +11,7 @@ from tests.architecture.source import ROOT
 
 BREAKS = [
     ("ladder", "app.domain.access", "app.adapters.system"),
-    ("ladder", "app.ports.journal", "app.capabilities.models.tokens"),
+    ("ladder", "app.ports.journal", "app.capabilities.models.context_window"),
     ("ladder", "app.adapters.system", "app.settings"),
     ("ladder", "app.adapters.system", "app.orchestration.facade"),
     ("orchestration", "app.orchestration.execution.execution", "app.orchestration.facade"),
@@ -19,7 +19,7 @@ BREAKS = [
     ("domain", "app.domain.contract.messages", "app.domain.journal.outcomes"),
     ("pure", "app.domain.access", "asyncio"),
     ("pure", "app.ports.journal", "os"),
-    ("core", "app.capabilities.models.tokens", "logging"),
+    ("core", "app.capabilities.models.context_window", "logging"),
     ("core", "app.orchestration.facade", "prometheus_client"),
     ("entrances", "app.entrypoints.cli.exit_codes", "app.adapters.system"),
     ("entrances", "app.entrypoints.http.app", "app.orchestration.execution.execution"),

@@ -9,10 +9,9 @@ from pydantic import JsonValue
 from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.event_bus import EventBus
 from app.bootstrap.service import PATTERNS
-from app.capabilities.models.breaker import FailoverPolicy
+from app.capabilities.models.breaker import FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
-from app.capabilities.models.failover import ProviderHealth
-from app.capabilities.models.tokens import EstimatingTokenCounter
+from app.capabilities.models.context_window import EstimatingTokenCounter
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.contract.request import SystemRequest

@@ -7,8 +7,7 @@ from random import Random
 from typing import Any
 
 from app.bootstrap.service import PATTERNS
-from app.capabilities.models.context_window import count_tokens
-from app.capabilities.models.tokens import EstimatingTokenCounter
+from app.capabilities.models.context_window import EstimatingTokenCounter, count_tokens
 from app.domain.contract.messages import ToolCall
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import SystemRequest

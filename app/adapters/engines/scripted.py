@@ -20,7 +20,7 @@ from anyio.lowlevel import checkpoint
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from app.adapters.engines.unsupported import DEFAULT_NAMES, unsent_options
-from app.capabilities.models.tokens import EstimatingTokenCounter
+from app.capabilities.models.context_window import EstimatingTokenCounter, count_tokens
 from app.domain.contract.messages import ToolCall
 from app.domain.contract.response import TokenUsage
 from app.domain.failures import Code, ConfigurationFailure
@@ -95,7 +95,7 @@ class ScriptedEngine:
     def __init__(
         self, profile: EngineProfile, replies: Sequence[Mapping[str, Any]], clock: Clock, *, source: str = "script"
     ) -> None:
-        self._profile = profile
+        self.profile = profile
         self._clock = clock
         self._script = [_entry(value, f"{source}: entry {index}") for index, value in enumerate(replies)]
         self._calls = _calls(self._script)
@@ -111,10 +111,6 @@ class ScriptedEngine:
         if not isinstance(replies, list):
             raise ConfigurationFailure(Code.CONFIG_INVALID, f"{path} must hold a list of replies")
         return cls(profile, replies, clock, source=str(path))
-
-    @property
-    def profile(self) -> EngineProfile:
-        return self._profile
 
     async def ping(self) -> str:
         """Return the number of remaining replies."""
@@ -133,7 +129,7 @@ class ScriptedEngine:
             if entry.usage is not None:
                 progress.usage(entry.usage)
             raise EngineError(entry.fault, f"scripted: {entry.fault}", entry.retry_after)
-        reply = _reply(entry, self._calls[index], self._profile.model, call)
+        reply = _reply(entry, self._calls[index], self.profile.model, call)
         progress.usage(reply.usage)
         return reply
 
@@ -180,5 +176,5 @@ def _ignored(call: EngineCall) -> tuple[str, ...]:
 
 
 def _estimate(call: EngineCall, text: str) -> TokenUsage:
-    read, written = _COUNTER.messages(call.messages) + _COUNTER.tools(call.tools), _COUNTER.text(text)
+    read, written = count_tokens(call, _COUNTER), _COUNTER.text(text)
     return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written, estimated=True)

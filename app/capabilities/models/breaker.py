@@ -1,10 +1,14 @@
-"""Circuit breakers and retry budgets of the configured engines."""
+"""Health of the configured engines: their circuit breakers and the retry budget."""
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
+from app.capabilities.models.failover import RULES, FailureAction
+from app.domain.model_call import Reply
+from app.ports.model import EngineError
 from app.ports.runtime import Clock
 
 BreakerPeriod = NewType("BreakerPeriod", int)
@@ -116,6 +120,9 @@ class CircuitBreaker:
 
 
 _BUDGET_WINDOW_S = 10.0
+_BACKOFF_BASE_S = 0.5
+_BACKOFF_CAP_S = 8.0
+_JITTER_ON_RETRY_AFTER_S = 0.25
 
 
 class RetryBudget:
@@ -146,3 +153,56 @@ class RetryBudget:
         if not self._seconds or self._seconds[-1][0] != now:
             self._seconds.append([now, 0, 0])
         return self._seconds[-1]
+
+
+class ProviderHealth:
+    """Breakers and retry budget of all providers, shared by every execution of this process."""
+
+    def __init__(self, policy: FailoverPolicy, clock: Clock, providers: Sequence[str]) -> None:
+        self.policy = policy
+        self.breakers: Mapping[str, CircuitBreaker] = {name: CircuitBreaker(policy, clock) for name in providers}
+        self._budget = RetryBudget(policy, clock)
+
+    def begin_attempt(self, provider: str) -> BreakerPeriod | None:
+        """Begin an attempt and return the breaker's period, which ends it; None while the breaker is open."""
+        period = self.breakers[provider].try_begin()
+        if period is not None:
+            self._budget.record_attempt()
+        return period
+
+    def end_attempt(self, provider: str, period: BreakerPeriod, answer: Reply | EngineError | None) -> None:
+        """Update the breaker with the end of the attempt; a cancelled one, None, says nothing about the provider."""
+        breaker = self.breakers[provider]
+        if isinstance(answer, Reply):
+            breaker.record_success(period)
+        elif answer is not None and RULES[answer.reason].counts_as_failure:
+            breaker.record_failure(period, trip=RULES[answer.reason].opens_breaker)
+        else:
+            breaker.end_without_result(period)
+
+    def retry_delay(
+        self, provider: str, fault: EngineError, *, spent: int, seconds_left: float, jitter: float
+    ) -> float | None:
+        """Return the seconds to wait before a retry of this provider; None if it is to be left.
+
+        `spent` are retries spent on it, `jitter` is in [0, 1). Retry-After is never shortened: above the cap or the
+        deadline there is no retry, nor if this failure has opened the breaker. The budget is charged only if the
+        wait is granted.
+        """
+        if spent >= self.policy.max_retries or not self.breakers[provider].allows_attempt:
+            return None
+        wait = self._wait(RULES[fault.reason].action, fault.retry_after, spent, jitter)
+        if wait is None or wait >= seconds_left or not self._budget.try_take():
+            return None
+        return wait
+
+    def _wait(self, handling: FailureAction, retry_after: float | None, spent: int, jitter: float) -> float | None:
+        if handling is FailureAction.RETRY_IMMEDIATELY:
+            return 0.0
+        if handling is not FailureAction.RETRY:
+            return None
+        if retry_after is None:
+            return jitter * min(_BACKOFF_CAP_S, _BACKOFF_BASE_S * float(2**spent))
+        if retry_after > self.policy.retry_after_cap:
+            return None
+        return retry_after + jitter * _JITTER_ON_RETRY_AFTER_S

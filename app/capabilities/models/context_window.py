@@ -1,20 +1,58 @@
-"""The budget of the context window, and what is cut when tool rounds outgrow it.
+"""The budget of the context window, the estimate of tokens, and what is cut when tool rounds outgrow the budget.
 
     system + history + skills + memory + message + tool definitions ≤ context window − response reserve
 
 Exactly the limit fits. PREPARE checks it for the request, the execution again before every inference.
 """
 
+import string
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
-from app.domain.contract.messages import Message
+import orjson
+
+from app.domain.contract.messages import ImagePart, Message
 from app.domain.failures import Code, InferenceFailure
 from app.domain.model_call import EngineCall
 from app.domain.tools import ToolDefinition
 from app.ports.model import Engine, TokenCounter
 
 CUT_MARK = "[cut: this tool result was dropped to fit the context window]"
+_PER_MESSAGE = 4
+_PER_TOOL = 8
+_PER_IMAGE = 768
+_WORD_CHARACTERS_PER_TOKEN = 4
+_DIGITS_PER_TOKEN = 2
+_MARKS_PER_TOKEN = 2
+_DIGITS = string.digits.encode()
+_MARKS = string.punctuation.encode()
+
+
+class EstimatingTokenCounter:
+    """Token counter by estimate: letters and spaces by four, digits and marks by two, characters outside ASCII by one.
+
+    Fractions are rounded up, so a text that is not empty has at least one token.
+    """
+
+    def text(self, text: str) -> int:
+        """Return the tokens of a text."""
+        return _text(text)
+
+    def message(self, message: Message) -> int:
+        """Return the tokens of a whole message, with its role, calls and images."""
+        if isinstance(message.content, str):
+            tokens = _PER_MESSAGE + _text(message.content)
+        else:
+            tokens = _PER_MESSAGE + _text(message.text)
+            tokens += _PER_IMAGE * sum(isinstance(part, ImagePart) for part in message.content)
+        for call in message.tool_calls or ():
+            tokens += _PER_TOOL + _text(f"{call.name}{orjson.dumps(call.arguments).decode()}")
+        return tokens
+
+    def tools(self, tools: Sequence[ToolDefinition]) -> int:
+        """Return the tokens of tool definitions as a provider is sent them."""
+        return sum(map(_definition, tools))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +79,7 @@ def capacity(engine: Engine) -> int:
 
 def count_tokens(call: EngineCall, counter: TokenCounter) -> int:
     """Return the tokens of the call that an engine reads."""
-    return counter.messages(call.messages) + counter.tools(call.tools)
+    return sum(map(counter.message, call.messages)) + counter.tools(call.tools)
 
 
 def context_exceeded(parts: ContextParts, limit: int) -> InferenceFailure:
@@ -55,14 +93,14 @@ def context_exceeded(parts: ContextParts, limit: int) -> InferenceFailure:
 
 def measure(messages: Sequence[Message], tools: Sequence[ToolDefinition], counter: TokenCounter) -> ContextParts:
     """Return the parts of a conversation with these tools: system messages, history, the last message and tools."""
-    system = [message for message in messages if message.role == "system"]
-    others = [message for message in messages if message.role != "system"]
-    return ContextParts(
-        system=counter.messages(system),
-        history=counter.messages(others[:-1]),
-        message=counter.messages(others[-1:]),
-        tools=counter.tools(tools),
-    )
+    system = history = last = 0
+    for message in messages:
+        tokens = counter.message(message)
+        if message.role == "system":
+            system += tokens
+        else:
+            history, last = history + last, tokens
+    return ContextParts(system, history, last, counter.tools(tools))
 
 
 def results_to_cut(
@@ -76,7 +114,7 @@ def results_to_cut(
         message = conversation[index]
         if message.role == "tool" and message.content != CUT_MARK:
             cut.append(index)
-            over -= counter.messages([message]) - counter.messages([_without_result(message)])
+            over -= counter.message(message) - counter.message(_without_result(message))
     return tuple(cut)
 
 
@@ -87,3 +125,21 @@ def with_results_cut(conversation: Sequence[Message], cut: Sequence[int]) -> lis
 
 def _without_result(message: Message) -> Message:
     return message.model_copy(update={"content": CUT_MARK})
+
+
+@lru_cache(maxsize=1024)
+def _definition(tool: ToolDefinition) -> int:
+    return _PER_TOOL + _text(f"{tool.name}{tool.description}{orjson.dumps(tool.parameters).decode()}")
+
+
+def _text(text: str) -> int:
+    ascii_text = text.encode("ascii", "ignore")
+    words = ascii_text.translate(None, _DIGITS)
+    letters = len(words.translate(None, _MARKS))
+    foreign, digits, marks = len(text) - len(ascii_text), len(ascii_text) - len(words), len(words) - letters
+    return (
+        foreign
+        - (-letters // _WORD_CHARACTERS_PER_TOKEN)
+        - (-digits // _DIGITS_PER_TOKEN)
+        - (-marks // _MARKS_PER_TOKEN)
+    )

@@ -42,7 +42,7 @@ def downgrade(call: EngineCall, profile: EngineProfile) -> EngineCall:
     if not supported.system_role:
         messages = _without_system(messages)
     hints = call.hints
-    if hints.demands_call and not _supports_forced_calls(profile):
+    if not _supports_forced_calls(profile) and hints.demands_call:
         hints = hints.model_copy(update={"tool_choice": None})
     tools = call.tools if supported.tools else ()
     if messages is call.messages and tools is call.tools and hints is call.hints:
@@ -57,7 +57,7 @@ def unsupported_parts(call: EngineCall, profile: EngineProfile) -> tuple[str, ..
     """
     supported = profile.capabilities
     return (
-        *(["hints.tool_choice"] if call.hints.demands_call and not _supports_forced_calls(profile) else ()),
+        *(["hints.tool_choice"] if not _supports_forced_calls(profile) and call.hints.demands_call else ()),
         *(["messages.images"] if not supported.images and any(message.images for message in call.messages) else ()),
         *_foreign_thoughts(call.messages, profile),
         *(["tools"] if call.tools and not supported.tools else ()),

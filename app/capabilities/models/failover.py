@@ -15,15 +15,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from app.capabilities.models.breaker import BreakerPeriod, CircuitBreaker, FailoverPolicy, RetryBudget
 from app.domain.failures import Code, Failure, InferenceFailure, failure
 from app.domain.fallback import Event, FallbackFsm, State
 from app.domain.journal.events import FallbackTransition
 from app.domain.journal.outcomes import AttemptFailed, Candidate, InferenceSetup
 from app.domain.journal.step_key import StepKey
-from app.domain.model_call import AttemptFailureReason, Reply
-from app.ports.model import EngineError
-from app.ports.runtime import Clock
+from app.domain.model_call import AttemptFailureReason
 
 
 class FailureAction(StrEnum):
@@ -67,64 +64,6 @@ RULES: Mapping[AttemptFailureReason, FailureRule] = MappingProxyType({
     _R.OVER_BUDGET:      FailureRule(_H.FATAL, _C.ORCHESTRATION_BUDGET_EXCEEDED, counts_as_failure=False),
 })
 # fmt: on
-
-
-_BACKOFF_BASE_S = 0.5
-_BACKOFF_CAP_S = 8.0
-_JITTER_ON_RETRY_AFTER_S = 0.25
-
-
-class ProviderHealth:
-    """Breakers and retry budget of all providers, shared by every execution of this process."""
-
-    def __init__(self, policy: FailoverPolicy, clock: Clock, providers: Sequence[str]) -> None:
-        self.policy = policy
-        self.breakers: Mapping[str, CircuitBreaker] = {name: CircuitBreaker(policy, clock) for name in providers}
-        self._budget = RetryBudget(policy, clock)
-
-    def begin_attempt(self, provider: str) -> BreakerPeriod | None:
-        """Begin an attempt and return the breaker's period, which ends it; None while the breaker is open."""
-        period = self.breakers[provider].try_begin()
-        if period is not None:
-            self._budget.record_attempt()
-        return period
-
-    def end_attempt(self, provider: str, period: BreakerPeriod, answer: Reply | EngineError | None) -> None:
-        """Update the breaker with the end of the attempt; a cancelled one, None, says nothing about the provider."""
-        breaker = self.breakers[provider]
-        if isinstance(answer, Reply):
-            breaker.record_success(period)
-        elif answer is not None and RULES[answer.reason].counts_as_failure:
-            breaker.record_failure(period, trip=RULES[answer.reason].opens_breaker)
-        else:
-            breaker.end_without_result(period)
-
-    def retry_delay(
-        self, provider: str, fault: EngineError, *, spent: int, seconds_left: float, jitter: float
-    ) -> float | None:
-        """Return the seconds to wait before a retry of this provider; None if it is to be left.
-
-        `spent` are retries spent on it, `jitter` is in [0, 1). Retry-After is never shortened: above the cap or the
-        deadline there is no retry, nor if this failure has opened the breaker. The budget is charged only if the
-        wait is granted.
-        """
-        if spent >= self.policy.max_retries or not self.breakers[provider].allows_attempt:
-            return None
-        wait = self._wait(RULES[fault.reason].action, fault.retry_after, spent, jitter)
-        if wait is None or wait >= seconds_left or not self._budget.try_take():
-            return None
-        return wait
-
-    def _wait(self, handling: FailureAction, retry_after: float | None, spent: int, jitter: float) -> float | None:
-        if handling is FailureAction.RETRY_IMMEDIATELY:
-            return 0.0
-        if handling is not FailureAction.RETRY:
-            return None
-        if retry_after is None:
-            return jitter * min(_BACKOFF_CAP_S, _BACKOFF_BASE_S * float(2**spent))
-        if retry_after > self.policy.retry_after_cap:
-            return None
-        return retry_after + jitter * _JITTER_ON_RETRY_AFTER_S
 
 
 class FailoverWalk:
@@ -196,27 +135,24 @@ class FailoverWalk:
 
     def abort(self, *, is_waiting: bool = False) -> FallbackTransition:
         """End the walk because it was cancelled, during an attempt or the delay after it."""
-        before = self._fsm.state
-        self._fsm.fire(Event.USER_ABORT)
-        return self._transition(before, Event.USER_ABORT, "stopped", None if is_waiting else self.candidate)
+        return self._fire(Event.USER_ABORT, "stopped", is_waiting=is_waiting)
 
     def failure(self) -> InferenceFailure:
         """Return the failure of the inference once all candidates have failed."""
         return all_providers_failed(self._failed, self.setup)
 
-    def _fire(self, event: Event, reason: str) -> FallbackTransition:
+    def _fire(self, event: Event, reason: str, *, is_waiting: bool = False) -> FallbackTransition:
+        """Move the machine and return its move; one during a wait or to the end of the candidates concerns none."""
         before, after = self._fsm.state, self._fsm.fire(event)
         if after is State.ATTEMPTING:
             self.attempt_number += 1
             self.segment = self.attempt_key = self._key.child(self.attempt_number)
         if before is State.SELECTING:
             self.candidate = next(self._remaining) if after is State.ATTEMPTING else None
-        return self._transition(before, event, reason, None if after is State.EXHAUSTED else self.candidate)
-
-    def _transition(self, before: State, event: Event, reason: str, candidate: Candidate | None) -> FallbackTransition:
+        candidate = None if is_waiting or after is State.EXHAUSTED else self.candidate
         return FallbackTransition(
             from_state=before,
-            to_state=self._fsm.state,
+            to_state=after,
             fsm_event=event,
             provider=candidate.provider if candidate else None,
             model=candidate.model if candidate else None,

@@ -127,7 +127,7 @@ class AttemptStream:
 class ProviderAttempt(Effect):
     """One attempt of an inference on one candidate.
 
-    `definitions` are those of the tools that are offered; without, they are looked up when the attempt runs.
+    `call` has the tools that are offered; without it, they are looked up when the attempt runs.
     """
 
     start_event: InferenceStart
@@ -139,8 +139,9 @@ class ProviderAttempt(Effect):
         candidate: Candidate,
         walk: FailoverWalk,
         *,
-        definitions: Sequence[ToolDefinition] | None,
+        call: EngineCall | None,
     ) -> None:
+        response_format = request.response_format or NO_RESPONSE_FORMAT
         self.key = walk.attempt_key
         self.fingerprint = candidate.fingerprint
         self.correlation = request.correlation.child(span_id(execution.header.execution_id, self.key))
@@ -148,19 +149,19 @@ class ProviderAttempt(Effect):
         self._request = request
         self._candidate = candidate
         self._walk = walk
-        self._definitions = definitions
-        self._call = request.engine_call(())
+        self._call = request.engine_call(()) if call is None else call
+        self._lacks_tools = call is None
         self._started_at = 0.0
         for earlier in execution.recorder.cursor.starts(self.key):
             if isinstance(earlier, InferenceStart):
                 walk.segment = earlier.segment
-        self._stream = AttemptStream(walk.segment, has_schema=self._call.schema is not None)
+        self._stream = AttemptStream(walk.segment, has_schema=response_format.schema is not None)
         self.start_event = InferenceStart(
             segment=walk.segment,
             message_count=len(request.conversation),
             tool_defs_count=len(walk.setup.tools),
-            schema_present=self._call.schema is not None,
-            grammar_present=self._call.grammar is not None,
+            schema_present=response_format.schema is not None,
+            grammar_present=response_format.grammar is not None,
             temperature=request.hints.temperature,
             provider=candidate.provider,
             model=candidate.model,
@@ -241,10 +242,11 @@ class ProviderAttempt(Effect):
     def _granted_call(self, environment: Environment) -> EngineCall:
         """Return the call for this engine. Raises: OrchestrationFailure if the budget does not allow it."""
         profile, budget = self._profile(environment), self._execution.ledger.budget
-        definitions = self._definitions
-        if definitions is None:
+        call = self._call
+        if self._lacks_tools:
             definitions = environment.tool_registry.offer([tool.name for tool in self._walk.setup.tools])[1]
-        call = prepare_call(self._request.engine_call(definitions), profile, self._candidate.way)
+            call = self._request.engine_call(definitions)
+        call = prepare_call(call, profile, self._candidate.way)
         return call if budget is None else budget.grant(self.key, call, profile, environment.token_counter)
 
     async def _ask(self, environment: Environment) -> Reply | EngineError:
@@ -262,7 +264,7 @@ class ProviderAttempt(Effect):
         if reply.usage.total_tokens or reply.usage != NO_USAGE:
             return reply
         counter = environment.token_counter
-        written = counter.messages([reply.message(provider)]) + counter.text(reply.reasoning)
+        written = counter.message(reply.message(provider)) + counter.text(reply.reasoning)
         return replace(reply, usage=self._estimated_usage(written))
 
     def _failed(self, error: EngineError) -> AttemptFailed:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from app.capabilities.models.breaker import ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
-from app.capabilities.models.failover import ProviderHealth
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.ports.events import EventFeed

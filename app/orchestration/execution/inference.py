@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.capabilities.models.breaker import ProviderHealth
 from app.capabilities.models.catalogue import candidate_for
 from app.capabilities.models.context_window import (
     capacity,
@@ -27,8 +28,8 @@ from app.domain.journal.outcomes import (
     TimerFired,
 )
 from app.domain.journal.step_key import StepKey
-from app.domain.model_call import Reply
-from app.domain.tools import OfferedTool, ToolDefinition
+from app.domain.model_call import EngineCall, Reply
+from app.domain.tools import OfferedTool
 from app.orchestration.execution.attempt import InferenceRequest, ProviderAttempt
 from app.orchestration.execution.effect import Effect
 from app.orchestration.execution.environment import Environment
@@ -67,36 +68,37 @@ class Inference:
         if setup.cut:
             self._request.conversation[:] = with_results_cut(self._request.conversation, setup.cut)
         walk = FailoverWalk(self._key, setup, self._execution.header.bounds.max_retries)
+        recorder, correlation = self._execution.recorder, self._request.correlation
         while True:
-            self._emit(*walk.select())
+            recorder.emit(self._anchor, correlation, *walk.select())
             if walk.candidate is None:
                 raise walk.failure()
-            reply = await self._ask(walk.candidate, walk, preparation.definitions)
+            reply = await self._ask(walk.candidate, walk, preparation.call)
             if reply is not None:
                 return InferenceResult(reply, walk.candidate, self._anchor, setup)
 
-    async def _ask(
-        self, candidate: Candidate, walk: FailoverWalk, definitions: Sequence[ToolDefinition] | None
-    ) -> Reply | None:
+    async def _ask(self, candidate: Candidate, walk: FailoverWalk, call: EngineCall | None) -> Reply | None:
         """Attempt the candidate until it answers or is left. Raises: Failure if another one would not help."""
+        recorder, correlation = self._execution.recorder, self._request.correlation
         while True:
-            attempt = ProviderAttempt(self._execution, self._request, candidate, walk, definitions=definitions)
+            attempt = ProviderAttempt(self._execution, self._request, candidate, walk, call=call)
             step = await self._execution.perform(attempt)
             self._anchor, self.ended_at, outcome = attempt.key, step.at, step.outcome
             if isinstance(outcome, AttemptSucceeded):
-                self._emit(*walk.succeed())
+                recorder.emit(self._anchor, correlation, *walk.succeed())
                 return outcome.reply
             assert isinstance(outcome, AttemptFailed)  # noqa: S101 - the other outcome of an attempt
             await self._move_on(walk, outcome)
             is_left = walk.state is not State.ATTEMPTING
             if outcome.streamed and (walk.has_candidates_left or not is_left):
-                self._emit(InferenceRetracted(attempt.segment))
+                recorder.emit(self._anchor, correlation, InferenceRetracted(attempt.segment))
             if is_left:
                 return None
 
     async def _move_on(self, walk: FailoverWalk, outcome: AttemptFailed) -> None:
         """Go on to a retry, after its delay, or leave the candidate. Raises: Failure if the request is at fault."""
-        self._emit(*walk.fail(outcome))
+        recorder, correlation = self._execution.recorder, self._request.correlation
+        recorder.emit(self._anchor, correlation, *walk.fail(outcome))
         if walk.refusal is not None:
             raise walk.refusal
         if walk.state is State.RETRYING:
@@ -104,10 +106,7 @@ class Inference:
                 delay = RetryDelay(self._execution, self._request, walk, outcome.wait)
                 await self._execution.perform(delay)
                 self._anchor = delay.key
-            self._emit(*walk.retry())
-
-    def _emit(self, *events: Event) -> None:
-        self._execution.recorder.emit(self._anchor, self._request.correlation, *events)
+            recorder.emit(self._anchor, correlation, *walk.retry())
 
 
 class InferencePreparation(Effect):
@@ -119,25 +118,28 @@ class InferencePreparation(Effect):
         self.key = key
         self.fingerprint = request.fingerprint
         self.correlation = request.correlation
-        self.definitions: Sequence[ToolDefinition] | None = None
-        """The definitions of the tools that are offered; None if an earlier run prepared the inference."""
+        self.call: EngineCall | None = None
+        """The call with the tools that are offered; None if an earlier run prepared the inference."""
         self._request = request
 
     async def run(self, environment: Environment) -> Outcome:
         """Return the setup, or a refusal if the conversation exceeds every context window."""
         request, counter = self._request, environment.token_counter
-        tools, self.definitions = environment.tool_registry.offer(request.tools)
+        tools, definitions = environment.tool_registry.offer(request.tools)
+        self.call = request.engine_call(definitions)
         engines = self._engines(environment)
         limit = max(map(capacity, engines))
-        parts = measure(request.conversation, self.definitions, counter)
-        excess = parts.used - limit
-        cut = results_to_cut(request.conversation, turn_starts=request.turn_start, over=excess, counter=counter)
-        if cut:
-            parts = measure(with_results_cut(request.conversation, cut), self.definitions, counter)
-        if parts.used > limit:
-            return Refused.by(context_exceeded(parts, limit))
-        fitting = [engine for engine in engines if parts.used <= capacity(engine)]
-        return self._setup_of(environment, fitting, tools, cut)
+        used = measure(request.conversation, definitions, counter).used
+        cut: tuple[int, ...] = ()
+        if used > limit:
+            over = used - limit
+            cut = results_to_cut(request.conversation, turn_starts=request.turn_start, over=over, counter=counter)
+            parts = measure(with_results_cut(request.conversation, cut), definitions, counter)
+            used = parts.used
+            if used > limit:
+                return Refused.by(context_exceeded(parts, limit))
+        fitting = [engine for engine in engines if used <= capacity(engine)]
+        return _setup(self.call, environment.health, fitting, tools, cut)
 
     def _engines(self, environment: Environment) -> Sequence[Engine]:
         """Return the engines in the order in which they are asked.
@@ -151,22 +153,6 @@ class InferencePreparation(Effect):
             return sorted(engines, key=lambda engine: engine.profile.name != last)
         after = next((index + 1 for index, engine in enumerate(engines) if engine.profile.name == last), 0)
         return [*engines[after:], *engines[:after]]
-
-    def _setup_of(
-        self, environment: Environment, engines: Sequence[Engine], tools: tuple[OfferedTool, ...], cut: tuple[int, ...]
-    ) -> InferenceSetup:
-        """Return the setup with the engines whose breaker allows an attempt as candidates."""
-        call = self._request.engine_call(self.definitions or ())
-        candidates, left_out, seconds_until_probe = [], [], []
-        for engine in engines:
-            breaker = environment.health.breakers[engine.profile.name]
-            if breaker.allows_attempt:
-                candidates.append(candidate_for(engine, call, choose_enforcement(call, engine.profile)))
-            else:
-                left_out.append(candidate_for(engine, call, None))
-                seconds_until_probe.append(breaker.seconds_until_probe)
-        closed_for = min(seconds_until_probe, default=0.0)
-        return InferenceSetup(tools, tuple(candidates), tuple(left_out), closed_for, cut)
 
 
 class RetryDelay(Effect):
@@ -192,3 +178,23 @@ class RetryDelay(Effect):
     def account(self, step: RecordedStep) -> None:
         """Add the delay to the ledger."""
         self._execution.ledger.record_delay(step, self._seconds)
+
+
+def _setup(
+    call: EngineCall,
+    health: ProviderHealth,
+    engines: Sequence[Engine],
+    tools: tuple[OfferedTool, ...],
+    cut: tuple[int, ...],
+) -> InferenceSetup:
+    """Return the setup with the engines whose breaker allows an attempt as candidates."""
+    candidates, left_out, seconds_until_probe = [], [], []
+    for engine in engines:
+        breaker = health.breakers[engine.profile.name]
+        if breaker.allows_attempt:
+            candidates.append(candidate_for(engine, call, choose_enforcement(call, engine.profile)))
+        else:
+            left_out.append(candidate_for(engine, call, None))
+            seconds_until_probe.append(breaker.seconds_until_probe)
+    closed_for = min(seconds_until_probe, default=0.0)
+    return InferenceSetup(tools, tuple(candidates), tuple(left_out), closed_for, cut)

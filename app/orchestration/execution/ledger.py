@@ -124,7 +124,12 @@ class Ledger:
         self._upstream_ms.append(outcome.duration_ms)
         is_unsent = isinstance(outcome, AttemptFailed) and outcome.reason in _UNSENT
         self.fallback_attempts += is_fallback and not is_unsent
-        usage = usage_of(outcome)
+        key = StepKey(step.key)
+        if isinstance(outcome, AttemptSucceeded):
+            usage = outcome.reply.usage
+            self.tool_calls.add(key, [ToolCallState(call, step_name) for call in outcome.reply.tool_calls])
+        else:
+            usage = outcome.usage
         if usage is not NO_USAGE:
             self.usage = usage if self.usage is NO_USAGE else self.usage + usage
         if candidate.price is not None:
@@ -132,10 +137,7 @@ class Ledger:
             self._costs.append(cost_of(usage, candidate.price))
         if self.budget is not None:
             self.budget.charge(step.key, usage, candidate.price)
-        key = StepKey(step.key)
         self._attempts.append(_Attempt(step.at, key, candidate, outcome))
-        if isinstance(outcome, AttemptSucceeded):
-            self.tool_calls.add(key, [ToolCallState(call, step_name) for call in outcome.reply.tool_calls])
 
     def record_delay(self, step: RecordedStep, seconds: float) -> None:
         """Add a delay between two attempts."""

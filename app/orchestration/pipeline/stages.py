@@ -173,8 +173,8 @@ def sanitize_history(
     own_prompt = tuple(takewhile(_is_system, own))
     prompt, rest = own_prompt or tuple(session.system_messages), own[len(own_prompt) :]
     earlier = [message for message in session.recent_messages if not _is_system(message)]
-    tokens = min(limits.tokens, limits.conversation_tokens - counter.messages([*prompt, *rest]))
-    sizes = list(accumulate(counter.messages([message]) for message in reversed(earlier)))[::-1]
+    tokens = min(limits.tokens, limits.conversation_tokens - sum(map(counter.message, (*prompt, *rest))))
+    sizes = list(accumulate(map(counter.message, reversed(earlier))))[::-1]
     fitting = (at for at in _turn_starts(earlier) if len(earlier) - at <= limits.messages and sizes[at] <= tokens)
     used = earlier[next(fitting, len(earlier)) :]
     not_loaded = session.message_count - len(session.recent_messages) > len(session.system_messages)

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.models.context_window import CUT_MARK, capacity, measure, results_to_cut
-from app.capabilities.models.tokens import EstimatingTokenCounter
+from app.capabilities.models.context_window import CUT_MARK, EstimatingTokenCounter, capacity, measure, results_to_cut
 from app.capabilities.tools.definition import tool
 from app.domain.contract.messages import Message
 from app.domain.failures import Code
@@ -20,7 +19,7 @@ def test_every_part_of_the_equation_is_counted_once() -> None:
     messages = [Message(role=role, content="word " * 20) for role in ("system", "user", "assistant", "user")]
     tools = [ToolDefinition("look", "Look it up.", {"type": "object"})]
     parts = measure(messages, tools, COUNTER)
-    assert parts.used == COUNTER.messages(messages) + COUNTER.tools(tools)
+    assert parts.used == sum(map(COUNTER.message, messages)) + COUNTER.tools(tools)
     assert parts.tools > 0
     assert min(parts.system, parts.history, parts.message) > 0
 
@@ -44,7 +43,7 @@ async def test_b1_27_exactly_the_limit_is_accepted_and_one_token_more_is_not(
     clock: VirtualClock, beyond: int, fits: bool
 ) -> None:
     request = chat_request("word " * 100)
-    used = COUNTER.messages(request.messages)
+    used = sum(map(COUNTER.message, request.messages))
     engine = scripted_engine(clock, "a", {"text": "ok"}, context_window=used + 50 - beyond, response_reserve=50)
     response, record = await make_harness(clock, engine).run(request)
     assert (response.error is None) is fits

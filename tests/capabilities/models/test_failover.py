@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.capabilities.models.breaker import BreakerState, FailoverPolicy, RetryBudget
-from app.capabilities.models.failover import RULES, FailoverWalk, FailureAction, ProviderHealth
+from app.capabilities.models.breaker import BreakerState, FailoverPolicy, ProviderHealth, RetryBudget
+from app.capabilities.models.failover import RULES, FailoverWalk, FailureAction
 from app.domain.contract.response import TokenUsage
 from app.domain.failures import Code, Failure, InferenceFailure
 from app.domain.fallback import State, max_transitions

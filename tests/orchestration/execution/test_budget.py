@@ -9,8 +9,7 @@ import pytest
 
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.bootstrap.service import PATTERNS
-from app.capabilities.models.context_window import count_tokens
-from app.capabilities.models.tokens import EstimatingTokenCounter
+from app.capabilities.models.context_window import EstimatingTokenCounter, count_tokens
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
 from app.domain.contract.response import TokenUsage
@@ -235,7 +234,7 @@ async def test_a_replica_that_is_refused_has_no_vote_and_the_others_go_on(clock:
         "Which city?", mode=Mode.REDUNDANT, output={"schema": SCHEMA}, redundancy={"early_stop": False}
     )
     pattern = PATTERNS[Mode.REDUNDANT].run
-    read = COUNTER.messages(request.messages)
+    read = sum(map(COUNTER.message, request.messages))
     response, record = await make_harness(clock, engine, tokens=3 * read + 60).run(request, pattern)
     assert response.state is State.COMPLETE
     assert response.vote is not None

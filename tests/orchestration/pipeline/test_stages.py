@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.bootstrap.service import PATTERNS
-from app.capabilities.models.tokens import EstimatingTokenCounter
+from app.capabilities.models.context_window import EstimatingTokenCounter
 from app.domain.access import LOCAL
 from app.domain.contract.messages import Message, ToolCall, conversation_errors
 from app.domain.contract.request import SystemRequest
@@ -79,18 +79,18 @@ def test_without_a_history_the_request_is_unchanged() -> None:
 
 def test_a_history_that_fits_is_used_whole() -> None:
     history = [*called(), user(), assistant()]
-    found = sanitized(history, messages=len(history), tokens=COUNTER.messages(history))
+    found = sanitized(history, messages=len(history), tokens=sum(map(COUNTER.message, history)))
     assert found == SanitizedHistory((*history, user("now")), truncated=False)
 
 
 @pytest.mark.parametrize("less", ["messages", "tokens", "capacity"])
 def test_one_unit_over_a_limit_drops_the_whole_oldest_turn(less: str) -> None:
     history = [*called(), user("second"), assistant()]
-    tokens = COUNTER.messages(history)
+    tokens = sum(map(COUNTER.message, history))
     limits = {
         "messages": len(history),
         "tokens": tokens,
-        "capacity": tokens + COUNTER.messages([user("now")]),
+        "capacity": tokens + COUNTER.message(user("now")),
     }
     limits[less] -= 1
     assert sanitized(history, **limits) == SanitizedHistory((user("second"), assistant(), user("now")), truncated=True)
@@ -151,7 +151,7 @@ def test_any_history_is_cut_to_the_most_turns_that_fit_and_no_result_loses_its_c
     fitting = [
         whole[start:]
         for start in starts
-        if len(whole) - start <= messages and COUNTER.messages(whole[start:]) <= tokens
+        if len(whole) - start <= messages and sum(map(COUNTER.message, whole[start:])) <= tokens
     ]
     assert list(used) == (fitting[0] if fitting else [])
 

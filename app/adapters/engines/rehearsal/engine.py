@@ -27,7 +27,7 @@ from app.adapters.engines.rehearsal.schema_values import fill
 from app.adapters.engines.rehearsal.tool_choice import ToolMatch, match_forced_tool, match_tool
 from app.adapters.engines.unsupported import ALL_ROLES, DEFAULT_NAMES, unsent_message_parts, unsent_options
 from app.adapters.engines.wire.faults import reason_by_status
-from app.capabilities.models.tokens import EstimatingTokenCounter
+from app.capabilities.models.context_window import EstimatingTokenCounter, count_tokens
 from app.capabilities.output.grammar import Grammar, GrammarError
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
 from app.capabilities.prompting.prompts.output_format import REJECTED_ANSWER_NOTICE
@@ -67,7 +67,7 @@ class RehearsalEngine:
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         turn = _last_turn(call.messages)
         directives = turn.directives
-        read_tokens = _COUNTER.messages(call.messages) + _COUNTER.tools(call.tools)
+        read_tokens = count_tokens(call, _COUNTER)
         progress.usage(_usage(read_tokens, 0))
         if "slow" in directives:
             await self._clock.sleep(float(directives["slow"]))
@@ -112,7 +112,7 @@ def _reply(turn: _Turn, call: EngineCall, read_tokens: int) -> Reply:
     chosen = None if turn.results else _chosen_tool(call, turn.text)
     if chosen is not None:
         tool_call = ToolCall(id=f"call_{len(call.messages)}", name=chosen.tool.name, arguments=chosen.arguments)
-        written = _COUNTER.messages([Message(role="assistant", content="", tool_calls=[tool_call])])
+        written = _COUNTER.message(Message(role="assistant", content="", tool_calls=[tool_call]))
         usage = _usage(read_tokens, written)
         return Reply("", (tool_call,), "tool", "tool", usage, MODEL, withheld=_ignored(call))
     text, finish = _ended_by_hints(_answer(turn, call), call.hints)
