@@ -42,7 +42,12 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "max_in_flight": 1000,
             "allowed_hosts": ["*"],
         },
-        "storage": {"url": "sqlite:///var/portico.db", "event_retention_days": 7, "replica_timeout": 10},
+        "storage": {
+            "url": "sqlite:///var/portico.db",
+            "event_retention_days": 7,
+            "statement_timeout": 5,
+            "replica_timeout": 10,
+        },
         "queue": {"waiting": 10_000, "at_once": 1_000, "per_tenant": 500},
         "grammars": {"directory": None},
         "auth": {"mode": "none"},

@@ -7,7 +7,7 @@ executions of replicas that are no longer alive. Only the shared queue needs DBO
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeAlias
@@ -20,7 +20,7 @@ from app.adapters.runners.fair_queue import QueueLimits
 from app.adapters.runners.heartbeat import MAX_MISSED_BEATS, Heartbeat
 from app.adapters.runners.local import LocalRunner
 from app.adapters.runners.log_tailer import LogTailer
-from app.adapters.runners.maintenance import MAINTENANCE_INTERVAL_S, StorageHealth, run_maintenance
+from app.adapters.runners.maintenance import CHECK_INTERVAL_S, MAINTENANCE_INTERVAL_S, run_maintenance
 from app.adapters.runners.task_pool import TaskPool
 from app.adapters.stores.executions.retention import count_waiting
 from app.adapters.stores.notifications import NotificationHandlers, PostgresNotifications
@@ -40,13 +40,16 @@ OnError: TypeAlias = Callable[[Exception], None]
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceJobs:
-    """Periodic jobs of a replica, where `purge` deletes old histories, and the callback for their errors."""
+    """Periodic jobs of a replica, and the callback for their errors.
+
+    `purge` deletes old histories; `check` finds out whether the database answers.
+    """
 
     recovery: Recovery
     log_tailer: LogTailer
     purge: Job
+    check: Job
     on_error: OnError
-    health: StorageHealth = field(default_factory=StorageHealth)
 
 
 class SingleReplica:
@@ -71,7 +74,8 @@ class SingleReplica:
         recovery = jobs.recovery
         await recovery.recover(alive=(), gone=None)
         periodic = (recovery.expire, recovery.process_cancels, partial(recovery.recover, (), ()), jobs.purge)
-        group.start_soon(run_maintenance, self._clock, periodic, jobs.health, jobs.on_error)
+        group.start_soon(run_maintenance, self._clock, periodic, jobs.on_error)
+        group.start_soon(run_maintenance, self._clock, (jobs.check,), jobs.on_error, CHECK_INTERVAL_S)
         group.start_soon(jobs.log_tailer.run)
         yield
 
@@ -107,8 +111,12 @@ class ClusteredReplica:
         await beat()
         interval = self._storage.replica_timeout / MAX_MISSED_BEATS
         quick, slow = (beat, recovery.process_cancels), (recovery.expire, jobs.purge, self._purge_queue)
-        for periodic, seconds in ((quick, interval), (slow, MAINTENANCE_INTERVAL_S)):
-            group.start_soon(run_maintenance, self._clock, periodic, jobs.health, jobs.on_error, seconds)
+        for periodic, seconds in (
+            (quick, interval),
+            (slow, MAINTENANCE_INTERVAL_S),
+            ((jobs.check,), CHECK_INTERVAL_S),
+        ):
+            group.start_soon(run_maintenance, self._clock, periodic, jobs.on_error, seconds)
         cancel_listener = _CancelListener(recovery.process_cancels)
         group.start_soon(cancel_listener.run)
         group.start_soon(

@@ -23,12 +23,12 @@ from app.adapters.grammar_directory import read_grammars
 from app.adapters.runners.dbos import DbosRunner
 from app.adapters.runners.local import LocalRunner
 from app.adapters.runners.log_tailer import LogTailer
-from app.adapters.runners.maintenance import StorageHealth
 from app.adapters.runners.task_pool import TaskPool, open_task_pool
 from app.adapters.stores.database import Database
 from app.adapters.stores.executions.retention import purge_histories
 from app.adapters.stores.executions.store import DatabaseExecutionStore
 from app.adapters.stores.factory import open_database, open_read_only
+from app.adapters.stores.health import StorageHealth
 from app.adapters.stores.journal.stored_journal import JournalConfig, open_journal
 from app.adapters.stores.journal.writer import WriterCallbacks
 from app.adapters.stores.sessions import DatabaseSessions
@@ -121,7 +121,7 @@ class Service:
         """Return not ready while the process drains, and while the database does not answer."""
         if self.runner.is_draining:
             return Readiness(ready=False, reason="draining")
-        return Readiness(ready=False, reason="storage") if self.health.storage_is_down else Readiness(ready=True)
+        return Readiness(ready=False, reason="storage") if self.health.failure else Readiness(ready=True)
 
     async def drain(self) -> None:
         """Accept no new work, and return when the running executions have ended.
@@ -137,7 +137,7 @@ class Service:
 async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PATTERNS) -> AsyncIterator[Service]:
     """Open the service until the context ends. Raises: ConfigurationFailure, StorageFailure."""
     base = Foundation.of(settings)
-    clock, metrics = base.clock, base.metrics
+    clock, metrics, storage = base.clock, base.metrics, settings.storage
     patterns = _with_planner(patterns, settings, base.tools)
 
     def fail_unsaved(execution_id: ExecutionId, failure: Failure) -> None:
@@ -147,9 +147,9 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
     async with (
         AsyncExitStack() as stack,
         open_session() as http,
-        open_database(settings.storage.url, clock, base.entropy) as database,
+        open_database(storage.url, clock, base.entropy, statement_timeout=storage.statement_timeout) as database,
     ):
-        replica = replica_for(database, clock, ReplicaId(base.entropy.uuid7()), settings.storage)
+        replica = replica_for(database, clock, ReplicaId(base.entropy.uuid7()), storage)
         event_bus, config = base.event_bus(replica.sinks), JournalConfig(replica.owner, REMEMBERED_IDS)
         async with (
             open_journal(database, event_bus, clock, config, base.writer_callbacks(fail_unsaved)) as journal,
@@ -168,10 +168,11 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             facade = Facade(
                 environment, store, facade_config, launcher=launcher, recovery=recovery, event_tailer=tailer
             )
-            jobs = MaintenanceJobs(recovery, tailer, partial(_purge, database, clock, settings), on_storage_error)
+            purge = partial(_purge, database, clock, settings)
+            jobs = MaintenanceJobs(recovery, tailer, purge, database.check, on_storage_error)
             async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
                 _tune_interpreter()
-                yield Service(facade, settings, metrics, runner, launcher.local, jobs.health)
+                yield Service(facade, settings, metrics, runner, launcher.local, database.health)
                 await runner.drain(launcher.local.shut_down)
             group.cancel_scope.cancel()
 

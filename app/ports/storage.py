@@ -241,7 +241,8 @@ class SessionStore(Protocol):
     ) -> SessionHistory:
         """Wait for the execution's turn and return the history before it. `on_wait` is called once if it has to wait.
 
-        Raises: RequestFailure (REQUEST_NOT_FOUND) if the session does not exist any more.
+        A database that does not answer is waited for, too. Raises: RequestFailure (REQUEST_NOT_FOUND) if the session
+        does not exist any more; StorageFailure (STORAGE_SNAPSHOT_INVALID) if its messages cannot be read.
         """
         ...
 

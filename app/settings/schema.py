@@ -99,6 +99,9 @@ class StorageSettings(_Table):
     event_retention_days: Annotated[float, Field(gt=0, le=36_500)] = Field(
         7, description="Days after its end until steps and events of an execution are deleted"
     )
+    statement_timeout: Annotated[float, Field(ge=0.5, le=600)] = Field(
+        5, description="Seconds after which PostgreSQL is given up; migrations and maintenance take longer"
+    )
     replica_timeout: Annotated[float, Field(ge=1, le=600)] = Field(
         10, description="Silence after which a replica on PostgreSQL is considered dead"
     )

@@ -1,5 +1,6 @@
 """Conformance of session turns: one at a time, in order, on any replica."""
 
+from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -10,10 +11,12 @@ from app.adapters.stores.journal import group_commit
 from app.adapters.stores.journal.group_commit import CommitBatch
 from app.adapters.stores.journal.insert_execution import MAX_WAITING_PER_SESSION
 from app.adapters.stores.journal.rows import new_execution
+from app.adapters.stores.sessions import DatabaseSessions
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import State
 from app.ports.storage import SessionHistory
+from tests.support.broken_database import UnreachableDatabase
 from tests.support.examples import COMPLETED, MOVED, SUSPENDED, recorded_step, unnumbered
 from tests.support.stored_executions import journaled, moved, refused
 from tests.support.stores import StoreReplica
@@ -183,6 +186,32 @@ async def test_b4_84_a_waiting_execution_is_inserted_once_despite_a_lost_commit_
         )
         assert (verdict.refused, verdict.lost) == ({}, frozenset())
     await refused(Code.REQUEST_SESSION_BUSY, begins(here, "a"))
+
+
+async def test_a_turn_is_waited_for_while_the_database_does_not_answer(here: StoreReplica) -> None:
+    """A database that does not answer at the first look, or while another execution has the turn, fails none."""
+    database = UnreachableDatabase(here.database)
+    waiting = replace(here, database=database, conversations=DatabaseSessions(database))
+    waits: list[str] = []
+    read: list[str] = []
+    await begins(here, "a")
+    await begins(here, "b")
+
+    async def wait() -> None:
+        read.extend(texts(await turn(waiting, "b", waits)))
+
+    async with anyio.create_task_group() as group:
+        database.is_away = True
+        group.start_soon(wait)
+        await anyio.sleep(60)
+        database.is_away = False
+        await anyio.sleep(3)
+        database.is_away = True
+        await anyio.sleep(60)
+        await ends(here, "a", "a")
+        database.is_away = False
+    assert (waits, read) == (["b"], ["a"])
+    assert database.failures > 100
 
 
 async def test_waiting_in_a_deleted_session_fails(here: StoreReplica, there: StoreReplica) -> None:

@@ -12,6 +12,7 @@ from anyio import to_thread
 
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
 from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.postgres_proxy import postgres_proxy
 from tests.support.replica_processes import (
     TERMINAL,
     ReplicaProcess,
@@ -108,6 +109,31 @@ async def test_b4_84_executions_survive_a_restart_of_the_database(server: Postgr
         logs = await logs_of(fleet.proxy, names)
         await wait_until(lambda: _is_ready(fleet.proxy))
     assert {name: faults for name, log in logs.items() if (faults := faults_of(log))} == {}
+
+
+@pytest.mark.parametrize("outage", ["refusing", "silent"])
+async def test_b4_86_turns_that_wait_for_their_session_survive_an_outage_of_the_database(
+    server: PostgresServer, tmp_path: Path, outage: str
+) -> None:
+    """During the outage, requests and the readiness are answered within the statement timeout of five seconds."""
+    names = [f"{outage}-{number}" for number in range(6)]
+    waiting = {"session_id": outage, "if_session_busy": "enqueue", "background": True}
+    async with postgres_proxy(server.url, tmp_path) as proxy, run_replicas(proxy.url, tmp_path, 1) as fleet:
+        served = fleet.replicas[0].served
+        for name in names:
+            assert (await served.post(chat("[[slow:1]] Hello", name, **waiting))).status == 202
+        await wait_until(lambda: _is(served, names[0], "EXECUTE"))
+        setattr(proxy, outage, True)
+        proxy.cut()
+        with anyio.fail_after(5.3):
+            refused = await served.post(chat("Hello", "refused", session_id="another"))
+        ready = await served.get("/readyz")
+        setattr(proxy, outage, False)
+        await wait_until(lambda: _is_ready(served))
+        logs = await logs_of(served, names)
+    assert (refused.status, refused.json["code"]) == (503, "STORAGE_UNAVAILABLE")
+    assert (ready.status, ready.json) == (503, {"ready": False, "reason": "storage"})
+    assert {log[-1]["type"] for log in logs.values()} == {"execution.completed"}
 
 
 async def test_b6_103_concurrent_answers_and_cancels_on_two_replicas_take_effect_once(

@@ -1,4 +1,4 @@
-"""A database that stops to answer after a number of commits, as if its process had died."""
+"""Databases that do not answer: for some time, or never again, as if their process had died."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,6 +6,34 @@ from typing import Any
 import anyio
 
 from app.adapters.stores.database import Database, Transaction
+from app.domain.failures import Code, StorageFailure
+
+
+class UnreachableDatabase:
+    """A database that fails every access while `is_away`, and counts those accesses."""
+
+    def __init__(self, database: Database) -> None:
+        self.is_away = False
+        self.failures = 0
+        self._database = database
+
+    async def append(self, work: Callable[[], Transaction[Any]]) -> Any:
+        return await self._reachable().append(work)
+
+    async def write(self, work: Callable[[], Transaction[Any]], *, idempotent: bool = False) -> Any:
+        return await self._reachable().write(work, idempotent=idempotent)
+
+    async def maintain(self, work: Callable[[], Transaction[Any]]) -> Any:
+        return await self._reachable().maintain(work)
+
+    async def read(self, work: Callable[[], Transaction[Any]]) -> Any:
+        return await self._reachable().read(work)
+
+    def _reachable(self) -> Database:
+        if self.is_away:
+            self.failures += 1
+            raise StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer", retry_after=1.0)
+        return self._database
 
 
 class DyingDatabase:
@@ -29,6 +57,9 @@ class DyingDatabase:
 
     async def write(self, work: Callable[[], Transaction[Any]], *, idempotent: bool = False) -> Any:
         return await self._database.write(work, idempotent=idempotent)
+
+    async def maintain(self, work: Callable[[], Transaction[Any]]) -> Any:
+        return await self._database.maintain(work)
 
     async def read(self, work: Callable[[], Transaction[Any]]) -> Any:
         return await self._database.read(work)

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import asyncpg
 
-from app.adapters.stores.database import Database, Transaction
-from app.adapters.stores.postgres import PostgresTimeouts, open_postgres
+from app.adapters.stores.database import Transaction
+from app.adapters.stores.postgres import PostgresDatabase, PostgresTimeouts, open_postgres
 from app.adapters.stores.schema import metadata
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
@@ -51,7 +51,8 @@ def postgres_server() -> Iterator[PostgresServer]:
 class RealTimeDatabase:
     """A database of another process; virtual time runs in real time while a transaction runs."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
+        self.health = database.health
         self._database = database
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
@@ -64,6 +65,14 @@ class RealTimeDatabase:
     async def write(self, work: Callable[[], Transaction[T]], *, idempotent: bool = False) -> T:
         with self._loop.in_real_time():
             return await self._database.write(work, idempotent=idempotent)
+
+    async def check(self) -> None:
+        with self._loop.in_real_time():
+            await self._database.check()
+
+    async def maintain(self, work: Callable[[], Transaction[T]]) -> T:
+        with self._loop.in_real_time():
+            return await self._database.maintain(work)
 
     async def read(self, work: Callable[[], Transaction[T]]) -> T:
         with self._loop.in_real_time():

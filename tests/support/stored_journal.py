@@ -45,6 +45,9 @@ class InMemoryDatabase:
     async def append(self, work: Callable[[], Transaction[T]]) -> T:
         return self.run(work)
 
+    async def maintain(self, work: Callable[[], Transaction[T]]) -> T:
+        return self.run(work)
+
     async def read(self, work: Callable[[], Transaction[T]]) -> T:
         return self.run(work)
 

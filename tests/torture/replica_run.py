@@ -169,6 +169,9 @@ class _KillingDatabase:
             _kill_this_process()
         return result
 
+    async def maintain(self, work: Callable[[], Transaction[Any]]) -> Any:
+        return await self._database.maintain(work)
+
     async def read(self, work: Callable[[], Transaction[Any]]) -> Any:
         return await self._database.read(work)
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from anyio import CancelScope, Event, create_task_group, to_thread
+from anyio import CancelScope, Event, create_task_group, fail_after, to_thread
 
 from app.adapters.runners.fair_queue import FairQueue, QueueLimits
 from app.adapters.runners.task_pool import TaskPool, overloaded_failure
@@ -46,6 +46,8 @@ _FINISHED = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 _POLL_INTERVAL_S = 0.25
 _COUNT_TTL_S = 1.0
 _RETRY_S = 1.0
+_CALL_TIMEOUT_S = 4.0
+_PURGE_TIMEOUT_S = 60.0
 _POOL_SIZE = 5
 _PAGE_SIZE = 500
 
@@ -133,7 +135,7 @@ class DbosRunner:
 
     async def purge(self, before: str) -> None:
         """Delete the workflows that finished before that time, given in RFC 3339."""
-        await self._call(partial(_purge, before=before))
+        await self._call(partial(_purge, before=before), _PURGE_TIMEOUT_S)
 
     def _launch(self) -> "type[DBOS]":
         from dbos import DBOS, DBOSPortableJSONSerializer  # noqa: PLC0415 - forty megabytes, for PostgreSQL alone
@@ -200,11 +202,13 @@ class DbosRunner:
         if not done.done() and self._dbos is not None:
             done.set_result(None)
 
-    async def _call(self, work: "Callable[[type[DBOS]], None]") -> None:
+    async def _call(self, work: "Callable[[type[DBOS]], None]", seconds: float = _CALL_TIMEOUT_S) -> None:
+        """Call the library on a thread, which is left alone if the database does not answer in time."""
         if self._dbos is None:
             return
         try:
-            await to_thread.run_sync(work, self._dbos)
+            with fail_after(seconds):
+                await to_thread.run_sync(work, self._dbos, abandon_on_cancel=True)
         except Exception as fault:  # noqa: BLE001 - the library raises the exceptions of its own drivers
             self._on_fault(fault)
 

@@ -102,7 +102,10 @@ def count_inserted(statement: Statement, parameters: Sequence[Parameters]) -> Ge
 
 
 class Database(Protocol):
-    """A database that runs transactions. Every method raises StorageFailure (STORAGE_UNAVAILABLE, STORAGE_FULL)."""
+    """A database that runs transactions, each within a limited time.
+
+    Every coroutine raises StorageFailure (STORAGE_UNAVAILABLE, STORAGE_FULL).
+    """
 
     async def write(self, work: Callable[[], Transaction[T]], *, idempotent: bool = False) -> T:
         """Run a transaction and commit it.
@@ -114,6 +117,10 @@ class Database(Protocol):
 
     async def append(self, work: Callable[[], Transaction[T]]) -> T:
         """Run an idempotent transaction of the ordered writer, which has a connection of its own."""
+        ...
+
+    async def maintain(self, work: Callable[[], Transaction[T]]) -> T:
+        """Run an idempotent transaction that may take long, as the deletion of many rows does."""
         ...
 
     async def read(self, work: Callable[[], Transaction[T]]) -> T:

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from app.adapters.stores.database import Database, Statement, execute
 from app.adapters.stores.open_failures import named_postgres, named_sqlite
-from app.adapters.stores.postgres import PostgresDatabase, open_postgres
+from app.adapters.stores.postgres import DEFAULT_TIMEOUTS, PostgresDatabase, PostgresTimeouts, open_postgres
 from app.adapters.stores.schema import executions
 from app.adapters.stores.sqlite import SqliteDatabase, open_sqlite, open_sqlite_read_only
 from app.domain.failures import Code, ConfigurationFailure
@@ -30,15 +30,19 @@ def sqlite_path(url: str) -> str:
 
 
 @asynccontextmanager
-async def open_database(url: str, clock: Clock, entropy: Entropy) -> AsyncIterator[SqliteDatabase | PostgresDatabase]:
+async def open_database(
+    url: str, clock: Clock, entropy: Entropy, *, statement_timeout: float = DEFAULT_TIMEOUTS.statement
+) -> AsyncIterator[SqliteDatabase | PostgresDatabase]:
     """Open the database at `postgresql://…`, `sqlite:///relative/path`, `sqlite:////absolute/path` or `sqlite://`.
 
-    The last is a temporary file, deleted when the context ends. Raises: ConfigurationFailure; StorageFailure.
+    The last is a temporary file, deleted when the context ends. `statement_timeout`, in seconds, applies to PostgreSQL.
+    Raises: ConfigurationFailure; StorageFailure.
     """
     async with AsyncExitStack() as stack:
         if not is_sqlite_url(url):
+            timeouts = PostgresTimeouts(statement=statement_timeout)
             with named_postgres(url):
-                shared = await stack.enter_async_context(open_postgres(url, clock, entropy))
+                shared = await stack.enter_async_context(open_postgres(url, clock, entropy, timeouts=timeouts))
             yield shared
             return
         path = Path(sqlite_path(url) or f"{stack.enter_context(TemporaryDirectory(prefix='portico-'))}/portico.db")

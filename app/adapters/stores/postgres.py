@@ -1,20 +1,22 @@
 """PostgreSQL database: the ordered writer has a connection of its own, everything else shares a small pool.
 
-After any error or a cancelled query, a connection is discarded. A transaction is retried a limited number of times,
-with jitter, if the server aborted it because of others (40001, 40P01) or if the connection broke before COMMIT. If it
-broke during COMMIT, only an idempotent transaction is retried. Timeouts close the connection of a server that does not
-answer, because cancelling a query would need an answer.
+After any error or a cancelled query, a connection is discarded. A transaction is retried within its time, with jitter,
+if the server aborted it because of others (40001, 40P01) or if the connection broke before COMMIT. If it broke during
+COMMIT, only an idempotent transaction is retried. Timeouts close the connection of a server that does not answer,
+because cancelling a query would need an answer; idle connections are closed with it, because they are no better.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeAlias, TypeVar
 
 import anyio
 import asyncpg
 
 from app.adapters.stores.database import ResultRows, StatementCall, Transaction
+from app.adapters.stores.health import StorageHealth
 from app.adapters.stores.schema_upgrade import SELECT_REVISION, upgrade_sql
 from app.domain.failures import Code, Failure, StorageFailure
 from app.ports.runtime import Clock, Entropy
@@ -23,7 +25,7 @@ T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Connect: TypeAlias = "Callable[[], Awaitable[Connection]]"
 _RETRY_AFTER = 1.0
-_MIGRATION_LOCK = 5_206_161_072_301_846
+MIGRATION_LOCK = 5_206_161_072_301_846
 """Key of the advisory lock under which one replica upgrades the schema; an arbitrary number."""
 CONNECTION_ERRORS = (
     OSError,
@@ -39,19 +41,34 @@ CONNECTION_ERRORS = (
 _ABORTED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 
+_MIGRATION_S = 3_600.0
+_SECONDS_BEFORE_THE_SERVER = 0.5
+"""A transaction is given up that long before the server would end its statement, so that the caller is answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class PostgresTimeouts:
-    """Timeouts and delays in seconds, and the number of tries of a transaction."""
+    """Timeouts and delays in seconds.
 
-    connect: float = 5.0
-    acquire: float = 5.0
-    transaction: float = 10.0
-    max_tries: int = 8
+    `statement` limits a statement, and a transaction with all of its tries is given up half a second earlier, but not
+    before half of that time. It does not apply to `maintenance`, nor to migrations. `connect` and `acquire` limit one
+    try to open a connection, and the wait for one that is free.
+    """
+
+    statement: float = 5.0
+    maintenance: float = 60.0
+    connect: float = 2.5
+    acquire: float = 2.5
     initial_backoff: float = 0.05
     max_backoff: float = 1.0
 
+    @property
+    def transaction(self) -> float:
+        """Return the seconds of a transaction with all of its tries."""
+        return max(self.statement / 2, self.statement - _SECONDS_BEFORE_THE_SERVER)
 
-_DEFAULT_TIMEOUTS = PostgresTimeouts()
+
+DEFAULT_TIMEOUTS = PostgresTimeouts()
 
 
 class _Pool:
@@ -99,6 +116,7 @@ class PostgresDatabase:
 
     def __init__(self, connect: Connect, clock: Clock, entropy: Entropy, timeouts: PostgresTimeouts, size: int) -> None:
         self.connect = connect
+        self.health = StorageHealth()
         self._writer_pool = _Pool(connect, 1, timeouts)
         self._shared_pool = _Pool(connect, size, timeouts)
         self._clock = clock
@@ -106,13 +124,25 @@ class PostgresDatabase:
         self._timeouts = timeouts
 
     async def write(self, work: Callable[[], Transaction[T]], *, idempotent: bool = False) -> T:
-        return await self._retry(lambda current: _transact(self._shared_pool, work(), current), idempotent=idempotent)
+        return await self._access(
+            lambda current: _transact(self._shared_pool, work(), current), writing=True, idempotent=idempotent
+        )
 
     async def append(self, work: Callable[[], Transaction[T]]) -> T:
-        return await self._retry(lambda current: _transact(self._writer_pool, work(), current), idempotent=True)
+        return await self._access(lambda current: _transact(self._writer_pool, work(), current), writing=True)
+
+    async def maintain(self, work: Callable[[], Transaction[T]]) -> T:
+        seconds = self._timeouts.maintenance
+        begin = f"BEGIN; SET LOCAL statement_timeout = {round(seconds * 1000)}"
+        return await self._access(
+            lambda current: _transact(self._shared_pool, work(), current, begin), writing=True, seconds=seconds
+        )
 
     async def read(self, work: Callable[[], Transaction[T]]) -> T:
-        return await self._retry(lambda _: _read(self._shared_pool, work()), idempotent=True)
+        return await self._access(lambda _: _read(self._shared_pool, work()), writing=False)
+
+    async def check(self) -> None:
+        await self._access(lambda _: _ping(self._shared_pool), writing=False, seconds=self._timeouts.transaction / 2)
 
     def close(self) -> None:
         """Close all idle connections."""
@@ -120,26 +150,50 @@ class PostgresDatabase:
         self._shared_pool.close()
 
     async def upgrade_schema(self) -> None:
-        """Run missing migrations under a lock, so that only one replica does."""
-        await self._retry(lambda _: _migrate(self._writer_pool), idempotent=True)
+        """Run missing migrations under a lock, so that only one replica does, once the server has answered."""
+        await self._access(lambda _: _ping(self._shared_pool), writing=False)
+        try:
+            await _within(_MIGRATION_S, _migrate(self._writer_pool))
+        except (*CONNECTION_ERRORS, asyncpg.PostgresError) as fault:
+            raise _failure(fault) from fault
 
-    async def _retry(self, attempt: Callable[["_Try"], Awaitable[T]], *, idempotent: bool) -> T:
-        """Run the attempt until it succeeds, may not be repeated or was tried often enough."""
-        for number in range(self._timeouts.max_tries):
+    async def _access(
+        self,
+        attempt: Callable[["_Try"], Awaitable[T]],
+        *,
+        writing: bool,
+        idempotent: bool = True,
+        seconds: float | None = None,
+    ) -> T:
+        """Run the attempt until it succeeds, may not be repeated or its time has passed, and record its success."""
+        try:
+            result = await self._retry(attempt, idempotent=idempotent, seconds=seconds or self._timeouts.transaction)
+        except StorageFailure as failure:
+            self.health.failed(failure, writing=writing)
+            raise
+        self.health.succeeded(writing=writing)
+        return result
+
+    async def _retry(self, attempt: Callable[["_Try"], Awaitable[T]], *, idempotent: bool, seconds: float) -> T:
+        ends_at = self._clock.monotonic() + seconds
+        for number in count():
             current = _Try()
             try:
-                return await _within(self._timeouts.transaction, attempt(current))
+                return await _within(ends_at - self._clock.monotonic(), attempt(current))
             except (*CONNECTION_ERRORS, *_ABORTED, asyncpg.PostgresError) as fault:
+                if isinstance(fault, TimeoutError):
+                    self.close()
                 is_unknown = current.committing and not isinstance(fault, _ABORTED)
                 again = isinstance(fault, (*CONNECTION_ERRORS, *_ABORTED)) and (idempotent or not is_unknown)
-                if not again or number + 1 == self._timeouts.max_tries:
+                delay = self._backoff(number)
+                if not again or self._clock.monotonic() + delay >= ends_at:
                     raise _failure(fault) from fault
-            await self._clock.sleep(self._backoff(number))
-        raise _failure(None)
+            await self._clock.sleep(delay)
+        raise AssertionError
 
     def _backoff(self, number: int) -> float:
         """Return the seconds before the next try: exponential, with full jitter."""
-        longest = min(self._timeouts.max_backoff, self._timeouts.initial_backoff * 2.0**number)
+        longest = min(self._timeouts.max_backoff, self._timeouts.initial_backoff * 2.0 ** min(number, 10))
         return longest * self._entropy.random_below(1_000) / 1_000
 
 
@@ -156,7 +210,7 @@ async def open_postgres(
     clock: Clock,
     entropy: Entropy,
     *,
-    timeouts: PostgresTimeouts = _DEFAULT_TIMEOUTS,
+    timeouts: PostgresTimeouts = DEFAULT_TIMEOUTS,
     max_connections: int = 8,
     read_only: bool = False,
 ) -> AsyncIterator[PostgresDatabase]:
@@ -168,8 +222,8 @@ async def open_postgres(
     """
     settings = {
         "application_name": "portico",
-        "statement_timeout": str(round(timeouts.transaction * 1000)),
-        "idle_in_transaction_session_timeout": str(round(timeouts.transaction * 2000)),
+        "statement_timeout": str(round(timeouts.statement * 1000)),
+        "idle_in_transaction_session_timeout": str(round(timeouts.statement * 2000)),
     } | ({"default_transaction_read_only": "on"} if read_only else {})
 
     async def connect() -> Connection:
@@ -192,9 +246,9 @@ async def _within(seconds: float, waiting: Awaitable[T]) -> T:
         return await waiting
 
 
-async def _transact(pool: _Pool, work: Transaction[T], current: _Try) -> T:
+async def _transact(pool: _Pool, work: Transaction[T], current: _Try, begin: str = "BEGIN") -> T:
     async with pool.connection() as connection:
-        await connection.execute("BEGIN")
+        await connection.execute(begin)
         try:
             result = await _drive(connection, work)
         except Failure as failure:
@@ -210,6 +264,11 @@ async def _transact(pool: _Pool, work: Transaction[T], current: _Try) -> T:
 async def _read(pool: _Pool, work: Transaction[T]) -> T:
     async with pool.connection() as connection:
         return await _drive(connection, work)
+
+
+async def _ping(pool: _Pool) -> None:
+    async with pool.connection() as connection:
+        await connection.execute("SELECT 1")
 
 
 async def _drive(connection: Connection, work: Transaction[T]) -> T:
@@ -239,7 +298,8 @@ async def _execute(connection: Connection, call: StatementCall) -> ResultRows:
 
 async def _migrate(pool: _Pool) -> None:
     async with pool.connection() as connection, connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+        await connection.execute("SET LOCAL statement_timeout = 0")
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
         exists = await connection.fetchval("SELECT to_regclass('alembic_version')")
         script = upgrade_sql("postgresql", await connection.fetchval(SELECT_REVISION) if exists else None)
         if script:

@@ -101,14 +101,20 @@ class DatabaseSessions:
     async def _history_at_turn(
         self, key: Mapping[str, Any], execution_id: ExecutionId, limit: int
     ) -> _StoredHistory | None:
-        """Return the history, or None while another execution holds the turn.
+        """Return the history, or None while another execution holds the turn or the database does not answer.
 
-        Raises: RequestFailure (REQUEST_NOT_FOUND).
+        Raises: RequestFailure (REQUEST_NOT_FOUND); StorageFailure (STORAGE_SNAPSHOT_INVALID).
         """
-        holder, history = await self._database.read(lambda: _history_of_holder(key, execution_id, limit))
-        if holder is None:
-            await self._database.write(lambda: execute(_TAKE_TURN, {**key, "holder": execution_id}), idempotent=True)
-            _, history = await self._database.read(lambda: _history_of_holder(key, execution_id, limit))
+        try:
+            holder, history = await self._database.read(lambda: _history_of_holder(key, execution_id, limit))
+            if holder is None:
+                take = {**key, "holder": execution_id}
+                await self._database.write(lambda: execute(_TAKE_TURN, take), idempotent=True)
+                _, history = await self._database.read(lambda: _history_of_holder(key, execution_id, limit))
+        except StorageFailure as fault:
+            if fault.code is Code.STORAGE_SNAPSHOT_INVALID:
+                raise
+            return None
         return history
 
     async def _read(self, statement: Statement, values: Mapping[str, Any]) -> ResultRows:

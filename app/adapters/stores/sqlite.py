@@ -7,11 +7,13 @@ network file system.
 """
 
 import fcntl
+import resource
 import sqlite3
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -19,6 +21,7 @@ from typing import BinaryIO, TypeVar
 import anyio
 
 from app.adapters.stores.database import Parameters, ResultRows, StatementCall, Transaction
+from app.adapters.stores.health import StorageHealth
 from app.adapters.stores.schema_upgrade import SELECT_REVISION, upgrade_sql
 from app.domain.failures import Code, ConfigurationFailure, StorageFailure
 
@@ -29,6 +32,10 @@ ROWS_PER_INSERT = 32
 """Inserting row by row, the writer's thread would take the interpreter's lock several times a row, which costs as much
 as writing the rows.
 """
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_WRITE_ERRORS = frozenset({sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_SHMSIZE})
+_PROBE = "-" * 65_536
+"""Name of a replica that is written to see whether there is room again: more bytes than most commits have."""
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
@@ -41,17 +48,37 @@ class SqliteDatabase:
     """Implementation of `Database` on one file."""
 
     def __init__(self, writer: "_Thread", reader: "_Thread") -> None:
+        self.health = StorageHealth()
         self._writer = writer
         self._reader = reader
 
     async def write(self, work: Callable[[], Transaction[T]], *, idempotent: bool = False) -> T:
-        return await self._writer.run(work, "BEGIN IMMEDIATE")
+        return await self._run(self._writer, partial(_run_write, work=work))
 
     async def append(self, work: Callable[[], Transaction[T]]) -> T:
-        return await self._writer.run(work, "BEGIN IMMEDIATE")
+        return await self._run(self._writer, partial(_run_write, work=work))
+
+    async def maintain(self, work: Callable[[], Transaction[T]]) -> T:
+        return await self._run(self._writer, partial(_run_write, work=work))
 
     async def read(self, work: Callable[[], Transaction[T]]) -> T:
-        return await self._reader.run(work, "BEGIN DEFERRED")
+        return await self._run(self._reader, lambda connection: run_transaction(connection, work(), "BEGIN DEFERRED"))
+
+    async def check(self) -> None:
+        await self._run(self._reader, _read_schema)
+        if self.health.needs_write:
+            await self._run(self._writer, _write_probe)
+
+    async def _run(self, thread: "_Thread", work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run the work on that thread and record its success."""
+        writing = thread is self._writer
+        try:
+            result = await thread.run_alone(work)
+        except StorageFailure as failure:
+            self.health.failed(failure, writing=writing, is_damage=_is_damage(failure.__cause__))
+            raise
+        self.health.succeeded(writing=writing)
+        return result
 
 
 @asynccontextmanager
@@ -89,9 +116,6 @@ class _Thread:
         with anyio.CancelScope(shield=True):
             await job
         return job.result()
-
-    async def run(self, work: Callable[[], Transaction[T]], begin: str) -> T:
-        return await self.run_alone(lambda connection: run_transaction(connection, work(), begin))
 
     def connect(self, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:
         self._connection = connect(path)
@@ -170,6 +194,20 @@ def _forbid_writes(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA query_only = ON")
 
 
+def _read_schema(connection: sqlite3.Connection) -> None:
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+
+def _write_probe(connection: sqlite3.Connection) -> None:
+    """Write and delete a row that is never read: this database has no other replicas."""
+    connection.execute("INSERT OR REPLACE INTO replicas (replica, beats) VALUES (?, 0)", (_PROBE,))
+    connection.execute("DELETE FROM replicas WHERE replica = ?", (_PROBE,))
+
+
+def _run_write(connection: sqlite3.Connection, work: Callable[[], Transaction[T]]) -> T:
+    return run_transaction(connection, work(), "BEGIN IMMEDIATE")
+
+
 def run_transaction(connection: sqlite3.Connection, work: Transaction[T], begin: str) -> T:
     """Run the transaction between the statement `begin` and COMMIT; roll it back if it raises."""
     connection.execute(begin)
@@ -219,6 +257,23 @@ def _batches(values: Sequence[Parameters]) -> Iterator[Sequence[Parameters]]:
 
 def _failure(fault: sqlite3.Error) -> StorageFailure:
     """Return a failure without SQLite's message, which may contain a path."""
-    if getattr(fault, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+    if _is_full(fault):
         return StorageFailure(Code.STORAGE_FULL, "the disk is full", retry_after=_RETRY_AFTER)
+    if _is_damage(fault):
+        return StorageFailure(Code.STORAGE_UNAVAILABLE, "the database file is damaged")
     return StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer", retry_after=_RETRY_AFTER)
+
+
+def _is_full(fault: sqlite3.Error) -> bool:
+    """Return True if there is no more room: on the disk, or because the size of this process's files is limited.
+
+    SQLite reports the second, which fails with EFBIG, as an error of a write.
+    """
+    code = getattr(fault, "sqlite_errorcode", 0)
+    is_limited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
+    return code == sqlite3.SQLITE_FULL or (is_limited and code in _WRITE_ERRORS)
+
+
+def _is_damage(fault: BaseException | None) -> bool:
+    """Return True if SQLite found the file damaged; the low byte is the primary code."""
+    return getattr(fault, "sqlite_errorcode", 0) & 0xFF in _DAMAGE

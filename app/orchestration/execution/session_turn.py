@@ -23,7 +23,7 @@ class SessionTurn:
         """Wait for the turn and return the history; at once if the execution was stopped.
 
         No running time passes while it waits. Raises: RequestFailure (REQUEST_NOT_FOUND) if the session was deleted;
-        StorageFailure.
+        StorageFailure (STORAGE_SNAPSHOT_INVALID).
         """
         execution, header = self._execution, self._execution.header
         if execution.recorder.stop_decision is not None:

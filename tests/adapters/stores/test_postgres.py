@@ -1,6 +1,6 @@
 """Transactions while the server restarts, is unreachable or silent, or aborts them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,16 +12,16 @@ import pytest
 from sqlalchemy import Double, bindparam, func, select, update
 
 from app.adapters.stores.database import Statement, Transaction, execute
-from app.adapters.stores.postgres import PostgresTimeouts
+from app.adapters.stores.postgres import MIGRATION_LOCK, PostgresTimeouts
 from app.adapters.stores.schema import idempotency_keys
 from app.domain.failures import Code, StorageFailure
 from tests.support.examples import MOVED, header, recorded_step, unnumbered
-from tests.support.postgres import RealTimeDatabase, open_empty_postgres
+from tests.support.postgres import RealTimeDatabase, open_empty_postgres, open_real_time_postgres
 from tests.support.postgres_proxy import PostgresProxy, postgres_proxy
 from tests.support.stores import in_own_task, open_replica
 from tests.support.virtual_time import VirtualClock
 
-SHORT = PostgresTimeouts(connect=1.0, acquire=0.3, transaction=1.0, max_tries=4, initial_backoff=0.01, max_backoff=0.05)
+SHORT = PostgresTimeouts(statement=2.0, connect=1.0, acquire=0.3, initial_backoff=0.01, max_backoff=0.05)
 INSERT = Statement(lambda insert: insert(idempotency_keys))
 COUNT = Statement(lambda _: select(idempotency_keys.c.key).where(idempotency_keys.c.key == bindparam("the_key")))
 SLEEP = Statement(lambda _: select(func.pg_sleep(bindparam("seconds", type_=Double))))
@@ -137,15 +137,77 @@ async def test_a_lost_commit_answer_is_recognised_by_the_ordered_writer(
         assert here.losses.lost == {}
 
 
-async def test_b4_86_a_silent_server_times_out(proxy: PostgresProxy, clock: VirtualClock) -> None:
-    timeouts = replace(SHORT, max_tries=2)
-    async with in_own_task(open_empty_postgres(proxy.url, timeouts)) as database:
-        proxy.silent = True
+async def test_b4_84_a_server_that_is_away_for_less_than_its_time_is_waited_for(
+    database: RealTimeDatabase, proxy: PostgresProxy
+) -> None:
+    proxy.refusing = True
+    proxy.cut()
+
+    async def come_back() -> None:
+        await anyio.sleep(1.0)
+        proxy.refusing = False
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(come_back)
+        group.start_soon(database.write, lambda: inserting("a"))
+        group.start_soon(database.append, lambda: inserting("b"))
+    assert [await found(database, key) for key in "ab"] == [1, 1]
+
+
+async def test_b4_86_a_silent_server_is_given_up_within_the_statement_timeout(
+    database: RealTimeDatabase, proxy: PostgresProxy, clock: VirtualClock
+) -> None:
+    accesses: list[Callable[[], Awaitable[object]]] = [
+        partial(found, database, "a"),
+        partial(database.write, lambda: inserting("a")),
+        partial(database.append, lambda: inserting("a")),
+        database.check,
+    ]
+    took: list[float] = []
+
+    async def measure(access: Callable[[], Awaitable[object]]) -> None:
         began = clock.monotonic()
-        await unavailable(database.read(lambda: execute(COUNT, {"the_key": "a"})))
-        assert clock.monotonic() - began < 10
-        proxy.silent = False
-        assert await found(database, "a") == 0
+        await unavailable(access())
+        took.append(clock.monotonic() - began)
+
+    proxy.silent = True
+    async with anyio.create_task_group() as group:
+        for access in accesses:
+            group.start_soon(measure, access)
+    assert max(took) < SHORT.statement
+    proxy.silent = False
+    assert await found(database, "a") == 0
+
+
+async def test_a_silent_server_is_unhealthy_until_it_answers(database: RealTimeDatabase, proxy: PostgresProxy) -> None:
+    assert database.health.failure is None
+    proxy.silent = True
+    await unavailable(database.write(lambda: inserting("a")))
+    assert database.health.failure is not None
+    proxy.silent = False
+    await database.check()
+    assert database.health.failure is not None, "only a write shows that it can be written"
+    await database.write(lambda: inserting("a"))
+    assert database.health.failure is None
+
+
+async def test_maintenance_and_migrations_take_longer_than_a_statement_may(
+    database: RealTimeDatabase, proxy: PostgresProxy
+) -> None:
+    seconds = {"seconds": SHORT.statement + 0.5}
+    await unavailable(database.write(lambda: execute(SLEEP, seconds)))
+    await database.maintain(lambda: execute(SLEEP, seconds))
+    migrating = await asyncpg.connect(proxy.url)
+    await migrating.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)
+
+    async def end_migration() -> None:
+        await migrating.execute("SELECT pg_sleep($1)", seconds["seconds"])
+        await migrating.close()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(end_migration)
+        async with open_real_time_postgres(proxy.url, SHORT) as opened:
+            assert await found(opened, "a") == 0
 
 
 async def test_b4_87_a_connection_with_a_cancelled_query_is_not_reused(
@@ -188,7 +250,7 @@ async def test_b4_85_one_of_two_deadlocked_transactions_is_retried(postgres_url:
         yield from execute(SLEEP, {"seconds": 0.3})
         yield from execute(TOUCH, {"the_key": second})
 
-    async with open_empty_postgres(postgres_url, PostgresTimeouts(max_tries=4)) as database:
+    async with open_empty_postgres(postgres_url, PostgresTimeouts()) as database:
         for key in "ab":
             await database.write(partial(inserting, key))
         async with anyio.create_task_group() as group:

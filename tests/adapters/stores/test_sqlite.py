@@ -15,6 +15,7 @@ from anyio.lowlevel import checkpoint
 from app.adapters.stores.sqlite import SqliteDatabase, open_sqlite
 from app.domain.failures import Code, ConfigurationFailure, StorageFailure
 from tests.support.examples import MOVED, header, recorded_step, unnumbered
+from tests.support.file_size import limited_file_size, wal_size
 from tests.support.stores import in_own_task, open_replica
 from tests.support.virtual_time import VirtualClock
 
@@ -131,6 +132,50 @@ async def test_b4_83_a_full_disk_refuses_writes_until_there_is_room(
         assert len(full) > 3
         assert set(full) == {(Code.STORAGE_FULL, 503)}
         await here.journal.open(replace(header("after", "after"), durability="journaled"))
+
+
+def damage_file(path: Path) -> None:
+    """Overwrite everything but the first page."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4_096)
+        file.write(b"damage" * (size // 6))
+
+
+async def test_b4_83_a_limited_file_size_is_a_full_disk_until_it_is_lifted(
+    database: SqliteDatabase, path: Path, clock: VirtualClock
+) -> None:
+    async with open_replica(database, clock) as here:
+        await here.journal.open(replace(header("a"), durability="journaled"))
+        with limited_file_size(wal_size(path) + 20_000):
+            for number in range(100):
+                here.journal.put("a", recorded_step(f"{number}"), unnumbered(*[MOVED] * 20))
+            with pytest.raises(StorageFailure) as full:
+                await here.journal.durable("a")
+            assert full.value.code is Code.STORAGE_FULL
+            assert await here.store.find("local", "r-1") is not None
+            for _ in range(3):
+                with pytest.raises(StorageFailure):
+                    await database.check()
+                assert database.health.failure is not None
+        await database.check()
+        assert database.health.failure is None
+
+
+async def test_a_damaged_file_is_never_healthy_again(database: SqliteDatabase, path: Path, clock: VirtualClock) -> None:
+    async with open_replica(database, clock) as here:
+        await here.journal.open(replace(header("a"), durability="journaled"))
+        await database._writer.run_alone(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+        await database._writer.run_alone(lambda connection: connection.execute("PRAGMA shrink_memory"))
+        damage_file(path)
+        with pytest.raises(StorageFailure) as damaged:
+            await here.journal.open(replace(header("b", "r-2"), durability="journaled"))
+        assert (damaged.value.code, damaged.value.message) == (
+            Code.STORAGE_UNAVAILABLE,
+            "the database file is damaged",
+        )
+        await database.check()
+        assert database.health.failure is damaged.value
 
 
 async def test_b4_81_a_write_waits_for_a_foreign_writer(

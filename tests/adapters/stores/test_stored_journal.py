@@ -33,6 +33,7 @@ class Gate:
         self.asked = anyio.Event()
         self.failure: Exception | None = None
         self.groups = 0
+        self.refused = 0
 
     def shut(self) -> None:
         self._open = anyio.Event()
@@ -46,12 +47,16 @@ class Gate:
         self.asked.set()
         await self._open.wait()
         if self.failure is not None:
+            self.refused += 1
             raise self.failure
         self.groups += 1
         return await self._database.append(work)
 
     async def write(self, work: Callable[[], Transaction[Any]], *, idempotent: bool = False) -> Any:
         return await self._database.write(work, idempotent=idempotent)
+
+    async def maintain(self, work: Callable[[], Transaction[Any]]) -> Any:
+        return await self._database.maintain(work)
 
     async def read(self, work: Callable[[], Transaction[Any]]) -> Any:
         return await self._database.read(work)
@@ -142,6 +147,27 @@ async def test_b4_83_a_failed_group_loses_all_queued_commits_of_its_executions(h
     record = await here.store.load("local", "a")
     assert record is not None
     assert record.steps == {}
+
+
+async def test_b4_86_no_execution_waits_for_a_silent_database_for_the_time_of_two_groups(
+    here: StoreReplica, gate: Gate, clock: VirtualClock
+) -> None:
+    for name in "abc":
+        await here.journal.open(journaled(name))
+    gate.shut()
+    here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
+    await gate.asked.wait()
+    here.journal.put("b", recorded_step("0"), unnumbered(MOVED))
+    gate.failure = StorageFailure(Code.STORAGE_UNAVAILABLE, "silent")
+    gate.let_through()
+    for name in "ab":
+        with pytest.raises(StorageFailure):
+            await here.journal.durable(name)
+    gate.failure = None
+    here.journal.put("c", recorded_step("0"), unnumbered(MOVED))
+    await here.journal.durable("c")
+    assert list(here.losses.lost) == ["a", "b"]
+    assert gate.refused == 1
 
 
 async def test_b4_92_an_execution_that_overflows_the_queue_is_lost(gate: Gate, clock: VirtualClock) -> None:

@@ -1,6 +1,7 @@
 """A whole service over HTTP, answered by the rehearsal engine."""
 
 import gc
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -9,6 +10,7 @@ import pytest
 
 from app.entrypoints.http.protocol import BoundedProtocol
 from app.orchestration.execution.execution import Execution
+from tests.support.file_size import limited_file_size, wal_size
 from tests.support.http_server import request_bytes
 from tests.support.portico import EVENTS, IDEMPOTENCY_KEY, RESPOND_ASYNC, chat, events, portico
 from tests.support.server_state import wait_for_disconnect
@@ -129,6 +131,23 @@ async def test_b5_93_while_it_drains_new_work_is_refused_and_a_stream_ends_clean
         answer = await client.answer()
     assert b"retry: 1000\n\n" in answer.body
     assert events(answer)[-1]["type"] == "execution.cancelled"
+
+
+async def test_b4_83_a_full_disk_makes_the_service_not_ready_until_there_is_room(tmp_path: Path) -> None:
+    session = {"session_id": "s"}
+    async with portico(storage={"url": f"sqlite:///{tmp_path}/portico.db"}) as (served, _):
+        assert (await served.post(chat("Hello", **session))).status == 200
+        with limited_file_size(wal_size(tmp_path / "portico.db") + 8_192):
+            refused = await served.post(chat("Hello", **session))
+            assert refused.status == 503
+            for _ in range(3):
+                ready = await served.get("/readyz")
+                assert (ready.status, ready.json) == (503, {"ready": False, "reason": "storage"})
+                await anyio.sleep(3)
+        await anyio.sleep(3)
+        assert (await served.get("/readyz")).status == 200
+        assert (await served.post(chat("Hello", **session))).status == 200
+    assert refused.json.get("error", refused.json)["code"] == "STORAGE_FULL"
 
 
 async def test_a_failure_of_an_engine_decides_the_status() -> None:

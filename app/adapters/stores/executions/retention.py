@@ -18,7 +18,7 @@ async def purge_histories(database: Database, *, ended_before: float, limit: int
     Expired idempotency keys are deleted, too. Raises: StorageFailure.
     """
     keys_before = now - IDEMPOTENCY_KEY_TTL_S
-    return await database.write(lambda: _purge(ended_before, limit, keys_before), idempotent=True)
+    return await database.maintain(lambda: _purge(ended_before, limit, keys_before))
 
 
 def _purge(ended_before: float, limit: int, keys_before: float) -> Transaction[int]:

@@ -9,7 +9,8 @@ Theory of operation
    the events before it.
 3. If a group cannot be committed, its executions are lost: nothing more of them is written, and `on_lost` is called.
    An execution that another owner has claimed is lost alone. So the stored history is always a prefix. A bug has the
-   same effect and no other, because all commits of the process go through this task.
+   same effect and no other, because all commits of the process go through this task. If the database does not answer,
+   those that gathered meanwhile are lost, too: each has waited for it, and none waits for the time of two groups.
 4. Executions that ended in memory have a queue of their own, which is written when it is long enough or some time has
    passed. If it is full, an execution is dropped and counted.
 5. The queue is limited in bytes: an execution that puts a commit when it is full is lost. This happens when the
@@ -225,6 +226,7 @@ class GroupWriter:
         try:
             result = await self._database.append(lambda: apply_batch(batch))
         except StorageFailure as failure:
+            group += self._take_all() if failure.code is Code.STORAGE_UNAVAILABLE else []
             self._lose_group(group, ended, failure)
         except Exception as bug:  # noqa: BLE001 - a bug in one group must not end the commits of all executions
             self._callbacks.on_bug(bug)
@@ -244,6 +246,9 @@ class GroupWriter:
             if item.stream.end is None:
                 group.append(item)
         return group
+
+    def _take_all(self) -> list[_Queued]:
+        return [self._queue.take() for _ in range(len(self._queue))]
 
     def _take_ended(self) -> list[EndedExecution]:
         return [self._ended.take() for _ in range(min(len(self._ended), self._limits.group_items))]
