@@ -14,7 +14,8 @@ Theory of operation
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 import orjson
@@ -25,6 +26,20 @@ MAX_WRITABLE_DEPTH: Final = 254
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 _MAX_DIGITS: Final = 20
 _DIGITS: Final = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byte in range(256))
+_EXPECTED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Expecting value": "expected a value",
+        "Expecting property name": "expected a key in double quotes",
+        "Expecting ':'": "expected ':'",
+        "Expecting ','": "expected ',' or a closing bracket",
+        "Illegal trailing comma": "expected no ',' before the closing bracket",
+        "Extra data": "expected the end",
+        "Unterminated string": "expected an end of the string that begins here",
+        "Invalid control character": "expected the control character to be escaped",
+        "Invalid \\": "expected an escape that JSON has",
+    }
+)
+"""The expectation behind each message of Python's reader, by its beginning."""
 _WHITESPACE: Final = " \n\r\t"
 _WHITESPACE_BYTES: Final = _WHITESPACE.encode()
 _LONG_INTEGER: Final = b"0" * 19
@@ -34,7 +49,15 @@ _CONTAINERS = (dict, list)
 
 
 class StrictJsonError(ValueError):
-    """Rejected text; the message gives the reason for people and quotes none of the text."""
+    """Rejected text; the message quotes none of the text.
+
+    Models read the message. `reason` is for people: of a syntax error it names the line, the column, the expectation
+    and the character there.
+    """
+
+    def __init__(self, message: str, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
 
 def loads(text: bytes, *, max_depth: int = DEFAULT_MAX_DEPTH) -> Any:
@@ -179,7 +202,17 @@ def _constant(name: str) -> NoReturn:
 
 
 def _syntax_error(fault: json.JSONDecodeError) -> StrictJsonError:
-    return StrictJsonError(f"{fault.msg} at line {fault.lineno}, column {fault.colno}")
+    expected = next((text for start, text in _EXPECTED.items() if fault.msg.startswith(start)), "expected JSON")
+    place = f"line {fault.lineno}, column {fault.colno}"
+    reason = f"{place}: {expected}, found {_character_at(fault.doc, fault.pos)}"
+    return StrictJsonError(f"{fault.msg} at {place}", reason)
+
+
+def _character_at(text: str, index: int) -> str:
+    if index >= len(text):
+        return "the end"
+    character = text[index]
+    return f"'{character}'" if character.isascii() and character.isprintable() else f"U+{ord(character):04X}"
 
 
 def _too_large() -> StrictJsonError:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from app.domain.contract.response import SuspensionKind
+from app.domain.field_errors import invalid_fields, path_within
 
 
 class _Decision(BaseModel):
@@ -67,6 +68,6 @@ def payload_errors(kind: SuspensionKind, payload: JsonValue) -> list[tuple[str, 
     try:
         _ADAPTERS[kind].validate_python(payload)
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_context=False, include_input=False)
-        return [(".".join(("payload", *map(str, fault["loc"]))), fault["msg"]) for fault in errors]
+        fields = invalid_fields(error.errors(include_url=False, include_input=False), path_of=path_within(payload))
+        return [(".".join(("payload", *each.path)), each.message) for each in fields]
     return []

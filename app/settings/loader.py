@@ -23,8 +23,10 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from app.domain.failures import Code, ConfigurationFailure
+from app.domain.field_errors import UNKNOWN_FIELD, invalid_fields
 from app.settings.ollama_probe import find_ollama_model
 from app.settings.schema import Settings, closest_name
 from app.settings.values import NOT_IN_THIS_VERSION, SCHEMES
@@ -38,7 +40,6 @@ _PLANNED_KEYS = frozenset(
         "limits.passes",
     }
 )
-_UNKNOWN = "extra_forbidden"
 
 Tree: TypeAlias = dict[str, Any]
 KeyPath: TypeAlias = tuple[str, ...]
@@ -68,7 +69,7 @@ def load_settings(
         try:
             return Settings.model_validate(tree, context={"environ": variables})
         except ValidationError as error:
-            errors = [_message(tuple(map(str, each["loc"])), each["type"], each["msg"]) for each in error.errors()]
+            errors = _messages(error)
     raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(errors), {"errors": errors})
 
 
@@ -105,7 +106,7 @@ def _insert_variables(tree: Tree, variables: Mapping[str, str]) -> list[str]:
         path = _spelled_as_in(tree, variable.removeprefix(_PREFIX).lower().split("__"))
         schema = _schema_at(path)
         if schema is None:
-            errors.append(f"{variable}: {_message(path, _UNKNOWN)}")
+            errors.append(f"{variable}: {_unknown(path)}")
         elif _is_text(schema):
             _insert(tree, path, variables[variable])
         else:
@@ -142,12 +143,24 @@ def _insert(tree: Tree, path: KeyPath, value: object) -> None:
     here[path[-1]] = value
 
 
-def _message(path: KeyPath, kind: str, message: str = "") -> str:
-    """Return one error for people; it begins with the dotted name of the key."""
-    dotted = ".".join(part for part in path if part != "[key]")
-    if kind != _UNKNOWN:
-        text = re.sub(r"^\w+ should", "must", message.removeprefix("Value error, "))
-        return f"{dotted}: {text}" if dotted else text
+def _messages(invalid: ValidationError) -> list[str]:
+    """Return the errors for people; each begins with the dotted name of its key."""
+    errors = invalid.errors(include_url=False, include_input=False)
+    unknown = {_path(error) for error in errors if error["type"] == UNKNOWN_FIELD}
+    fields = invalid_fields(errors, path_of=_path)
+    return [
+        _unknown(each.path) if each.path in unknown else re.sub(r"must be an object$", "must be a table", str(each))
+        for each in fields
+    ]
+
+
+def _path(error: ErrorDetails) -> KeyPath:
+    return tuple(str(part) for part in error["loc"] if part != "[key]")
+
+
+def _unknown(path: KeyPath) -> str:
+    """Return the error of a key that is not known, with the most similar one."""
+    dotted = ".".join(path)
     if any(".".join(path[:length]) in _PLANNED_KEYS for length in range(1, len(path) + 1)):
         return f"{dotted}: {NOT_IN_THIS_VERSION}"
     if path[0] == "engines" and path[-1] == "api_key":

@@ -1,5 +1,6 @@
 """Types of single settings: credentials, model URLs and base URLs."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,17 +65,24 @@ def _credential(text: str) -> str:
     return found
 
 
+_VARIABLE_NAME: Final = re.compile(r"(?=.{1,64}\Z)[A-Z]+(_[A-Z0-9]+)*")
+"""A name that may be shown: it does not look like a credential that stands in its place."""
+
+
 def _from_variable(given: object, info: ValidationInfo) -> Secret:
     if isinstance(given, Secret):
         return given
     environ: Mapping[str, str] = (info.context or {}).get("environ", {})
-    value = environ.get(given) if isinstance(given, str) else None
+    if not isinstance(given, str):
+        raise ValueError("must be the name of a variable")  # noqa: TRY004 - pydantic reports ValueError
+    name = given if _VARIABLE_NAME.fullmatch(given) else "of that name"
+    value = environ.get(given)
     if not value:
-        raise ValueError("must name a variable that is set")
+        raise ValueError(f"the variable {name} is not set")
     try:
         return Secret(_credential(value))
     except ValueError as error:
-        raise ValueError(f"names a variable that {error}") from None
+        raise ValueError(f"the variable {name} {error}") from None
 
 
 def _from_file(given: object) -> Secret:

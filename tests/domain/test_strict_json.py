@@ -190,3 +190,25 @@ def test_a_value_of_a_lenient_reader_is_checked_when_it_is_written(value: Any, s
     with pytest.raises(StrictJsonError, match=reason):
         dumps(value, source, max_depth=3)
     assert dumps({"a": None}, '{"a": null}', max_depth=3) == b'{"a":null}'
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"", "line 1, column 1: expected a value, found the end"),
+        (b'{"a": }', "line 1, column 7: expected a value, found '}'"),
+        (b'{"a": 1,\n "b" 2}', "line 2, column 6: expected ':', found '2'"),
+        (b"{'a': 1}", "line 1, column 2: expected a key in double quotes, found '''"),
+        (b'{"a": 1 "b"}', "line 1, column 9: expected ',' or a closing bracket, found '\"'"),
+        (b"{}x", "line 1, column 3: expected the end, found 'x'"),
+        (b'{"a": "b', "line 1, column 7: expected an end of the string that begins here, found '\"'"),
+        (b'["\x01"]', "line 1, column 3: expected the control character to be escaped, found U+0001"),
+        ("\ufeff{}".encode(), "line 1, column 1: expected a value, found U+FEFF"),
+        (b"{NaN}", "line 1, column 2: expected a key in double quotes, found 'N'"),
+        (b"[NaN]", "NaN is not JSON"),
+    ],
+)
+def test_the_reason_for_people_names_the_place_and_what_was_found(text: bytes, reason: str) -> None:
+    with pytest.raises(StrictJsonError) as caught:
+        loads(text)
+    assert caught.value.reason == reason

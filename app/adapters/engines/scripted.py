@@ -24,6 +24,7 @@ from app.capabilities.models.context_window import EstimatingTokenCounter, count
 from app.domain.contract.messages import ToolCall
 from app.domain.contract.response import TokenUsage
 from app.domain.failures import Code, ConfigurationFailure
+from app.domain.field_errors import invalid_fields
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from app.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
 from app.ports.runtime import Clock
@@ -139,8 +140,8 @@ def _entry(value: object, where: str) -> ScriptedReply | ScriptedFault:
     try:
         return kind.model_validate(value)
     except ValidationError as invalid:
-        faults = invalid.errors(include_url=False, include_context=False, include_input=False)
-        messages = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
+        fields = invalid_fields(invalid.errors(include_url=False, include_input=False), schema=kind.model_json_schema())
+        messages = "; ".join(map(str, fields))
         raise ConfigurationFailure(Code.CONFIG_INVALID, f"{where}: {messages}") from invalid
 
 

@@ -16,6 +16,7 @@ from app.domain.access import LOCAL
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, RequestFailure
+from app.domain.field_errors import invalid_fields
 from app.domain.lifecycle import Mode
 from app.entrypoints.cli.live_view import LiveView, write_answer
 from app.orchestration.facade import Accepted, CallOptions, ExecutionHandle, ExecutionView
@@ -42,8 +43,8 @@ class ExecuteOptions:
         try:
             return SystemRequest.model_validate(fields)
         except ValidationError as invalid:
-            errors = (f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in invalid.errors())
-            failure = RequestFailure(Code.REQUEST_INVALID, "; ".join(errors))
+            errors = invalid_fields(invalid.errors(), schema=SystemRequest.model_json_schema())
+            failure = RequestFailure(Code.REQUEST_INVALID, "; ".join(map(str, errors)))
         raise failure
 
 

@@ -9,19 +9,19 @@ pydantic holds the interpreter lock for microseconds.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import islice
-from types import MappingProxyType
 from typing import Annotated, Any, NoReturn, TypeVar
 
 from anyio import to_thread
 from fastapi import Depends, Request
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from app.domain.contract.constrained_types import RequestIdText
 from app.domain.failures import Code, RequestFailure
+from app.domain.field_errors import InvalidField, invalid_fields, path_within
 from app.domain.ids import RequestId
 from app.domain.strict_json import StrictJsonError, loads
 from app.entrypoints.http.context import RequestContext, context_of
@@ -32,8 +32,6 @@ MAX_VALUES = 50_000
 MAX_LISTED_ERRORS = 1_000
 SHOWN_ERRORS = 20
 SHOWN_FIELD = 200
-_OWN_MESSAGES = MappingProxyType({"union_tag_invalid": "Input should have a {discriminator} of {expected_tags}"})
-"""Replacements for messages of pydantic that echo input."""
 
 
 class _Claim(BaseModel):
@@ -112,7 +110,7 @@ def parse_body_sync(body: bytes, max_depth: int, model: type[M]) -> M:
     try:
         value = loads(body, max_depth=max_depth)
     except StrictJsonError as error:
-        raise _syntax(f"the body is not acceptable JSON: {error}") from None
+        raise _syntax(f"the body is not acceptable JSON: {error.reason}") from None
     _refuse_many_values(body, value)
     try:
         return model.model_validate_json(body, strict=True)
@@ -122,7 +120,7 @@ def parse_body_sync(body: bytes, max_depth: int, model: type[M]) -> M:
         errors = invalid.errors(include_url=False, include_context=True, include_input=False)
     if errors[0]["type"] == "json_invalid":
         raise _syntax("the body is not acceptable JSON")
-    raise invalid_fields_failure(errors, value)
+    raise invalid_fields_failure(invalid_fields(errors, path_of=path_within(value), schema=_schema(model)))
 
 
 def claimed_request_id(body: bytes) -> RequestId | None:
@@ -201,38 +199,20 @@ def _too_many_errors(count: int) -> RequestFailure:
     return RequestFailure(Code.REQUEST_INVALID, f"{count} values of the request are not valid", {"left_out": count})
 
 
-def invalid_fields_failure(errors: Sequence[ErrorDetails], body: Any = None) -> RequestFailure:
+def invalid_fields_failure(fields: Sequence[InvalidField]) -> RequestFailure:
     """Return the refusal of invalid fields of the body, or of invalid parameters.
 
-    The message describes the first error; the details list up to `SHOWN_ERRORS`.
+    The message describes the first; the details list up to `SHOWN_ERRORS`.
     """
-    shown = {(_field(error, body), _message(error)): None for error in errors[:SHOWN_ERRORS]}
+    shown = [(".".join(each.path)[:SHOWN_FIELD], each.message) for each in fields[:SHOWN_ERRORS]]
     details = {
         "errors": [{"field": field, "message": message} for field, message in shown],
-        "left_out": max(len(errors) - SHOWN_ERRORS, 0),
+        "left_out": max(len(fields) - SHOWN_ERRORS, 0),
     }
-    field, message = next(iter(shown))
+    field, message = shown[0]
     return RequestFailure(Code.REQUEST_INVALID, f"{field}: {message}" if field else message, details)
 
 
-def _field(error: ErrorDetails, body: Any) -> str:
-    """Return the path as the client wrote it, without pydantic's own names for the branches of a union."""
-    if body is None:
-        return ".".join(map(str, error["loc"]))[:SHOWN_FIELD]
-    path: list[str] = []
-    for place in error["loc"]:
-        try:
-            body = body[place]
-        except (KeyError, IndexError, TypeError):
-            continue
-        path.append(str(place))
-    if error["type"] == "missing":
-        path.append(str(error["loc"][-1]))
-    return ".".join(path)[:SHOWN_FIELD]
-
-
-def _message(error: ErrorDetails) -> str:
-    template = _OWN_MESSAGES.get(error["type"])
-    if template is not None:
-        return template.format(**error["ctx"])
-    return error["msg"].removeprefix("Value error, ")
+@cache
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()

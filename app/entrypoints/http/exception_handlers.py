@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from app.domain.failures import Code, Failure, RequestFailure
+from app.domain.field_errors import invalid_fields
 from app.entrypoints.http.body import invalid_fields_failure
 from app.entrypoints.http.context import RequestContext, context_of
 from app.entrypoints.http.correlation import Header
@@ -39,7 +41,9 @@ async def refuse_parameters(request: Request, invalid: RequestValidationError) -
     if malformed_ids:
         message = NOT_FOUND_MESSAGES[malformed_ids[0]]
         return await refuse(request, RequestFailure(Code.REQUEST_NOT_FOUND, message, condition="path"))
-    return await refuse(request, invalid_fields_failure([error | {"loc": error["loc"][1:]} for error in errors]))
+    known = {"properties": dict.fromkeys(_parameters(request))}
+    fields = invalid_fields(errors, path_of=lambda error: tuple(map(str, error["loc"][1:])), schema=known)
+    return await refuse(request, invalid_fields_failure(fields))
 
 
 async def refuse_route(request: Request, refused: HTTPException) -> Response:
@@ -74,6 +78,12 @@ def _methods(request: Request) -> set[str]:
     routes = [route for route in request.app.routes if isinstance(route, Route)]
     matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
     return {method for route in matching for method in route.methods or ()}
+
+
+def _parameters(request: Request) -> list[str]:
+    """Return the names of the parameters that the request's route has."""
+    route = request.scope["route"]
+    return [parameter.alias for parameter in get_flat_params(route.dependant)]
 
 
 def _close(context: RequestContext) -> tuple[Header, ...]:

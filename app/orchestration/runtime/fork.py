@@ -19,6 +19,7 @@ from app.domain.contract.constrained_types import Name, SessionIdText, ToolName
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints, SystemRequest
 from app.domain.failures import Code, RequestFailure
+from app.domain.field_errors import invalid_fields
 from app.domain.ids import SessionId
 from app.domain.journal.events import ExecutionSuspended
 from app.domain.journal.fork import Fork
@@ -61,7 +62,7 @@ def merge_overrides(origin: ExecutionHeader, fork: ForkRequest) -> SystemRequest
     try:
         return SystemRequest.model_validate(merged.model_dump(by_alias=True))
     except ValidationError as error:
-        errors = [{"field": "overrides.messages", "message": each["msg"]} for each in error.errors()]
+        errors = [{"field": "overrides.messages", "message": each.message} for each in invalid_fields(error.errors())]
     message = "overrides.messages do not continue the conversation"
     raise RequestFailure(Code.REQUEST_INVALID, message, {"errors": errors})
 

@@ -124,3 +124,27 @@ async def test_an_unknown_id_is_404_before_any_error_of_the_query() -> None:
         for query in ("after=x", "zork=1", "after=1&after=1", "after=%ff", urlencode({"after": "-1"})):
             assert (await served.get(f"/v1/executions/unknown/events?{query}")).status == 404
             assert (await served.get(f"/v1/sessions/unknown/messages?{query}")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("?limt=1", 'limt: is not a known field; did you mean "limit"?'),
+        ("?limit=0", "limit: must be at least 1"),
+        ("?limit=x", "limit: must be a whole number in decimal digits"),
+        ("?mode=chatty", "mode: must be 'chat', 'structured', 'plan', 'redundant' or 'flow'"),
+    ],
+)
+async def test_a_wrong_parameter_is_refused_in_plain_words(query: str, message: str) -> None:
+    async with portico() as (served, _):
+        refused = await served.get(f"/v1/executions{query}")
+        assert (refused.status, refused.json["detail"]) == (422, message)
+
+
+async def test_a_body_that_is_not_json_is_refused_with_its_place() -> None:
+    async with portico() as (served, _):
+        refused = await served.post(b'{"messages": [\n{"role": user}]}')
+        assert (refused.status, refused.json["detail"]) == (
+            400,
+            "the body is not acceptable JSON: line 2, column 10: expected a value, found 'u'",
+        )
