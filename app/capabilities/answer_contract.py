@@ -41,10 +41,14 @@ MAX_ANSWER_NODES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ValidatedAnswer:
-    """The result of a validation. `failure` says why the answer is invalid; `pattern_result` is there all the same."""
+    """The result of a validation. `failure` says why the answer is invalid; `pattern_result` is there all the same.
+
+    A judge that is asked and gives no judgement leaves the answer invalid and `is_unjudged`.
+    """
 
     pattern_result: PatternResult
     failure: Failure | None = None
+    is_unjudged: bool = False
 
     @property
     def violations(self) -> list[tuple[str, str]]:
@@ -52,19 +56,27 @@ class ValidatedAnswer:
         violations = self.failure.details.get("violations", ()) if self.failure else ()
         return [(violation["path"], violation["message"]) for violation in violations]
 
+    def result_after_last_attempt(self, *, strict: bool) -> PatternResult:
+        """Return the result. Raises: the failure of an invalid answer, if `strict` or if its format is broken."""
+        if self.failure is None:
+            return self.pattern_result
+        if strict or not isinstance(self.failure, ValidationFailure):
+            raise self.failure
+        return replace(self.pattern_result, confidence=0.0)
+
     @property
     def validation(self) -> ValidationResult:
         """Return the validation result."""
         assert self.pattern_result.validation is not None  # noqa: S101 - every validated answer has one
         return self.pattern_result.validation
 
-    def with_judgement(self, judgement: SemanticValidationOutput, *, strict: bool) -> "ValidatedAnswer":
+    def with_judgement(self, judgement: SemanticValidationOutput) -> "ValidatedAnswer":
         """Return the answer with the judgement of a judge, whose score is the confidence.
 
-        The issues of a valid answer are warnings, which are errors if `strict`.
+        The issues of a valid answer are warnings.
         """
         issues = [_judge_violation(issue) for issue in judgement.issues if issue.strip()]
-        if not judgement.valid or (strict and issues):
+        if not judgement.valid:
             violations = issues or [_judge_violation("does not serve its intent")]
             return self._rejected("a judge found fault with the answer", violations, judgement.score)
         warnings = [*self.validation.warnings, *(issue.as_dict() for issue in issues)]
@@ -73,7 +85,8 @@ class ValidatedAnswer:
 
     def without_judgement(self) -> "ValidatedAnswer":
         """Return the answer as invalid because there is no judgement, or not yet."""
-        return self._rejected("the answer could not be judged", [_judge_violation("was not judged")], 0.0)
+        rejected = self._rejected("the answer could not be judged", [_judge_violation("was not judged")], 0.0)
+        return replace(rejected, is_unjudged=True)
 
     def _rejected(self, message: str, violations: Sequence[RuleViolation], score: float) -> "ValidatedAnswer":
         errors = [violation.as_dict() for violation in violations]
@@ -142,7 +155,7 @@ class AnswerContract:
 
     def _apply_rules(self, text: str, enforced: EnforcedAnswer, attempt: int) -> ValidatedAnswer:
         content = AnswerContent(text, enforced.value)
-        report = self._rules.validate(content, strict=self._output.strict_validation)
+        report = self._rules.validate(content)
         result = ValidationResult(
             valid=report.valid,
             errors=[violation.as_dict() for violation in report.errors],

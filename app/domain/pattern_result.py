@@ -1,6 +1,6 @@
 """Result of a pattern."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
@@ -19,3 +19,7 @@ class PatternResult:
     confidence_source: ConfidenceSource | None = None
     vote: VoteReport | None = None
     plan: PlanReport | None = None
+
+    def without_value(self) -> "PatternResult":
+        """Return the result without the answer."""
+        return replace(self, content=None, structured_output=None)

@@ -12,7 +12,7 @@ from app.domain.contract.response import Durability
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.fingerprints import digest
 from app.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, TenantId, TraceId
-from app.domain.journal.header import EffectiveLimits, ExecutionHeader
+from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import StageTrace
 from app.domain.lifecycle import TERMINAL
 from app.orchestration.admission import Admission, ConfiguredLimits, check_budget
@@ -282,6 +282,7 @@ class Facade:
             args_key=self._environment.entropy.token(16),
             created_at=self._environment.clock.now(),
             durability=_durability(request, options),
+            revision=REVISION,
         )
 
 

@@ -24,7 +24,7 @@ from app.domain.journal.events import (
     LiveDelta,
     StoredEvent,
 )
-from app.domain.journal.header import EffectiveLimits, ExecutionHeader
+from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
 from app.domain.lifecycle import Mode, State
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
@@ -247,5 +247,6 @@ def _header(request: SystemRequest, world: Environment, bounds: EffectiveLimits,
         "currency": "USD",
         "args_key": "00" * 16,
         "created_at": world.clock.now(),
+        "revision": REVISION,
     }
     return ExecutionHeader(**(values | changes))

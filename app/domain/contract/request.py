@@ -69,7 +69,11 @@ class OutputContract(_Inbound):
     schema_: dict[str, JsonValue] | None = Field(None, alias="schema", description="JSON Schema 2020-12.")
     grammar: str | None = Field(None, description="GBNF if it contains `::=`, otherwise a registered name.")
     repair_allowed: bool = Field(True, description="True if invalid JSON may be repaired.")
-    strict_validation: bool = Field(False, description="True if warnings count as errors.")
+    strict_validation: bool = Field(
+        True,
+        description="True if an answer that breaks a rule or is rejected by the judge fails after the last attempt and "
+        "is not shown; false if it completes with `valid: false` and confidence 0. A broken format always fails.",
+    )
     rules: list[RuleName | Rule] = Field([], max_length=MAX_RULES, description="Rules, by name or inline.")
     semantic: bool | Intent = Field(
         False, description="True for validation by a judge model, or the intent to judge by."

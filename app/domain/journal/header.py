@@ -1,6 +1,7 @@
 """Header of an execution and its effective limits."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Durability
@@ -8,6 +9,13 @@ from app.domain.fingerprints import span_id
 from app.domain.ids import ExecutionId, RequestId, SpanId, TenantId, TraceId
 from app.domain.journal.fork import Fork
 from app.domain.lifecycle import Mode
+
+REVISION: Final = 2
+"""Revision of the rules that all patterns share; an execution keeps the one that it began with.
+
+In revision 1 every answer that breaks a rule fails after the last attempt and is shown; `strict_validation` has no
+effect.
+"""
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,7 @@ class ExecutionHeader:
     created_at: float
     durability: Durability = "memory"
     fork: Fork | None = None
+    revision: int = 1
 
     @property
     def root_span_id(self) -> SpanId:

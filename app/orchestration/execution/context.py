@@ -20,7 +20,7 @@ from app.domain.failures import Code, Failure
 from app.domain.fingerprints import digest
 from app.domain.journal.events import INIT_ANCHOR, CorrelationContext, Event, StepStart
 from app.domain.journal.fork import Fork
-from app.domain.journal.header import EffectiveLimits
+from app.domain.journal.header import REVISION, EffectiveLimits
 from app.domain.journal.outcomes import InferenceSetup, Outcome, Plan, Prepared, RecordedStep, SuspensionAnswer
 from app.domain.journal.step_key import PREPARE_KEY, ROOT, StepKey
 from app.domain.lifecycle import State
@@ -66,6 +66,17 @@ class BranchSettings:
     plan: Plan | None = None
     planned_at: float = 0.0
     is_side_question: bool = False
+    revision: int = REVISION
+
+    @property
+    def is_strict(self) -> bool:
+        """True if an answer that breaks a rule, or that a judge rejects, is a failure after its last attempt."""
+        return self.output.strict_validation or self.revision == 1
+
+    @property
+    def shows_rejected_answers(self) -> bool:
+        """True if the response shows an answer that was rejected."""
+        return not self.is_strict or self.revision == 1
 
     @property
     def last_user_text(self) -> str:
@@ -438,6 +449,7 @@ def start_context(execution: Execution, progress: RunProgress, messages: Sequenc
         allowed_tools=request.tools,
         redundancy=request.redundancy or _DEFAULT_REDUNDANCY,
         model=request.model,
+        revision=execution.header.revision,
     )
     position = Position(execution, progress, branch=ROOT, anchor=INIT_ANCHOR, now=execution.header.created_at)
     return RunContext(position, settings)

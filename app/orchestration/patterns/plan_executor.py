@@ -143,9 +143,7 @@ async def _validated_result(context: RunContext, progress: _PlanProgress) -> Pat
     contract = await compiled_contract(context)
     content = result if isinstance(result, str) else answer
     validated = await validate_answer(context, contract, content, 1, set_partial_result=set_partial_result)
-    if validated.failure is not None:
-        raise validated.failure
-    return replace(validated.pattern_result, plan=report)
+    return replace(validated.result_after_last_attempt(strict=context.settings.is_strict), plan=report)
 
 
 def _has_contract(output: OutputContract) -> bool:

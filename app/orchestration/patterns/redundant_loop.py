@@ -1,7 +1,8 @@
 """RedundantLoop, the pattern of mode `redundant`: several structured answers at once, and a vote between them.
 
 Each replica is a branch that runs the specialized loop with one attempt, because voting replaces retry. A replica that
-fails has no vote. Replicas that can no longer change the outcome are stopped early.
+fails has no vote. Replicas that can no longer change the outcome are stopped early. If validation is not strict, an
+answer that breaks a rule has a vote if no answer keeps all rules.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from app.capabilities.output.voting import (
 from app.domain.contract.constrained_types import ConfidenceSource
 from app.domain.contract.request import RedundancyOptions, SystemRequest
 from app.domain.contract.response import VoteReport
-from app.domain.failures import Failure
+from app.domain.failures import Code, Failure, ValidationFailure
 from app.domain.journal.events import VoteCast, VoteDecided
 from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import State
@@ -41,7 +42,6 @@ VERSION = 2
 
 async def redundant_loop(context: RunContext) -> PatternResult:
     """Return the answer that won, with the vote; a vote without a winner is the partial result.
-
     Raises: the failure of the replicas if all failed; OrchestrationFailure (ORCHESTRATION_NO_CONSENSUS) if too few
     agree; ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) if the fields that won make no valid answer; as
     `validate_answer`.
@@ -54,20 +54,20 @@ async def redundant_loop(context: RunContext) -> PatternResult:
     )
     context.transition_to(State.VALIDATE, "output_ready")
     ballots = _ballots(answers)
-    count = partial(_count, options, ballots, contract)
+    if all(isinstance(ballot, Failure) for ballot in ballots.values()):
+        ballots = _ballots(answers, are_rejected_counted=True)
+    count = partial(_count, options, ballots, contract, strict=context.settings.is_strict)
     elected, vote = count() if elects_quickly(options, ballots) else await context.compute(count)
     context.emit(_vote_decided(options, ballots, elected))
     if isinstance(elected, Failure):
         context.set_partial_result(PatternResult(None, vote=vote))
         raise elected
     winner = None if elected.replica is None else answers[elected.replica]
-    return replace(
-        winner if isinstance(winner, PatternResult) else await _combined(context, elected.value, contract, vote),
-        structured_output=elected.value,
-        confidence=elected.confidence,
-        confidence_source=ConfidenceSource.VOTING,
-        vote=vote,
-    )
+    result = winner if isinstance(winner, PatternResult) else await _combined(context, elected.value, contract, vote)
+    result = replace(result, structured_output=elected.value, vote=vote)
+    if not _is_valid(result):
+        return result
+    return replace(result, confidence=elected.confidence, confidence_source=ConfidenceSource.VOTING)
 
 
 async def _replica(context: RunContext, *, number: int, options: RedundancyOptions) -> PatternResult:
@@ -79,15 +79,31 @@ async def _replica(context: RunContext, *, number: int, options: RedundancyOptio
     except Failure as failure:
         context.emit(VoteCast(number, "failed", failure.code))
         raise
-    context.emit(VoteCast(number, "voted", None))
+    rejection = _rejection(result)
+    context.emit(VoteCast(number, "failed", rejection.code) if rejection else VoteCast(number, "voted", None))
     return result
 
 
-def _ballots(answers: Mapping[int, PatternResult | Failure]) -> Ballots:
-    return {
-        number: answer if isinstance(answer, Failure) else answer.structured_output
-        for number, answer in answers.items()
-    }
+def _ballots(answers: Mapping[int, PatternResult | Failure], *, are_rejected_counted: bool = False) -> Ballots:
+    ballots: dict[int, JsonValue | Failure] = {}
+    for number, answer in answers.items():
+        failure = answer if isinstance(answer, Failure) else None if are_rejected_counted else _rejection(answer)
+        ballots[number] = answer.structured_output if isinstance(answer, PatternResult) and failure is None else failure
+    return ballots
+
+
+def _rejection(result: PatternResult) -> ValidationFailure | None:
+    """Return the failure that an answer which breaks a rule would be if validation was strict."""
+    if _is_valid(result):
+        return None
+    errors = [] if result.validation is None else result.validation.errors
+    is_judged = all(isinstance(error, dict) and error.get("rule") == "semantic" for error in errors)
+    code = Code.VALIDATION_SEMANTIC_FAILED if is_judged else Code.VALIDATION_RULE_FAILED
+    return ValidationFailure(code, "the answer was rejected", {"violations": errors})
+
+
+def _is_valid(result: PatternResult) -> bool:
+    return result.validation is None or result.validation.valid
 
 
 async def _combined(context: RunContext, value: JsonValue, contract: AnswerContract, vote: VoteReport) -> PatternResult:
@@ -97,23 +113,22 @@ async def _combined(context: RunContext, value: JsonValue, contract: AnswerContr
         context.set_partial_result(replace(result, vote=vote))
 
     validated = await validate_answer(context, contract, _text(value), 1, set_partial_result=set_partial_result)
-    if validated.failure is not None:
-        raise validated.failure
-    return validated.pattern_result
+    return validated.result_after_last_attempt(strict=context.settings.is_strict)
 
 
 def _count(
-    options: RedundancyOptions, ballots: Ballots, contract: AnswerContract
+    options: RedundancyOptions, ballots: Ballots, contract: AnswerContract, *, strict: bool
 ) -> tuple[ElectedAnswer | Failure, VoteReport]:
-    return elect(options, ballots, partial(_violations, contract)), report(options, ballots)
+    return elect(options, ballots, partial(_violations, contract, strict)), report(options, ballots)
 
 
-def _violations(contract: AnswerContract, value: JsonValue) -> Sequence[JsonValue]:
-    failure = contract.validate(_text(value), 1).failure
-    if failure is None:
-        return ()
-    found: Sequence[JsonValue] = failure.details.get("violations") or [{"path": "$", "message": failure.message}]
-    return found
+def _violations(contract: AnswerContract, strict: bool, value: JsonValue) -> Sequence[JsonValue]:  # noqa: FBT001 - of a partial
+    try:
+        contract.validate(_text(value), 1).result_after_last_attempt(strict=strict)
+    except Failure as failure:
+        found: Sequence[JsonValue] = failure.details.get("violations") or [{"path": "$", "message": failure.message}]
+        return found
+    return ()
 
 
 def _text(value: JsonValue) -> str:

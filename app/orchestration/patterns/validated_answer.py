@@ -2,7 +2,7 @@
 
 An answer that keeps its format and its rules may be judged by a model, in a side question. If the judge rejects it, the
 model that answered learns why, as it does of a broken rule. If the judgement cannot be read, that is not the fault of
-the model that answered, and the attempt is over.
+the model that answered, so it is not asked again.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -31,18 +31,16 @@ async def answer_until_valid(
 ) -> PatternResult:
     """Return the first valid answer among `limit` attempts; from the second on, the model learns what was wrong.
 
-    Raises: what `answer` raises; as `validate_answer`; ConstraintFailure or ValidationFailure of the last attempt,
-    whose answer is the partial result.
+    Unless the context is strict, an answer of the last attempt that has its format is returned even if it is invalid.
+    Raises: what `answer` raises; as `validate_answer`; ConstraintFailure or ValidationFailure of the last attempt.
     """
     attempt = 1
     while True:
         text = await answer(messages)
         context.transition_to(State.VALIDATE, "output_ready")
         validated = await validate_answer(context, contract, text, attempt)
-        if validated.failure is None:
-            return validated.pattern_result
-        if attempt == limit:
-            raise validated.failure
+        if validated.failure is None or validated.is_unjudged or attempt == limit:
+            return validated.result_after_last_attempt(strict=context.settings.is_strict)
         context.announce_retry(validated.failure)
         violations = StructuredViolationsInput.from_pairs(validated.violations)
         prompt = default_registry().get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, violations)
@@ -64,10 +62,11 @@ async def validate_answer(
     *,
     set_partial_result: Callable[[PatternResult], None] | None = None,
 ) -> ValidatedAnswer:
-    """Return the validated answer. An invalid one, or one that is being judged, is made the partial result.
+    """Return the validated answer. One that is being judged is made the partial result.
 
-    Raises: ValidationFailure (VALIDATION_SEMANTIC_FAILED) if no judgement could be read; InferenceFailure if no judge
-    could be asked.
+    So is an invalid one, without its value unless rejected answers are shown.
+
+    Raises: InferenceFailure if no judge could be asked.
     """
     set_partial_result = set_partial_result or context.set_partial_result
     validated = contract.validate_quickly(answer, attempt)
@@ -80,7 +79,8 @@ async def validate_answer(
         set_partial_result(validated.without_judgement().pattern_result)
         validated = await _judge(context, validated)
     if validated.failure is not None:
-        set_partial_result(validated.pattern_result)
+        result = validated.pattern_result
+        set_partial_result(result if context.settings.shows_rejected_answers else result.without_value())
     _emit_validation(context, validated)
     return validated
 
@@ -90,10 +90,10 @@ async def _judge(context: RunContext, validated: ValidatedAnswer) -> ValidatedAn
         judgement = await context.ask(_judge_question(context.settings, validated.pattern_result))
     except ConstraintFailure as unreadable:
         unjudged = validated.without_judgement()
-        _emit_validation(context, unjudged)
         assert unjudged.failure is not None  # noqa: S101 - an answer without a judgement has failed
-        raise unjudged.failure from unreadable
-    return validated.with_judgement(judgement, strict=context.settings.output.strict_validation)
+        unjudged.failure.__cause__ = unreadable
+        return unjudged
+    return validated.with_judgement(judgement)
 
 
 def _judge_question(settings: BranchSettings, result: PatternResult) -> PromptCall[SemanticValidationOutput]:

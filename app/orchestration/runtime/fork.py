@@ -90,6 +90,7 @@ def fork_execution(
         args_key=before.args_key,
         created_at=created_at,
         durability="journaled",
+        revision=before.revision,
         fork=Fork(
             before.request_id,
             fork.from_step,

@@ -44,7 +44,7 @@ DEFAULTS: dict[str, Any] = {
         "schema": None,
         "grammar": None,
         "repair_allowed": True,
-        "strict_validation": False,
+        "strict_validation": True,
         "rules": [],
         "semantic": False,
     },

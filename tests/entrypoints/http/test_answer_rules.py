@@ -36,11 +36,16 @@ async def test_a_text_is_validated_by_rules_and_by_the_rehearsal_engine_as_judge
 
 
 async def test_a_text_that_breaks_its_rules_is_retried_with_all_tools_and_then_fails() -> None:
+    output = {"rules": [{"type": "length", "max": 3}]}
     async with portico() as (served, _):
-        answer = await served.post(chat("How large is Ulm?", output={"rules": [{"type": "length", "max": 3}]}))
+        answer = await served.post(chat("How large is Ulm?", output=output))
+        lenient = await served.post(chat("How large is Ulm?", output=output | {"strict_validation": False}))
     assert (answer.status, answer.json["error"]["code"]) == (502, "VALIDATION_RULE_FAILED")
     assert (answer.json["validation_result"]["attempts"], answer.json["tool_calls_made"]) == (3, [])
-    assert "Ulm" in answer.json["content"]
+    assert answer.json["content"] is None
+    assert (lenient.status, lenient.json["state"], lenient.json["confidence"]) == (200, "COMPLETE", 0.0)
+    assert "Ulm" in lenient.json["content"]
+    assert lenient.json["validation_result"]["errors"] == answer.json["validation_result"]["errors"]
 
 
 async def test_an_answer_that_is_valid_at_the_third_attempt_is_shown_with_every_attempt(tmp_path: Path) -> None:

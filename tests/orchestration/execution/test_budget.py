@@ -210,7 +210,7 @@ async def test_usage_beyond_the_limit_lets_nothing_more_begin(clock: VirtualCloc
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_a_structured_answer_that_cannot_be_asked_for_again_is_shown_beside_the_error(
+async def test_the_errors_of_an_answer_that_cannot_be_asked_for_again_stand_beside_the_failure(
     clock: VirtualClock,
 ) -> None:
     engine = scripted_engine(
@@ -220,7 +220,7 @@ async def test_a_structured_answer_that_cannot_be_asked_for_again_is_shown_besid
     pattern = PATTERNS[Mode.STRUCTURED].run
     response, record = await make_harness(clock, engine, attempts=3, tokens=540).run(request, pattern)
     assert ended_by_budget(response)
-    assert response.content == '{"city": "Rome", "size": 1}'
+    assert (response.content, response.structured_output) == (None, None)
     assert response.validation_result is not None
     assert not response.validation_result.valid
     assert replay_offline(record, pattern) == len(record.steps)

@@ -91,15 +91,14 @@ async def test_an_answer_that_failed_twice_and_then_held(clock: VirtualClock) ->
         ({"city": "Köln", "size": "huge"}, Code.CONSTRAINT_ENUM_UNRECOGNIZED),
     ],
 )
-async def test_an_answer_that_never_holds_is_a_failure_with_what_it_was(
+async def test_an_answer_that_never_holds_is_a_failure_and_is_not_shown(
     answer: Any, code: Code, clock: VirtualClock
 ) -> None:
     response, record = await run(here(clock, answer, answer, answer), asking({"schema": SCHEMA}))
     assert response.state is State.ERROR
     assert response.error is not None
     assert response.error.code is code
-    assert response.content == said(answer)["text"]
-    assert response.structured_output is None
+    assert (response.content, response.structured_output) == (None, None)
     assert response.confidence == 0.0
     assert response.validation_result is not None
     assert not response.validation_result.valid
@@ -147,12 +146,18 @@ async def test_rules_are_run_and_reported(clock: VirtualClock) -> None:
     first, second = events(record, ValidationEnd)
     assert [error["rule"] for error in first.errors] == ["length"]
     assert [warning["rule"] for warning in second.warnings] == ["not_empty"]
-    strict, _ = await run(
-        here(clock, short, attempts=1), asking({"schema": SCHEMA, "rules": rules, "strict_validation": True})
-    )
-    assert strict.error is not None
-    assert strict.error.code is Code.VALIDATION_RULE_FAILED
-    assert strict.structured_output == short
+
+
+@pytest.mark.parametrize("output", [{"schema": SCHEMA}, {"grammar": YES_OR_NO}], ids=["schema", "grammar"])
+async def test_an_answer_that_breaks_its_format_fails_even_if_validation_is_not_strict(
+    clock: VirtualClock, output: dict[str, Any]
+) -> None:
+    lenient = asking(output | {"strict_validation": False})
+    response, _ = await run(here(clock, "maybe", attempts=1), lenient)
+    assert response.state is State.ERROR
+    assert response.error is not None
+    assert response.error.category == "ConstraintFailure"
+    assert (response.content, response.structured_output, response.confidence) == ("maybe", None, 0.0)
 
 
 async def test_with_tools_it_gathers_first_and_is_then_offered_none(clock: VirtualClock) -> None:

@@ -14,7 +14,7 @@ from app.domain.journal.events import Event, InferenceStart, LifecycleTransition
 from app.domain.journal.outcomes import InferenceSetup
 from app.domain.lifecycle import Mode, State
 from app.ports.journal import ExecutionHistory
-from tests.support.harness import Harness, chat_request, make_harness, scripted_engine
+from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
 from tests.support.judges import SteadyEngine, is_judge_question, judgement
 from tests.support.validated_modes import CITY, NATIVE, NO, ROLL, SHORT, YES, chat, city, run, structured
 from tests.support.virtual_time import VirtualClock
@@ -64,23 +64,43 @@ class TestChat:
         assert response.validation_result is not None
         assert response.validation_result.repairs == []
 
-    async def test_at_the_last_attempt_it_fails_and_shows_what_it_was(self, clock: VirtualClock) -> None:
+    async def test_at_the_last_attempt_it_fails_and_is_not_shown(self, clock: VirtualClock) -> None:
         response, record = await run(here(clock, LONG, LONG, attempts=2), chat({"rules": [SHORT]}))
         assert failure_of(response) == (Code.VALIDATION_RULE_FAILED, ["has more than 5 characters"])
-        assert (response.state, response.content, response.confidence) == (State.ERROR, "far too long", 0.0)
+        assert (response.state, response.content, response.confidence) == (State.ERROR, None, 0.0)
         assert response.validation_result is not None
         assert (response.validation_result.valid, response.validation_result.attempts) == (False, 2)
         assert states(record)[-2:] == [(State.VALIDATE, 2), (State.ERROR, 2)]
 
-    async def test_warnings_stand_in_the_response_unless_they_are_errors(self, clock: VirtualClock) -> None:
+    async def test_if_validation_is_not_strict_it_completes_with_its_errors_after_the_last_attempt(
+        self, clock: VirtualClock
+    ) -> None:
+        lenient = chat({"rules": [SHORT], "strict_validation": False})
+        response, record = await run(here(clock, LONG, LONG, attempts=2), lenient)
+        assert (response.state, response.content, response.error) == (State.COMPLETE, "far too long", None)
+        assert (response.confidence, response.confidence_source) == (0.0, "validation")
+        assert response.validation_result is not None
+        assert [each["message"] for each in response.validation_result.errors] == ["has more than 5 characters"]
+        assert (response.validation_result.valid, response.validation_result.attempts) == (False, 2)
+        assert states(record)[-2:] == [(State.VALIDATE, 2), (State.COMPLETE, 2)]
+
+    @pytest.mark.parametrize("strict", [True, False])
+    async def test_in_a_record_of_revision_1_it_fails_and_is_shown(self, clock: VirtualClock, strict: bool) -> None:
+        request = chat({"rules": [SHORT], "strict_validation": strict})
+        world = here(clock, LONG, attempts=1)
+        execution = world.execution(request, revision=1)
+        await world.drive(execution)
+        response = response_of(execution)
+        assert failure_of(response)[0] is Code.VALIDATION_RULE_FAILED
+        assert response.content == "far too long"
+        assert replay_offline(world.record(execution))
+
+    async def test_warnings_leave_it_valid(self, clock: VirtualClock) -> None:
         rules = [SHORT | {"severity": "warning"}, "not_empty"]
         response, _ = await run(here(clock, LONG), chat({"rules": rules}))
         assert response.state is State.COMPLETE
         assert response.validation_result is not None
         assert [each["rule"] for each in response.validation_result.warnings] == ["length"]
-        strict = chat({"rules": rules, "strict_validation": True})
-        response, _ = await run(here(clock, LONG, attempts=1), strict)
-        assert failure_of(response)[0] is Code.VALIDATION_RULE_FAILED
 
     async def test_each_attempt_may_call_tools(self, clock: VirtualClock) -> None:
         response, record = await run(here(clock, ROLL, LONG, ROLL, GOOD), chat({"rules": [SHORT]}))
@@ -92,7 +112,7 @@ class TestChat:
         world = here(clock, ROLL, LONG, ROLL, tool_rounds=1)
         response, record = await run(world, chat({"rules": [SHORT]}))
         assert failure_of(response)[0] is Code.ORCHESTRATION_ITERATION_LIMIT
-        assert (response.content, response.metadata.tool_rounds) == ("far too long", 1)
+        assert (response.content, response.metadata.tool_rounds) == (None, 1)
         assert states(record)[-2:] == [(State.EXECUTE, 2), (State.ERROR, 2)]
 
     async def test_a_judge_says_no_and_then_yes(self, clock: VirtualClock) -> None:
@@ -175,19 +195,26 @@ class TestJudge:
         no = judgement(" ", valid=False, score=0.1)
         response, _ = await run(here(clock, city("Ulm"), no, attempts=1), structured({"semantic": True}))
         assert failure_of(response) == (Code.VALIDATION_SEMANTIC_FAILED, ["does not serve its intent"])
-        assert (response.structured_output, response.confidence) == ({"city": "Ulm"}, 0.1)
+        assert (response.structured_output, response.confidence) == (None, 0.1)
         assert (response.confidence_source, response.metadata.kept_by) == ("validation", "schema")
 
-    async def test_issues_of_a_valid_answer_are_warnings_unless_validation_is_strict(self, clock: VirtualClock) -> None:
+    async def test_one_that_says_no_leaves_the_answer_with_confidence_0_if_validation_is_not_strict(
+        self, clock: VirtualClock
+    ) -> None:
+        no = judgement("It is rude.", valid=False, score=0.4)
+        lenient = structured({"semantic": True, "strict_validation": False})
+        response, _ = await run(here(clock, city("Ulm"), no, attempts=1), lenient)
+        assert (response.state, response.structured_output) == (State.COMPLETE, {"city": "Ulm"})
+        assert response.confidence == 0.0
+        assert response.validation_result is not None
+        assert [each["message"] for each in response.validation_result.errors] == ["It is rude."]
+
+    async def test_issues_of_a_valid_answer_are_warnings(self, clock: VirtualClock) -> None:
         doubts = judgement("It may be another Ulm.", score=0.7)
         response, _ = await run(here(clock, city("Ulm"), doubts), structured({"semantic": True}))
         assert (response.state, response.confidence) == (State.COMPLETE, 0.7)
         assert response.validation_result is not None
         assert [each["message"] for each in response.validation_result.warnings] == ["It may be another Ulm."]
-        strict = structured({"semantic": True, "strict_validation": True})
-        response, _ = await run(here(clock, city("Ulm"), doubts, attempts=1), strict)
-        assert failure_of(response) == (Code.VALIDATION_SEMANTIC_FAILED, ["It may be another Ulm."])
-        assert response.structured_output == {"city": "Ulm"}
 
     async def test_its_warnings_stand_beside_those_of_the_rules(self, clock: VirtualClock) -> None:
         rules = [{"type": "length", "path": "$.city", "min": 9, "severity": "warning"}]
@@ -215,11 +242,20 @@ class TestJudge:
             "the answer could not be judged",
             Code.CONSTRAINT_JSON_INVALID,
         )
-        assert (response.content, response.confidence) == (city("Ulm")["text"], 0.0)
-        assert response.structured_output == ({"city": "Ulm"} if mode is Mode.STRUCTURED else None)
+        assert (response.content, response.structured_output, response.confidence) == (None, None, 0.0)
         assert len(events(record, InferenceStart)) == 3
         assert [(event.attempt, event.valid) for event in events(record, ValidationEnd)] == [(1, False)]
         assert states(record) == [(State.VALIDATE, 1), (State.ERROR, 1)]
+
+    async def test_one_that_never_can_be_leaves_the_answer_invalid_if_validation_is_not_strict(
+        self, clock: VirtualClock
+    ) -> None:
+        world = here(clock, city("Ulm"), {"text": "Well."}, {"text": "Hm."}, city("never asked"), attempts=2)
+        response, record = await run(world, structured({"semantic": True, "strict_validation": False}))
+        assert (response.state, response.structured_output) == (State.COMPLETE, {"city": "Ulm"})
+        assert response.validation_result is not None
+        assert [each["message"] for each in response.validation_result.errors] == ["was not judged"]
+        assert len(events(record, InferenceStart)) == 3
 
     async def test_if_no_judge_can_be_asked_the_failure_shows_the_answer(self, clock: VirtualClock) -> None:
         world = here(clock, city("Ulm"), {"fault": "unreachable"})
@@ -283,6 +319,21 @@ class TestReplicas:
         ]
         assert sorted(event.replica for event in events(record, InferenceStart)) == [0, 0, 1, 1, 2, 2]
 
+    async def test_if_validation_is_not_strict_a_rejected_answer_wins_only_if_all_are_rejected(
+        self, clock: VirtualClock
+    ) -> None:
+        output = chat_request(output={"schema": CITY, "semantic": True, "strict_validation": False}).output
+        request = self.asking(3).model_copy(update={"output": output})
+        world = self.world(clock, [city("Bonn"), NO], [city("Bonn"), NO], [city("Ulm"), YES])
+        response, _ = await run(world, request)
+        assert (response.structured_output, response.confidence) == ({"city": "Ulm"}, 1 / 3)
+        world = self.world(clock, [city("Bonn"), NO], [city("Bonn"), NO], [city("Ulm"), NO])
+        response, record = await run(world, request)
+        assert (response.state, response.structured_output) == (State.COMPLETE, {"city": "Bonn"})
+        assert response.validation_result is not None
+        assert (response.validation_result.valid, response.confidence) == (False, 0.0)
+        assert {event.error_code for event in events(record, VoteCast)} == {Code.VALIDATION_SEMANTIC_FAILED}
+
     async def test_one_whose_judge_cannot_be_read_has_no_vote_either(self, clock: VirtualClock) -> None:
         world = self.world(clock, [city("Bonn"), {"text": "Hm."}], [city("Ulm"), YES], attempts=1)
         response, _ = await run(world, self.asking(2))
@@ -301,7 +352,7 @@ class TestReplicas:
             update={"output": chat_request(output={"schema": schema, "semantic": True}).output}
         )
         response, record = await run(self.world(clock, *replies), request)
-        assert response.structured_output == {"a": 1, "b": 1, "c": 1}
+        assert response.structured_output == ({"a": 1, "b": 1, "c": 1} if says is YES else None)
         assert response.vote is not None
         assert [event.replica for event in events(record, ValidationEnd)][-1] is None
         if says is YES:

@@ -153,13 +153,13 @@ class RuleSet:
         """Return the most that validating an answer of that length costs, in units of about 10 ns; may be infinite."""
         return sum(_max_cost(named.rule, characters) for named in self._rules)
 
-    def validate(self, answer: AnswerContent, *, strict: bool = False) -> RuleReport:
-        """Validate the answer by all rules; `strict` turns every warning into an error."""
+    def validate(self, answer: AnswerContent) -> RuleReport:
+        """Validate the answer by all rules."""
         errors: list[RuleViolation] = []
         warnings: list[RuleViolation] = []
         budget = RuleBudget()
         for named in self._rules:
-            reported = warnings if named.rule.severity == "warning" and not strict else errors
+            reported = warnings if named.rule.severity == "warning" else errors
             broken = self._broken(named.rule, answer, budget)
             reported += (RuleViolation(named.name, path, message) for path, message in broken)
         return RuleReport(tuple(errors), tuple(warnings))

@@ -34,9 +34,9 @@ REGISTRY = RuleRegistry({"polite": polite, "broken": broken})
 SHORT = {"type": "length", "max": 5}
 
 
-def validated(*rules: str | dict[str, Any], text: str = "", value: Any = None, strict: bool = False) -> RuleReport:
+def validated(*rules: str | dict[str, Any], text: str = "", value: Any = None) -> RuleReport:
     asked = [rule if isinstance(rule, str) else RULE.validate_python(rule) for rule in rules]
-    return REGISTRY.compile(asked).validate(AnswerContent(text, value), strict=strict)
+    return REGISTRY.compile(asked).validate(AnswerContent(text, value))
 
 
 def violations(report: RuleReport) -> list[tuple[str, str]]:
@@ -139,14 +139,10 @@ def test_a_rule_that_raises_is_broken_and_reports_only_the_class() -> None:
     assert violations(report) == [("$", "the rule itself failed: KeyError")]
 
 
-def test_warnings_leave_an_answer_valid_unless_validation_is_strict() -> None:
-    rules = ({"type": "length", "max": 1, "severity": "warning"}, "not_empty")
-    lenient = validated(*rules, text="two")
-    assert (lenient.valid, lenient.confidence) == (True, 1.0)
-    assert [finding.rule for finding in lenient.warnings] == ["length"]
-    strict = validated(*rules, text="two", strict=True)
-    assert (strict.valid, strict.confidence, strict.warnings) == (False, 0.0, ())
-    assert strict.errors == lenient.warnings
+def test_warnings_leave_an_answer_valid() -> None:
+    report = validated({"type": "length", "max": 1, "severity": "warning"}, "not_empty", text="two")
+    assert (report.valid, report.confidence) == (True, 1.0)
+    assert [finding.rule for finding in report.warnings] == ["length"]
 
 
 def test_unknown_names_and_unusable_patterns_are_refused_together() -> None:
