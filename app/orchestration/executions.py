@@ -7,14 +7,14 @@ from functools import partial
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from app.domain.contract.response import Suspension, SystemError, SystemResponse
+from app.domain.contract.response import Cost, Suspension, SystemError, SystemResponse
 from app.domain.failures import TAXONOMY, Code, RequestFailure, StorageFailure, failure
 from app.domain.ids import ExecutionId, RequestId, SessionId, SuspensionId, TenantId
 from app.domain.journal.events import ExecutionResumed, StoredEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
-from app.domain.lifecycle import Mode, State
+from app.domain.lifecycle import TERMINAL, Mode, State
 from app.orchestration.execution.environment import Environment
 from app.orchestration.runtime.agent_trace import AgentTrace, agent_trace
 from app.orchestration.runtime.driver import require_current_version
@@ -31,20 +31,37 @@ from app.ports.storage import AnswerReceipt, ExecutionFilter, ExecutionStore, St
 EVENTS_PER_PAGE = 1_000
 
 
-class ExecutionView(BaseModel):
-    """An execution and its status."""
+class ExecutionFacts(BaseModel):
+    """An execution and its status, without its response."""
 
     request_id: RequestId = Field(description="The request's id.")
     session_id: SessionId | None = Field(description="The session's id.")
     mode: Mode = Field(description="The mode, which selects the pattern.")
     state: State = Field(description="The state of its lifecycle.")
-    entered_at: datetime = Field(description="The time at which it entered that state.")
+    created_at: datetime = Field(description="The time at which it was accepted.")
+    started_at: datetime | None = Field(description="The time at which it began to run; null before.")
+    entered_at: datetime = Field(description="The time at which it entered its state.")
     attempt: int = Field(description="Attempts at a valid answer, the current one included.")
+    provider: str | None = Field(description="The engine that was asked last; null before the first inference.")
+    model: str | None = Field(description="The model that was asked last, as it is configured.")
     total_steps: int = Field(description="Recorded steps.")
     last_step: str | None = Field(description="The key of the last recorded step.")
     last_error: SystemError | None = Field(description="The most recent error; it may have been recovered from.")
     suspensions: list[Suspension] = Field(description="Open suspensions.")
+
+
+class ExecutionView(ExecutionFacts):
+    """An execution and its status."""
+
     response: SystemResponse | None = Field(description="The response; null until there is one.")
+
+
+class ExecutionSummary(ExecutionFacts):
+    """An execution and its status in brief, with figures instead of its response."""
+
+    tokens: int | None = Field(description="Input and output tokens together; null until there is a response.")
+    cost: Cost | None = Field(description="Cost of the tokens, if prices are configured.")
+    duration: float | None = Field(description="Seconds from its start to its end; null until it has ended.")
 
 
 class ResumeRequest(BaseModel):
@@ -306,13 +323,28 @@ def _view(
         session_id=session_id,
         mode=execution.mode,
         state=status.state,
+        created_at=datetime.fromtimestamp(execution.created_at, UTC),
+        started_at=None if status.started_at is None else datetime.fromtimestamp(status.started_at, UTC),
         entered_at=datetime.fromtimestamp(status.entered_at, UTC),
         attempt=status.attempt,
+        provider=status.provider,
+        model=status.model,
         total_steps=status.total_steps,
         last_step=status.last_step,
         last_error=_last_error(status),
         suspensions=list(suspensions),
         response=status.response,
+    )
+
+
+def summary_of(view: ExecutionView) -> ExecutionSummary:
+    """Return the view in brief."""
+    response, started_at = view.response, view.started_at if view.state in TERMINAL else None
+    return ExecutionSummary(
+        **view.model_dump(exclude={"response"}),
+        tokens=None if response is None else response.token_usage.total_tokens,
+        cost=None if response is None else response.cost,
+        duration=None if started_at is None else (view.entered_at - started_at).total_seconds(),
     )
 
 

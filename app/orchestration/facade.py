@@ -20,10 +20,12 @@ from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.session_turn import history_window
 from app.orchestration.executions import (
     Executions,
+    ExecutionSummary,
     ExecutionView,
     OpenSuspensionView,
     ResumeAccepted,
     ResumeRequest,
+    summary_of,
 )
 from app.orchestration.introspection import EnginePing, EngineView, Introspection, ToolView
 from app.orchestration.pipeline.stages import (
@@ -56,6 +58,7 @@ __all__ = [
     "EnginePing",
     "EngineView",
     "ExecutionHandle",
+    "ExecutionSummary",
     "ExecutionView",
     "Executions",
     "Facade",
@@ -69,6 +72,7 @@ __all__ = [
     "SessionChanges",
     "SessionView",
     "ToolView",
+    "summary_of",
 ]
 
 

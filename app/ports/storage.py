@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from app.domain.contract.messages import Message
 from app.domain.contract.response import Suspension
+from app.domain.failures import Code
 from app.domain.ids import ExecutionId, ReplicaId, RequestId, SessionId, SuspensionId, TenantId
 from app.domain.journal.events import StoredEvent, UnnumberedEvent
 from app.domain.journal.outcomes import RecordedStep
@@ -52,11 +53,22 @@ class RecoveryTicket:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionFilter:
-    """Conditions of a list of executions; None matches all."""
+    """Conditions of a list of executions, and its order; None matches all.
+
+    `since` and `until`, which is excluded, bound the time of creation in Unix seconds. `code` is the code of the last
+    error, `model` the model that was asked last, or its engine. An execution has all pairs of `metadata`.
+    """
 
     state: State | None = None
     mode: Mode | None = None
     session_id: SessionId | None = None
+    agent: str | None = None
+    model: str | None = None
+    code: Code | None = None
+    since: float | None = None
+    until: float | None = None
+    metadata: Sequence[tuple[str, str]] = ()
+    oldest_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +111,7 @@ class ExecutionStore(Protocol):
     async def executions(
         self, tenant: TenantId, where: ExecutionFilter, *, after: str | None = None, limit: int
     ) -> ResultPage[StoredExecution]:
-        """Return a page of executions, the newest first."""
+        """Return a page of executions in the order of their creation, the newest first unless asked otherwise."""
         ...
 
     async def load(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHistory | None:

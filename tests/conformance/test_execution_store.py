@@ -88,8 +88,9 @@ def test_b6_109_every_query_carries_the_tenant() -> None:
         "DELETE_SUSPENSIONS",
         "DELETE_OLD_IDEMPOTENCY_KEYS",
     }
-    for module in (queries, sessions):
-        for name, statement in vars(module).items():
+    pages = {f"page {pairs}": queries.page(pairs, oldest_first=False) for pairs in range(2)}
+    for statements in (vars(queries), vars(sessions), pages):
+        for name, statement in statements.items():
             if isinstance(statement, Statement) and name not in over_all:
                 assert "tenant = ?" in statement.compiled("sqlite").sql, name
 

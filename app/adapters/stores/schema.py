@@ -4,7 +4,8 @@ Times are Unix seconds. Text sorts bytewise on both databases, and only our ids,
 others is stored as bytes of the codec, because PostgreSQL text cannot contain NUL. Every table has a tenant column,
 except `commits`, which belongs to an execution, and `replicas`. A row of `commits` has a recorded step and the events
 of one commit; commit 0 has the header as its outcome, together with the steps that were recorded in memory before.
-`epoch` counts the owners of an execution: writes of an earlier owner are refused.
+`epoch` counts the owners of an execution: writes of an earlier owner are refused. `metadata_entries` has a digest of
+each pair of the client's metadata, by which executions are found.
 """
 
 from typing import Final
@@ -46,6 +47,10 @@ executions: Final = Table(
     Column("owner", TEXT),
     Column("epoch", BigInteger, nullable=False),
     Column("response", LargeBinary),
+    Column("started_at", Double),
+    Column("provider", TEXT),
+    Column("model", TEXT),
+    Column("agent", TEXT),
     Index("executions_request", "tenant", "request_id", unique=True),
     Index("executions_newest", "tenant", "execution_id"),
     Index(
@@ -62,6 +67,16 @@ executions: Final = Table(
         sqlite_where=text("session_id IS NOT NULL"),
         postgresql_where=text("session_id IS NOT NULL"),
     ),
+)
+
+metadata_entries: Final = Table(
+    "metadata_entries",
+    metadata,
+    Column("tenant", TEXT, nullable=False),
+    Column("execution_id", TEXT, nullable=False),
+    Column("entry", TEXT, nullable=False),
+    PrimaryKeyConstraint("execution_id", "entry"),
+    Index("metadata_entries_found", "tenant", "entry", "execution_id"),
 )
 
 commits: Final = Table(

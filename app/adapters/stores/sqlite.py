@@ -1,7 +1,7 @@
 """SQLite database: one process owns the file, one thread writes it and another one reads it.
 
-With WAL and `synchronous=FULL`, committed data survives a power cut. A lock on the file itself, under any of its names
-refuses a second owner at start; it is released when its process ends. SQLite locks ranges of bytes, which this
+With WAL and `synchronous=FULL`, committed data survives a power cut. A lock on the file itself, under any of its
+names, refuses a second owner at start; it is released when its process ends. SQLite locks ranges of bytes, which this
 lock of the whole file does not touch. Read-only access, as by the command line, needs no lock. Neither holds on a
 network file system.
 """

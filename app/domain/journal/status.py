@@ -10,6 +10,7 @@ from app.domain.journal.events import (
     ExecutionCompleted,
     ExecutionFailed,
     ExecutionSuspended,
+    InferenceStart,
     LifecycleTransition,
     StepEnd,
     StoredEvent,
@@ -24,9 +25,10 @@ from app.domain.lifecycle import TERMINAL, State
 
 @dataclass(frozen=True, slots=True)
 class ExecutionStatus:
-    """State, number of steps, most recent error, and the response if there is one.
+    """State, number of steps, most recent error, the engine that was asked last, and the response if there is one.
 
-    `entered_at` is in Unix seconds. The execution may have recovered from the error.
+    `entered_at` and `started_at`, the time at which it began to run, are in Unix seconds. The execution may have
+    recovered from the error.
     """
 
     entered_at: float
@@ -36,6 +38,9 @@ class ExecutionStatus:
     last_step: StepKey | None = None
     last_error: Code | None = None
     response: SystemResponse | None = None
+    started_at: float | None = None
+    provider: str | None = None
+    model: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -46,12 +51,17 @@ class ExecutionStatus:
         """Return the status after these steps and events."""
         entered_at, state, attempt = self.entered_at, self.state, self.attempt
         last_error, response = self.last_error, self.response
+        started_at, provider, model = self.started_at, self.provider, self.model
         for stored in events:
             event = stored.event
             if type(event) not in _RELEVANT:
                 continue
             if isinstance(event, LifecycleTransition):
                 state, attempt, entered_at, response = event.to_state, event.attempt, stored.at, None
+                if event.from_state is None:
+                    started_at = stored.at
+            elif isinstance(event, InferenceStart):
+                provider, model = event.provider, event.model
             elif isinstance(event, _MAY_FAIL):
                 last_error = event.error_code or last_error
             elif isinstance(event, _RESTING):
@@ -59,10 +69,12 @@ class ExecutionStatus:
                 last_error = response.error.code if response.error else last_error
         total_steps = self.total_steps + len(steps)
         last_step = steps[-1].key if steps else self.last_step
-        return ExecutionStatus(entered_at, state, attempt, total_steps, last_step, last_error, response)
+        return ExecutionStatus(
+            entered_at, state, attempt, total_steps, last_step, last_error, response, started_at, provider, model
+        )
 
 
 _MAY_FAIL = (ToolEnd, StepEnd, VoteCast, VoteDecided)
 _RESTING = (ExecutionSuspended, ExecutionCompleted, ExecutionFailed, ExecutionCancelled)
-_RELEVANT = frozenset({LifecycleTransition, *_MAY_FAIL, *_RESTING})
+_RELEVANT = frozenset({LifecycleTransition, InferenceStart, *_MAY_FAIL, *_RESTING})
 """Most events do not change the status; they are skipped at once."""

@@ -97,6 +97,13 @@ IDEMPOTENCY_KEY = _header_parameter(
     "A request with the same key and body gets the response of the first one, with `Idempotency-Replayed: true`.",
     maxLength=255,
 )
+METADATA_FILTER: Mapping[str, Any] = {
+    "name": "metadata.KEY",
+    "in": "query",
+    "required": False,
+    "description": "Only executions whose metadata has this value under `KEY`. Several keys may be given.",
+    "schema": {"type": "string"},
+}
 PREFER = _header_parameter("Prefer", "`respond-async`: do not wait for the execution. An event stream wins over it.")
 
 

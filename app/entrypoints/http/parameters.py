@@ -2,11 +2,21 @@
 
 import re
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
 
-from fastapi import Depends, Header, Path
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from fastapi import Depends, Header, Path, Query
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from starlette.requests import Request
 from starlette.types import Scope
 
@@ -19,6 +29,7 @@ from app.entrypoints.http.context import Context
 from app.ports.storage import ExecutionFilter
 
 MAX_PARAMETERS = 32
+MAX_METADATA_FILTERS = 8
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1_000
 NOT_FOUND_MESSAGES = MappingProxyType(
@@ -34,6 +45,20 @@ _MAX_DIGITS = 15
 """More digits than any number needs, and fewer than a database accepts."""
 
 
+_TIMESTAMP = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+_METADATA = "metadata."
+_HALF_A_MICROSECOND = 5e-7
+"""Stored times are more precise than shown ones, which are rounded: an execution is found by its own time."""
+
+
+def _parse_timestamp(given: object) -> object:
+    if isinstance(given, str) and not _TIMESTAMP.fullmatch(given):
+        raise ValueError("must be a time as in RFC 3339, like 2026-11-22T18:30:00Z; a + is written %2B")
+    return given
+
+
 def _parse_decimal(given: object) -> object:
     if isinstance(given, str) and not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
         raise ValueError("must be a whole number in decimal digits")
@@ -41,6 +66,8 @@ def _parse_decimal(given: object) -> object:
 
 
 Cursor = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+NameFilter = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Timestamp = Annotated[AwareDatetime, BeforeValidator(_parse_timestamp)]
 DecimalInt = Annotated[int, BeforeValidator(_parse_decimal)]
 RequestIdInPath = Annotated[RequestIdText, Path(description="Id of the request.")]
 SessionIdInPath = Annotated[SessionIdText, Path(description="Id of the session.")]
@@ -56,18 +83,50 @@ class QueryParameters(BaseModel):
 
 
 class ExecutionListQuery(QueryParameters):
-    """Filter and page of a list of executions."""
+    """Filter, order and page of a list of executions. Parameters of the form `metadata.KEY` are collected."""
 
     state: State | None = Field(None, description="Only executions in this state.")
     mode: Mode | None = Field(None, description="Only executions of this mode.")
     session_id: SessionIdText | None = Field(None, description="Only executions of this session.")
+    agent: NameFilter | None = Field(None, description="Only executions of this agent.")
+    model: NameFilter | None = Field(
+        None, description="Only executions whose last inference asked this model or engine."
+    )
+    code: Code | None = Field(
+        None, description="Only executions whose last error has this code; with `state=ERROR` it has ended them."
+    )
+    since: Timestamp | None = Field(None, description="Only executions that were created at this time or later.")
+    until: Timestamp | None = Field(None, description="Only executions that were created before this time.")
+    metadata: Annotated[dict[str, str], Query(include_in_schema=False, max_length=MAX_METADATA_FILTERS)] = {}
+    order: Literal["desc", "asc"] = Field("desc", description="`desc`: newest first; `asc`: oldest first.")
+    view: Literal["full", "summary"] = Field(
+        "full", description="`summary` leaves out the responses and adds tokens, cost and duration."
+    )
     limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of executions.")
     after: Cursor | None = Field(None, description="The `next` of the previous page.")
 
     @property
     def selection(self) -> ExecutionFilter:
         """The filter for the store."""
-        return ExecutionFilter(self.state, self.mode, self.session_id)
+        return ExecutionFilter(
+            self.state,
+            self.mode,
+            self.session_id,
+            self.agent,
+            self.model,
+            self.code,
+            since=None if self.since is None else self.since.timestamp() - _HALF_A_MICROSECOND,
+            until=None if self.until is None else self.until.timestamp() - _HALF_A_MICROSECOND,
+            metadata=tuple(self.metadata.items()),
+            oldest_first=self.order == "asc",
+        )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _collect_metadata(cls, given: dict[str, Any]) -> dict[str, Any]:
+        metadata = {name.removeprefix(_METADATA): given[name] for name in given if name.startswith(_METADATA)}
+        rest = {name: value for name, value in given.items() if not name.startswith(_METADATA)}
+        return rest | ({"metadata": metadata} if metadata else {})
 
 
 class SessionListQuery(QueryParameters):

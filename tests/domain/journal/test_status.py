@@ -26,6 +26,14 @@ def test_the_status_is_that_of_the_last_transition_and_its_time() -> None:
     assert (status.state, status.attempt, status.entered_at) == (State.EXECUTE, 2, events[0].at)
 
 
+def test_the_start_and_the_engine_that_was_asked_last_are_those_of_the_events() -> None:
+    events = plain_chat()
+    status = NEW.apply([], events)
+    assert (status.started_at, status.provider, status.model) == (events[0].at, "primary", "gpt-4o-mini")
+    resumed = status.apply([], stored_events(LifecycleTransition(State.SUSPENDED, State.EXECUTE, 1, "resumed")))
+    assert resumed.started_at == events[0].at
+
+
 def test_steps_are_counted_and_the_last_is_named() -> None:
     status = (
         NEW.apply([recorded_step("prepare"), recorded_step("0")], []).apply([], []).apply([recorded_step("0/0")], [])

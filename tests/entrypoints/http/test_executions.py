@@ -1,11 +1,15 @@
 """Existing executions over HTTP: list, show, read events, resume, cancel, replay."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from tests.support.http_server import ClientConnection, HttpAnswer, request_bytes
+from tests.support.http_server import ClientConnection, HttpAnswer, RunningServer, request_bytes
 from tests.support.portico import (
     ASK_PERSON,
     EVENTS,
@@ -49,6 +53,94 @@ async def test_executions_are_listed_newest_first_by_pages_and_by_filters() -> N
         assert await listed_ids(served, "?session_id=s-1") == []
 
 
+@asynccontextmanager
+async def searched(tmp_path: Path) -> AsyncIterator[RunningServer]:
+    """Open a server with three executions: a and b succeed, c fails."""
+    (tmp_path / "one.json").write_text('[{"text": "yes"}, {"text": "no"}, {"fault": "server_error"}]')
+    engines = {"one": {"model": f"scripted://{tmp_path}/one.json", "price": {"input": 1.0, "output": 2.0}}}
+    async with portico(engines=engines, failover={"max_retries": 0}) as (served, _):
+        await served.post(chat("Hello", request_id="a", metadata={"team": "red", "ticket": "7"}))
+        await served.post(chat("Hello", request_id="b", metadata={"team": "red", "x y": "é=&\x00"}))
+        await served.post(chat("Hello", request_id="c", metadata={"team": "blue"}))
+        assert (await served.get("/v1/executions/c")).status == 200
+        yield served
+
+
+async def test_executions_are_found_by_metadata_code_model_and_time(tmp_path: Path) -> None:
+    async with searched(tmp_path) as served:
+        times = [(await served.get(f"/v1/executions/{name}")).json["created_at"] for name in "abc"]
+        offset = (datetime.fromisoformat(times[1]) + timedelta(0)).astimezone(timezone(timedelta(hours=2))).isoformat()
+        expected = {
+            "metadata.team=red": "ba",
+            "metadata.team=red&metadata.ticket=7": "a",
+            "metadata.team=blue&metadata.ticket=7": "",
+            "metadata.x%20y=%C3%A9%3D%26%00": "b",
+            "metadata.team=green": "",
+            "code=INFERENCE_ENGINE_ERROR": "c",
+            "code=TOOL_TIMEOUT": "",
+            "model=one": "cba",
+            "model=another": "",
+            "agent=support": "",
+            f"since={times[1]}": "cb",
+            f"until={times[1]}": "a",
+            f"since={times[0]}&until={times[2]}": "ba",
+            f"since={offset.replace('+', '%2B')}": "cb",
+            "order=asc": "abc",
+            "order=asc&metadata.team=red": "ab",
+            "order=desc&state=COMPLETE": "ba",
+        }
+        for query, names in expected.items():
+            assert "".join(await listed_ids(served, f"?{query}")) == names, query
+
+
+async def test_pages_of_the_oldest_first_continue_in_their_order(tmp_path: Path) -> None:
+    async with searched(tmp_path) as served:
+        first = (await served.get("/v1/executions?order=asc&limit=2")).json
+        rest = (await served.get(f"/v1/executions?order=asc&limit=2&after={first['next']}")).json
+        other_order = await served.get(f"/v1/executions?after={first['next']}")
+        assert [[each["request_id"] for each in page["data"]] for page in (first, rest)] == [["a", "b"], ["c"]]
+        assert (rest["has_more"], rest["next"]) == (False, None)
+        assert (other_order.status, other_order.json["code"]) == (422, "REQUEST_INVALID")
+
+
+async def test_a_summary_has_figures_instead_of_the_response(tmp_path: Path) -> None:
+    async with searched(tmp_path) as served:
+        whole = (await served.get("/v1/executions")).json["data"]
+        brief = (await served.get("/v1/executions?view=summary")).json["data"]
+        figures = ("tokens", "cost", "duration")
+        for full, short in zip(whole, brief, strict=True):
+            response = full.pop("response")
+            tokens, cost, duration = (short.pop(name) for name in figures)
+            assert short == full
+            assert (short["provider"], cost) == ("one", response["cost"])
+            assert tokens == response["token_usage"]["total_tokens"]
+            assert 0 < duration < 60
+        assert brief[0]["last_error"]["code"] == "INFERENCE_ENGINE_ERROR"
+
+
+async def test_the_summary_of_a_waiting_execution_has_no_duration() -> None:
+    async with portico() as (served, _):
+        await served.post(chat(ASK_PERSON, request_id="q"))
+        [brief] = (await served.get("/v1/executions?view=summary")).json["data"]
+    assert (brief["state"], brief["duration"], len(brief["suspensions"])) == ("SUSPENDED", None, 1)
+    assert brief["tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("since=yesterday", "until=7", "since=2026-11-22T18:30:00", "since=2026-99-99T00:00:00Z", "code=ZORK"),
+        *("order=up", "view=all", "model=", "metadata.a=1&metadata.a=2", "metadata=1", "zork.a=1"),
+        "&".join(f"metadata.{number}=1" for number in range(9)),
+    ],
+)
+async def test_an_invalid_filter_is_refused_with_its_name(query: str) -> None:
+    async with portico() as (served, _):
+        answer = await served.get(f"/v1/executions?{query}")
+    assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
+    assert "given twice" in answer.json["detail"] or query.partition("=")[0].partition(".")[0] in answer.json["detail"]
+
+
 async def test_a_cursor_outlives_its_item_and_belongs_to_one_collection() -> None:
     async with portico() as (served, _):
         for name in ("a", "b", "c", "d"):
@@ -76,13 +168,15 @@ async def test_an_execution_is_shown_with_its_status_and_response() -> None:
         shown = await served.get("/v1/executions/q")
     assert shown.headers["x-request-id"] == "q"
     stands = shown.json
-    assert stands.pop("entered_at")
+    assert stands.pop("created_at") <= stands.pop("started_at") <= stands.pop("entered_at")
     assert stands == {
         "request_id": "q",
         "session_id": None,
         "mode": "chat",
         "state": "COMPLETE",
         "attempt": 1,
+        "provider": "rehearsal",
+        "model": "rehearsal",
         "total_steps": stands["total_steps"],
         "last_step": stands["last_step"],
         "last_error": None,

@@ -1,5 +1,8 @@
 """Queries on executions. Input of clients is always a bound parameter, never part of the SQL text."""
 
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import (
@@ -20,7 +23,16 @@ from sqlalchemy import (
 )
 
 from app.adapters.stores.database import Statement
-from app.adapters.stores.schema import IS_LIVE, TEXT, cancels, commits, executions, idempotency_keys, suspensions
+from app.adapters.stores.schema import (
+    IS_LIVE,
+    TEXT,
+    cancels,
+    commits,
+    executions,
+    idempotency_keys,
+    metadata_entries,
+    suspensions,
+)
 from app.domain.lifecycle import TERMINAL
 
 _OF_TENANT = executions.c.tenant == bindparam("the_tenant")
@@ -33,7 +45,10 @@ _IS_OPEN_SUSPENSION = and_(
     suspensions.c.answered_at.is_(None),
 )
 _LIMIT: BindParameter[int] = bindparam("at_most", type_=BigInteger)
-FILTERS = ("state", "mode", "session_id")
+FILTERS: Mapping[str, str] = MappingProxyType(
+    {"state": "state", "mode": "mode", "session_id": "session_id", "agent": "agent", "code": "last_error"}
+)
+"""Columns of the filters that compare one of them."""
 _END_COLUMNS = ("state", "entered_at", "last_error", "commits", "events", "response")
 
 
@@ -55,6 +70,9 @@ def _execution() -> Select[Any]:
         executions.c.total_steps,
         executions.c.last_step,
         executions.c.last_error,
+        executions.c.started_at,
+        executions.c.provider,
+        executions.c.model,
         executions.c.response,
     )
 
@@ -71,19 +89,48 @@ def _filter(column: str) -> BindParameter[str]:
 BY_REQUEST_ID = Statement(
     lambda _: _execution().where(_OF_TENANT, executions.c.request_id == bindparam("the_request_id"))
 )
-PAGE = Statement(
-    lambda _: (
-        _execution()
-        .where(
-            _OF_TENANT,
-            executions.c.execution_id < bindparam("before"),
-            *(or_(_filter(name).is_(None), executions.c[name] == _filter(name)) for name in FILTERS),
+
+
+@cache
+def page(pairs: int, *, oldest_first: bool) -> Statement:
+    """Return the query of a page, which selects by that number of pairs of metadata.
+
+    An execution's id is a UUID of version 7, so the order of the ids is the order of time.
+    """
+    order, position = executions.c.execution_id, bindparam("position", type_=TEXT)
+    return Statement(
+        lambda _: (
+            _execution()
+            .where(
+                _OF_TENANT,
+                order > position if oldest_first else order < position,
+                *(
+                    or_(_filter(name).is_(None), executions.c[column] == _filter(name))
+                    for name, column in FILTERS.items()
+                ),
+                *_FURTHER_FILTERS,
+                *(order.in_(_with_metadata(number)) for number in range(pairs)),
+            )
+            .order_by(order.asc() if oldest_first else order.desc())
+            .limit(_LIMIT)
         )
-        .order_by(executions.c.execution_id.desc())
-        .limit(_LIMIT)
     )
+
+
+def _with_metadata(number: int) -> Select[Any]:
+    return select(metadata_entries.c.execution_id).where(
+        metadata_entries.c.tenant == bindparam("the_tenant"),
+        metadata_entries.c.entry == bindparam(f"entry_{number}", type_=TEXT),
+    )
+
+
+_SINCE: BindParameter[float] = bindparam("since", type_=Double)
+_UNTIL: BindParameter[float] = bindparam("until", type_=Double)
+_FURTHER_FILTERS = (
+    or_(_filter("model").is_(None), executions.c.model == _filter("model"), executions.c.provider == _filter("model")),
+    or_(_SINCE.is_(None), executions.c.created_at >= _SINCE),
+    or_(_UNTIL.is_(None), executions.c.created_at < _UNTIL),
 )
-"""Newest first, because an execution's id is a UUID of version 7."""
 EVENTS_BETWEEN = Statement(
     lambda _: (
         select(commits.c.events)

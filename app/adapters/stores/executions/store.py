@@ -9,7 +9,13 @@ from app.adapters.stores.executions import queries
 from app.adapters.stores.executions.lease import claim_execution, end_unreadable, unreadable_events
 from app.adapters.stores.history import decode_sized, encoded_size, history_of_rows, load_history
 from app.adapters.stores.journal.group_commit import INSERT_COMMIT
-from app.adapters.stores.journal.rows import empty_commit_row, event_columns, number_events, step_columns
+from app.adapters.stores.journal.rows import (
+    empty_commit_row,
+    event_columns,
+    metadata_entry,
+    number_events,
+    step_columns,
+)
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import ExecutionId, ReplicaId, RequestId, SuspensionId, TenantId
 from app.domain.journal.events import StoredEvent, UnnumberedEvent
@@ -60,9 +66,13 @@ class DatabaseExecutionStore:
     async def executions(
         self, tenant: TenantId, selection: ExecutionFilter, *, after: str | None = None, limit: int
     ) -> ResultPage[StoredExecution]:
-        filters = {f"the_{name}": getattr(selection, name) for name in queries.FILTERS}
-        position = {"the_tenant": tenant, "before": after or _AFTER_ALL_IDS, "at_most": limit + 1}
-        rows = await self._read(queries.PAGE, filters | position)
+        filters = {f"the_{name}": getattr(selection, name) for name in (*queries.FILTERS, "model")}
+        period = {"since": selection.since, "until": selection.until}
+        pairs = {f"entry_{number}": metadata_entry(*pair) for number, pair in enumerate(selection.metadata)}
+        start = "" if selection.oldest_first else _AFTER_ALL_IDS
+        position = {"the_tenant": tenant, "position": after or start, "at_most": limit + 1}
+        statement = queries.page(len(pairs), oldest_first=selection.oldest_first)
+        rows = await self._read(statement, filters | period | pairs | position)
         items = [_execution(row) for row in rows[:limit]]
         return ResultPage(items, items[-1].execution_id if len(rows) > limit else None)
 
@@ -146,7 +156,7 @@ def _execution(row: ResultRow) -> StoredExecution:
 
 
 def _status(cells: Sequence[Any]) -> ExecutionStatus:
-    entered_at, state, attempt, total_steps, last_step, last_error, response = cells
+    entered_at, state, attempt, total_steps, last_step, last_error, started_at, provider, model, response = cells
     error = None if last_error is None else Code(last_error)
     answered = None
     if response is not None:
@@ -154,7 +164,9 @@ def _status(cells: Sequence[Any]) -> ExecutionStatus:
             answered = codec.decode_response(response)
         except StorageFailure as unreadable:
             error = unreadable.code
-    return ExecutionStatus(entered_at, State(state), attempt, total_steps, last_step, error, answered)
+    return ExecutionStatus(
+        entered_at, State(state), attempt, total_steps, last_step, error, answered, started_at, provider, model
+    )
 
 
 def _events(rows: ResultRows, after: int, up_to: int) -> list[StoredEvent]:

@@ -37,7 +37,7 @@ from app.adapters.stores.journal.insert_execution import (
     insert_executions,
     request_id_refusal,
 )
-from app.adapters.stores.schema import commits, executions, messages, sessions, suspensions
+from app.adapters.stores.schema import commits, executions, messages, metadata_entries, sessions, suspensions
 from app.domain.ids import ExecutionId, SessionId, TenantId
 
 Values: TypeAlias = dict[str, Any]
@@ -90,6 +90,7 @@ def apply_batch(batch: CommitBatch) -> Transaction[BatchResult]:
     new: list[NewExecution | ExecutionAdvance] = [*(batch.new_executions[each] for each in opened), *committed]
     yield from execute_each(INSERT_COMMIT, [each.commit for each in new])
     yield from execute_each(_INSERT_SUSPENSION, [row for each in new for row in each.suspensions])
+    yield from _insert_metadata([batch.new_executions[each] for each in opened])
     for each in committed:
         if each.turn is not None:
             yield from end_session_turn(each.execution_id, each.turn)
@@ -106,10 +107,14 @@ def _insert_ended(ended: Sequence[NewExecution]) -> Generator[StatementCall, Res
             refusal = yield from request_id_refusal(each)
             if refusal is not None:
                 refused[each.execution_id] = refusal
-    yield from execute_each(
-        _INSERT_COMMIT_IF_ABSENT, [each.commit for each in ended if each.execution_id not in refused]
-    )
+    stored = [each for each in ended if each.execution_id not in refused]
+    yield from execute_each(_INSERT_COMMIT_IF_ABSENT, [each.commit for each in stored])
+    yield from _insert_metadata(stored)
     return refused
+
+
+def _insert_metadata(stored: Iterable[NewExecution]) -> Generator[StatementCall, ResultRows, None]:
+    yield from execute_each(_INSERT_METADATA_ENTRY, [row for each in stored for row in each.metadata])
 
 
 def _new_with_last_row(batch: CommitBatch) -> Iterable[NewExecution]:
@@ -168,6 +173,9 @@ ADVANCED_COLUMNS = (
     "events",
     "owner",
     "response",
+    "started_at",
+    "provider",
+    "model",
 )
 """Columns of `executions` that every commit sets."""
 _ADVANCE = Statement(
@@ -190,6 +198,9 @@ _COMMITTED = Statement(
 INSERT_COMMIT = Statement(lambda insert: insert(commits))
 _INSERT_COMMIT_IF_ABSENT = Statement(
     lambda insert: insert(commits).on_conflict_do_nothing(index_elements=["execution_id", "number"])
+)
+_INSERT_METADATA_ENTRY = Statement(
+    lambda insert: insert(metadata_entries).on_conflict_do_nothing(index_elements=["execution_id", "entry"])
 )
 _INSERT_SUSPENSION = Statement(
     lambda insert: (

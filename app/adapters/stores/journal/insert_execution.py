@@ -30,7 +30,8 @@ _RETRY_AFTER = 1.0
 class NewExecution:
     """Row and commit 0 of a new execution, with the key and the session's turn that it has to be granted.
 
-    If it `may_wait`, the turn may be granted later. `suspensions` are questions that are open already.
+    If it `may_wait`, the turn may be granted later. `suspensions` are questions that are open already, `metadata` the
+    entries by which it is found.
     """
 
     row: Values
@@ -39,6 +40,7 @@ class NewExecution:
     session: Values | None = None
     may_wait: bool = False
     suspensions: Sequence[Values] = ()
+    metadata: Sequence[Values] = ()
 
     def with_row(self, after: Mapping[str, Any]) -> "NewExecution":
         """Return a copy with the columns that its first commits changed."""

@@ -7,6 +7,7 @@ from app.adapters.stores import codec
 from app.adapters.stores.journal.group_commit import ExecutionAdvance, SessionTurnEnd
 from app.adapters.stores.journal.insert_execution import NewExecution
 from app.domain.contract.messages import Message
+from app.domain.fingerprints import digest
 from app.domain.ids import ExecutionId, ReplicaId
 from app.domain.journal.events import ExecutionSuspended, InheritedEvent, StoredEvent, UnnumberedEvent
 from app.domain.journal.fork import Fork
@@ -48,7 +49,8 @@ def new_execution(
     row = _execution_row(header, ExecutionStatus(header.created_at), owner, events=0)
     stored = empty_commit_row(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_header(header)}
     key = None if claim is None else _idempotency_key(header, claim)
-    return NewExecution(row, stored, key, _session_row(header), may_wait=header.request.if_session_busy == "enqueue")
+    may_wait = header.request.if_session_busy == "enqueue"
+    return NewExecution(row, stored, key, _session_row(header), may_wait=may_wait, metadata=_metadata_rows(header))
 
 
 def execution_advance(
@@ -87,7 +89,9 @@ def whole_execution(
         stored |= event_columns(events)
     row = _execution_row(header, after, _owner_after(owner, after, events), events=len(events))
     suspensions = () if after.ended else _suspension_rows(header, events)
-    return NewExecution(row, stored, session=_session_row(header), suspensions=suspensions)
+    return NewExecution(
+        row, stored, session=_session_row(header), suspensions=suspensions, metadata=_metadata_rows(header)
+    )
 
 
 def step_columns(row: RecordedStep) -> Values:
@@ -134,6 +138,7 @@ def _execution_row(header: ExecutionHeader, status: ExecutionStatus, owner: Repl
     row["mode"] = header.mode
     row["created_at"] = header.created_at
     row["epoch"] = 1
+    row["agent"] = header.request.agent
     return row
 
 
@@ -158,7 +163,23 @@ def _status_columns(status: ExecutionStatus, owner: ReplicaId | None, *, commits
         "commits": commits,
         "events": events,
         "owner": owner,
+        "started_at": status.started_at,
+        "provider": status.provider,
+        "model": status.model,
     }
+
+
+def _metadata_rows(header: ExecutionHeader) -> Sequence[Values]:
+    given = header.request.metadata
+    if not given:
+        return ()
+    execution = {"tenant": header.tenant, "execution_id": header.execution_id}
+    return [execution | {"entry": metadata_entry(name, value)} for name, value in given.items()]
+
+
+def metadata_entry(name: str, value: str) -> str:
+    """Return the digest of a pair of metadata, because the pair may be long and contain any character."""
+    return digest("metadata", name, value)
 
 
 def _suspension_rows(header: ExecutionHeader, events: Sequence[StoredEvent]) -> list[Values]:

@@ -18,6 +18,7 @@ from app.entrypoints.http.errors import WholeResponse
 from app.entrypoints.http.execution_response import ExecutionResponder, event_stream
 from app.entrypoints.http.negotiation import ResponseKind, response_kind
 from app.entrypoints.http.openapi import (
+    METADATA_FILTER,
     PREFER,
     READ_FAILURES,
     Collection,
@@ -43,11 +44,13 @@ from app.orchestration.facade import (
     AgentTrace,
     CallOptions,
     ExecutionHandle,
+    ExecutionSummary,
     ExecutionView,
     ForkRequest,
     OpenSuspensionView,
     ReplayReport,
     ResumeRequest,
+    summary_of,
 )
 
 router = APIRouter()
@@ -55,20 +58,27 @@ EXECUTIONS = "/v1/executions"
 EXECUTION = f"{EXECUTIONS}/{{request_id}}"
 
 
+class ExecutionListPage(Page[ExecutionView | ExecutionSummary, str]):
+    """One page of executions, whole or in brief."""
+
+
 @router.get(
     EXECUTIONS,
     operation_id="executions",
     summary="List executions, newest first",
-    response_model=Page[ExecutionView, str],
+    response_model=ExecutionListPage,
     responses=failures(*READ_FAILURES),
     dependencies=[Depends(readable_query)],
+    openapi_extra={"parameters": [METADATA_FILTER]},
 )
 async def list_executions(context: Context, query: Annotated[ExecutionListQuery, Query()]) -> Response:
-    """Return one page of the executions that the filters select."""
-    after = decode_cursor(context.tenant, EXECUTIONS, query.after)
+    """Return one page of the executions that the filters select. A cursor belongs to one order."""
+    collection = f"{EXECUTIONS}?order={query.order}"
+    after = decode_cursor(context.tenant, collection, query.after)
     page = await context.facade.executions.page(context.tenant, query.selection, after=after, limit=query.limit)
-    data = [orjson.Fragment(view.model_dump_json(by_alias=True)) for view in page.executions]
-    return context.page_response(data, encode_cursor(context.tenant, EXECUTIONS, page.next))
+    shown = [summary_of(view) for view in page.executions] if query.view == "summary" else page.executions
+    data = [orjson.Fragment(view.model_dump_json(by_alias=True)) for view in shown]
+    return context.page_response(data, encode_cursor(context.tenant, collection, page.next))
 
 
 @router.get(
