@@ -201,6 +201,9 @@ class SessionHistory:
     system_messages: Sequence[Message] = ()
 
 
+NO_HISTORY = SessionHistory()
+
+
 class ReplicaRegistry(Protocol):
     """Registry of the replicas that share a database."""
 

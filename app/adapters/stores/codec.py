@@ -83,6 +83,13 @@ STORED_FIELDS: Mapping[type[Outcome], Mapping[str, str]] = MappingProxyType(
     }
 )
 """Stored names of outcome fields that were renamed, by class and current name."""
+_RENAMED: Mapping[type[Outcome], Sequence[tuple[str, str]]] = MappingProxyType(
+    {
+        kind: [(stored.get(each.name, each.name), each.name) for each in fields(kind)]
+        for kind, stored in STORED_FIELDS.items()
+    }
+)
+"""Stored and current name of every field, by class, where any was renamed."""
 
 _StoredIds: TypeAlias = tuple[RequestId, SessionId | None, TraceId, SpanId, SpanId | None, str | None, str | None]
 _StoredEventFields: TypeAlias = tuple[str, Annotated[int, Field(ge=0)], str, dict[str, Any]]
@@ -244,10 +251,8 @@ def _ids(correlation: CorrelationContext) -> _StoredIds:
 
 def _stored_fields(outcome: Outcome) -> object:
     """Return the outcome with its fields under their stored names and in their order."""
-    renamed = STORED_FIELDS.get(type(outcome))
-    if renamed is None:
-        return outcome
-    return {renamed.get(each.name, each.name): getattr(outcome, each.name) for each in fields(outcome)}
+    renamed = _RENAMED.get(type(outcome))
+    return outcome if renamed is None else {stored: getattr(outcome, name) for stored, name in renamed}
 
 
 def _outcome(tag: str, stored: dict[str, Any]) -> Outcome:

@@ -1,7 +1,7 @@
 """Correlation of responses with requests and traces: X-Request-Id and the W3C traceparent."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.types import Scope
@@ -44,11 +44,6 @@ def correlate(scope: Scope, new_id: Callable[[], str], request_id: str | None = 
     digits = fresh.replace("-", "")
     trace_id, _ = caller_trace(scope)
     return Correlation(request_id or fresh, trace_id or digits, digits[-16:])
-
-
-def has_header(headers: Iterable[Header], name: bytes) -> bool:
-    """Return True if the header, named in lower case, is present."""
-    return any(key == name for key, _ in headers)
 
 
 def _is_valid(match: re.Match[bytes]) -> bool:

@@ -70,9 +70,10 @@ class ExecutionResponder:
             if on_disconnect is not None:
                 on_disconnect()
             raise ClientDisconnect
-        if handle.response is not None:
+        response = handle.response
+        if response is not None:
             timing = self._server_timing(handle.upstream_ms)
-            return system_response(handle.response, *correlation_of(handle).headers(), timing)
+            return system_response(response, *correlation_of(handle).headers(), timing)
         if not self.context.is_stopping():
             raise RuntimeError("an execution ended without a response")
         message = "this replica is stopping; another one continues the execution"

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.failures import Code, Failure, OrchestrationFailure, RequestFailure
-from app.entrypoints.http.correlation import correlate, has_header
+from app.entrypoints.http.correlation import correlate
 from app.entrypoints.http.errors import CLOSE, problem_response
 from app.entrypoints.http.protocol import is_surplus
 
@@ -48,7 +48,7 @@ class CorrelationMiddleware:
 
     def _add_headers(self, scope: Scope, message: Message) -> None:
         headers = message["headers"]
-        if not has_header(headers, b"x-request-id"):
+        if b"x-request-id" not in dict(headers):
             correlation = correlate(scope, lambda: self._new_id(scope))
             message["headers"] = [*headers, *correlation.headers()]
 

@@ -29,8 +29,10 @@ def response_kind(scope: Scope, *, background: bool = False) -> ResponseKind:
 
 def prefers_async(scope: Scope) -> bool:
     """Return True if the client prefers not to wait."""
-    preferences = list_header(scope, b"prefer").lower().split(b",")
-    return any(each.partition(b";")[0].strip() == b"respond-async" for each in preferences)
+    preferences = list_header(scope, b"prefer")
+    if not preferences:
+        return False
+    return any(each.partition(b";")[0].strip() == b"respond-async" for each in preferences.lower().split(b","))
 
 
 def list_header(scope: Scope, name: bytes) -> bytes:

@@ -152,9 +152,10 @@ class ProviderAttempt(Effect):
         self._call = request.engine_call(()) if call is None else call
         self._lacks_tools = call is None
         self._started_at = 0.0
-        for earlier in execution.recorder.cursor.starts(self.key):
-            if isinstance(earlier, InferenceStart):
-                walk.segment = earlier.segment
+        if execution.recorder.has_history:
+            for earlier in execution.recorder.cursor.starts(self.key):
+                if isinstance(earlier, InferenceStart):
+                    walk.segment = earlier.segment
         self._stream = AttemptStream(walk.segment, has_schema=response_format.schema is not None)
         self.start_event = InferenceStart(
             segment=walk.segment,

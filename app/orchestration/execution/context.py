@@ -204,11 +204,10 @@ class RunContext:
         """
         position = self._position
         key, settings, conversation = position.next_key(), self.settings, position.conversation
-        is_first = not conversation.messages
-        added = conversation.extend(messages)
-        hints = _hints(settings.hints, is_first=is_first)
+        hints = _hints(settings.hints, is_first=not conversation.messages)
         asked_format = () if response_format is None else (response_format.schema, response_format.grammar)
         asked_model = () if settings.model == self.request.model else (settings.model,)
+        added = conversation.extend(messages)
         request = InferenceRequest(
             conversation=conversation.messages,
             turn_start=conversation.turn_start,

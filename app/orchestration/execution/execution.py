@@ -111,21 +111,25 @@ class Execution:
         Raises: BranchStopped, BranchSuspended; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED).
         """
         recorder = self.recorder
-        step = recorder.step(effect.key, effect.fingerprint)
+        step = recorder.step(effect.key, effect.fingerprint) if recorder.has_history else None
         if step is not None:
             return self._replay(effect, step)
         if recorder.is_closed(effect.key):
             self._refuse(effect)
-        if self._environment is None:
+        environment = self._environment
+        if environment is None:
             self._end_replay(effect)
-        if isinstance(effect, NonIdempotentEffect) and recorder.cursor.has_started(effect.key):
-            return await self._resume(effect, self._environment)
-        recorder.begin(effect)
         if isinstance(effect, NonIdempotentEffect):
-            return await self._run_once(effect, self._environment, 0)
+            if recorder.cursor.has_started(effect.key):
+                return await self._resume(effect, environment)
+            recorder.begin(effect)
+            return await self._run_once(effect, environment, 0)
+        if effect.is_instant:
+            return recorder.complete(effect, await effect.run(environment))
+        recorder.begin(effect)
         if self.branches.cancellable_depth:
-            return await self.branches.run_effect(effect.key, partial(self._run, effect, self._environment))
-        return await self._run(effect, self._environment)
+            return await self.branches.run_effect(effect.key, partial(self._run, effect, environment))
+        return await self._run(effect, environment)
 
     def answer_to(self, question: SuspensionRequest) -> RecordedStep:
         """Return the recorded answer. Raises: BranchSuspended without an answer; BranchStopped if stopped."""
@@ -171,9 +175,9 @@ class Execution:
 
     async def run_with_deadline(self, run: Callable[[], Awaitable[T]]) -> T | None:
         """Return the result, or None if it was stopped: by `stop`, or by the deadline."""
+        clock, expire = self.environment.clock, partial(self.stop, Code.CANCELLED_TIMEOUT, "the deadline passed")
         seconds = self.recorder.cursor.remaining_seconds(self.header.bounds.timeout)
-        expire = partial(self.stop, Code.CANCELLED_TIMEOUT, "the deadline passed")
-        self.deadline = Deadline(self.environment.clock, seconds, expire)
+        self.deadline = Deadline(clock, seconds, expire)
         with anyio.CancelScope() as self._scope, self.deadline:
             return await run()
         return None

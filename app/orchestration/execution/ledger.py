@@ -192,13 +192,9 @@ class ToolCalls:
     def __init__(self) -> None:
         self.has_run_unsafe = False
         """True once a non-idempotent call was started."""
+        self.rounds: set[StepKey] = set()
+        """The rounds in which at least one call has an outcome."""
         self._states: dict[StepKey, list[ToolCallState]] = {}
-        self._rounds: set[StepKey] = set()
-
-    @property
-    def round_count(self) -> int:
-        """Number of rounds in which at least one call has an outcome."""
-        return len(self._rounds)
 
     def add(self, key: StepKey, states: list[ToolCallState]) -> None:
         """Add the calls that this step asked for, in call order."""
@@ -213,7 +209,7 @@ class ToolCalls:
         outcome = step.outcome
         assert isinstance(outcome, ToolEnded | ToolCallSuspended | AttemptCancelled)  # noqa: S101 - of a tool attempt
         self.has_run_unsafe |= is_unsafe
-        self._rounds.add(round_key)
+        self.rounds.add(round_key)
         state.attempts += not isinstance(outcome, ToolEnded) or outcome.ran
         state.duration_ms += outcome.duration_ms
         match outcome:

@@ -44,7 +44,7 @@ class Recorder:
         stop = self.cursor.step(STOP_KEY)
         self.stop_decision = stop.outcome if stop and isinstance(stop.outcome, StopDecision) else None
         self.failure: Failure | None = None
-        self._replays = history is not None and bool(history.steps or history.events)
+        self.has_history = history is not None and bool(history.steps or history.events)
         """False for a new execution, which has nothing to match."""
         self._execution_id = execution_id
         self._journal = journal
@@ -82,36 +82,37 @@ class Recorder:
 
         Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) if the record has another fingerprint.
         """
-        step = self.cursor.step(key) if self._replays else None
+        step = self.cursor.step(key)
         if step is not None and step.fingerprint != fingerprint:
             raise diverged(key, recorded=step.fingerprint, replayed=fingerprint)
         return step
 
     def emit(self, anchor: str, correlation: CorrelationContext, *events: Event) -> None:
         """Record events behind that step. Raises: BranchStopped if any is new and no effect may begin there."""
-        new = self.cursor.match(anchor, events) if self._replays else events
+        new = self.cursor.match(anchor, events) if self.has_history else events
         if new and self.is_closed(anchor):
             raise BranchStopped
         self._append(anchor, correlation, new)
 
     def record(self, anchor: str, correlation: CorrelationContext, *events: Event) -> None:
         """Record events behind that step, stopped or not."""
-        self._append(anchor, correlation, self.cursor.match(anchor, events) if self._replays else events)
+        self._append(anchor, correlation, self.cursor.match(anchor, events) if self.has_history else events)
 
     def begin(self, effect: Effect) -> None:
-        """Record the start of the effect, or that it starts again after runs that were interrupted."""
-        interrupted = self.cursor.starts(effect.key) if self._replays else ()
+        """Commit the start of the effect, or that it starts again after runs that were interrupted."""
+        interrupted = self.cursor.starts(effect.key) if self.has_history else ()
         if interrupted:
             self.cursor.mark_matched(effect.key)
             self._append(effect.key, effect.correlation, effect.start_again(len(interrupted)))
         elif effect.start_event is not None:
             self._append(effect.key, effect.correlation, (effect.start_event,))
-        if not effect.is_instant:
-            self.commit()
+        self.commit()
 
     def complete(self, effect: Effect, outcome: Outcome) -> RecordedStep:
         """Record the outcome with its events in one commit, and account for it."""
-        self._append(effect.key, effect.correlation, effect.end_events(outcome))
+        events = effect.end_events(outcome)
+        if events:
+            self._append(effect.key, effect.correlation, events)
         step = self.record_step(effect.key, effect.fingerprint, outcome)
         if not effect.is_instant:
             effect.account(step)

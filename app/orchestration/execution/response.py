@@ -65,6 +65,7 @@ def build_response(
     """Return the response. It shows what was done, however the run ended."""
     header, ledger, state = execution.header, execution.ledger, termination.state
     result = termination.result or progress.partial_result
+    tool_calls, last_reply, last_speaker = ledger.tool_calls.made(), ledger.last_reply, ledger.last_speaker
     return SystemResponse(
         request_id=header.request_id,
         session_id=header.request.session_id,
@@ -73,7 +74,7 @@ def build_response(
         state=state,
         content=ledger.partial_text if result is None else result.content,
         structured_output=None if result is None else result.structured_output,
-        tool_calls_made=ledger.tool_calls.made(),
+        tool_calls_made=tool_calls,
         confidence=None if result is None else result.confidence,
         confidence_source=None if result is None else result.confidence_source,
         validation_result=None if result is None else result.validation,
@@ -82,7 +83,7 @@ def build_response(
         plan=None if result is None or result.plan is None else _final_plan(result.plan, state),
         vote=None if result is None else result.vote,
         suspensions=list(suspensions),
-        metadata=_metadata(execution, progress, state),
+        metadata=_metadata(execution, progress, state, last_reply=last_reply, last_speaker=last_speaker),
         error=None if termination.failure is None else SystemError.of(termination.failure),
     )
 
@@ -129,15 +130,21 @@ def _final_plan(plan: PlanReport, state: State) -> PlanReport:
     return plan.model_copy(update={"steps": steps})
 
 
-def _metadata(execution: Execution, progress: RunProgress, state: State) -> ResponseMetadata:
+def _metadata(
+    execution: Execution,
+    progress: RunProgress,
+    state: State,
+    *,
+    last_reply: tuple[Reply, Candidate] | None,
+    last_speaker: tuple[str, str] | None,
+) -> ResponseMetadata:
     header, ledger, prepared = execution.header, execution.ledger, progress.prepared
-    last_reply, rounds = ledger.last_reply, ledger.tool_calls.round_count
-    provider, model = ledger.last_speaker or (None, None)
+    provider, model = last_speaker or (None, None)
     return ResponseMetadata(
         provider=provider,
         model=model,
         finish_reason="cancelled" if state is State.CANCELLED else _finish_reason(last_reply),
-        tool_rounds=rounds,
+        tool_rounds=len(ledger.tool_calls.rounds),
         fallback_attempts=ledger.fallback_attempts,
         truncated_history=prepared is not None and prepared.truncated_history,
         left_out=[] if last_reply is None else _left_out(header.request, *last_reply),

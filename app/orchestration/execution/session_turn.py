@@ -6,14 +6,14 @@ from app.domain.journal.header import EffectiveLimits
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.progress import RunProgress
 from app.orchestration.execution.response import Termination
-from app.ports.storage import SessionHistory
+from app.ports.storage import NO_HISTORY, SessionHistory
 
 
 class SessionTurn:
     """The turn of an execution in its session."""
 
     def __init__(self, execution: Execution, session_id: SessionId) -> None:
-        self.history = SessionHistory()
+        self.history = NO_HISTORY
         """The messages before this turn. A fork has those of its origin instead."""
         self._execution = execution
         self._session_id = session_id

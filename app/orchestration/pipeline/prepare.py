@@ -17,7 +17,7 @@ from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
 from app.orchestration.execution.session_turn import SessionTurn
 from app.orchestration.pipeline.stages import PREPARE_STAGES, Preparation, StageTimer, build_conversation
-from app.ports.storage import SessionHistory
+from app.ports.storage import NO_HISTORY
 
 
 class Preparer:
@@ -67,7 +67,7 @@ class Preparer:
             limits=header.bounds,
             pattern=self._pattern,
             environment=environment,
-            session=SessionHistory() if self.turn is None else self.turn.history,
+            session=NO_HISTORY if self.turn is None else self.turn.history,
         )
 
 

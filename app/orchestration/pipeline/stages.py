@@ -11,9 +11,9 @@ the prompt is the one in the request, else the one that the session began with.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from app.capabilities.models.context_window import capacity, context_exceeded, measure
 from app.capabilities.tools.registry import ToolRegistry
@@ -65,9 +65,8 @@ class StageTimer:
         return tuple([by_name[name] for name in _SEED_ORDER if name in by_name])
 
 
-@dataclass(frozen=True, slots=True)
-class Preparation:
-    """Inputs of PREPARE and what its stages have found so far."""
+class Preparation(NamedTuple):
+    """Inputs of PREPARE and what its stages have found so far; a named tuple, since two stages return it changed."""
 
     request: SystemRequest
     limits: EffectiveLimits
@@ -111,13 +110,13 @@ async def _tool_split(preparation: Preparation) -> Preparation:
     request, pattern, registry = preparation.request, preparation.pattern, preparation.environment.tool_registry
     tools = allowed_tools(request, pattern, registry)
     offered = registry.definitions(tools) if pattern.starts_with_request else ()
-    return replace(preparation, tools=tools, offered=offered)
+    return preparation._replace(tools=tools, offered=offered)
 
 
 async def _history_sanitize(preparation: Preparation) -> Preparation:
     """Put as much of the session's history before the request's messages as the limits allow."""
     history = build_conversation(preparation)
-    return replace(preparation, messages=history.messages, truncated_history=history.truncated)
+    return preparation._replace(messages=history.messages, truncated_history=history.truncated)
 
 
 async def _context_guard(preparation: Preparation) -> Preparation:

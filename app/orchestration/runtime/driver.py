@@ -119,7 +119,7 @@ def finish(
     """
     if execution.recorder.is_closed():
         termination = _interrupted(execution)
-    state, lifecycle = termination.state, execution.lifecycle
+    state, lifecycle, reason = termination.state, execution.lifecycle, _reason(termination)
     last = terminal_event(execution, progress, termination)
     if execution.recorder.cursor.ends_suspended:
         if state is State.SUSPENDED:
@@ -131,7 +131,7 @@ def finish(
         _end_steps(execution, progress, termination)
         stages = _summed_stages(execution, progress, termination)
     after = lifecycle.transition_to(state)
-    transition = LifecycleTransition(lifecycle.state, state, after.attempt, _reason(termination))
+    transition = LifecycleTransition(lifecycle.state, state, after.attempt, reason)
     messages = () if turn is None else turn.new_messages(progress, termination)
     execution.end(after, last.response, *stages, transition, last, new_messages=messages)
 

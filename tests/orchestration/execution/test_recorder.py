@@ -125,11 +125,12 @@ async def test_the_start_of_an_effect_is_committed_before_it_runs(clock: Virtual
     assert commits.commits == [(None, [START])]
 
 
-async def test_an_instant_effect_commits_nothing_before_it_runs(clock: VirtualClock) -> None:
+async def test_the_events_before_an_instant_effect_are_committed_with_its_outcome(clock: VirtualClock) -> None:
     found, commits = recorder(clock)
     found.emit(KEY, CORRELATION, ENTERED)
-    found.begin(Look(None, is_instant=True))
     assert commits.commits == []
+    step = found.complete(Look(None, is_instant=True), TimerFired())
+    assert commits.commits == [(step, [ENTERED, END])]
 
 
 async def test_an_interrupted_effect_starts_again_with_events_of_its_own(clock: VirtualClock) -> None:

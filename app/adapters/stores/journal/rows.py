@@ -34,11 +34,11 @@ def number_events(
     events: Sequence[UnnumberedEvent], first: int, at: float, fork: Fork | None = None
 ) -> list[StoredEvent]:
     """Return the events of one commit with consecutive numbers; those of steps that the `fork` inherits are marked."""
+    numbered = enumerate(events, first)
+    if fork is None:
+        return [StoredEvent(number, at, *event) for number, event in numbered]
     return [
-        (StoredEvent if fork is None or not fork.inherits(anchor) else InheritedEvent)(
-            number, at, anchor, correlation, event
-        )
-        for number, (anchor, correlation, event) in enumerate(events, first)
+        (InheritedEvent if fork.inherits(event[0]) else StoredEvent)(number, at, *event) for number, event in numbered
     ]
 
 
