@@ -43,6 +43,7 @@ from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.capabilities.models.breaker import FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.context_window import EstimatingTokenCounter
+from app.capabilities.tools.arguments import ArgumentValidators
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure, Failure
@@ -286,8 +287,12 @@ def _with_planner(
     """Return the patterns with the configured static plan. Raises: ConfigurationFailure (CONFIG_INVALID)."""
     static = settings.planner.steps if settings.planner.kind == "static" else None
     refusal = None if static is None else refusal_of(static, settings.plan_policy(registry.names()))
-    if refusal is not None:
-        errors = (f"planner.{each['path']}: {each['message']}" for each in refusal.details["violations"])
+    violations = [] if refusal is None else [(each["path"], each["message"]) for each in refusal.details["violations"]]
+    if static is not None and not violations:
+        validators = ArgumentValidators(registry.all_definitions())
+        violations += validators.plan_violations(static)
+    if violations:
+        errors = (f"planner.{path}: {message}" for path, message in violations)
         raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(errors))
     return {
         mode: pattern if pattern.plan is None else replace(pattern, static_plan=static)

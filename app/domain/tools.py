@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
+
+ArgumentViolation: TypeAlias = tuple[str, str]
+"""Reason why a call has impossible arguments: the path, such as `arguments.count`, and a message without the value."""
 
 
 class SideEffects(StrEnum):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from app.capabilities.models.catalogue import EngineCatalogue, requested_models
 from app.capabilities.models.format_enforcement import choose_enforcement, prepare_call
+from app.capabilities.tools.arguments import ArgumentValidators
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.contract.request import NamedTool, OutputContract, PlanOptions, PlanPolicy, SystemRequest
@@ -59,6 +60,7 @@ class Admission:
         self._patterns = patterns
         self._catalogue = catalogue
         self._tools = frozenset(registry.names())
+        self._arguments = ArgumentValidators(registry.all_definitions())
 
     def admit(self, request: SystemRequest) -> EffectiveLimits:
         """Return the limits that apply to the execution.
@@ -71,6 +73,7 @@ class Admission:
         if errors:
             raise _invalid(errors)
         self._check_tools(request)
+        self._check_arguments(request)
         _check_output(request, self._patterns[request.mode])
         return limits
 
@@ -156,6 +159,13 @@ class Admission:
             )
         if isinstance(choice, NamedTool) and request.tools is not None and choice.name not in request.tools:
             raise _invalid([FieldError("hints.tool_choice", "must name one of the request's tools")])
+
+    def _check_arguments(self, request: SystemRequest) -> None:
+        """Raise if a step of the request's plan calls a tool with arguments that can never fit it."""
+        steps = [] if request.plan is None else request.plan.steps or []
+        errors = [FieldError(f"plan.{path}", message) for path, message in self._arguments.plan_violations(steps)]
+        if errors:
+            raise _invalid(errors)
 
 
 def _check_output(request: SystemRequest, pattern: Pattern) -> None:

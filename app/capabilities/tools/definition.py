@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
-from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
+from app.domain.tools import ArgumentViolation, Availability, SideEffects, ToolDefinition, ToolInfo
 from app.ports.tool import ToolContext, ToolError
 
 ToolFunction = Callable[..., str | Awaitable[str]]
@@ -23,7 +23,11 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 class ToolArgumentError(ToolError):
-    """The arguments do not fit; the text names them. The same arguments never fit."""
+    """The arguments do not fit, for these reasons. The same arguments never fit."""
+
+    def __init__(self, violations: tuple[ArgumentViolation, ...]) -> None:
+        super().__init__("; ".join(f"{path}: {message}" for path, message in violations))
+        self.violations = violations
 
 
 def tool(
@@ -82,7 +86,7 @@ class FunctionTool:
             typed = self._parameters.model_validate(arguments)
         except ValidationError as invalid:
             errors = invalid.errors(include_url=False, include_context=False, include_input=False)
-            raise ToolArgumentError("; ".join(f"{_path(error['loc'])}: {error['msg']}" for error in errors)) from None
+            raise ToolArgumentError(tuple((_path(error["loc"]), error["msg"]) for error in errors)) from None
         return {name: getattr(typed, name) for name in self._parameters.model_fields}
 
 
@@ -125,4 +129,4 @@ def _first_paragraph(function: ToolFunction) -> str:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, location))
+    return ".".join(("arguments", *map(str, location)))

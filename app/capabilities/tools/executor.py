@@ -3,23 +3,22 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import anyio
-import jsonschema_rs
 import orjson
 
+from app.capabilities.tools.arguments import ArgumentValidators
 from app.capabilities.tools.definition import ToolArgumentError
 from app.capabilities.tools.registry import ToolRegistry, tool_availability
 from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.domain.failures import Code, ConfigurationFailure
+from app.domain.failures import Code
 from app.domain.ids import IdempotencyKey
 from app.domain.journal.outcomes import ToolCallSuspended, ToolEnded
+from app.domain.tools import ArgumentViolation
 from app.ports.runtime import Clock, Entropy
 from app.ports.tool import Tool, ToolContext, ToolError, ToolSuspended
 
-_MAX_ERRORS = 5
 _CUT_MARK = "\n[cut: the result was longer]"
 
 
@@ -31,6 +30,7 @@ class _Attempt:
     """True if the same call might succeed a second time."""
     has_run: bool = True
     question: ToolSuspended | None = None
+    violations: tuple[ArgumentViolation, ...] = ()
 
 
 class ToolExecutor:
@@ -49,7 +49,7 @@ class ToolExecutor:
         self._clock = clock
         self._entropy = entropy
         self._result_bytes = result_bytes
-        self._validators = {tool.info().name: _validator(tool) for tool in registry.tools()}
+        self._validators = ArgumentValidators(registry.all_definitions())
 
     async def attempt(
         self, call: ToolCall, *, key: IdempotencyKey, attempt: int, seconds_left: float
@@ -68,16 +68,17 @@ class ToolExecutor:
         if attempted.question is not None:
             return ToolCallSuspended(attempted.question.value, duration_ms)
         content = _cut(attempted.content, self._result_bytes)
-        return ToolEnded(content, attempted.code is not None, attempted.code, duration_ms, retry, attempted.has_run)
+        code, has_run, violations = attempted.code, attempted.has_run, attempted.violations
+        return ToolEnded(content, code is not None, code, duration_ms, retry, has_run, violations)
 
     def _refusal(self, tool: Tool, call: ToolCall) -> _Attempt | None:
         status = tool_availability(tool)
         if not status.available:
             return _unavailable(status.reason)
         if UNREADABLE_ARGUMENTS in call.arguments:
-            return _refused("they are no JSON object")
-        errors = _argument_errors(self._validators[call.name], call.arguments)
-        return _refused(errors) if errors else None
+            return _refused((("arguments", "are no JSON object"),))
+        violations = self._validators.violations(call.name, call.arguments)
+        return _refused(violations) if violations else None
 
     async def _run(self, tool: Tool, call: ToolCall, key: IdempotencyKey, seconds_left: float) -> _Attempt:
         own = tool.info().timeout
@@ -96,7 +97,7 @@ async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
         text: object = await tool.execute(arguments, context)
         return _Attempt(text) if isinstance(text, str) else _failed(f"it returned {type(text).__name__}, not text")
     except ToolArgumentError as error:
-        return _refused(str(error))
+        return _refused(error.violations)
     except ToolSuspended as question:
         return _Attempt("", question=question) if _is_json(question.value) else _failed("what it asks is no JSON")
     except ToolError as error:
@@ -113,8 +114,10 @@ def _unavailable(reason: str) -> _Attempt:
     return _Attempt(f"The tool cannot run right now: {reason}.", Code.TOOL_UNAVAILABLE, has_run=False)
 
 
-def _refused(errors: str) -> _Attempt:
-    return _Attempt(f"The arguments were refused: {errors}.", Code.TOOL_EXECUTION_FAILED, has_run=False)
+def _refused(violations: tuple[ArgumentViolation, ...]) -> _Attempt:
+    errors = "; ".join(f"{path.removeprefix('arguments.')}: {message}" for path, message in violations)
+    text = f"The arguments were refused: {errors}."
+    return _Attempt(text, Code.TOOL_EXECUTION_FAILED, has_run=False, violations=violations)
 
 
 def _failed(why: str) -> _Attempt:
@@ -133,35 +136,6 @@ def _is_cancelled() -> bool:
     """Return True if the own task is being cancelled, rather than a task of the tool that leaked its cancellation."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
-
-
-def _validator(tool: Tool) -> jsonschema_rs.Validator:
-    """Return a validator of the tool's arguments that fetches nothing and searches patterns in linear time."""
-    definition = tool.definition()
-    try:
-        return jsonschema_rs.validator_for(
-            dict(definition.parameters), mask="the value", offline=True, pattern_options=jsonschema_rs.RegexOptions()
-        )
-    except ValueError as cause:
-        message = f"the parameters of tool {definition.name} cannot be used: {_first_line(cause)}"
-        raise ConfigurationFailure(Code.CONFIG_INVALID, message) from cause
-
-
-def _argument_errors(validator: jsonschema_rs.Validator, arguments: Mapping[str, Any]) -> str:
-    """Return the errors with their paths; empty if there are none."""
-    try:
-        errors = list(islice(validator.iter_errors(arguments), _MAX_ERRORS))
-    except ValueError as cause:
-        return f"they cannot be read: {_first_line(cause)}"
-    return "; ".join(f"{_path(error.instance_path)}: {error.message}" for error in errors)
-
-
-def _path(parts: list[str | int]) -> str:
-    return ".".join(map(str, parts)) or "arguments"
-
-
-def _first_line(cause: ValueError) -> str:
-    return str(cause).partition("\n")[0]
 
 
 def _cut(text: str, max_bytes: int) -> str:

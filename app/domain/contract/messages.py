@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from app.domain.failures import TAXONOMY, Code, Failure, failure
 from app.domain.ids import ToolCallId
+from app.domain.tools import ArgumentViolation
 
 Role = Literal["system", "user", "assistant", "tool"]
 TOOL_NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
@@ -99,7 +100,8 @@ class ModelMessage(Message):
 class ToolResult:
     """Result of one tool call; `content` is the text the model sees. `code` is set if `is_error` is.
 
-    `idempotent` is True if the tool may be called again without harm.
+    `idempotent` is True if the tool may be called again without harm. `violations` are the reasons why the arguments
+    were refused.
     """
 
     call: ToolCall
@@ -109,6 +111,7 @@ class ToolResult:
     attempts: int
     duration_ms: float
     idempotent: bool = False
+    violations: Sequence[ArgumentViolation] = ()
 
     def failure(self) -> Failure | None:
         """Return an error as a failure, for callers that need the result; its text is only in the list of calls."""

@@ -17,7 +17,7 @@ from app.domain.contract.response import NO_USAGE, TokenUsage
 from app.domain.failures import Code, Failure, failure
 from app.domain.journal.step_key import StepKey
 from app.domain.model_call import AttemptFailureReason, Reply
-from app.domain.tools import OfferedTool
+from app.domain.tools import ArgumentViolation, OfferedTool
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,8 @@ class AttemptFailed:
 class ToolEnded:
     """Outcome: one attempt at a tool call ended.
 
-    `retry` is True if a second attempt was granted, `ran` is False if the call was refused.
+    `retry` is True if a second attempt was granted, `ran` is False if the call was refused. `violations` say why its
+    arguments were refused.
     """
 
     content: str
@@ -139,6 +140,7 @@ class ToolEnded:
     duration_ms: float
     retry: bool = False
     ran: bool = True
+    violations: tuple[ArgumentViolation, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from app.domain.plan.steps import (
     StepSpec,
     step_options,
 )
+from app.domain.tools import ArgumentViolation
 
 
 def parse_options(step: PlanStep) -> StepOptions:
@@ -76,6 +77,16 @@ def step_mismatch(step: PlanStep, violations: Sequence[Mapping[str, str]] = ()) 
         Code.ORCHESTRATION_STEP_MISMATCH,
         f"step {step.name!a} works on {expected}, and is given something else",
         details,
+    )
+
+
+def arguments_refused(step: PlanStep, tool: str, violations: Sequence[ArgumentViolation]) -> OrchestrationFailure:
+    """Return the failure of a tool step whose arguments can never fit its tool."""
+    shown = "; ".join(f"{path}: {message}" for path, message in violations[:3])
+    return OrchestrationFailure(
+        Code.ORCHESTRATION_STEP_MISMATCH,
+        f"step {step.name!a} cannot call {tool}: {shown}",
+        {"step": step.name, "tool": tool, **_details([(f"$.{path}", message) for path, message in violations])},
     )
 
 

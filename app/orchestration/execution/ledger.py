@@ -15,7 +15,7 @@ Theory of operation of the budget
 4. What an earlier owner recorded counts from the start and not from its replay, because branches replay in turn.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor, fsum, inf
 from typing import NamedTuple
@@ -38,6 +38,7 @@ from app.domain.journal.outcomes import (
 )
 from app.domain.journal.step_key import StepKey
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from app.domain.tools import ArgumentViolation
 from app.ports.journal import ExecutionHistory
 from app.ports.model import EngineProfile, TokenCounter
 
@@ -180,6 +181,7 @@ class ToolCallState:
     code: Code | None = None
     attempts: int = 0
     duration_ms: float = 0.0
+    violations: Sequence[ArgumentViolation] = ()
 
     def mark_waiting(self) -> None:
         """Show that the call waits for an answer."""
@@ -217,6 +219,7 @@ class ToolCalls:
                 state.mark_waiting()
             case ToolEnded():
                 state.result, state.is_error, state.code = outcome.content, outcome.is_error, outcome.code
+                state.violations = outcome.violations
             case AttemptCancelled():
                 state.result, state.is_error, state.code = CANCELLED, True, Code.CANCELLED_SIGNAL
 

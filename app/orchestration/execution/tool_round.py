@@ -135,7 +135,14 @@ class ToolRound:
         offered = self._offered.get(state.call.name)
         is_idempotent = offered is not None and offered.idempotent
         return ToolResult(
-            state.call, state.result, state.is_error, state.code, state.attempts, state.duration_ms, is_idempotent
+            state.call,
+            state.result,
+            state.is_error,
+            state.code,
+            state.attempts,
+            state.duration_ms,
+            is_idempotent,
+            state.violations,
         )
 
 

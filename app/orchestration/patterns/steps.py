@@ -19,7 +19,7 @@ from app.capabilities.models.reranking import MAX_CHARACTERS, rerank
 from app.capabilities.output.rules.rule_set import AnswerContent
 from app.domain.contract.messages import Message
 from app.domain.contract.request import NamedTool, OutputContract, PlanStep, RedundancyOptions
-from app.domain.plan.plan import output_contract_of, parse_options, step_mismatch
+from app.domain.plan.plan import arguments_refused, output_contract_of, parse_options, step_mismatch
 from app.domain.plan.steps import InferInput, RedundantInput, RerankInput, StepInput, StepType, ToolInput
 from app.orchestration.execution.context import BranchSettings, RunContext
 from app.orchestration.patterns.agent_loop import agent_loop
@@ -69,9 +69,14 @@ async def redundant(context: RunContext, step: PlanStep, step_input: StepInput) 
 
 @step
 async def tool(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
-    """Return the text that the tool returns. Raises: ToolFailure if it returns an error."""
+    """Return the text that the tool returns.
+
+    Raises: ToolFailure if it returns an error; OrchestrationFailure if the arguments can never fit it.
+    """
     assert isinstance(step_input, ToolInput)  # noqa: S101 - the input of a tool step
     result = await context.call_tool(step_input.name, step_input.arguments)
+    if result.violations:
+        raise arguments_refused(step, step_input.name, result.violations)
     failure = result.failure()
     if failure is not None:
         raise failure

@@ -24,6 +24,7 @@ from app.capabilities.prompting.prompts.planning import (
     PlanGenerationOutput,
     PlannableTool,
 )
+from app.capabilities.tools.arguments import ArgumentValidators
 from app.domain.contract.messages import Message
 from app.domain.contract.request import OutputContract, PlanStep, SystemRequest
 from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure, RequestFailure
@@ -35,6 +36,7 @@ from app.domain.plan.graph import predecessors
 from app.domain.plan.plan import output_contract_of, plan_refused, validate_plan
 from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.steps import STEP_SPECS, StepType, step_options
+from app.domain.tools import ToolDefinition
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.orchestration.patterns.plan_executor import initial_report
@@ -85,9 +87,11 @@ async def _obtain(context: RunContext, static_plan: Sequence[PlanStep] | None) -
     if not types:
         return Refused.by(plan_refused([("policy.allowed_step_types", "leave nothing that could be planned")]))
     prompt = _prompt(inputs.history or context.request.messages, inputs, types, policy)
+    tools = inputs.tools if context.settings.revision > 1 else ()
+    validators = ArgumentValidators(ToolDefinition(**tool) for tool in tools)
     try:
         made = await context.ask(
-            PromptCall(PromptId.PLAN_GENERATION_USER, prompt, PlanGenerationOutput, partial(_check, policy))
+            PromptCall(PromptId.PLAN_GENERATION_USER, prompt, PlanGenerationOutput, partial(_check, policy, validators))
         )
     except OrchestrationFailure as refusal:
         if refusal.code not in _REFUSALS:
@@ -136,9 +140,12 @@ async def _checked(context: RunContext, plan: Plan | Refused, environment: Envir
     return plan if refusal is None else Refused.by(refusal)
 
 
-def _check(policy: EffectivePlanPolicy, made: PlanGenerationOutput) -> None:
+def _check(policy: EffectivePlanPolicy, validators: ArgumentValidators, made: PlanGenerationOutput) -> None:
     """Raise OrchestrationFailure for a plan that cannot run. Large schemas and rules are checked later, on a thread."""
     refusal = validate_plan(made.steps, policy)
+    violations = [] if refusal else list(validators.plan_violations(made.steps))
+    if violations:
+        raise plan_refused(violations)
     if refusal is None and _contract_bytes(made.steps) <= LARGE_CONTRACT_CHARACTERS:
         refusal = _contract_errors(made.steps)
     if refusal is not None:

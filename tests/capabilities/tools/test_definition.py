@@ -93,7 +93,7 @@ async def test_a_pure_function_need_not_be_async(context: ToolContext) -> None:
 async def test_arguments_that_do_not_fit_are_named(
     arguments: dict[str, object], named: str, context: ToolContext
 ) -> None:
-    with pytest.raises(ToolArgumentError, match=f"^{named}: "):
+    with pytest.raises(ToolArgumentError, match=f"^arguments.{named}: "):
         await paint.execute(arguments, context)
 
 

@@ -100,12 +100,12 @@ async def test_b1_23_a_tool_that_is_not_installed_is_unavailable_and_the_catalog
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({}, 'arguments: "count" is a required property'),
+        ({}, "count: is required"),
         ({"count": "2"}, 'count: the value is not of type "integer"'),
         ({"count": True}, 'count: the value is not of type "integer"'),
         ({"count": 0}, "count: the value is less than the minimum of 1"),
         ({"count": 1, "faces": ["a", 2]}, 'faces.1: the value is not of type "string"'),
-        ({"count": 1, "sides": 6}, "'sides' was unexpected"),
+        ({"count": 1, "sides": 6}, "sides: is not expected"),
     ],
 )
 async def test_b1_25_arguments_that_do_not_fit_are_named_and_nothing_runs(

@@ -101,6 +101,27 @@ async def test_an_unregistered_tool_is_refused_before_the_execution_starts(step:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"count": SECRET, "sides": 6}, "plan.steps.1.input.arguments.count"),
+        ({"count": 1}, "plan.steps.1.input.arguments.sides"),
+        ({"count": 1, "sides": 6, "colour": SECRET}, "plan.steps.1.input.arguments.colour"),
+    ],
+)
+async def test_arguments_that_a_tool_can_never_take_are_refused_before_the_execution_starts(
+    arguments: dict[str, Any], field: str
+) -> None:
+    steps = [ASK, ROLL | {"input": {"name": "roll_dice", "arguments": arguments}}]
+    async with planning() as served:
+        answer = await served.post(asking(plan={"steps": steps}))
+        quoted = await served.post(asking(plan={"steps": steps}), path="/v1/quote")
+    for refused in (answer, quoted):
+        assert (refused.status, refused.json["code"], refused.json["retryable"]) == (422, "REQUEST_INVALID", False)
+        assert [error["field"] for error in refused.json["details"]["errors"]] == [field]
+        assert SECRET not in refused.body.decode()
+
+
+@pytest.mark.parametrize(
     ("fields", "code", "path"),
     [
         ({"plan": {"steps": [{"name": "a", "type": "zork"}]}}, "ORCHESTRATION_PLAN_REFUSED", "steps.0.type"),
@@ -208,6 +229,10 @@ async def test_the_maximum_of_steps_is_configured() -> None:
     ("step", "message"),
     [
         (ROLL | {"input": {"name": "zap", "arguments": {}}}, "planner.steps.0.input.name: must name a tool"),
+        (
+            ROLL | {"input": {"name": "roll_dice", "arguments": {"count": 1}}},
+            "planner.steps.0.input.arguments.sides: is required",
+        ),
         (ASK | {"schema": {"type": "zork"}}, "planner.steps.0.schema: the schema cannot be used"),
         (ASK | {"rules": ["unheard-of"]}, "planner.steps.0.rules: rules.0: there is no rule of that name"),
     ],

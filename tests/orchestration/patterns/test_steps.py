@@ -82,7 +82,7 @@ async def test_a_tool_is_called_as_an_output_says(clock: VirtualClock) -> None:
     ("call", "code", "retryable"),
     [
         ({"name": "calculate", "arguments": {"expression": "1/0"}}, Code.TOOL_EXECUTION_FAILED, True),
-        ({"name": "calculate", "arguments": {}}, Code.TOOL_EXECUTION_FAILED, True),
+        ({"name": "calculate", "arguments": {}}, Code.ORCHESTRATION_STEP_MISMATCH, False),
         ({"name": "send", "arguments": {}}, Code.TOOL_EXECUTION_FAILED, False),
         ({"name": "sleep", "arguments": {}}, Code.TOOL_TIMEOUT, True),
         ({"name": "gone", "arguments": {}}, Code.TOOL_UNAVAILABLE, True),
@@ -101,6 +101,18 @@ async def test_an_error_of_the_tool_is_the_steps_failure(
     assert (error.code, error.retryable) == (code, retryable)
     assert response.tool_calls_made[0].is_error
     assert response.tool_calls_made[0].result not in error.message
+
+
+async def test_arguments_of_an_output_that_cannot_fit_the_tool_are_named_by_their_path(clock: VirtualClock) -> None:
+    call: JsonValue = {"name": "roll_dice", "arguments": {"count": "two", "sides": 6}}
+    response = await run_with_input(clock, call, {"type": "tool"})
+    error = step_of(response, 1).error
+    assert error is not None
+    assert (error.code, error.retryable) == (Code.ORCHESTRATION_STEP_MISMATCH, False)
+    assert "s1" in error.message
+    assert error.details["violations"] == [
+        {"path": "$.arguments.count", "message": 'the value is not of type "integer"'}
+    ]
 
 
 async def test_an_output_cannot_call_a_tool_that_the_request_does_not_name(clock: VirtualClock) -> None:

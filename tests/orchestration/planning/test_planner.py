@@ -27,7 +27,7 @@ from app.ports.journal import ExecutionHistory
 from app.ports.model import Engine, EngineCapabilities, Progress
 from app.ports.tool import Tool
 from tests.support.conversations import FixedConversations
-from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine
+from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
 from tests.support.virtual_time import VirtualClock
 
 NATIVE = EngineCapabilities(schema=True, schema_with_tools=True)
@@ -298,6 +298,23 @@ async def test_a_model_learns_why_its_plan_was_refused_and_tries_again(clock: Vi
     assert second[2].text == said(ASK, ASK)["text"]
     (created,) = events(record, PlanCreated)
     assert [step["name"] for step in created.steps] == ["ask", "roll"]
+
+
+async def test_a_model_learns_that_the_arguments_of_a_tool_do_not_fit(clock: VirtualClock) -> None:
+    unfit = ROLL | {"input": {"name": "roll_dice", "arguments": {"count": 1}}}
+    engine = heard(clock, said(ASK, unfit), said(ASK, ROLL))
+    response, _ = await run(make_harness(clock, engine, tools=BUILTIN_TOOLS, attempts=3), planning())
+    assert response.state is State.COMPLETE
+    assert "steps.1.input.arguments.sides" in engine.calls[1].messages[-1].text
+
+
+async def test_a_plan_of_revision_1_may_have_arguments_that_do_not_fit(clock: VirtualClock) -> None:
+    unfit = ROLL | {"input": {"name": "roll_dice", "arguments": {"count": 1}}}
+    world = here(clock, said(ASK, unfit))
+    execution = world.execution(planning(), revision=1)
+    await world.drive(execution, carried_out, make_plan)
+    assert response_of(execution).state is State.COMPLETE
+    assert replay_offline(world.record(execution), carried_out, make_plan)
 
 
 async def test_a_model_that_never_makes_a_plan_that_will_do_ends_as_its_last_one_was_refused(

@@ -1,0 +1,81 @@
+"""Arguments of tool calls: their validation against the definitions of the tools."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import jsonschema_rs
+
+from app.domain.contract.request import PlanStep
+from app.domain.failures import Code, ConfigurationFailure
+from app.domain.plan.steps import StepType
+from app.domain.tools import ArgumentViolation, ToolDefinition
+
+_MAX_ERRORS: Final = 5
+_MAX_NAME: Final = 64
+
+
+class ArgumentValidators:
+    """The validators of the arguments of these tools.
+
+    They fetch nothing and search patterns in linear time. Raises: ConfigurationFailure (CONFIG_INVALID) for a schema
+    that cannot be used.
+    """
+
+    def __init__(self, tools: Iterable[ToolDefinition]) -> None:
+        self._validators = {tool.name: _validator(tool) for tool in tools}
+
+    def violations(self, tool: str, arguments: Mapping[str, Any]) -> tuple[ArgumentViolation, ...]:
+        """Return the first reasons why the arguments do not fit the tool; none for a tool that is not known.
+
+        Messages name arguments and do not show their values.
+        """
+        validator = self._validators.get(tool)
+        if validator is None:
+            return ()
+        try:
+            return tuple(_violation(error) for error in islice(validator.iter_errors(arguments), _MAX_ERRORS))
+        except ValueError as cause:
+            return (("arguments", f"cannot be read: {_first_line(cause)}"),)
+
+    def plan_violations(self, steps: Sequence[PlanStep]) -> Iterator[tuple[str, str]]:
+        """Yield why the tool steps of a plan cannot run, as pairs of path and message, as far as it is known before.
+
+        The arguments of a step without an input of its own are the output of an earlier one.
+        """
+        for index, step in enumerate(steps):
+            call = step.input
+            if step.type == StepType.TOOL and isinstance(call, dict):
+                tool, arguments = call.get("name"), call.get("arguments")
+                if isinstance(tool, str) and isinstance(arguments, dict):
+                    for path, message in self.violations(tool, arguments):
+                        yield f"steps.{index}.input.{path}", message
+
+
+def _validator(tool: ToolDefinition) -> jsonschema_rs.Validator:
+    try:
+        return jsonschema_rs.validator_for(
+            dict(tool.parameters), mask="the value", offline=True, pattern_options=jsonschema_rs.RegexOptions()
+        )
+    except ValueError as cause:
+        message = f"the parameters of tool {tool.name} cannot be used: {_first_line(cause)}"
+        raise ConfigurationFailure(Code.CONFIG_INVALID, message) from cause
+
+
+def _violation(error: jsonschema_rs.ValidationError) -> ArgumentViolation:
+    """Return the violation at the path of the argument, also of one that is missing or not expected."""
+    path = ["arguments", *map(str, error.instance_path)]
+    match error.kind.as_dict():
+        case {"property": str(name)}:
+            return _path([*path, name]), "is required"
+        case {"unexpected": [str(name), *_]}:
+            return _path([*path, name]), "is not expected"
+    return _path(path), error.message
+
+
+def _path(parts: Sequence[str]) -> str:
+    return ".".join(part[:_MAX_NAME] for part in parts)
+
+
+def _first_line(cause: ValueError) -> str:
+    return str(cause).partition("\n")[0]
