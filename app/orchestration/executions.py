@@ -18,7 +18,7 @@ from app.domain.lifecycle import TERMINAL, Mode, State
 from app.orchestration.execution.environment import Environment
 from app.orchestration.runtime.agent_trace import AgentTrace, agent_trace
 from app.orchestration.runtime.driver import require_current_version
-from app.orchestration.runtime.handle import ExecutionHandle
+from app.orchestration.runtime.handle import CANCELLED_BY_CLIENT, ExecutionHandle
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery
 from app.orchestration.runtime.replay import OfflineReplayer, ReplayReport, require_at_rest
@@ -192,18 +192,27 @@ class Executions:
         raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution has no events yet", retry_after=1.0)
 
     async def cancel(self, tenant: TenantId, request_id: RequestId) -> bool:
-        """Cancel the execution, whether it runs or waits; return False if it has ended already."""
-        while (local := self._launcher.local.find(tenant, request_id)) is None:
+        """Cancel the execution, whether it runs or waits, and return once that cannot be lost.
+
+        Return False if it has ended already.
+        """
+        while True:
+            local = self._launcher.local.find(tenant, request_id)
+            if local is not None:
+                is_running = local.handle.response is None
+                local.handle.cancel()
+                await self._environment.journal.flush(local.execution_id)
+                if not local.handle.is_suspended:
+                    return is_running
+                await local.handle.wait()
             stored = await self._stored(tenant, request_id)
             if stored.status.ended:
                 return False
             if stored.owner is not None:
                 await self._store.request_cancel(tenant, stored.execution_id)
                 return True
-            if await self._recovery.end_unowned(stored, Code.CANCELLED_SIGNAL, "the client cancelled it"):
+            if await self._recovery.end_unowned(stored, CANCELLED_BY_CLIENT):
                 return True
-        local.handle.cancel()
-        return True
 
     async def resume(
         self, tenant: TenantId, request_id: RequestId, answer: ResumeRequest, *, by: str, subscribe: bool

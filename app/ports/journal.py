@@ -17,7 +17,8 @@ from app.domain.lifecycle import State
 class ExecutionHistory:
     """Committed history of one execution: its header, its steps by key, its events in order.
 
-    `commit_count` does not include the commit of the header. `epoch` counts the owners, the reader included.
+    `commit_count` does not include the commit of the header. `epoch` counts the owners, the reader included. If
+    `cancel_requested`, a client was promised that it ends.
     """
 
     header: ExecutionHeader
@@ -25,6 +26,7 @@ class ExecutionHistory:
     events: Sequence[StoredEvent]
     commit_count: int = 0
     epoch: int = 1
+    cancel_requested: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,13 @@ class Journal(Protocol):
         ended.
 
         Raises: StorageFailure; RequestFailure (REQUEST_ID_CONFLICT) if it cannot become journaled.
+        """
+        ...
+
+    async def flush(self, execution_id: ExecutionId) -> None:
+        """Wait until everything that was put is committed; an execution in memory has nothing to wait for.
+
+        Raises: StorageFailure, RequestFailure, as `durable`.
         """
         ...
 

@@ -147,8 +147,10 @@ class ExecutionStore(Protocol):
         """
         ...
 
-    async def claim(self, execution_id: ExecutionId, epoch: int) -> ExecutionHistory | None:
+    async def claim(self, execution_id: ExecutionId, epoch: int, *, cancel: bool = False) -> ExecutionHistory | None:
         """Make this replica the owner and return the history; None if the epoch has passed or the execution has ended.
+
+        With `cancel` the same commit records that the execution is to be cancelled, whichever replica owns it next.
 
         From then on, all writes of an earlier owner are refused. An execution with a damaged history is ended as ERROR,
         its session's turn is released, and None is returned. Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) if a

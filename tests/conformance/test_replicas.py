@@ -2,11 +2,12 @@
 
 from app.adapters.stores.executions.retention import count_waiting
 from app.adapters.stores.replicas import DatabaseReplicas
+from app.domain.failures import Code
 from app.domain.lifecycle import State
 from app.ports.runtime import Clock
 from app.ports.storage import RecoveryTicket
 from tests.support.examples import FAILED, unnumbered
-from tests.support.stored_executions import begun, journaled, moved, suspended
+from tests.support.stored_executions import answered, begun, journaled, moved, refused, suspended
 from tests.support.stores import StoreReplica
 
 PATIENCE = 10.0
@@ -122,6 +123,27 @@ async def test_a_cancel_of_an_unowned_execution_reaches_all_replicas(here: Store
     await there.store.request_cancel("local", "b")
     assert ids(await there.store.cancel_requested()) == ["b"]
     assert ids(await here.store.cancel_requested()) == ["a", "b"]
+
+
+async def test_b6_105_whichever_replica_claims_a_cancelled_execution_learns_that_it_is(
+    here: StoreReplica, there: StoreReplica
+) -> None:
+    """One whose owner died after the cancel was answered, and one whose canceller died after its claim."""
+    await begun(here, "a", "r-a")
+    await begun(here, "b", "r-b")
+    await there.store.request_cancel("local", "a")
+    first = [await there.store.claim("a", 1), await there.store.claim("b", 1)]
+    again = [await here.store.claim("b", 2, cancel=True), await there.store.claim("b", 3)]
+    assert [each and each.cancel_requested for each in first] == [True, False]
+    assert [each and each.cancel_requested for each in again] == [True, True]
+    assert ids(await there.store.cancel_requested()) == ["a", "b"]
+
+
+async def test_b6_105_a_suspension_of_a_cancelled_execution_takes_no_answer(here: StoreReplica) -> None:
+    await suspended(here, "a")
+    await here.store.request_cancel("local", "a")
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", "1", answered(), claim=True))
+    assert [each.execution_id for each in await here.store.suspensions("local")] == ["a"]
 
 
 async def test_b6_109_an_execution_of_another_tenant_is_not_cancelled(here: StoreReplica) -> None:

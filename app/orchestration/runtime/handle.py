@@ -2,14 +2,19 @@
 
 from collections.abc import Callable
 
+import anyio
+
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, Failure
 from app.domain.ids import ExecutionId, RequestId, SessionId, TenantId
 from app.domain.journal.events import LiveDelta
 from app.domain.journal.header import ExecutionHeader
+from app.domain.journal.outcomes import StopDecision
 from app.domain.lifecycle import State
 from app.orchestration.execution.execution import Execution
 from app.ports.events import EventFeed, Subscription
+
+CANCELLED_BY_CLIENT = StopDecision(Code.CANCELLED_SIGNAL, "the client cancelled it")
 
 
 class ExecutionHandle:
@@ -51,9 +56,15 @@ class ExecutionHandle:
         else:
             self._callbacks.append(callback)
 
+    async def wait(self) -> None:
+        """Return when the execution has ended or was suspended."""
+        done = anyio.Event()
+        self.add_done_callback(done.set)
+        await done.wait()
+
     def cancel(self) -> None:
         """Record the decision to cancel, then stop what runs. A second cancel changes nothing."""
-        self._execution.stop(Code.CANCELLED_SIGNAL, "the client cancelled it")
+        self._execution.stop(CANCELLED_BY_CLIENT.code, CANCELLED_BY_CLIENT.message)
 
     def _complete(self) -> None:
         """Run the callbacks of those who wait for the end or the suspension, and drop them."""

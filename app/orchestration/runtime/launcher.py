@@ -15,7 +15,7 @@ from app.orchestration.execution.progress import RunProgress
 from app.orchestration.execution.response import Termination
 from app.orchestration.pipeline.stages import UNTIMED_AUTH_RESOLVE, StageTimer
 from app.orchestration.runtime.driver import drive, finish, pattern_for
-from app.orchestration.runtime.handle import ExecutionHandle, LocalExecution, LocalExecutions
+from app.orchestration.runtime.handle import CANCELLED_BY_CLIENT, ExecutionHandle, LocalExecution, LocalExecutions
 from app.orchestration.runtime.resume import resume_if_answered
 from app.ports.journal import ExecutionHistory
 from app.ports.runtime import QueueTicket, Runner
@@ -45,8 +45,8 @@ class Launcher:
         """Start an execution at the end of its history and return at once; every execution starts here.
 
         The history of a new execution has no events, and the journal is open already; one that was `claimed` from the
-        store is attached to the journal. With `subscribe` the handle has its events from now on; with `stop` it ends
-        at once; `spawn` runs its body, by default in a task of its own.
+        store is attached to the journal. With `subscribe` the handle has its events from now on; with `stop`, or if a
+        cancellation was requested, it ends at once; `spawn` runs its body, by default in a task of its own.
 
         Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN). A new execution then ends with that failure;
         a claimed one is left to its next owner.
@@ -100,6 +100,8 @@ class Launcher:
         """Return the execution of a claimed history, with its journal open from now on."""
         self._environment.journal.attach(history)
         execution = self._execution(replace(history, header=replace(history.header, durability="journaled")))
+        if history.cancel_requested:
+            stop = CANCELLED_BY_CLIENT
         if stop is None:
             resume_if_answered(execution, history)
         else:

@@ -8,7 +8,8 @@ Theory of operation
    is found in two consecutive sweeps is treated as orphaned; so is one that this replica owns but does not run, and
    one whose owner was never seen alive. The executions of a replica that has died are queued at once.
 3. A request to cancel an execution that another replica runs is stored, and its owner is notified. The owner acts on
-   it when it reads it; if there is no owner, the first replica that reads it does.
+   it when it reads it; if there is no owner, the first replica that reads it does. Any replica that claims the
+   execution meanwhile ends it, since the client was answered that it ends.
 4. An execution that a newer release wrote, or whose pattern has a newer version, is left to the replicas that know it,
    as they exist during a rolling update. Each of its epochs is looked at once and left unchanged.
 """
@@ -20,10 +21,13 @@ from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import ExecutionId, ReplicaId
 from app.domain.journal.outcomes import StopDecision
 from app.orchestration.runtime.driver import is_newer_version
+from app.orchestration.runtime.handle import CANCELLED_BY_CLIENT
 from app.orchestration.runtime.launcher import Launcher
 from app.ports.journal import ExecutionHistory
 from app.ports.runtime import QueueTicket
 from app.ports.storage import ExecutionStore, RecoveryTicket, StoredExecution
+
+_EXPIRED = StopDecision(Code.CANCELLED_TIMEOUT, "a suspension expired before it was answered")
 
 
 class Recovery:
@@ -41,17 +45,19 @@ class Recovery:
         if history is not None:
             await self._launcher.run(history)
 
-    async def end_unowned(self, stored: RecoveryTicket | StoredExecution, code: Code, message: str) -> bool:
+    async def end_unowned(self, stored: RecoveryTicket | StoredExecution, decision: StopDecision) -> bool:
         """End an execution that waits; return False if another replica owns it by now.
 
-        Without room to run it here it is left to its next owner. Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) if a
+        A cancellation is stored when this returns. Without room to run it here the execution is left to its next
+        owner. Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) if a
         newer release wrote it, which leaves it unchanged.
         """
-        history = await self._store.claim(stored.execution_id, stored.epoch)
+        cancel = decision.code is Code.CANCELLED_SIGNAL
+        history = await self._store.claim(stored.execution_id, stored.epoch, cancel=cancel)
         if history is None:
             return False
         with suppress(RequestFailure):
-            self._launcher.start(history, claimed=True, stop=StopDecision(code, message))
+            self._launcher.start(history, claimed=True, stop=decision)
         return True
 
     async def recover(self, alive: Collection[ReplicaId], gone: Collection[ReplicaId] | None) -> int:
@@ -74,7 +80,7 @@ class Recovery:
         """End the executions with an expired suspension and return how many were found."""
         expired = await self._store.expired()
         for each in expired:
-            await self._end_known(each, Code.CANCELLED_TIMEOUT, "a suspension expired before it was answered")
+            await self._end_known(each, _EXPIRED)
         return len(expired)
 
     async def process_cancels(self) -> int:
@@ -82,15 +88,15 @@ class Recovery:
         requested = await self._store.cancel_requested()
         for each in requested:
             if not self._launcher.local.cancel_if_local(each.execution_id):
-                await self._end_known(each, Code.CANCELLED_SIGNAL, "the client cancelled it")
+                await self._end_known(each, CANCELLED_BY_CLIENT)
         return len(requested)
 
-    async def _end_known(self, ticket: RecoveryTicket, code: Code, message: str) -> None:
+    async def _end_known(self, ticket: RecoveryTicket, decision: StopDecision) -> None:
         """End an execution that waits, unless a newer release wrote it."""
         if _at_epoch(ticket) in self._newer_versions:
             return
         try:
-            await self.end_unowned(ticket, code, message)
+            await self.end_unowned(ticket, decision)
         except StorageFailure as failure:
             if not _is_newer_release(failure):
                 raise

@@ -1,5 +1,6 @@
 """Existing executions over HTTP: list, show, read events, resume, cancel, replay."""
 
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
@@ -372,6 +373,29 @@ async def test_a_running_execution_is_cancelled_once_and_an_ended_one_stays_unch
         "CANCELLED",
         "CANCELLED_SIGNAL",
     )
+
+
+async def test_b6_105_a_cancel_is_answered_once_its_decision_is_committed(tmp_path: Path) -> None:
+    """Another connection holds the lock of the database, so that nothing is committed meanwhile."""
+    database, answers = tmp_path / "portico.db", []
+    async with portico(storage={"url": f"sqlite:///{database}"}) as (served, service):
+        await served.post(chat("[[slow:300]] Hello", request_id="q"), RESPOND_ASYNC)
+        await wait_for_running(service)
+        await anyio.sleep(1)
+        beside = sqlite3.connect(database, isolation_level=None)
+        beside.execute("BEGIN IMMEDIATE")
+
+        async def cancel() -> None:
+            answers.append(await send_command(served, "cancel"))
+            answers.append(beside.execute("SELECT count(*) FROM commits WHERE key = 'stop'").fetchone()[0])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(cancel)
+            await anyio.sleep(0.3)
+            assert answers == []
+            beside.execute("ROLLBACK")
+        beside.close()
+    assert (answers[0].status, answers[1]) == (202, 1)
 
 
 async def test_a_cancelled_suspension_cannot_be_resumed() -> None:

@@ -41,7 +41,7 @@ class FakeStore:
     async def cancel_requested(self) -> Sequence[RecoveryTicket]:
         return self.tickets
 
-    async def claim(self, execution_id: str, epoch: int) -> ExecutionHistory | None:
+    async def claim(self, execution_id: str, epoch: int, *, cancel: bool = False) -> ExecutionHistory | None:
         self.claims.append((execution_id, epoch))
         if isinstance(self.claimable, StorageFailure):
             raise self.claimable
@@ -128,6 +128,16 @@ async def test_a_claimed_execution_continues_after_its_last_recorded_step(clock:
     assert [item.sequence_number for item in events] == list(range(first, first + len(events)))
     assert "stage.end" not in {item.event.type for item in events[:-4]}
     assert status_of(replace(history, events=[*history.events, *events])).state is State.COMPLETE
+
+
+async def test_a_claimed_execution_that_a_client_cancelled_ends_before_it_does_anything(clock: VirtualClock) -> None:
+    history, here = await interrupted(clock), harness(clock)
+    store = FakeStore(claimable=replace(history, cancel_requested=True))
+    await recovery_of(here, store, FakeRunner()).run_ticket(QueueTicket("local", history.header.execution_id, 1))
+    events = stored_events(here)
+    assert "inference.start" not in {item.event.type for item in events}
+    status = status_of(replace(history, events=[*history.events, *events]))
+    assert (status.state, status.last_error) == (State.CANCELLED, Code.CANCELLED_SIGNAL)
 
 
 async def test_an_execution_that_another_replica_claimed_is_not_run(clock: VirtualClock) -> None:

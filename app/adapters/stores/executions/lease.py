@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from app.adapters.stores import codec
 from app.adapters.stores.database import ResultRow, ResultRows, Transaction, execute, execute_each
-from app.adapters.stores.executions.queries import CLAIM, END_UNREADABLE
+from app.adapters.stores.executions.queries import CLAIM, END_UNREADABLE, IS_CANCEL_REQUESTED, REQUEST_CANCEL
 from app.adapters.stores.history import COMMITS
 from app.adapters.stores.journal.group_commit import INSERT_COMMIT, SessionTurnEnd, end_session_turn
 from app.adapters.stores.journal.rows import empty_commit_row, event_columns, number_events
@@ -45,13 +45,17 @@ class ClaimedExecution(NamedTuple):
     commits: int
     events: int
     epoch: int
+    cancel_requested: bool
     rows: ResultRows
 
 
-def claim_execution(execution_id: ExecutionId, epoch: int, owner: ReplicaId) -> Transaction[ClaimedExecution | None]:
+def claim_execution(
+    execution_id: ExecutionId, epoch: int, owner: ReplicaId, cancelled_at: float | None
+) -> Transaction[ClaimedExecution | None]:
     """Claim the execution from that epoch; return None if it is in another epoch or has ended.
 
-    Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) if a later version wrote it; then nothing is changed.
+    With the time at which it was cancelled, the request to cancel it is recorded too. Raises: StorageFailure
+    (STORAGE_SNAPSHOT_INVALID) if a later version wrote it; then nothing is changed.
     """
     found = yield from execute(CLAIM, {"the_execution_id": execution_id, "the_epoch": epoch, "owner": owner})
     if not found:
@@ -59,7 +63,11 @@ def claim_execution(execution_id: ExecutionId, epoch: int, owner: ReplicaId) -> 
     rows = yield from execute(COMMITS, {"the_execution_id": execution_id})
     if any(codec.is_newer_format(cell) for row in rows for cell in (row[4], row[5])):
         raise _newer_version()
-    return _claimed(execution_id, found[0], rows)
+    which = {"the_tenant": found[0][0], "the_execution_id": execution_id}
+    if cancelled_at is not None:
+        yield from execute(REQUEST_CANCEL, {**which, "asked_at": cancelled_at})
+    cancelled = yield from execute(IS_CANCEL_REQUESTED, which)
+    return _claimed(execution_id, found[0], rows, cancel_requested=bool(cancelled))
 
 
 def unreadable_events(claimed: ClaimedExecution, failure: StorageFailure, at: float) -> Sequence[StoredEvent]:
@@ -92,14 +100,27 @@ def end_unreadable(claimed: ClaimedExecution, events: Sequence[StoredEvent]) -> 
     return True
 
 
-def _claimed(execution_id: ExecutionId, row: ResultRow, rows: ResultRows) -> ClaimedExecution:
+def _claimed(
+    execution_id: ExecutionId, row: ResultRow, rows: ResultRows, *, cancel_requested: bool
+) -> ClaimedExecution:
     tenant, request_id, session_id, mode, state, attempt, commits, events, epoch = row
     try:
         known_mode, known_state = Mode(mode), State(state)
     except ValueError:
         raise _newer_version() from None
     return ClaimedExecution(
-        execution_id, tenant, request_id, session_id, known_mode, known_state, attempt, commits, events, epoch, rows
+        execution_id,
+        tenant,
+        request_id,
+        session_id,
+        known_mode,
+        known_state,
+        attempt,
+        commits,
+        events,
+        epoch,
+        cancel_requested,
+        rows,
     )
 
 

@@ -44,6 +44,9 @@ _IS_OPEN_SUSPENSION = and_(
     suspensions.c.tenant == executions.c.tenant,
     suspensions.c.answered_at.is_(None),
 )
+_IS_CANCEL_REQUESTED = exists().where(
+    cancels.c.execution_id == executions.c.execution_id, cancels.c.tenant == executions.c.tenant
+)
 _LIMIT: BindParameter[int] = bindparam("at_most", type_=BigInteger)
 FILTERS: Mapping[str, str] = MappingProxyType(
     {"state": "state", "mode": "mode", "session_id": "session_id", "agent": "agent", "code": "last_error"}
@@ -209,7 +212,7 @@ OPEN_SUSPENSIONS = Statement(
 ADVANCE_SUSPENDED = Statement(
     lambda _: (
         update(executions)
-        .where(_OF_TENANT, _IS_EXECUTION, _IS_SUSPENDED)
+        .where(_OF_TENANT, _IS_EXECUTION, _IS_SUSPENDED, ~_IS_CANCEL_REQUESTED)
         .values(
             commits=executions.c.commits + 1,
             events=executions.c.events + bindparam("grown_by"),
@@ -255,6 +258,9 @@ REQUEST_CANCEL = Statement(
         )
         .on_conflict_do_nothing(index_elements=["execution_id"])
     )
+)
+IS_CANCEL_REQUESTED = Statement(
+    lambda _: select(executions.c.epoch).where(_OF_TENANT, _IS_EXECUTION, _IS_CANCEL_REQUESTED)
 )
 CANCEL_REQUESTED = Statement(
     lambda _: (

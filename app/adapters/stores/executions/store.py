@@ -1,6 +1,7 @@
 """Store of executions: finds, lists, reads, answers and claims them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from app.adapters.stores import codec
@@ -107,14 +108,17 @@ class DatabaseExecutionStore:
             self._sink.publish(execution_id, receipt.events)
         return receipt
 
-    async def claim(self, execution_id: ExecutionId, epoch: int) -> ExecutionHistory | None:
-        claimed = await self._database.write(lambda: claim_execution(execution_id, epoch, self._owner))
+    async def claim(self, execution_id: ExecutionId, epoch: int, *, cancel: bool = False) -> ExecutionHistory | None:
+        cancelled_at = self._clock.now() if cancel else None
+        claimed = await self._database.write(lambda: claim_execution(execution_id, epoch, self._owner, cancelled_at))
         if claimed is None:
             return None
         try:
-            return await decode_sized(lambda: history_of_rows(claimed.rows), encoded_size(claimed.rows))
+            history = await decode_sized(lambda: history_of_rows(claimed.rows), encoded_size(claimed.rows))
         except StorageFailure as unreadable:
             numbered = unreadable_events(claimed, unreadable, self._clock.now())
+        else:
+            return replace(history, cancel_requested=claimed.cancel_requested)
         if await self._database.write(lambda: end_unreadable(claimed, numbered)):
             self._sink.publish(execution_id, numbered)
         return None
@@ -181,7 +185,9 @@ def _answer(
     grown = {"grown_by": len(events), "key": row.key}
     moved = yield from execute(queries.ADVANCE_SUSPENDED, {**which, **grown})
     if not moved:
-        raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
+        raise RequestFailure(
+            Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended, or is about to be cancelled"
+        )
     answered = yield from execute(queries.ANSWER, {**which, "now": now})
     if not answered:
         raise RequestFailure(Code.REQUEST_RESUME_MISMATCH, "this question is not open")

@@ -225,9 +225,12 @@ class StoredJournal:
             if _has_ended(execution.in_memory):
                 return
             self._promote(execution)
-        await self._writer.flush(execution.stream)
-        if isinstance(execution.stream.end, Failure):
-            raise execution.stream.end
+        await self._flush(execution.stream)
+
+    async def flush(self, execution_id: ExecutionId) -> None:
+        execution = self._get(execution_id)
+        if execution.in_memory is None:
+            await self._flush(execution.stream)
 
     async def load(self, execution_id: ExecutionId) -> ExecutionHistory | None:
         execution = self._open.get(execution_id)
@@ -250,6 +253,11 @@ class StoredJournal:
         self._request_ids.release(execution.header)
         if execution.in_memory is not None and _has_ended(execution.in_memory):
             self._writer.write_ended(partial(self._encode_ended, execution))
+
+    async def _flush(self, stream: WriteStream) -> None:
+        await self._writer.flush(stream)
+        if isinstance(stream.end, Failure):
+            raise stream.end
 
     def _register(self, header: ExecutionHeader, reserve: Callable[[ExecutionHeader], None]) -> _OpenExecution:
         if header.execution_id in self._open:
