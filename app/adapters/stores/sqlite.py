@@ -34,6 +34,7 @@ as writing the rows.
 """
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _WRITE_ERRORS = frozenset({sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_SHMSIZE})
+_READ_ONLY_FOLDER = frozenset({sqlite3.SQLITE_READONLY_DIRECTORY, sqlite3.SQLITE_CANTOPEN})
 _PROBE = "-" * 65_536
 """Name of a replica that is written to see whether there is room again: more bytes than most commits have."""
 _PRAGMAS = (
@@ -171,9 +172,24 @@ def _connect_as_owner(path: Path) -> sqlite3.Connection:
 
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", isolation_level=None, uri=True)
+    """Connect without writing; where SQLite may not even create its index of the log, the file cannot change."""
+    url = f"{path.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(url, isolation_level=None, uri=True)
+    try:
+        _read_schema(connection)
+    except sqlite3.OperationalError as fault:
+        connection.close()
+        if fault.sqlite_errorcode not in _READ_ONLY_FOLDER or _has_log(path):
+            raise
+        connection = sqlite3.connect(f"{url}&immutable=1", isolation_level=None, uri=True)
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     return connection
+
+
+def _has_log(path: Path) -> bool:
+    """Return True if commits of the database are in its write-ahead log only."""
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
 
 
 def _connect_thread(thread: _Thread, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:

@@ -150,7 +150,8 @@ def _replay(
     *,
     last: Annotated[int | None, typer.Option(min=1, help="Number of newest executions to replay instead.")] = None,
     fail_on_difference: Annotated[
-        bool, typer.Option("--fail-on-difference", help="Exit with 14 if a replay differs, for CI.")
+        bool,
+        typer.Option("--fail-on-difference", help="Exit with 14 if a replay differs or nothing was replayed, for CI."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     tenant: Annotated[str, typer.Option(help="Tenant of the executions.")] = LOCAL.tenant,

@@ -1,7 +1,8 @@
 """Replay of stored executions: one line per execution, for a person or a program, and the exit code for a CI job.
 
 An execution that is named must exist and be replayable by this version. Among the newest ones, executions that still
-run and those of which only the response is stored are skipped.
+run and those of which only the response is stored are skipped. A check for differences that compared nothing has found
+nothing out, so it fails.
 """
 
 import sys
@@ -49,6 +50,11 @@ class ReplayPrinter:
             line = Text.assemble(f"{printable(request_id)}  ", (verdict, style), f"  {printable(detail)}")
             Console(highlight=False).print(line, soft_wrap=True)
 
+    def print_count(self, outcomes: Sequence[ReplayOutcome]) -> None:
+        """Print on standard error how many of the executions were compared."""
+        line = f"{_compared(outcomes)} of {len(outcomes)} executions compared"
+        Console(stderr=True, highlight=False).print(line, soft_wrap=True)
+
 
 async def replay_stored(
     open_reader: OpenHistoryReader, settings: Settings, selection: ReplaySelection, printer: ReplayPrinter
@@ -60,18 +66,29 @@ async def replay_stored(
         for request_id in ids:
             outcomes.append(await _replay(reader, selection.tenant, request_id))
             printer.print(request_id, outcomes[-1])
+    if selection.last is not None:
+        printer.print_count(outcomes)
     return outcomes
 
 
 def exit_code(outcomes: Sequence[ReplayOutcome], selection: ReplaySelection, *, fail_on_difference: bool) -> int:
-    """Return 0 on success. A difference fails if asked to; an execution that cannot be replayed always fails."""
+    """Return 0 on success. An execution that cannot be replayed always fails; if asked to, a difference fails, too.
+
+    So does a check for differences that compared nothing.
+    """
     differs = any(isinstance(each, Exception) and not isinstance(each, Failure) for each in outcomes)
     differs |= any(isinstance(each, ReplayReport) and not each.identical for each in outcomes)
     if differs and fail_on_difference:
         return EXIT_CODES[Category.ORCHESTRATION]
     refusals = [each for each in outcomes if isinstance(each, Failure)]
     failed = [each for each in refusals if selection.last is None or not isinstance(each, RequestFailure)]
-    return EXIT_CODES[failed[0].category] if failed else 0
+    if failed:
+        return EXIT_CODES[failed[0].category]
+    return EXIT_CODES[Category.ORCHESTRATION] if fail_on_difference and not _compared(outcomes) else 0
+
+
+def _compared(outcomes: Sequence[ReplayOutcome]) -> int:
+    return sum(not isinstance(each, Failure) for each in outcomes)
 
 
 async def _replay(reader: HistoryReader, tenant: TenantId, request_id: RequestId) -> ReplayOutcome:

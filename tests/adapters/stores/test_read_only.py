@@ -2,10 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -73,6 +74,32 @@ async def test_a_read_only_database_shows_committed_data_and_refuses_writes(two:
         assert seen is not None
         assert list(seen.steps) == ["0"]
         assert (await here.store.answer("local", "b", "s-1", answered("s-1"))).open_suspensions == 0
+
+
+@contextmanager
+def without_write_permission(folder: Path) -> Iterator[None]:
+    """Let this process read the folder only, as root too."""
+    user = os.geteuid()
+    folder.chmod(0o555)
+    if user == 0:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o755)
+
+
+async def test_a_closed_database_on_a_read_only_file_system_can_be_read(clock: VirtualClock) -> None:
+    with TemporaryDirectory(prefix="portico-") as name:
+        folder = Path(name)
+        async with open_sqlite(folder / "portico.db") as database, open_replica(database, clock) as here:
+            await begun(here, "a", "r-a", moved(State.COMPLETE), COMPLETED)
+        with without_write_permission(folder):
+            async with open_read_only(f"sqlite:///{folder}/portico.db", clock, SeededEntropy(0)) as read:
+                store = DatabaseExecutionStore(read, clock, "looker", RecordingSink())
+                assert await store.find("local", "r-a") is not None
+        assert os.listdir(folder) == ["portico.db"]
 
 
 async def test_a_missing_file_is_refused_and_not_created(tmp_path: Path, clock: VirtualClock) -> None:

@@ -166,8 +166,17 @@ def test_unknown_and_running_executions_are_refused_by_name_and_skipped_among_th
         assert refused.exit_code == 17
         assert [line.split()[1] for line in refused.stdout.splitlines()] == [code, "identical"]
     assert portico("--tenant", "other", "a").exit_code == 17
-    assert portico("--last", "5", "--fail-on-difference").exit_code == 0
+    newest = portico("--last", "5", "--fail-on-difference")
+    assert (newest.exit_code, newest.stderr) == (0, "1 of 2 executions compared\n")
     assert portico("--last", "5", "--tenant", "other").stdout == ""
+
+
+def test_a_check_for_differences_that_compares_nothing_fails() -> None:
+    executed(b="[[slow:60]] Hello", waits_for="b")
+    for tenant, executions in (("local", 1), ("other", 0)):
+        nothing = portico("--last", "5", "--tenant", tenant, "--fail-on-difference", "--json")
+        assert (nothing.exit_code, nothing.stderr) == (14, f"0 of {executions} executions compared\n")
+        assert portico("--last", "5", "--tenant", tenant).exit_code == 0
 
 
 def test_replay_needs_an_existing_store() -> None:
