@@ -20,7 +20,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError
 
 from app.domain.contract.messages import Message, ModelMessage
-from app.domain.contract.response import Suspension, SystemResponse
+from app.domain.contract.response import STORED, Suspension, SystemResponse
 from app.domain.failures import Code, StorageFailure
 from app.domain.ids import RequestId, SessionId, SpanId, TraceId
 from app.domain.journal.events import CorrelationContext, Event, StoredEvent
@@ -274,7 +274,7 @@ def _dump(value: object) -> bytes:
 
 def _fragment(value: object) -> orjson.Fragment:
     if isinstance(value, BaseModel):
-        return orjson.Fragment(value.__pydantic_serializer__.to_json(value, by_alias=True))
+        return orjson.Fragment(value.__pydantic_serializer__.to_json(value, by_alias=True, context=STORED))
     raise TypeError(f"{type(value).__name__} is not JSON data")
 
 

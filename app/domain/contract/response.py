@@ -1,12 +1,26 @@
 """Responses of the HTTP contract, version 1, which follows the boundary seed."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    JsonValue,
+    PlainSerializer,
+    SerializationInfo,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from app.domain.contract.constrained_types import ConfidenceSource, FormatEnforcement, UnitInterval
+from app.domain.contract.messages import Message, ModelMessage
 from app.domain.failures import Category, Code, Failure
 from app.domain.ids import RequestId, SessionId, SuspensionId, ToolCallId, TraceId
 from app.domain.lifecycle import Mode, State
@@ -187,6 +201,33 @@ class ResponseMetadata(_Outbound):
     client: dict[str, str] = Field(default_factory=dict, description="Metadata of the request.")
 
 
+STORED: Final[Mapping[str, bool]] = MappingProxyType({"stored": True})
+"""Serialization context of a response that is stored: its messages keep what only their provider can read."""
+
+
+def public_message(message: Message) -> dict[str, Any]:
+    """Return a message as clients see it: without absent fields and without what only its provider can read."""
+    return message.model_dump(mode="json", exclude_none=True, exclude={"provider", "kept"})
+
+
+def _read_message(stored: object) -> object:
+    """Return a stored message of a model as what it is; `Message` alone would refuse its further fields."""
+    return ModelMessage.model_validate(stored) if isinstance(stored, dict) and "provider" in stored else stored
+
+
+def _serialize_messages(messages: Sequence[Message], info: SerializationInfo) -> list[dict[str, Any]]:
+    if info.context is STORED:
+        return [each.model_dump(mode="json") for each in messages]
+    return [public_message(each) for each in messages]
+
+
+class _ShownAsMessages:
+    """JSON schema of messages as clients see them."""
+
+    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(core_schema.list_schema(Message.__pydantic_core_schema__))
+
+
 class SystemResponse(_Outbound):
     """Response of the system, failures included."""
 
@@ -207,6 +248,14 @@ class SystemResponse(_Outbound):
     vote: VoteReport | None = Field(None, description="Vote, in redundant mode.")
     final_answer: dict[str, JsonValue] | None = Field(
         None, description="Final answer of multi-pass reasoning or salvage."
+    )
+    messages: Annotated[
+        list[Annotated[Message, BeforeValidator(_read_message)]],
+        PlainSerializer(_serialize_messages),
+        _ShownAsMessages(),
+    ] = Field(
+        default_factory=list,
+        description="Messages that this turn adds to a conversation: the model's turns with their calls, tool results.",
     )
     suspensions: list[Suspension] = Field(default_factory=list, description="Open suspensions.")
     metadata: ResponseMetadata = Field(default_factory=ResponseMetadata, description="Details of the answer.")

@@ -39,12 +39,12 @@ SUSPENSION_EXPIRES_AFTER = timedelta(days=7)
 class Termination:
     """The end of a run: a result, a failure, or, with neither, a suspension.
 
-    `new_messages` are the tool rounds and the answer of a conversation that belongs to a session.
+    `conversation` are the tool rounds and the answer of the outermost conversation.
     """
 
     result: PatternResult | None = None
     failure: Failure | None = None
-    new_messages: Sequence[Message] = ()
+    conversation: Sequence[Message] = ()
 
     @property
     def state(self) -> State:
@@ -54,6 +54,13 @@ class Termination:
         if self.failure is not None:
             return State.ERROR
         return State.SUSPENDED if self.result is None else State.COMPLETE
+
+    @property
+    def new_messages(self) -> Sequence[Message]:
+        """The messages that the run adds to its conversation; a run without a result adds none."""
+        if self.result is None or self.conversation or not self.result.content:
+            return self.conversation
+        return [Message(role="assistant", content=self.result.content)]
 
 
 def build_response(
@@ -82,6 +89,7 @@ def build_response(
         cost=Cost(amount=ledger.cost, currency=header.currency) if ledger.is_priced else None,
         plan=None if result is None or result.plan is None else _final_plan(result.plan, state),
         vote=None if result is None else result.vote,
+        messages=list(termination.new_messages),
         suspensions=list(suspensions),
         metadata=_metadata(execution, progress, state, last_reply=last_reply, last_speaker=last_speaker),
         error=None if termination.failure is None else SystemError.of(termination.failure),

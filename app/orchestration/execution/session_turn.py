@@ -52,16 +52,14 @@ class SessionTurn:
         System messages belong to the beginning of a session only.
         """
         request, fork, prepared = self._execution.header.request, self._execution.header.fork, progress.prepared
-        result = termination.result
-        if prepared is None or result is None:
+        if prepared is None or termination.result is None:
             return []
         # A fork inherits PREPARE, which counted the messages of its origin's session.
         prior_messages = prepared.prior_message_count if fork is None else self._prior_message_count
         overrides = () if fork is None else (message for each in fork.chain for message in each.messages)
         asked = [*request.messages, *overrides]
         own = [message for message in asked if prior_messages == 0 or message.role != "system"]
-        answer = [Message(role="assistant", content=result.content)] if result.content else []
-        return [*own, *(termination.new_messages or answer)]
+        return [*own, *termination.new_messages]
 
 
 def history_window(limits: EffectiveLimits) -> int:

@@ -94,8 +94,8 @@ async def run_to_end(
         return Termination()
     except BranchStopped:
         return _interrupted(execution)
-    messages = () if execution.header.request.session_id is None else progress.conversation.new_messages
-    return Termination(result if isinstance(result, PatternResult) else PatternResult(result), new_messages=messages)
+    result = result if isinstance(result, PatternResult) else PatternResult(result)
+    return Termination(result, conversation=progress.conversation.new_messages)
 
 
 async def _prepare(

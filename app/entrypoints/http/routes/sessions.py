@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from app.domain.contract.messages import Message
+from app.domain.contract.response import public_message
 from app.domain.failures import Code
 from app.entrypoints.http.body import json_body
 from app.entrypoints.http.context import Context
@@ -109,6 +110,4 @@ async def list_messages(
 ) -> Response:
     """Return one page of the messages of a session."""
     page = await context.facade.sessions.messages(context.tenant, session_id, after=query.after, limit=query.limit)
-    hidden = {"provider", "kept"}
-    data = [message.model_dump(mode="json", exclude_none=True, exclude=hidden) for message in page.messages]
-    return context.page_response(data, page.next)
+    return context.page_response([public_message(message) for message in page.messages], page.next)
