@@ -103,6 +103,8 @@ class Admission:
         for field in _MODE_FIELDS:
             if field not in own_fields and getattr(request, field) is not None:
                 yield FieldError(field, f"has no effect in mode {request.mode}")
+        if request.after is not None and request.session_id is not None:
+            yield FieldError("after", "does not go with session_id: a session begins with its own messages")
         if request.if_session_busy == "enqueue" and request.session_id is None:
             yield FieldError("if_session_busy", "has no effect without a session_id")
         if pattern is not None:

@@ -1,8 +1,9 @@
 """Facade: everything that entry points may ask of the service, and the types that they exchange with it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 from app.capabilities.answer_contract import AnswerContract, compiles_quickly
 from app.domain.access import Principal
@@ -13,7 +14,7 @@ from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.fingerprints import digest
 from app.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, TenantId, TraceId
 from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
-from app.domain.journal.outcomes import StageTrace
+from app.domain.journal.outcomes import RecordedStep, StageTrace
 from app.domain.lifecycle import TERMINAL
 from app.orchestration.admission import Admission, ConfiguredLimits, check_budget
 from app.orchestration.execution.environment import Environment
@@ -34,15 +35,18 @@ from app.orchestration.pipeline.stages import (
     StageTimer,
     allowed_tools,
     build_conversation,
+    inherited_history,
 )
 from app.orchestration.quote import QuoteCalculator
+from app.orchestration.records import Records
 from app.orchestration.runtime.agent_trace import AgentTrace
-from app.orchestration.runtime.fork import ForkRequest, fork_execution, merge_overrides
+from app.orchestration.runtime.fork import ForkRequest, continuation, fork_execution, merge_overrides
 from app.orchestration.runtime.handle import ExecutionHandle
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery
 from app.orchestration.runtime.replay import HistoryReader, ReplayReport
 from app.orchestration.runtime.subscription import CatchUpSubscription
+from app.orchestration.runtime.transcript import NO_TRANSCRIPT, Transcript
 from app.orchestration.sessions import SessionChanges, Sessions, SessionView, model_of
 from app.ports.events import EventTailer
 from app.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
@@ -128,6 +132,7 @@ class Facade:
         self.executions = Executions(
             environment, store, launcher=launcher, recovery=recovery, event_tailer=event_tailer
         )
+        self.records = Records(environment, store, launcher.local)
         self.sessions = Sessions(environment, launcher.local)
         self.introspection = Introspection(environment)
         self._environment = environment
@@ -152,8 +157,8 @@ class Facade:
             claim = IdempotencyClaim(options.idempotency_key, digest(request))
         if options.background:
             request = request.model_copy(update={"background": True})
-        request, limits = await self._admit(request, principal.tenant)
-        header = self._header(request, principal, limits, options)
+        admitted = await self._admit(request, principal.tenant)
+        header = self._header(admitted, principal, options)
         if request.background and not options.subscribe:
             return await self._queue(header, claim)
         hit = await self._environment.journal.open(header, claim)
@@ -167,13 +172,14 @@ class Facade:
     ) -> ExecutionHandle:
         """Start a new execution with the first steps of one that has ended or is suspended, and return at once.
 
-        Raises: Failure for an unknown or running origin, and for a request that `execute` would refuse.
+        From the `end` it has all messages of one that completed, and no steps. Raises: Failure for an unknown or
+        running origin, and for a request that `execute` would refuse.
         """
         principal, auth_resolve = await self._authenticated(principal)
-        origin = await self.executions.load_at_rest(principal.tenant, request_id)
-        request, limits = await self._admit(merge_overrides(origin.header, fork), principal.tenant)
-        fresh = self._header(request, principal, limits, options)
-        header, steps = fork_execution(fresh, origin, fork, tools=self._override_tools(request, fork))
+        if fork.from_step == "end":
+            header, steps = await self._continued(request_id, fork, principal, options), list[RecordedStep]()
+        else:
+            header, steps = await self._forked(request_id, fork.from_step, fork, principal, options)
         await self._environment.journal.open(header, steps=steps)
         history = ExecutionHistory(header, {step.key: step for step in steps}, ())
         return self._launcher.start(history, subscribe=options.subscribe, auth_resolve=auth_resolve)
@@ -181,8 +187,8 @@ class Facade:
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
         principal, _ = await self._authenticated(principal)
-        request, limits = await self._admit(request, principal.tenant)
-        return await self._environment.thread_pool.run(partial(self._quotes.quote, request, limits))
+        admitted = await self._admit(request, principal.tenant)
+        return await self._environment.thread_pool.run(partial(self._quotes.quote, admitted.request, admitted.limits))
 
     def new_id(self) -> str:
         """Return a new UUIDv7."""
@@ -194,10 +200,33 @@ class Facade:
         principal = await timer.run(AUTH_RESOLVE, principal)
         return principal, timer.traces[0]
 
-    async def _admit(self, request: SystemRequest, tenant: TenantId) -> tuple[SystemRequest, EffectiveLimits]:
+    async def _forked(
+        self, request_id: RequestId, from_step: int, fork: ForkRequest, principal: Principal, options: CallOptions
+    ) -> tuple[ExecutionHeader, list[RecordedStep]]:
+        """Return the header of a fork at a step, and the steps that it inherits."""
+        origin = await self.executions.load_at_rest(principal.tenant, request_id)
+        request = merge_overrides(origin.header, from_step, fork.overrides)
+        admitted = await self._admit(request, principal.tenant, Transcript(origin.header.inherited_messages))
+        tools = self._override_tools(admitted.request, fork)
+        return fork_execution(self._header(admitted, principal, options), origin, from_step, fork, tools=tools)
+
+    async def _continued(
+        self, request_id: RequestId, fork: ForkRequest, principal: Principal, options: CallOptions
+    ) -> ExecutionHeader:
+        """Return the header of an execution that continues after the end of another one, with its settings."""
+        origin, transcript = await self.records.transcript(principal.tenant, request_id)
+        admitted = await self._admit(continuation(origin, fork.overrides), principal.tenant, transcript)
+        header = self._header(admitted, principal, options)
+        request = header.request.model_copy(update={"session_id": fork.session_id})
+        return replace(header, request=request, durability="journaled")
+
+    async def _admit(
+        self, request: SystemRequest, tenant: TenantId, transcript: Transcript | None = None
+    ) -> "_Admitted":
         """Return the request with its session's model and the text of its named grammar, and the limits that apply.
 
-        Raises: Failure for a request that is refused before there is an execution.
+        Without a `transcript` it is that of the execution that the request comes `after`, if any. Raises: Failure for a
+        request that is refused before there is an execution.
         """
         request = await self._with_session_model(request, tenant)
         limits = self._admission.admit(request)
@@ -209,9 +238,14 @@ class Facade:
                 compile_output()
             else:
                 await self._environment.thread_pool.run(compile_output)
+        if transcript is None:
+            transcript = NO_TRANSCRIPT
+            if request.after is not None:
+                _, transcript = await self.records.transcript(tenant, request.after)
+        admitted = _Admitted(request, limits, transcript)
         if pattern.starts_with_request and (limits.tokens is not None or limits.cost is not None):
-            await self._check_budget(request, limits, tenant)
-        return request, limits
+            await self._check_budget(admitted, tenant)
+        return admitted
 
     async def _with_session_model(self, request: SystemRequest, tenant: TenantId) -> SystemRequest:
         if request.session_id is None or request.model is not None:
@@ -220,12 +254,15 @@ class Facade:
         model = None if session is None else model_of(session)
         return request if model is None else request.model_copy(update={"model": model})
 
-    async def _check_budget(self, request: SystemRequest, limits: EffectiveLimits, tenant: TenantId) -> None:
-        """Raise OrchestrationFailure if the budget cannot pay for the first inference and the session's history."""
+    async def _check_budget(self, admitted: "_Admitted", tenant: TenantId) -> None:
+        """Raise OrchestrationFailure if the budget cannot pay for the first inference and the history before it."""
+        request, limits, transcript = admitted
         environment, pattern = self._environment, self._launcher.patterns[request.mode]
         tools = environment.tool_registry.definitions(allowed_tools(request, pattern, environment.tool_registry))
+        session = inherited_history(transcript.messages)
         if request.session_id is not None:
             session = await environment.conversations.history(tenant, request.session_id, limit=history_window(limits))
+        if session.message_count:
             preparation = Preparation(request, limits, pattern, environment, session, offered=tools)
             messages = build_conversation(preparation).messages
             request = request.model_copy(update={"messages": list(messages)})
@@ -267,9 +304,8 @@ class Facade:
             return None
         return allowed_tools(request, self._launcher.patterns[request.mode], self._environment.tool_registry)
 
-    def _header(
-        self, request: SystemRequest, principal: Principal, limits: EffectiveLimits, options: CallOptions
-    ) -> ExecutionHeader:
+    def _header(self, admitted: "_Admitted", principal: Principal, options: CallOptions) -> ExecutionHeader:
+        request, limits, transcript = admitted
         execution_id = ExecutionId(self._environment.entropy.uuid7())
         own_trace = request.trace_id is not None and request.trace_id != options.trace_id
         return ExecutionHeader(
@@ -287,7 +323,17 @@ class Facade:
             created_at=self._environment.clock.now(),
             durability=_durability(request, options),
             revision=REVISION,
+            inherited_messages=transcript.messages,
+            ancestors=transcript.ancestors,
         )
+
+
+class _Admitted(NamedTuple):
+    """An admitted request, its limits, and the transcript with which its conversation begins."""
+
+    request: SystemRequest
+    limits: EffectiveLimits
+    transcript: Transcript
 
 
 def _durability(request: SystemRequest, options: CallOptions) -> Durability:

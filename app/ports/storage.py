@@ -243,6 +243,12 @@ class SessionStore(Protocol):
         """Return at most `limit` messages after a number, the oldest first; they are numbered from 1."""
         ...
 
+    async def transcript(
+        self, tenant: TenantId, session_id: SessionId, execution_id: ExecutionId
+    ) -> tuple[Message, ...]:
+        """Return the messages up to the last one that the execution added; none if it added none."""
+        ...
+
     async def history(self, tenant: TenantId, session_id: SessionId, *, limit: int) -> SessionHistory:
         """Return the history with at most `limit` recent messages."""
         ...

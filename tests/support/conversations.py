@@ -16,6 +16,9 @@ class FixedConversations:
         self.history_value = SessionHistory(len(messages), messages)
         self.released: list[tuple[str, str]] = []
 
+    async def transcript(self, tenant: str, session_id: str, execution_id: str) -> tuple[Message, ...]:
+        return ()
+
     async def history(self, tenant: str, session_id: str, *, limit: int) -> SessionHistory:
         return self.history_value
 

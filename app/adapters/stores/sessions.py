@@ -1,19 +1,18 @@
 """Stored sessions: their messages, the execution that holds the turn, the client's details, and deletion."""
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 import anyio
 from pydantic import JsonValue
-from sqlalchemy import BigInteger, BindParameter, Select, and_, bindparam, delete, or_, select, update
+from sqlalchemy import BigInteger, BindParameter, Select, and_, bindparam, delete, func, or_, select, update
 
 from app.adapters.stores import codec
 from app.adapters.stores.database import Database, ResultRow, ResultRows, Statement, Transaction, execute, execute_each
 from app.adapters.stores.executions.queries import DELETE_CANCELS, DELETE_COMMITS, DELETE_SUSPENSIONS
 from app.adapters.stores.history import decode_sized
 from app.adapters.stores.schema import executions, idempotency_keys, messages, sessions
-from app.domain.contract.messages import Message
+from app.domain.contract.messages import Message, system_prompt
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import ExecutionId, SessionId, TenantId
 from app.ports.storage import ResultPage, SessionHistory, StoredSession
@@ -63,6 +62,12 @@ class DatabaseSessions:
     ) -> Sequence[Message]:
         rows = await self._read(_MESSAGES, _session_key(tenant, session_id) | {"after": after, "at_most": limit})
         return await _messages(rows)
+
+    async def transcript(
+        self, tenant: TenantId, session_id: SessionId, execution_id: ExecutionId
+    ) -> tuple[Message, ...]:
+        key = _session_key(tenant, session_id) | {"the_execution_id": execution_id}
+        return tuple(await _messages(await self._read(_TRANSCRIPT, key)))
 
     async def history(self, tenant: TenantId, session_id: SessionId, *, limit: int) -> SessionHistory:
         return await _decoded_history(
@@ -142,7 +147,7 @@ async def _decoded_history(history: _StoredHistory) -> SessionHistory:
     last = await _messages(history.last)
     if history.number > len(last):
         return SessionHistory(history.number, last, history.system_messages)
-    return SessionHistory(history.number, last, tuple(takewhile(lambda message: message.role == "system", last)))
+    return SessionHistory(history.number, last, system_prompt(last))
 
 
 def _session(row: ResultRow) -> StoredSession:
@@ -272,6 +277,18 @@ _MESSAGES = Statement(
         .where(_IN_SESSION, messages.c.number > bindparam("after"))
         .order_by(messages.c.number)
         .limit(_LIMIT)
+    )
+)
+_LAST_OF_EXECUTION = (
+    select(func.max(messages.c.number))
+    .where(_IN_SESSION, messages.c.execution_id == bindparam("the_execution_id"))
+    .scalar_subquery()
+)
+_TRANSCRIPT = Statement(
+    lambda _: (
+        select(messages.c.message)
+        .where(_IN_SESSION, messages.c.number <= _LAST_OF_EXECUTION)
+        .order_by(messages.c.number)
     )
 )
 _LAST_MESSAGES = Statement(

@@ -4,6 +4,7 @@ import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -126,6 +127,11 @@ class ToolResult:
     def message(self) -> Message:
         """Return the result as a message for the model."""
         return Message(role="tool", content=self.content, tool_call_id=self.call.id, name=self.call.name[:64])
+
+
+def system_prompt(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the system messages at the beginning of a conversation."""
+    return tuple(takewhile(lambda message: message.role == "system", messages))
 
 
 def conversation_errors(messages: Sequence[Message]) -> list[tuple[str, str]]:

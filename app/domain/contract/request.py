@@ -168,6 +168,9 @@ class SystemRequest(_Inbound):
     messages: list[Message] = Field(
         min_length=1, max_length=MAX_MESSAGES, description="Conversation, the oldest message first."
     )
+    after: RequestIdText | None = Field(
+        None, description="Id of a completed execution; the conversation begins with its whole transcript."
+    )
     mode: Mode = Field(Mode.CHAT, description="Pattern to run.")
     agent: Name | None = Field(None, description="Configured agent.")
     model: Name | None = Field(None, description="Route or engine name from GET /v1/engines, never a URL.")

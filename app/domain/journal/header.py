@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from app.domain.contract.messages import Message, ModelMessage
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Durability
 from app.domain.fingerprints import span_id
@@ -44,6 +45,8 @@ class ExecutionHeader:
 
     `bounds` are its effective limits, `currency` is that of the prices, and `args_key` keys the hashes of tool
     arguments. `durability` is the initial one: an execution in memory becomes journaled before its first unsafe call.
+    `inherited_messages` are those of an earlier execution with which the conversation begins, and `ancestors` are all
+    executions of which this one holds messages or steps, the latest last.
     """
 
     execution_id: ExecutionId
@@ -61,6 +64,13 @@ class ExecutionHeader:
     durability: Durability = "memory"
     fork: Fork | None = None
     revision: int = 1
+    inherited_messages: tuple[ModelMessage | Message, ...] = ()
+    ancestors: tuple[ExecutionId, ...] = ()
+
+    @property
+    def origin(self) -> RequestId | None:
+        """The execution that this one goes on from, as a fork or after its end; None for one of its own."""
+        return self.request.after if self.fork is None else self.fork.origin
 
     @property
     def root_span_id(self) -> SpanId:

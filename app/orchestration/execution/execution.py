@@ -82,7 +82,7 @@ class Execution:
             trace_id=header.trace_id,
             span_id=header.root_span_id,
             parent_span_id=header.parent_span_id,
-            caused_by=None if header.fork is None else header.fork.origin,
+            caused_by=header.origin,
         )
         self._environment = environment
         self._scope: anyio.CancelScope | None = None

@@ -14,7 +14,7 @@ class SessionTurn:
 
     def __init__(self, execution: Execution, session_id: SessionId) -> None:
         self.history = NO_HISTORY
-        """The messages before this turn. A fork has those of its origin instead."""
+        """The messages before this turn. An execution with an origin has those of its origin instead."""
         self._execution = execution
         self._session_id = session_id
         self._prior_message_count = 0
@@ -35,7 +35,7 @@ class SessionTurn:
             limit=history_window(header.bounds),
             on_wait=execution.recorder.commit,
         )
-        if header.fork is None:
+        if header.origin is None:
             self.history = history
         self._prior_message_count = history.message_count
         if execution.deadline is not None:
@@ -51,13 +51,13 @@ class SessionTurn:
 
         System messages belong to the beginning of a session only.
         """
-        request, fork, prepared = self._execution.header.request, self._execution.header.fork, progress.prepared
+        header, prepared = self._execution.header, progress.prepared
         if prepared is None or termination.result is None:
             return []
-        # A fork inherits PREPARE, which counted the messages of its origin's session.
-        prior_messages = prepared.prior_message_count if fork is None else self._prior_message_count
-        overrides = () if fork is None else (message for each in fork.chain for message in each.messages)
-        asked = [*request.messages, *overrides]
+        # With an origin, PREPARE counted the messages of the origin.
+        prior_messages = prepared.prior_message_count if header.origin is None else self._prior_message_count
+        overrides = () if header.fork is None else (message for each in header.fork.chain for message in each.messages)
+        asked = [*header.request.messages, *overrides]
         own = [message for message in asked if prior_messages == 0 or message.role != "system"]
         return [*own, *termination.new_messages]
 

@@ -7,7 +7,6 @@ that runs as a step does what it always does.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from inspect import iscoroutinefunction
-from itertools import takewhile
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -17,7 +16,7 @@ from pydantic import BaseModel, JsonValue
 from app.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, is_large_contract
 from app.capabilities.models.reranking import MAX_CHARACTERS, rerank
 from app.capabilities.output.rules.rule_set import AnswerContent
-from app.domain.contract.messages import Message
+from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import NamedTool, OutputContract, PlanStep, RedundancyOptions
 from app.domain.plan.plan import arguments_refused, output_contract_of, parse_options, step_mismatch
 from app.domain.plan.steps import InferInput, RedundantInput, RerankInput, StepInput, StepType, ToolInput
@@ -137,7 +136,6 @@ def _inference_settings(settings: BranchSettings, step: PlanStep, step_input: St
     if step.input is None and is_large_contract(OutputContract.model_validate({"schema": asked.schema_})):
         message = f"must be at most {LARGE_CONTRACT_CHARACTERS} characters"
         raise step_mismatch(step, [{"path": "$.schema", "message": message}])
-    system = takewhile(lambda message: message.role == "system", settings.messages)
     named = parse_options(step).tools if asked.tools is None else asked.tools
     wanted = (settings.allowed_tools if named is None else named) or ()
     tools = [name for name in wanted if settings.allows_tool(name)]
@@ -145,7 +143,9 @@ def _inference_settings(settings: BranchSettings, step: PlanStep, step_input: St
     if not tools or (isinstance(choice, NamedTool) and choice.name not in tools):
         hints = hints.model_copy(update={"tool_choice": None})
     output = output_contract_of(step, step_input) or OutputContract()
-    return replace(settings, messages=(*system, *asked.messages), tools=tools, hints=hints, output=output)
+    return replace(
+        settings, messages=(*system_prompt(settings.messages), *asked.messages), tools=tools, hints=hints, output=output
+    )
 
 
 def _user_message(settings: BranchSettings, text: str) -> Message:

@@ -16,8 +16,14 @@ from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
 from app.orchestration.execution.session_turn import SessionTurn
-from app.orchestration.pipeline.stages import PREPARE_STAGES, Preparation, StageTimer, build_conversation
-from app.ports.storage import NO_HISTORY
+from app.orchestration.pipeline.stages import (
+    PREPARE_STAGES,
+    Preparation,
+    StageTimer,
+    build_conversation,
+    inherited_history,
+)
+from app.ports.storage import NO_HISTORY, SessionHistory
 
 
 class Preparer:
@@ -32,10 +38,9 @@ class Preparer:
 
     async def acquire_turn(self) -> Sequence[Message]:
         """Wait for the session's turn and return the conversation that a planner reads, which runs before PREPARE."""
-        if self.turn is None:
-            return ()
-        session = await self.turn.acquire()
-        if session.message_count == 0 or self._pattern.plan is None:
+        if self.turn is not None:
+            await self.turn.acquire()
+        if self._pattern.plan is None or self._earlier_messages().message_count == 0:
             return ()
         return build_conversation(self._preparation(self._execution.environment)).messages
 
@@ -67,8 +72,14 @@ class Preparer:
             limits=header.bounds,
             pattern=self._pattern,
             environment=environment,
-            session=NO_HISTORY if self.turn is None else self.turn.history,
+            session=self._earlier_messages(),
         )
+
+    def _earlier_messages(self) -> SessionHistory:
+        """Return the messages of the session, or those that were inherited."""
+        if self._execution.header.inherited_messages:
+            return inherited_history(self._execution.header.inherited_messages)
+        return NO_HISTORY if self.turn is None else self.turn.history
 
 
 class PrepareEffect(Effect):

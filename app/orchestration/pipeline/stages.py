@@ -12,13 +12,13 @@ the prompt is the one in the request, else the one that the session began with.
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, takewhile
+from itertools import accumulate
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from app.capabilities.models.context_window import capacity, context_exceeded, measure
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.access import Principal
-from app.domain.contract.messages import Message
+from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import AccessFailure, Code
 from app.domain.journal.header import EffectiveLimits
@@ -169,7 +169,7 @@ def sanitize_history(
     """Return the request's `own` messages, whole, after as many of the session's latest turns as fit."""
     if session.message_count == 0:
         return SanitizedHistory(tuple(own), truncated=False)
-    own_prompt = tuple(takewhile(_is_system, own))
+    own_prompt = system_prompt(own)
     prompt, rest = own_prompt or tuple(session.system_messages), own[len(own_prompt) :]
     earlier = [message for message in session.recent_messages if not _is_system(message)]
     tokens = min(limits.tokens, limits.conversation_tokens - sum(map(counter.message, (*prompt, *rest))))
@@ -178,6 +178,11 @@ def sanitize_history(
     used = earlier[next(fitting, len(earlier)) :]
     not_loaded = session.message_count - len(session.recent_messages) > len(session.system_messages)
     return SanitizedHistory((*prompt, *used, *rest), truncated=not_loaded or len(used) < len(earlier))
+
+
+def inherited_history(messages: Sequence[Message]) -> SessionHistory:
+    """Return the inherited messages as the history that the conversation begins with."""
+    return SessionHistory(len(messages), messages, system_prompt(messages))
 
 
 def _largest_capacity(preparation: Preparation) -> int:

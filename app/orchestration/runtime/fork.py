@@ -12,11 +12,12 @@ either: one more or one less step would otherwise make it another conversation.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.domain.contract.constrained_types import Name, SessionIdText, ToolName
-from app.domain.contract.messages import Message
+from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import ExecutionHints, SystemRequest
 from app.domain.failures import Code, RequestFailure
 from app.domain.field_errors import invalid_fields
@@ -24,7 +25,7 @@ from app.domain.ids import SessionId
 from app.domain.journal.events import ExecutionSuspended
 from app.domain.journal.fork import Fork
 from app.domain.journal.header import ExecutionHeader
-from app.domain.journal.outcomes import RecordedStep
+from app.domain.journal.outcomes import Prepared, RecordedStep
 from app.domain.journal.step_key import STOP_KEY, StepKey
 from app.orchestration.execution.context import merge_hints
 from app.ports.journal import ExecutionHistory
@@ -46,19 +47,42 @@ class ForkRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    from_step: int = Field(ge=0, strict=True, description="Number of top-level steps to inherit as recorded.")
+    from_step: Annotated[int, Field(ge=0, strict=True)] | Literal["end"] = Field(
+        description="Number of top-level steps to inherit as recorded; `end`: continue after the last message instead."
+    )
     overrides: ForkOverrides = Field(ForkOverrides(), description="Changes from the next step on.")
     session_id: SessionIdText | None = Field(None, description="The session that the fork adds to; none if absent.")
 
 
-def merge_overrides(origin: ExecutionHeader, fork: ForkRequest) -> SystemRequest:
+def merge_overrides(origin: ExecutionHeader, from_step: int, overrides: ForkOverrides) -> SystemRequest:
     """Return the request that would ask for the whole fork. Raises: RequestFailure (REQUEST_INVALID)."""
-    merged = strip_identity(origin.request)
-    changes: tuple[Fork | ForkOverrides, ...] = (*_inherited_forks(origin, fork.from_step), fork.overrides)
+    merged = _merged(strip_identity(origin.request), (*_inherited_forks(origin, from_step), overrides))
+    return _validated(merged)
+
+
+def continuation(origin: ExecutionHeader, overrides: ForkOverrides) -> SystemRequest:
+    """Return the request that asks the messages of the overrides after the end of the origin, with its settings.
+
+    Raises: RequestFailure (REQUEST_INVALID).
+    """
+    merged = _merged(strip_identity(whole_request(origin)), (overrides,))
+    return _validated(merged.model_copy(update={"messages": list(overrides.messages), "after": origin.request_id}))
+
+
+def whole_request(header: ExecutionHeader) -> SystemRequest:
+    """Return the request of an execution; of a fork, with its overrides."""
+    return header.request if header.fork is None else _merged(header.request, header.fork.chain)
+
+
+def _merged(request: SystemRequest, changes: Sequence[Fork | ForkOverrides]) -> SystemRequest:
     for change in changes:
         update = {name: value for name in ("model", "tools") if (value := getattr(change, name)) is not None}
-        update |= {"hints": merge_hints(merged.hints, change.hints), "messages": [*merged.messages, *change.messages]}
-        merged = merged.model_copy(update=update)
+        update |= {"hints": merge_hints(request.hints, change.hints), "messages": [*request.messages, *change.messages]}
+        request = request.model_copy(update=update)
+    return request
+
+
+def _validated(merged: SystemRequest) -> SystemRequest:
     try:
         return SystemRequest.model_validate(merged.model_dump(by_alias=True))
     except ValidationError as error:
@@ -74,15 +98,15 @@ def strip_identity(request: SystemRequest, session_id: SessionId | None = None) 
 
 
 def fork_execution(
-    fresh: ExecutionHeader, origin: ExecutionHistory, fork: ForkRequest, *, tools: Sequence[str] | None
+    fresh: ExecutionHeader, origin: ExecutionHistory, from_step: int, fork: ForkRequest, *, tools: Sequence[str] | None
 ) -> tuple[ExecutionHeader, list[RecordedStep]]:
-    """Return the header of the fork and the steps that it inherits.
+    """Return the header of the fork and the steps that it inherits, those before `from_step`.
 
     `fresh` is the header of a new execution of the merged request; `tools` are those of the overrides that are
     registered. Raises: as `inherited_steps`.
     """
     before, overrides = origin.header, fork.overrides
-    created_at, steps = _moved_to_now(before, inherited_steps(origin, fork.from_step), fresh.created_at)
+    created_at, steps = _moved_to_now(before, inherited_steps(origin, from_step), fresh.created_at)
     header = replace(
         fresh,
         request=strip_identity(before.request, fork.session_id),
@@ -93,13 +117,15 @@ def fork_execution(
         revision=before.revision,
         fork=Fork(
             before.request_id,
-            fork.from_step,
+            from_step,
             overrides.model,
             overrides.hints,
             None if tools is None else tuple(tools),
             tuple(overrides.messages),
-            _inherited_forks(before, fork.from_step),
+            _inherited_forks(before, from_step),
         ),
+        inherited_messages=_inherited_messages(before, steps),
+        ancestors=(*before.ancestors, before.execution_id),
     )
     return header, steps
 
@@ -129,6 +155,19 @@ def inherited_steps(history: ExecutionHistory, from_step: int) -> list[RecordedS
         if key != STOP_KEY:
             steps.append(step)
     return steps
+
+
+def _inherited_messages(origin: ExecutionHeader, steps: Sequence[RecordedStep]) -> tuple[Message, ...]:
+    """Return the messages with which the conversation of the origin began, before those of its request.
+
+    They are those that the origin inherited, or those of its session as the inherited PREPARE found them.
+    """
+    prepared = next((step.outcome for step in steps if isinstance(step.outcome, Prepared)), None)
+    if origin.inherited_messages or prepared is None or not prepared.prior_message_count:
+        return origin.inherited_messages
+    own = origin.request.messages
+    prompt = len(system_prompt(own))
+    return prepared.messages[prompt : len(prepared.messages) - (len(own) - prompt)]
 
 
 def _moved_to_now(

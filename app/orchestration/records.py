@@ -1,0 +1,75 @@
+"""Records of executions: what was asked and what was answered, as far as it is stored."""
+
+from app.domain.contract.messages import Message
+from app.domain.contract.request import SystemRequest
+from app.domain.failures import Code, RequestFailure, StorageFailure
+from app.domain.ids import RequestId, TenantId
+from app.domain.journal.header import ExecutionHeader
+from app.orchestration.execution.environment import Environment
+from app.orchestration.runtime.fork import whole_request
+from app.orchestration.runtime.handle import LocalExecutions
+from app.orchestration.runtime.transcript import Transcript, require_completed, still_running, transcript_of
+from app.ports.journal import ExecutionHistory
+from app.ports.storage import ExecutionStore, StoredExecution
+
+
+class Records:
+    """Queries for the records of executions; those of another tenant do not exist.
+
+    Raises: RequestFailure (REQUEST_NOT_FOUND), StorageFailure, in every method.
+    """
+
+    def __init__(self, environment: Environment, store: ExecutionStore, local: LocalExecutions) -> None:
+        self._environment = environment
+        self._store = store
+        self._local = local
+
+    async def input(self, tenant: TenantId, request_id: RequestId) -> SystemRequest:
+        """Return the request as it was admitted; that of a fork, with its overrides."""
+        return whole_request((await self._history(tenant, request_id)).header)
+
+    async def transcript(self, tenant: TenantId, request_id: RequestId) -> tuple[ExecutionHeader, Transcript]:
+        """Return the header of a completed execution and the conversation that it ended with.
+
+        Raises: as `require_completed`; StorageFailure (STORAGE_SNAPSHOT_INVALID) if its response cannot be read.
+        """
+        if self._local.find(tenant, request_id) is not None:
+            raise still_running()
+        stored = await self.stored(tenant, request_id)
+        require_completed(stored)
+        response = stored.status.response
+        if response is None:
+            raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "this version cannot read the stored response")
+        header = (await self._stored_history(stored)).header
+        in_session: tuple[Message, ...] = ()
+        if header.request.session_id is not None:
+            in_session = await self._environment.conversations.transcript(
+                tenant, header.request.session_id, header.execution_id
+            )
+        return header, transcript_of(header, response, in_session)
+
+    async def stored(self, tenant: TenantId, request_id: RequestId) -> StoredExecution:
+        """Return the stored execution; one in memory that has just ended is written first."""
+        found = await self._store.find(tenant, request_id)
+        if found is None:
+            await self._environment.journal.flushed()
+            found = await self._store.find(tenant, request_id)
+        if found is None:
+            raise not_found()
+        return found
+
+    async def _history(self, tenant: TenantId, request_id: RequestId) -> ExecutionHistory:
+        local = self._local.find(tenant, request_id)
+        history = None if local is None else await self._environment.journal.load(local.execution_id)
+        return history or await self._stored_history(await self.stored(tenant, request_id))
+
+    async def _stored_history(self, stored: StoredExecution) -> ExecutionHistory:
+        history = await self._store.load(stored.tenant, stored.execution_id)
+        if history is None:
+            raise not_found()
+        return history
+
+
+def not_found() -> RequestFailure:
+    """Return the refusal of an unknown execution."""
+    return RequestFailure(Code.REQUEST_NOT_FOUND, "no execution has this id", condition="path")
