@@ -137,11 +137,12 @@ def stored_examples() -> Mapping[str, list[str]]:
     )
     steps = [RecordedStep(f"{number}/0", "f" * 32, outcome, EPOCH + number) for number, outcome in enumerate(OUTCOMES)]
     failed = response(State.ERROR, Code.INFERENCE_MODEL_UNAVAILABLE)
+    answered = response().model_copy(update={"messages": [MODEL_MESSAGE]})
     examples = {
         "headers": [codec.encode_header(header("a")), codec.encode_header(replace(header("a"), fork=fork), steps)],
         "outcomes": [codec.encode_outcome(each) for each in OUTCOMES],
         "events": [codec.encode_events(committed(each, first=7)) for each in EVENTS],
-        "responses": [codec.encode_response(each) for each in (response(), failed)],
+        "responses": [codec.encode_response(each) for each in (response(), failed, answered)],
         "messages": [codec.encode_message(each) for each in (MODEL_MESSAGE, Message(role="user", content="hello"))],
         "suspensions": [codec.encode_suspension(SUSPENSION)],
         "values": [codec.encode_value({"a": [1, 2.5, None]})],

@@ -76,8 +76,14 @@ def whole_request(header: ExecutionHeader) -> SystemRequest:
 
 def _merged(request: SystemRequest, changes: Sequence[Fork | ForkOverrides]) -> SystemRequest:
     for change in changes:
-        update = {name: value for name in ("model", "tools") if (value := getattr(change, name)) is not None}
-        update |= {"hints": merge_hints(request.hints, change.hints), "messages": [*request.messages, *change.messages]}
+        update: dict[str, object] = {
+            "hints": merge_hints(request.hints, change.hints),
+            "messages": [*request.messages, *change.messages],
+        }
+        if change.model is not None:
+            update["model"] = change.model
+        if change.tools is not None:
+            update["tools"] = list(change.tools)
         request = request.model_copy(update=update)
     return request
 

@@ -27,7 +27,7 @@ async def fork(
     request = ForkRequest.model_validate({"from_step": from_step, "overrides": overrides})
     header = here.execution(origin.header.request).header
     fresh = replace(header, execution_id="fork", request_id="fork", durability="journaled")
-    header, steps = fork_execution(fresh, origin, request, tools=request.overrides.tools)
+    header, steps = fork_execution(fresh, origin, from_step, request, tools=request.overrides.tools)
     await here.journal.open(header, steps=steps)
     history = ExecutionHistory(header, {step.key: step for step in steps}, ())
     execution = Execution(header, environment=here.environment, journal=here.journal, history=history)

@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
+from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code
 from app.entrypoints.http.body import json_body
@@ -137,6 +138,22 @@ async def show_trace(context: Context, request_id: RequestIdInPath) -> Response:
     """Return a summary of the events of an execution: its stages, attempts and tool calls."""
     trace = await context.facade.executions.trace(context.tenant, request_id)
     return context.object_response(trace, request_id=request_id)
+
+
+@router.get(
+    f"{EXECUTION}/input",
+    operation_id="input",
+    summary="Show the request of an execution",
+    response_model=SystemRequest,
+    responses=failures(*READ_FAILURES),
+)
+async def show_input(context: Context, request_id: RequestIdInPath) -> Response:
+    """Return the request as it was admitted: with the model of its session and the text of its named grammar, and that
+    of a fork with its overrides.
+    """
+    request = await context.facade.records.input(context.tenant, request_id)
+    body = request.model_dump_json(by_alias=True, exclude_none=True).encode()
+    return context.json_response(body, request_id=request_id)
 
 
 @router.get(
