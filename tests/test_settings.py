@@ -70,6 +70,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "json_depth": 64,
             "messages": 1000,
             "tools": 128,
+            "concurrent_inferences": 32,
             "tool_rounds": 20,
             "calls_per_reply": 32,
             "tool_result_bytes": 256 * 2**10,

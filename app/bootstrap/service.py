@@ -254,6 +254,7 @@ class Foundation:
             token_counter=EstimatingTokenCounter(),
             thread_pool=WorkerThread(),
             conversations=sessions,
+            concurrent_inferences=settings.limits.concurrent_inferences,
         )
 
     def _on_bug(self, execution_id: ExecutionId, bug: Exception) -> None:

@@ -178,6 +178,9 @@ class LimitSettings(_Table):
     json_depth: Annotated[int, Field(ge=1, le=256)] = Field(64, description="Nesting of a request body")
     messages: Annotated[int, Field(ge=1, le=MAX_MESSAGES)] = Field(1000, description="Messages of a request")
     tools: Annotated[int, Field(ge=1, le=128)] = Field(128, description="Tools offered to a model")
+    concurrent_inferences: Positive = Field(
+        32, description="Inferences of one execution that run at the same time; the others wait for their turn"
+    )
     tool_rounds: Natural = Field(20, description="Rounds of tool calls")
     calls_per_reply: Positive = Field(32, description="Tool calls of one reply")
     tool_result_bytes: Positive = Field(256 * _KIB, description="Size of a tool result")

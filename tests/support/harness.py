@@ -150,6 +150,7 @@ def make_harness(
     tools: Sequence[Tool] = (),
     policy: FailoverPolicy = POLICY,
     moving: bool = False,
+    concurrent_inferences: int = 32,
     **bounds: Any,
 ) -> Harness:
     """Return a harness with these engines as the default route; one that is `moving` reroutes rejected answers."""
@@ -173,6 +174,7 @@ def make_harness(
         token_counter=EstimatingTokenCounter(),
         thread_pool=InlineThreadPool(),
         conversations=FixedConversations(),
+        concurrent_inferences=concurrent_inferences,
     )
     values = vars(LIMITS) | {"max_retries": policy.max_retries} | bounds
     return Harness(world, bus, log, journal, EffectiveLimits(**values))

@@ -131,6 +131,7 @@ class ProviderAttempt(Effect):
     """
 
     start_event: InferenceStart
+    is_model_call = True
 
     def __init__(
         self,

@@ -85,14 +85,18 @@ class TimeLimit:
 class Branches:
     """The branches of one execution: those that run, those that wait for an answer, those that were cancelled.
 
-    Without a clock, in an offline replay, and after a recorded stop, branches are awaited in turn.
+    Without a clock, in an offline replay, and after a recorded stop, branches are awaited in turn. `model_calls` of
+    concurrent branches may run at the same time.
     """
 
-    def __init__(self, recorder: Recorder, ledger: Ledger, clock: Clock | None) -> None:
+    def __init__(self, recorder: Recorder, ledger: Ledger, clock: Clock | None, model_calls: int) -> None:
         self._recorder = recorder
         self._ledger = ledger
         self._clock = clock
         self._is_concurrent = clock is not None and recorder.stop_decision is None
+        self._model_calls = model_calls
+        self.model_call_slots: anyio.Semaphore | None = None
+        """Slots of the model calls; None until branches run concurrently."""
         self.cancellable_depth = 0
         """How many gathers and timeouts that may stop a branch early are running."""
         self._scopes: dict[StepKey, anyio.CancelScope] = {}
@@ -174,6 +178,8 @@ class Branches:
     async def _run_concurrently(
         self, run: Callable[[int], Awaitable[None]], count: int, after: Mapping[int, Sequence[int]]
     ) -> None:
+        if self.model_call_slots is None:
+            self.model_call_slots = anyio.Semaphore(self._model_calls, fast_acquire=True)
         ended = [anyio.Event() for _ in range(count)]
 
         async def run_after(earlier: Sequence[anyio.Event], index: int) -> None:

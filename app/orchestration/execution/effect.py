@@ -33,7 +33,7 @@ class Effect(ABC):
 
     `fingerprint` identifies the effect when it is replayed. The start event is recorded before the effect runs. An
     effect that `is_instant` never waits and uses nothing: buffered events need not be committed before it, and it is
-    not accounted for.
+    not accounted for. One that `is_model_call` waits for its turn if many run at the same time.
     """
 
     key: StepKey
@@ -41,6 +41,7 @@ class Effect(ABC):
     correlation: CorrelationContext
     start_event: Event | None = None
     is_instant = False
+    is_model_call = False
 
     @abstractmethod
     async def run(self, environment: Environment) -> Outcome:

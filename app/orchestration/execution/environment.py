@@ -15,7 +15,10 @@ from app.ports.storage import SessionStore
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Ports and capabilities that an execution may use."""
+    """Ports and capabilities that an execution may use.
+
+    `concurrent_inferences` is the number of inferences of one execution that may run at the same time.
+    """
 
     journal: Journal
     clock: Clock
@@ -28,3 +31,4 @@ class Environment:
     token_counter: TokenCounter
     thread_pool: ThreadPool
     conversations: SessionStore
+    concurrent_inferences: int

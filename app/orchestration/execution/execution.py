@@ -72,7 +72,8 @@ class Execution:
         self.lifecycle = Lifecycle(header.mode)
         self.ledger = Ledger(budget_for(header.bounds, history))
         self.recorder = Recorder(header.execution_id, journal, history, clock)
-        self.branches = Branches(self.recorder, self.ledger, clock)
+        model_calls = 1 if environment is None else environment.concurrent_inferences
+        self.branches = Branches(self.recorder, self.ledger, clock, model_calls)
         self.deadline: Deadline | None = None
         self.response: SystemResponse | None = None
         self.is_handed_over = False
@@ -126,10 +127,15 @@ class Execution:
             return await self._run_once(effect, environment, 0)
         if effect.is_instant:
             return recorder.complete(effect, await effect.run(environment))
-        recorder.begin(effect)
-        if self.branches.cancellable_depth:
-            return await self.branches.run_effect(effect.key, partial(self._run, effect, environment))
-        return await self._run(effect, environment)
+        slots = self.branches.model_call_slots if effect.is_model_call else None
+        if slots is not None:
+            run = partial(self._run_in_turn, effect, environment, slots)
+        else:
+            recorder.begin(effect)
+            if not self.branches.cancellable_depth:
+                return await self._run(effect, environment)
+            run = partial(self._run, effect, environment)
+        return await self.branches.run_effect(effect.key, run)
 
     def answer_to(self, question: SuspensionRequest) -> RecordedStep:
         """Return the recorded answer. Raises: BranchSuspended without an answer; BranchStopped if stopped."""
@@ -199,7 +205,12 @@ class Execution:
         return step
 
     def _refuse(self, effect: Effect) -> NoReturn:
-        """End the branch before the effect; one that an earlier run started is recorded as cancelled."""
+        """End the branch before the effect. Raises: BranchStopped."""
+        self._cancel_unfinished(effect)
+        raise BranchStopped
+
+    def _cancel_unfinished(self, effect: Effect) -> None:
+        """Record that an effect which an earlier run started was cancelled."""
         recorder = self.recorder
         if recorder.cursor.has_started(effect.key) and not recorder.is_read_only:
             recorder.cursor.mark_matched(effect.key)
@@ -207,7 +218,6 @@ class Execution:
                 recorder.complete(effect, effect.unknown_outcome)
             else:
                 recorder.complete(effect, AttemptCancelled(duration_ms=0.0))
-        raise BranchStopped
 
     def _end_replay(self, effect: Effect) -> NoReturn:
         """End an offline replay at an effect without an outcome, which only an uncertain one may lack."""
@@ -216,6 +226,22 @@ class Execution:
             cursor.mark_matched(effect.key)
             self.branches.suspend(resolve(effect, cursor.step).question, effect)
         raise diverged(effect.key, recorded=None, replayed=effect.fingerprint)
+
+    async def _run_in_turn(self, effect: Effect, environment: Environment, slots: anyio.Semaphore) -> RecordedStep:
+        """Start and run the effect once a slot is free; those that wait get one in the order in which they came."""
+        try:
+            await slots.acquire()
+        except anyio.get_cancelled_exc_class():
+            if self.recorder.is_closed(effect.key):
+                self._cancel_unfinished(effect)
+            raise
+        try:
+            if self.recorder.is_closed(effect.key):
+                self._refuse(effect)
+            self.recorder.begin(effect)
+            return await self._run(effect, environment)
+        finally:
+            slots.release()
 
     async def _run(self, effect: Effect, environment: Environment) -> RecordedStep:
         clock = environment.clock
