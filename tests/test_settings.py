@@ -40,7 +40,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "port": 8080,
             "drain_seconds": 30,
             "max_in_flight": 1000,
-            "allowed_hosts": ["*"],
+            "allowed_hosts": ["localhost", "127.0.0.1", "[::1]"],
         },
         "storage": {
             "url": "sqlite:///var/portico.db",
@@ -275,6 +275,16 @@ class TestVariables:
     def test_an_invalid_variable_is_refused_by_name(self, variable: str, value: str, expected: str) -> None:
         assert expected in refusal(**{variable: value})
 
+    @pytest.mark.parametrize("variable", ["PORTICO_SERVER_PORT", "PORTICO_SERVER__PORT"])
+    def test_a_variable_with_one_underscore_is_a_warning_with_the_right_name(self, variable: str) -> None:
+        settings = load(**{variable: "tcp://10.0.0.1:80"})
+        assert settings.server.port == 8080
+        assert settings.warnings == (f"the variable {variable} is ignored; PORTICO__SERVER__PORT sets server.port",)
+
+    def test_other_variables_of_kubernetes_are_no_warning(self) -> None:
+        settings = load(PORTICO_SERVICE_HOST="10.0.0.1", PORTICO_PORT="tcp://10.0.0.1:80", PORTICO__SERVER__PORT="9")
+        assert settings.warnings == ()
+
     def test_variables_without_the_prefix_are_ignored(self) -> None:
         assert load(PORTICO_HOME="/x", portico__server__prot="1", PATH="/bin") == load()
 
@@ -448,11 +458,19 @@ class TestContradictions:
 
     @pytest.mark.parametrize("host", ["0.0.0.1", "::", "192.168.0.1", "example.org", ""])
     def test_without_authentication_only_loopback_is_allowed(self, host: str) -> None:
-        assert refusal(f'{ENGINE}[server]\nhost = "{host}"').startswith("server.host: must be loopback")
+        for engines in (ENGINE, "", "[engines]\n"):
+            assert refusal(f'{engines}[server]\nhost = "{host}"').startswith("server.host: must be loopback")
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
     def test_loopback_is_accepted(self, host: str) -> None:
         assert load(f'[server]\nhost = "{host}"').server.host == host
+
+    def test_by_default_only_the_names_of_loopback_are_accepted_as_host(self) -> None:
+        names = ("localhost", "127.0.0.1", "[::1]")
+        for host in ("127.0.0.1", "::1", "localhost"):
+            assert load(f'[server]\nhost = "{host}"').server.allowed_hosts == names
+        assert load('[server]\nhost = "127.1.2.3"').server.allowed_hosts == (*names, "127.1.2.3")
+        assert load('[server]\nallowed_hosts = ["*"]').server.allowed_hosts == ("*",)
 
 
 class TestDefaultEngine:
@@ -492,10 +510,9 @@ class TestDefaultEngine:
         assert settings.routes["default"].engines == ("b", "a")
         assert not settings.is_rehearsal
 
-    @pytest.mark.parametrize("text", ['[server]\nhost = "0.0.0.0"', "[engines]"])
-    def test_rehearsal_is_chosen_only_on_loopback_and_without_an_engines_table(self, text: str) -> None:
+    def test_rehearsal_is_not_chosen_with_an_engines_table(self) -> None:
         with pytest.raises(ConfigurationFailure) as caught:
-            load(text)
+            load("[engines]")
         assert caught.value.code is Code.CONFIG_NO_ENGINE
 
 
@@ -639,6 +656,21 @@ class TestSecrets:
         message = refusal(ENGINE, PORTICO__ENGINES__PRIMARY__API_KEY=CANARY)
         assert "PORTICO__ENGINES__PRIMARY__API_KEY: engines.primary.api_key: must not contain a secret" in message
         assert CANARY not in message
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            f"postgresql://u:{CANARY}@h/d",
+            f"postgresql://u:@h/d?password={CANARY}",
+            f"postgresql:///d?password={CANARY}",
+        ],
+    )
+    def test_a_password_of_the_database_does_not_stand_in_the_file(self, url: str) -> None:
+        message = refusal(f'[storage]\nurl = "{url}"')
+        assert message.startswith("storage.url: must not contain a password; set PORTICO__STORAGE__URL, PGPASSWORD or")
+        assert CANARY not in message
+        assert load(PORTICO__STORAGE__URL=url).storage.url == url
+        assert load('[storage]\nurl = "postgresql://u@h/d"', PGPASSWORD=CANARY).storage.url == "postgresql://u@h/d"
 
     def test_two_sources_of_a_credential_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "key").write_text("x")

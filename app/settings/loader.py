@@ -29,7 +29,7 @@ from app.domain.failures import Code, ConfigurationFailure
 from app.domain.field_errors import UNKNOWN_FIELD, invalid_fields
 from app.settings.ollama_probe import find_ollama_model
 from app.settings.schema import Settings, closest_name
-from app.settings.values import NOT_IN_THIS_VERSION, SCHEMES
+from app.settings.values import NOT_IN_THIS_VERSION, SCHEMES, has_password
 
 _FILE, _CONFIG, _PREFIX = Path("portico.toml"), "PORTICO_CONFIG", "PORTICO__"
 _PLANNED_KEYS = frozenset(
@@ -60,14 +60,14 @@ def load_settings(
     """
     variables = os.environ if environ is None else environ
     tree = _file_tree(variables, path)
-    errors = _insert_variables(tree, variables)
+    errors = [*_file_errors(tree), *_insert_variables(tree, variables)]
     for dotted, value in overrides.items():
         _insert(tree, tuple(dotted.split(".")), value)
     if "engines" not in tree:
         tree |= _default_engines(variables, local_model)
     if not errors:
         try:
-            return Settings.model_validate(tree, context={"environ": variables})
+            return Settings.model_validate(tree, context={"environ": variables, "warnings": _warnings(variables)})
         except ValidationError as error:
             errors = _messages(error)
     raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(errors), {"errors": errors})
@@ -96,6 +96,27 @@ def _file_tree(variables: Mapping[str, str], path: Path | None) -> Tree:
     except UnicodeDecodeError:
         problem = f"{file} is not UTF-8"
     raise ConfigurationFailure(Code.CONFIG_INVALID, problem)
+
+
+def _file_errors(tree: Tree) -> Iterator[str]:
+    """Yield the error of a password in the file, which may be in a repository."""
+    match tree.get("storage"):
+        case {"url": str(url)} if has_password(url):
+            yield f"storage.url: must not contain a password; set {_PREFIX}STORAGE__URL, PGPASSWORD or PGPASSFILE"
+
+
+def _warnings(variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield a warning for each variable that would be a setting with two underscores.
+
+    It is no error, because Kubernetes sets such variables for a service that is called `portico`.
+    """
+    settings = {dotted.replace(".", "_"): dotted for dotted in _names(_schema(), ("",))}
+    for variable in sorted(variables):
+        if variable.startswith("PORTICO_") and not variable.startswith(_PREFIX):
+            dotted = settings.get(re.sub("_+", "_", variable.removeprefix("PORTICO_").lower()))
+            if dotted is not None:
+                right = _PREFIX + dotted.upper().replace(".", "__")
+                yield f"the variable {variable} is ignored; {right} sets {dotted}"
 
 
 def _insert_variables(tree: Tree, variables: Mapping[str, str]) -> list[str]:

@@ -77,6 +77,13 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
+def _loopback_names(validated: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names under which a browser may reach a listener on loopback; any other may be an attacker's."""
+    host: str = validated.get("host", "localhost")
+    listener = f"[{host}]" if ":" in host else host
+    return tuple(dict.fromkeys(("localhost", "127.0.0.1", "[::1]", listener)))
+
+
 class ServerSettings(_Table):
     """Listener of the service."""
 
@@ -85,7 +92,8 @@ class ServerSettings(_Table):
     drain_seconds: Wait = Field(30, description="Grace period for running executions after SIGTERM")
     max_in_flight: Positive = Field(1000, description="Executions that run at the same time; more are refused with 503")
     allowed_hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1, strict=False)] = Field(
-        ("*",), description="Accepted Host headers: a host, `*.` and a domain, or `*`"
+        default_factory=_loopback_names,
+        description="Accepted Host headers: a host, `*.` and a domain, or `*`; by default the names of loopback",
     )
 
 
@@ -321,11 +329,17 @@ class Settings(_Table):
     engines: Mapping[Name, EngineSettings] = Field(default_factory=_rehearsal)
     routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
     _proxies: ProxyEnvironment = PrivateAttr(default_factory=ProxyEnvironment)
+    _warnings: tuple[str, ...] = PrivateAttr(default=())
 
     @property
     def is_rehearsal(self) -> bool:
         """Return True if no engine is configured, so that the built-in one answers."""
         return "engines" not in self.model_fields_set
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return the warnings about the sources of the settings."""
+        return self._warnings
 
     def plan_policy(self, tools: Iterable[str] | None = None) -> EffectivePlanPolicy:
         """Return the policy for the configured plan; without `tools` any tool may be called."""
@@ -360,14 +374,16 @@ class Settings(_Table):
             raise ConfigurationFailure(Code.CONFIG_INVALID, str(error)) from None
 
     @model_validator(mode="after")
-    def _read_proxies(self, info: ValidationInfo) -> Self:
-        self._proxies = ProxyEnvironment.of((info.context or {}).get("environ", {}))
+    def _read_context(self, info: ValidationInfo) -> Self:
+        context = info.context or {}
+        self._proxies = ProxyEnvironment.of(context.get("environ", {}))
+        self._warnings = tuple(context.get("warnings", ()))
         return self
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         """Check conditions that concern several keys. Raises: ConfigurationFailure (CONFIG_NO_ENGINE)."""
-        if not self.engines or (self.is_rehearsal and not is_loopback(self.server.host)):
+        if not self.engines and not any(_listener_errors(self)):
             raise ConfigurationFailure(
                 Code.CONFIG_NO_ENGINE, "engines: none is configured; add a table [engines.NAME] with a model"
             )

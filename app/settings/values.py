@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, PlainSerializer, PlainValidator, ValidationInfo
 
@@ -200,6 +200,15 @@ def _base_url(text: str) -> str:
     if "@" in parts.netloc:
         raise ValueError("must not contain a user or a password: name the secret in api_key_env or api_key_file")
     return text.rstrip("/")
+
+
+def has_password(url: str) -> bool:
+    """Return True if the URL of a database contains a password."""
+    try:
+        parts = urlsplit(url)
+        return parts.password is not None or "password" in parse_qs(parts.query, keep_blank_values=True)
+    except ValueError:
+        return False
 
 
 _AS_TEXT = PlainSerializer(str, return_type=str)

@@ -83,7 +83,7 @@ class AdmissionMiddleware:
         if is_surplus(scope) and scope["path"] != LIVENESS:
             return RequestFailure(Code.REQUEST_OVERLOADED, "too many connections", retry_after=1)
         if not self._allows_any and not self._is_allowed(dict(scope["headers"]).get(b"host", b"")):
-            message = "the Host header names no host of this service"
+            message = "the Host header is none of server.allowed_hosts"
             return RequestFailure(Code.REQUEST_INVALID, message, condition="syntax")
         return None
 

@@ -321,7 +321,7 @@ class TestServe:
     def test_serve_refuses_to_listen_beyond_loopback(self) -> None:
         result = StagedService().run("serve", "--host", "192.0.2.1")
         assert result.exit_code == EXIT_CODES[Category.CONFIGURATION]
-        assert "CONFIG_NO_ENGINE" in result.stderr
+        assert result.stderr.startswith("CONFIG_INVALID: server.host: must be loopback")
 
 
 class TestHelp:

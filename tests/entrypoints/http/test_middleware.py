@@ -102,3 +102,19 @@ async def test_b2_51_a_forwarded_address_or_host_changes_nothing() -> None:
     spoofed = {"Host": "evil.example", "X-Forwarded-Host": "api.example.com", "X-Forwarded-For": "127.0.0.1"}
     async with running_server(app) as served:
         assert (await served.get("/livez", spoofed)).status == 400
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080"])
+async def test_without_a_setting_the_names_of_loopback_are_served(host: str) -> None:
+    app, _ = fake_app()
+    async with running_server(app) as served:
+        assert (await served.get("/livez", {"Host": host})).status == 200
+
+
+@pytest.mark.parametrize("host", ["rebound.example", "127.0.0.1.rebound.example", "192.0.2.1:8080", "0.0.0.0"])
+async def test_without_a_setting_a_page_of_a_rebound_name_reaches_nothing(host: str) -> None:
+    app, service = fake_app()
+    async with running_server(app) as served:
+        answer = await served.post(b'{"messages":[{"role":"user","content":"x"}]}', {"Host": host})
+    assert (answer.status, answer.json["detail"]) == (400, "the Host header is none of server.allowed_hosts")
+    assert service.facade.calls == []
