@@ -16,7 +16,7 @@ def read_grammars(directory: Path) -> Mapping[str, str]:
     try:
         files = sorted(each for each in directory.iterdir() if each.suffix == _SUFFIX)
     except OSError as fault:
-        raise _unusable("cannot be read") from fault
+        raise _unusable(f"{directory} cannot be read: {fault.strerror}") from fault
     return {file.stem: _read(file) for file in files}
 
 

@@ -27,7 +27,7 @@ from app.adapters.runners.task_pool import TaskPool, open_task_pool
 from app.adapters.stores.database import Database
 from app.adapters.stores.executions.retention import purge_histories
 from app.adapters.stores.executions.store import DatabaseExecutionStore
-from app.adapters.stores.factory import open_database, open_read_only
+from app.adapters.stores.factory import check_database, open_database, open_read_only
 from app.adapters.stores.health import StorageHealth
 from app.adapters.stores.journal.stored_journal import JournalConfig, open_journal
 from app.adapters.stores.journal.writer import WriterCallbacks
@@ -191,6 +191,12 @@ async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader
         yield HistoryReader(store, patterns)
 
 
+async def check_storage(settings: Settings) -> str:
+    """Return in a few words what the service would find at `storage.url`. Raises: as `open_service`."""
+    clock = SystemClock()
+    return await check_database(settings.storage.url, clock, SystemEntropy(clock))
+
+
 @dataclass(frozen=True, slots=True)
 class Foundation:
     """Parts of the service that need not be opened, and that all others are built from."""
@@ -208,8 +214,10 @@ class Foundation:
         clock, tools = SystemClock(), ToolRegistry(*BUILTIN_TOOLS)
         logger = open_logger(settings.telemetry.log_level, clock)
         route_standard_logging(logger, settings.telemetry.log_level)
-        metrics = MetricsSink(providers=settings.engines, tools=tools.names())
-        return cls(settings, clock, SystemEntropy(clock), tools, LogSink(logger), metrics)
+        metrics, logs = MetricsSink(providers=settings.engines, tools=tools.names()), LogSink(logger)
+        for warning in settings.warnings:
+            logs.log_warning(warning)
+        return cls(settings, clock, SystemEntropy(clock), tools, logs, metrics)
 
     def event_bus(self, sinks: Sequence[EventSink]) -> EventBus:
         """Return the bus that publishes events to metrics, logs and these sinks."""

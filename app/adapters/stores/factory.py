@@ -1,11 +1,12 @@
 """Factory of databases, by storage URL."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from app.adapters.stores.database import Database, Statement, execute
 from app.adapters.stores.open_failures import named_postgres, named_sqlite
@@ -15,6 +16,7 @@ from app.adapters.stores.sqlite import SqliteDatabase, open_sqlite, open_sqlite_
 from app.domain.failures import Code, ConfigurationFailure
 from app.ports.runtime import Clock, Entropy
 
+_HAS_TABLES = Statement(lambda _: select(func.to_regclass("executions").is_not(None)))
 _ANY_EXECUTION = Statement(lambda _: select(executions.c.execution_id).limit(1))
 _SCHEME = "sqlite://"
 
@@ -69,6 +71,33 @@ async def open_read_only(url: str, clock: Clock, entropy: Entropy) -> AsyncItera
             database = await stack.enter_async_context(open_sqlite_read_only(path))
             await database.read(lambda: execute(_ANY_EXECUTION, {}))
         yield database
+
+
+async def check_database(url: str, clock: Clock, entropy: Entropy) -> str:
+    """Return in a few words what a service finds at that URL, while another process may own it.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID); StorageFailure.
+    """
+    if not is_sqlite_url(url):
+        with named_postgres(url):
+            async with open_postgres(url, clock, entropy, read_only=True) as shared:
+                found = await shared.read(lambda: execute(_HAS_TABLES, {}))
+        return "tables found" if found[0][0] else "no tables yet; the service creates them"
+    path = Path(sqlite_path(url))
+    if not sqlite_path(url):
+        return "in memory; lost when the service stops"
+    if not _is_writable_file(path):
+        return f"no file {path} yet; the service creates it"
+    async with open_read_only(url, clock, entropy):
+        return f"{path} found"
+
+
+def _is_writable_file(path: Path) -> bool:
+    """Return False if there is no such file. Raises: ConfigurationFailure if it cannot be written or created."""
+    place = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not os.access(place, os.W_OK) or (place != path and not place.is_dir()):
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"storage.url: cannot write {place}")
+    return place == path
 
 
 def _existing_file(url: str) -> Path:

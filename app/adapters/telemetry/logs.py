@@ -99,6 +99,10 @@ class LogSink:
         """Log an exception of a sink, a failed commit or a database that does not answer."""
         self._logger.error(f"{place}.fault", exc_info=fault)
 
+    def log_warning(self, message: str) -> None:
+        """Log a warning about the configuration."""
+        self._logger.warning("configuration.warning", message=message)
+
     def log_lag(self, seconds: float) -> None:
         """Log a delay of the event loop."""
         self._logger.warning("event_loop.lag", seconds=round(seconds, 3))

@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,20 +13,16 @@ import anyio
 import typer
 from fastapi import FastAPI
 from rich.console import Console
-from rich.text import Text
 
-from app.bootstrap.service import Service
 from app.domain.access import LOCAL
-from app.domain.failures import Category
 from app.domain.ids import RequestId, TenantId
 from app.domain.lifecycle import Mode
-from app.entrypoints.cli.execution import ExecuteOptions, OutputOptions, run_once, with_temporary_storage
-from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, failures_as_exits, print_failure, printable
+from app.entrypoints.cli.check import CheckStorage, OpenService, run_checks
+from app.entrypoints.cli.execution import ExecuteOptions, OutputOptions, run_once
+from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, failures_as_exits, print_failure
 from app.entrypoints.cli.replay import OpenHistoryReader, ReplayPrinter, ReplaySelection, exit_code, replay_stored
 from app.entrypoints.cli.server import bind_listener, serve
 from app.settings import Settings, load_settings
-
-OpenService = Callable[[Settings], AbstractAsyncContextManager[Service]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +33,7 @@ class Wiring:
     protocol: type[asyncio.Protocol]
     open_service: OpenService
     open_history_reader: OpenHistoryReader
+    check_storage: CheckStorage
 
 
 ConfigOption = Annotated[
@@ -98,25 +94,13 @@ def _announce(settings: Settings, address: str) -> None:
 
 
 def _check(context: typer.Context, *, config: ConfigOption = None) -> None:
-    """Validate the configuration, then try to reach each engine."""
+    """Check the configuration and its grammars, the database, the tools, and that each engine can be reached."""
     wiring: Wiring = context.obj
     with failures_as_exits():
         settings = load_settings(path=config)
-        typer.echo("configuration  ok")
-        all_reached = anyio.run(_ping_engines, wiring.open_service, settings)
-    if not all_reached:
-        raise typer.Exit(EXIT_CODES[Category.INFERENCE])
-
-
-async def _ping_engines(open_service: OpenService, settings: Settings) -> bool:
-    console = Console()
-    async with open_service(with_temporary_storage(settings)) as service:
-        reports = await service.facade.introspection.ping_engines()
-    for report in reports:
-        status, style = ("ok", "green") if report.ok else ("unreachable", "bold red")
-        line = Text.assemble(f"engine {report.name}  ", (status, style), f"  {printable(report.detail)}")
-        console.print(line, soft_wrap=True)
-    return all(report.ok for report in reports)
+        failures = anyio.run(run_checks, wiring.open_service, wiring.check_storage, settings)
+    for category in failures[:1]:
+        raise typer.Exit(EXIT_CODES[category])
 
 
 def _execute(  # noqa: PLR0913 - Typer reads one parameter per option

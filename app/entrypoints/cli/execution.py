@@ -71,9 +71,14 @@ class OutputOptions:
             write_answer(response, sys.stdout)
 
 
-def with_temporary_storage(settings: Settings) -> Settings:
-    """Return the settings with a store in memory, because the configured one may belong to a running server."""
-    return settings.model_copy(update={"storage": settings.storage.model_copy(update={"url": TEMPORARY_STORE})})
+def settings_of_command(settings: Settings) -> Settings:
+    """Return the settings with a store in memory, because the configured one may belong to a running server.
+
+    Only errors are logged, because the command shows everything else.
+    """
+    storage = settings.storage.model_copy(update={"url": TEMPORARY_STORE})
+    telemetry = settings.telemetry.model_copy(update={"log_level": "error"})
+    return settings.model_copy(update={"storage": storage, "telemetry": telemetry})
 
 
 async def run_once(
@@ -84,11 +89,10 @@ async def run_once(
 ) -> SystemResponse:
     """Run the request to its end and write the answer; Ctrl-C cancels it.
 
-    Only errors are logged, because the view shows everything else. Raises: Failure if the request is refused.
+    Raises: Failure if the request is refused.
     """
-    quiet = settings.model_copy(update={"telemetry": settings.telemetry.model_copy(update={"log_level": "error"})})
     view = output.view()
-    async with open_service(with_temporary_storage(quiet)) as service:
+    async with open_service(settings_of_command(settings)) as service:
         handle = await service.facade.execute(request, LOCAL, CallOptions(subscribe=True))
         if isinstance(handle, ExecutionView | Accepted):
             raise AssertionError("an execution with a subscriber and without an Idempotency-Key starts at once")  # noqa: TRY004 - a bug, not a type error

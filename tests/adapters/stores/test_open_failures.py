@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from app.adapters.stores.factory import open_database, open_read_only
+from app.adapters.stores.factory import check_database, open_database, open_read_only
 from app.adapters.stores.open_failures import named_postgres
 from app.domain.failures import Code, ConfigurationFailure, Failure, StorageFailure
 from tests.support.entropy import SeededEntropy
@@ -121,3 +121,36 @@ async def test_a_file_of_another_program_has_no_executions_to_read(tmp_path: Pat
         other.execute("CREATE TABLE notes (text)")
     message = await refusal(f"sqlite:///{tmp_path}/other.db", read_only=True)
     assert message.endswith("other.db: the file has no tables of Portico")
+
+
+async def checked(url: str) -> str:
+    """Return what a check finds at that URL."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    with loop.in_real_time():
+        return await check_database(url, VirtualClock(), SeededEntropy(0))
+
+
+async def test_a_check_finds_a_file_that_another_process_owns_and_changes_nothing(tmp_path: Path) -> None:
+    url, path = f"sqlite:///{tmp_path}/deep/portico.db", tmp_path / "deep" / "portico.db"
+    assert await checked(url) == f"no file {path} yet; the service creates it"
+    assert not path.parent.exists()
+    async with open_database(url, VirtualClock(), SeededEntropy(0)):
+        assert await checked(url) == f"{path} found"
+    assert await checked("sqlite://") == "in memory; lost when the service stops"
+
+
+async def test_a_check_refuses_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigurationFailure, match=f"storage.url: cannot write {tmp_path}/file"):
+        await checked(f"sqlite:///{tmp_path}/file/portico.db")
+    (tmp_path / "file").write_bytes(b"no database" * 1_000)
+    with pytest.raises(StorageFailure, match="the file is not a SQLite database"):
+        await checked(f"sqlite:///{tmp_path}/file")
+
+
+async def test_a_check_reaches_postgresql(postgres_url: str) -> None:
+    empty = urlsplit(postgres_url)._replace(path="/template1").geturl()
+    assert await checked(empty) == "no tables yet; the service creates them"
+    with pytest.raises(StorageFailure, match="the database does not exist"):
+        await checked(urlsplit(postgres_url)._replace(path="/away").geturl())

@@ -20,7 +20,7 @@ from app.bootstrap.service import open_history_reader
 from app.domain.access import Principal
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import ResponseMetadata, SystemError, SystemResponse
-from app.domain.failures import TAXONOMY, Category, Code, RequestFailure, failure
+from app.domain.failures import TAXONOMY, Category, Code, RequestFailure, StorageFailure, failure
 from app.domain.journal import events
 from app.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
 from app.domain.lifecycle import Mode, State
@@ -94,6 +94,13 @@ class Reach:
     detail: str
 
 
+@dataclass(frozen=True)
+class Offered:
+    name: str
+    available: bool
+    reason: str
+
+
 @dataclass
 class StagedService:
     """A service with one prepared execution."""
@@ -103,6 +110,8 @@ class StagedService:
     refused: RequestFailure | None = None
     at_end: Callable[[], None] = _nothing
     engines: list[Reach] = field(default_factory=list)
+    offered: list[Offered] = field(default_factory=list)
+    no_storage: StorageFailure | None = None
     requests: list[SystemRequest] = field(default_factory=list)
     settings: list[Settings] = field(default_factory=list)
 
@@ -125,6 +134,14 @@ class StagedService:
     async def ping_engines(self) -> list[Reach]:
         return self.engines
 
+    def tools(self) -> list[Offered]:
+        return self.offered
+
+    async def check_storage(self, settings: Settings) -> str:
+        if self.no_storage is not None:
+            raise self.no_storage
+        return "tables found"
+
     @asynccontextmanager
     async def open(self, settings: Settings) -> AsyncIterator["StagedService"]:
         self.settings.append(settings)
@@ -137,6 +154,7 @@ class StagedService:
             protocol=HttpToolsProtocol,
             open_service=self.open,
             open_history_reader=open_history_reader,
+            check_storage=self.check_storage,
         )
         return CliRunner().invoke(command_line(), list(arguments), obj=wiring, prog_name="portico")
 
@@ -291,12 +309,18 @@ class TestConfiguration:
         assert result.exit_code == EXIT_CODES[Category.CONFIGURATION]
         assert result.stderr.startswith("CONFIG_INVALID: away.toml cannot be read")
 
-    def test_check_reaches_each_engine(self) -> None:
+    def test_check_says_what_it_checked(self) -> None:
+        Path("grammars").mkdir()
+        Path("portico.toml").write_text('[grammars]\ndirectory = "grammars"\n')
         engines = [Reach("primary", ok=True, detail="2 models"), Reach("backup", ok=True, detail="no\x1bne")]
-        result = StagedService(engines=engines).run("check")
+        tools = [Offered("roll_dice", available=True, reason="")]
+        result = StagedService(engines=engines, offered=tools).run("check")
         assert result.exit_code == 0
         assert result.stdout.splitlines() == [
             "configuration  ok",
+            "storage  ok  tables found",
+            "grammars  ok  grammars",
+            "tool roll_dice  ok",
             "engine primary  ok  2 models",
             "engine backup  ok  no\\x1bne",
         ]
@@ -306,6 +330,29 @@ class TestConfiguration:
         result = StagedService(engines=engines).run("check")
         assert result.exit_code == EXIT_CODES[Category.INFERENCE]
         assert "engine backup  unreachable  connection refused" in result.stdout
+
+    def test_check_fails_when_a_tool_is_unavailable(self) -> None:
+        result = StagedService(offered=[Offered("grep", available=False, reason="no sandbox")]).run("check")
+        assert result.exit_code == EXIT_CODES[Category.TOOL]
+        assert "tool grep  unavailable  no sandbox" in result.stdout
+
+    def test_check_fails_when_the_database_cannot_be_opened_and_checks_the_rest(self) -> None:
+        refused = StorageFailure(Code.STORAGE_UNAVAILABLE, "storage.url: nothing listens on the port")
+        result = StagedService(engines=[Reach("primary", ok=True, detail="fine")], no_storage=refused).run("check")
+        assert result.exit_code == EXIT_CODES[Category.STORAGE]
+        assert result.stdout.splitlines()[1:] == [
+            "storage  failed  storage.url: nothing listens on the port",
+            "engine primary  ok  fine",
+        ]
+
+    def test_check_shows_a_variable_that_is_spelt_wrongly(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PORTICO_SERVER_PORT", "9")
+        result = StagedService().run("check")
+        assert result.exit_code == 0
+        assert result.stdout.splitlines()[1] == (
+            "configuration  warning  "
+            "the variable PORTICO_SERVER_PORT is ignored; PORTICO__SERVER__PORT sets server.port"
+        )
 
 
 class TestServe:

@@ -145,6 +145,8 @@ def test_ctrl_c_cancels_the_execution_of_execute(start: Callable[..., Process]) 
 def test_check_reaches_the_rehearsal_engine(start: Callable[..., Process]) -> None:
     process = start("check")
     assert process.line() == "configuration  ok\n"
+    assert process.line().startswith("storage  ok  no file var/portico.db yet")
+    assert {process.line().split()[2] for _ in range(4)} == {"ok"}
     assert process.line().startswith("engine rehearsal  ok  ")
     assert process.ended()[0] == 0
 
@@ -161,3 +163,11 @@ def test_openapi_does_not_depend_on_the_configuration(start: Callable[..., Proce
 def test_the_listener_is_an_explicit_tcp_socket_so_that_asyncio_sets_nodelay() -> None:
     with bind_listener(ServerSettings(port=0)) as listener:
         assert listener.proto == socket.IPPROTO_TCP
+
+
+def test_a_variable_that_is_spelt_wrongly_is_one_log_line(start: Callable[..., Process]) -> None:
+    with serving(start, PORTICO_SERVER_PORT="tcp://10.0.0.1:80") as portico:
+        portico.signal(signal.SIGTERM)
+        code, logged = portico.ended()
+    assert code == 0
+    assert logged.count("the variable PORTICO_SERVER_PORT is ignored; PORTICO__SERVER__PORT sets server.port") == 1

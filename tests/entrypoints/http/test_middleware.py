@@ -111,7 +111,7 @@ async def test_without_a_setting_the_names_of_loopback_are_served(host: str) -> 
         assert (await served.get("/livez", {"Host": host})).status == 200
 
 
-@pytest.mark.parametrize("host", ["rebound.example", "127.0.0.1.rebound.example", "192.0.2.1:8080", "0.0.0.0"])
+@pytest.mark.parametrize("host", ["rebound.example", "127.0.0.1.rebound.example", "192.0.2.1:8080", "0.0.0.1"])
 async def test_without_a_setting_a_page_of_a_rebound_name_reaches_nothing(host: str) -> None:
     app, service = fake_app()
     async with running_server(app) as served:

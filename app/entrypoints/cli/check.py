@@ -1,0 +1,66 @@
+"""Checks of a configuration: the database, the grammars, the tools and the engines that it names."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from app.bootstrap.service import Service
+from app.domain.failures import Category, Failure
+from app.entrypoints.cli.execution import settings_of_command
+from app.entrypoints.cli.exit_codes import printable
+from app.settings import Settings
+
+OpenService = Callable[[Settings], AbstractAsyncContextManager[Service]]
+CheckStorage = Callable[[Settings], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Result of the check of one subject; `category` is that of the failure, None if there is none."""
+
+    subject: str
+    status: str
+    detail: str = ""
+    category: Category | None = None
+
+
+async def run_checks(open_service: OpenService, check_storage: CheckStorage, settings: Settings) -> list[Category]:
+    """Print the result of every check, and return the categories of the failures."""
+    failures = []
+    async for result in _checks(open_service, check_storage, settings):
+        _print(result)
+        if result.category is not None:
+            failures.append(result.category)
+    return failures
+
+
+async def _checks(
+    open_service: OpenService, check_storage: CheckStorage, settings: Settings
+) -> AsyncIterator[CheckResult]:
+    yield CheckResult("configuration", "ok")
+    for warning in settings.warnings:
+        yield CheckResult("configuration", "warning", warning)
+    try:
+        yield CheckResult("storage", "ok", await check_storage(settings))
+    except Failure as failure:
+        yield CheckResult("storage", "failed", failure.message, failure.category)
+    async with open_service(settings_of_command(settings)) as service:  # it reads the grammars
+        if settings.grammars.directory is not None:
+            yield CheckResult("grammars", "ok", settings.grammars.directory)
+        for tool in service.facade.introspection.tools():
+            status, category = ("ok", None) if tool.available else ("unavailable", Category.TOOL)
+            yield CheckResult(f"tool {tool.name}", status, tool.reason, category)
+        for engine in await service.facade.introspection.ping_engines():
+            status, category = ("ok", None) if engine.ok else ("unreachable", Category.INFERENCE)
+            yield CheckResult(f"engine {engine.name}", status, engine.detail, category)
+
+
+def _print(result: CheckResult) -> None:
+    style = {"ok": "green", "warning": "yellow"}.get(result.status, "bold red")
+    line = Text.assemble(f"{printable(result.subject)}  ", (result.status, style))
+    if result.detail:
+        line.append(f"  {printable(result.detail)}")
+    Console(highlight=False).print(line, soft_wrap=True)
