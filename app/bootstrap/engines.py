@@ -28,15 +28,27 @@ from app.settings import EngineSettings, Settings
 
 
 @dataclass(frozen=True, slots=True)
+class EngineResources:
+    """Everything that the engines of a service share.
+
+    Resources that an engine opens are closed with the `stack`. `on_unknown_frames` counts the frames of an engine's
+    streams that its dialect does not know.
+    """
+
+    clock: Clock
+    session: HttpSession
+    stack: AsyncExitStack
+    on_unknown_frames: Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
 class EngineBuild:
-    """Everything that an engine is built from. Resources that it opens are closed with the `stack`."""
+    """Everything that an engine is built from."""
 
     engine: EngineSettings
     profile: EngineProfile
     settings: Settings
-    clock: Clock
-    session: HttpSession
-    stack: AsyncExitStack
+    resources: EngineResources
 
     @property
     def timeouts(self) -> Timeouts:
@@ -58,8 +70,15 @@ def _http(spec: EngineBuild, dialect: Dialect) -> Engine:
     endpoint = Endpoint(base_url, spec.engine.api_key.read, spec.timeouts, limits, headers)
     proxy = spec.settings.proxy_for(spec.engine, base_url)
     route = Route(_tls(spec), spec.timeouts.connect_seconds, proxy)
-    transport = AiohttpTransport(spec.session, route)
-    return HttpEngine(spec.profile, dialect, endpoint=endpoint, transport=transport, clock=spec.clock)
+    transport = AiohttpTransport(spec.resources.session, route)
+    return HttpEngine(
+        spec.profile,
+        dialect,
+        endpoint=endpoint,
+        transport=transport,
+        clock=spec.resources.clock,
+        on_unknown_frames=spec.resources.on_unknown_frames,
+    )
 
 
 def _tls(spec: EngineBuild) -> SSLContext:
@@ -91,16 +110,16 @@ def _ollama(spec: EngineBuild) -> Engine:
 
 def _llamacpp(spec: EngineBuild) -> Engine:
     engine = llama_cpp.LlamaCppEngine(spec.profile, spec.timeouts)
-    spec.stack.push_async_exit(engine)
+    spec.resources.stack.push_async_exit(engine)
     return engine
 
 
 def _scripted(spec: EngineBuild) -> Engine:
-    return scripted.ScriptedEngine.from_file(spec.profile, Path(spec.engine.model.model), spec.clock)
+    return scripted.ScriptedEngine.from_file(spec.profile, Path(spec.engine.model.model), spec.resources.clock)
 
 
 def _rehearsal(spec: EngineBuild) -> Engine:
-    return rehearsal.RehearsalEngine(spec.profile, spec.clock)
+    return rehearsal.RehearsalEngine(spec.profile, spec.resources.clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +144,7 @@ ENGINES: Mapping[str, EngineScheme] = MappingProxyType(
 """The engines by the scheme of a model URL."""
 
 
-def build_engine(name: str, settings: Settings, clock: Clock, session: HttpSession, stack: AsyncExitStack) -> Engine:
+def build_engine(name: str, settings: Settings, resources: EngineResources) -> Engine:
     """Build a configured engine. Raises: ConfigurationFailure (CONFIG_INVALID)."""
     engine = settings.engines[name]
     scheme = ENGINES[engine.model.scheme]
@@ -139,4 +158,4 @@ def build_engine(name: str, settings: Settings, clock: Clock, session: HttpSessi
         price=None if engine.price is None else (engine.price.input, engine.price.output),
         capabilities=replace(scheme.capabilities, **engine.capabilities),
     )
-    return scheme.build(EngineBuild(engine, profile, settings, clock, session, stack))
+    return scheme.build(EngineBuild(engine, profile, settings, resources))

@@ -38,7 +38,7 @@ from app.adapters.telemetry.loop_lag import watch_loop_lag
 from app.adapters.telemetry.metrics import MetricsSink
 from app.adapters.thread_pool import WorkerThread
 from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.bootstrap.engines import build_engine
+from app.bootstrap.engines import EngineResources, build_engine
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.capabilities.models.breaker import FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
@@ -161,7 +161,8 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             store = DatabaseExecutionStore(database, clock, replica.owner, event_bus, replica.cancel)
             runner = replica.runner(task_pool, queue_limits(settings.queue), on_storage_error)
             metrics.observe_in_flight(lambda: runner.in_flight)
-            engines = {name: build_engine(name, settings, clock, http, stack) for name in settings.engines}
+            resources = EngineResources(clock, http, stack, metrics.count_unknown_frames)
+            engines = {name: build_engine(name, settings, resources) for name in settings.engines}
             environment = base.environment(journal, event_bus, DatabaseSessions(database), engines)
             launcher = Launcher(environment, runner, patterns)
             recovery, tailer = Recovery(store, launcher), LogTailer(store, event_bus)

@@ -50,6 +50,7 @@ class Reply:
     `finish_reason` is stop, tool or length; `raw_finish` is the provider's own word if it is none of these. `kept`
     holds blocks that only this provider can read and that it needs back, such as signed thoughts. `withheld` names, by
     dotted name, the parts of the call that were not sent because the provider or its model would have refused them.
+    `flags` are the reply's warnings in `metadata.flags`.
     """
 
     text: str
@@ -61,6 +62,7 @@ class Reply:
     reasoning: str = ""
     kept: tuple[dict[str, Any], ...] = ()
     withheld: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
 
     def message(self, provider: str) -> Message:
         """Return the answer as a message for the next inference."""

@@ -96,7 +96,7 @@ def dumps(value: Any, source: str, *, max_depth: int = DEFAULT_MAX_DEPTH) -> byt
         written = orjson.dumps(value)
     except orjson.JSONEncodeError as fault:
         raise _unwritable(value, str(fault), max_depth) from None
-    if _is_deep(value, written, max_depth):
+    if max_depth < MAX_WRITABLE_DEPTH and _is_deep(value, written, max_depth):
         raise too_deep(max_depth)
     nulls = written.count(b"null")
     if nulls and nulls > source.count("null"):
@@ -134,13 +134,20 @@ def _read_fast(text: bytes, max_depth: int) -> Any:
         written = orjson.dumps(value)
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return _IN_DOUBT
-    if (written != text and _may_have_lost(text, written)) or _is_deep(value, written, max_depth):
+    if written != text and _may_have_lost(text, written):
+        return _IN_DOUBT
+    if max_depth < MAX_WRITABLE_DEPTH and _is_deep(value, written, max_depth):
         return _IN_DOUBT
     return value
 
 
 def _may_have_lost(text: bytes, written: bytes) -> bool:
-    """Return True if the text may hold a member or a digit that is missing from the written value."""
+    """Return True if the text may hold a member or a digit that is missing from the written value.
+
+    Spaces are what most texts differ in, and are removed in half the time of all whitespace.
+    """
+    if text.replace(b" ", b"") == written.replace(b" ", b""):
+        return False
     return text.translate(None, _WHITESPACE_BYTES) != written.translate(None, _WHITESPACE_BYTES) and (
         text.count(b":") != written.count(b":")
         or _LONG_INTEGER in text.translate(_DIGITS)
@@ -161,8 +168,8 @@ def _read_slowly(text: str, start: int, max_depth: int) -> tuple[Any, int]:
 
 
 def _is_deep(value: Any, written: bytes, max_depth: int) -> bool:
-    """Return True if the value is nested too deeply; what orjson wrote is not deeper than `MAX_WRITABLE_DEPTH`."""
-    if max_depth >= MAX_WRITABLE_DEPTH or written.count(b"[") + written.count(b"{") <= max_depth:
+    """Return True if the value is nested too deeply. orjson writes nothing deeper than `MAX_WRITABLE_DEPTH`."""
+    if written.count(b"[") + written.count(b"{") <= max_depth:
         return False
     return is_deeper(value, max_depth)
 

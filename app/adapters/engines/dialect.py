@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from app.adapters.engines.wire.deltas import Delta
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.model_call import AttemptFailureReason, EngineCall
-from app.ports.model import EngineProfile
+from app.ports.model import EngineError, EngineProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,10 @@ class Dialect(Protocol):
 
     def decode_chunk(self, data: bytes) -> Delta:
         """Decode one event of a stream. Raises: EngineError, also for an error that the provider reports in it."""
+        ...
+
+    def reported_fault(self, error: Any) -> EngineError:
+        """Return the fault of an error, of any form, that the provider reports within a stream."""
         ...
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:

@@ -66,6 +66,8 @@ SERIES: tuple[Series, ...] = (
            "Deltas that were published"),
     Series("portico_inference_retractions_total", Counter, (),
            "Segments whose streamed text was retracted"),
+    Series("portico_unknown_frames_total", Counter, ("provider",),
+           "Frames of providers' streams that were ignored because their form is not known"),
     Series("portico_tokens_total", Counter, ("provider", "direction"),
            "Input and output tokens of all provider attempts"),
     Series("portico_tool_calls_total", Counter, ("tool", "success", "code"),
@@ -251,6 +253,10 @@ class MetricsSink:
     def count_dropped_reader(self) -> None:
         """Count an event subscription whose queue was full."""
         self._registry.count("portico_readers_dropped_total")
+
+    def count_unknown_frames(self, provider: str, frames: int) -> None:
+        """Count frames of a provider's stream that were ignored because their form is not known."""
+        self._registry.count("portico_unknown_frames_total", provider, amount=frames)
 
     def count_bug(self, place: Literal["execution", "sink", "writer"]) -> None:
         """Count an unexpected exception."""

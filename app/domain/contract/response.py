@@ -26,7 +26,8 @@ from app.domain.ids import RequestId, SessionId, SuspensionId, ToolCallId, Trace
 from app.domain.lifecycle import Mode, State
 
 Durability = Literal["memory", "journaled"]
-
+USAGE_IMPLAUSIBLE: Final = "usage_implausible"
+"""The flag of an answer whose provider reported token counts that cannot be true."""
 
 Json: TypeAlias = Any
 """JSON value that was read strictly before; it is not validated again, since that would take longer than reading it."""
@@ -198,6 +199,11 @@ class ResponseMetadata(_Outbound):
     )
     kept_by: FormatEnforcement | None = Field(None, description="Enforcement of the required format.")
     durability: Durability = Field("memory", description="Durability of the execution.")
+    flags: list[str] = Field(
+        default_factory=list,
+        description="Warnings: `usage_implausible` if a provider reported token counts that cannot be true, which an"
+        " estimate replaced.",
+    )
     client: dict[str, str] = Field(default_factory=dict, description="Metadata of the request.")
 
 

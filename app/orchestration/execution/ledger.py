@@ -64,6 +64,7 @@ class Ledger:
         self.is_priced = False
         self.last_at = 0.0
         self.fallback_attempts = 0
+        self.flags: set[str] = set()
         self._costs: list[float] = []
         self._upstream_ms: list[float] = []
         self._waited_ms: list[float] = []
@@ -128,6 +129,7 @@ class Ledger:
         key = StepKey(step.key)
         if isinstance(outcome, AttemptSucceeded):
             usage = outcome.reply.usage
+            self.flags.update(outcome.reply.flags)
             self.tool_calls.add(key, [ToolCallState(call, step_name) for call in outcome.reply.tool_calls])
         else:
             usage = outcome.usage

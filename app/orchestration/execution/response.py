@@ -158,6 +158,7 @@ def _metadata(
         left_out=[] if last_reply is None else _left_out(header.request, *last_reply),
         kept_by=None if last_reply is None else last_reply[1].way,
         durability=_durability(execution, state),
+        flags=sorted(ledger.flags),
         client=header.request.metadata,
     )
 

@@ -58,6 +58,7 @@ def _tell_everything(metrics: MetricsSink) -> None:
     metrics.count_dropped_reader()
     metrics.count_bug("execution")
     metrics.count_bug("sink")
+    metrics.count_unknown_frames(PROVIDERS[0], 2)
     metrics.observe_lag(0.01)
     metrics.observe_in_flight(lambda: 3)
 

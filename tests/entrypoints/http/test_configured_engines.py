@@ -9,14 +9,16 @@ import orjson
 import pytest
 
 from app.adapters.engines.http.aiohttp_transport import open_session
-from app.bootstrap.engines import build_engine
+from app.bootstrap.engines import EngineResources, build_engine
 from app.domain.failures import ConfigurationFailure
 from app.entrypoints.http.app import create_app
 from app.settings import Secret, Settings
+from tests.adapters.engines.engine_calls import chat_chunk
 from tests.support.emulators import anthropic, gemini, ollama, openai_chat, openai_responses
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.server import KEY, EmulatedServer, Respond
 from tests.support.http_server import RunningServer, running_server
+from tests.support.upstream import ScriptedUpstream, event, event_stream, reply
 from tests.support.virtual_time import VirtualClock
 
 SPOKEN: Mapping[str, tuple[Respond, dict[str, Any], str]] = {
@@ -115,5 +117,29 @@ async def test_a_certificate_file_without_a_certificate_is_refused_by_name(tmp_p
     settings = Settings.model_validate({"engines": {"only": {"model": "openai://x", "ca_file": str(ca_file)}}})
     async with open_session() as session, AsyncExitStack() as stack:
         with pytest.raises(ConfigurationFailure) as caught:
-            build_engine("only", settings, VirtualClock(), session, stack)
+            build_engine("only", settings, EngineResources(VirtualClock(), session, stack, pytest.fail))
     assert caught.value.message.startswith("engines.only.ca_file: must be a file of certificates in PEM format")
+
+
+async def test_usage_that_cannot_be_true_is_estimated_and_flagged() -> None:
+    body = {"choices": [{"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}]}
+    usage = {"prompt_tokens": -40, "completion_tokens": 2}
+    async with (
+        ScriptedUpstream(reply(body | {"usage": usage})) as upstream,
+        portico(model="openai://some-model", base_url=upstream.url) as served,
+    ):
+        answer = (await served.post(chat())).json
+    assert answer["metadata"]["flags"] == ["usage_implausible"]
+    assert answer["token_usage"]["estimated"]
+    assert 0 < answer["token_usage"]["input_tokens"] < 100
+
+
+async def test_frames_of_no_known_form_are_counted_by_provider() -> None:
+    script = event_stream(event(chat_chunk("Hello.")), event({"object": "note"}), event(chat_chunk(finish="stop")))
+    async with (
+        ScriptedUpstream(script) as upstream,
+        portico(model="openai://some-model", base_url=upstream.url) as served,
+    ):
+        assert (await served.post(chat())).json["content"] == "Hello."
+        metrics = (await served.get("/metrics")).body.decode()
+    assert 'portico_unknown_frames_total{provider="only"} 1.0' in metrics

@@ -55,11 +55,23 @@ async def engine_at(
 
 
 @asynccontextmanager
-async def http_engine(profile: EngineProfile, dialect: Dialect, endpoint: Endpoint) -> AsyncIterator[HttpEngine]:
+async def http_engine(
+    profile: EngineProfile,
+    dialect: Dialect,
+    endpoint: Endpoint,
+    on_unknown_frames: Callable[[str, int], None] = lambda _provider, _frames: None,
+) -> AsyncIterator[HttpEngine]:
     """Yield an HTTP engine with connections of its own."""
     async with open_session() as session:
         transport = AiohttpTransport(session, Route(tls_context(), endpoint.timeouts.connect_seconds))
-        yield HttpEngine(profile, dialect, endpoint=endpoint, transport=transport, clock=VirtualClock())
+        yield HttpEngine(
+            profile,
+            dialect,
+            endpoint=endpoint,
+            transport=transport,
+            clock=VirtualClock(),
+            on_unknown_frames=on_unknown_frames,
+        )
 
 
 def _script(response: EmulatedResponse) -> Script:

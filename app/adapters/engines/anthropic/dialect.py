@@ -3,11 +3,10 @@
 from typing import Final
 
 from app.adapters.engines.anthropic import replies
-from app.adapters.engines.anthropic.errors import error_of, reason_of
+from app.adapters.engines.anthropic.errors import error_of, reason_of, reported_fault
 from app.adapters.engines.anthropic.request import PARAMETER_NAMES, build_request
 from app.adapters.engines.dialect import EncodedRequest
 from app.adapters.engines.unsupported import unsent_message_parts, unsent_options
-from app.adapters.engines.wire.deltas import Delta
 from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.ports.model import EngineCapabilities, EngineProfile
 
@@ -37,11 +36,9 @@ class AnthropicDialect:
             (*unsent_options(call, PARAMETER_NAMES, body), *unsent_message_parts(call.messages, ("system",))),
         )
 
-    def decode(self, body: bytes) -> Delta:
-        return replies.decode_reply(body)
-
-    def decode_chunk(self, data: bytes) -> Delta:
-        return replies.decode_event(data)
+    decode = staticmethod(replies.decode_reply)
+    decode_chunk = staticmethod(replies.decode_event)
+    reported_fault = staticmethod(reported_fault)
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         return reason_of(status, error_of(body))

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import orjson
 
-from app.adapters.engines.wire.faults import reason_by_status
+from app.adapters.engines.wire.faults import reason_by_status, reported_error
 from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
 
 BY_CODE: Final[Mapping[str, AttemptFailureReason]] = MappingProxyType(
     {
@@ -69,6 +70,11 @@ def reason_of(status: int, error: Any) -> AttemptFailureReason:
     details = error.get("details")
     code = _text(details.get("error_code")) if isinstance(details, dict) else ""
     return BY_CODE.get(code) or _by_wording(error) or BY_TYPE.get(_text(error.get("type"))) or reason_by_status(status)
+
+
+def reported_fault(error: Any) -> EngineError:
+    """Return the fault of an error that was reported in place of a reply or within one."""
+    return reported_error(reason_of(UNKNOWN_STATUS, error))
 
 
 def _by_wording(error: Mapping[str, Any]) -> AttemptFailureReason | None:

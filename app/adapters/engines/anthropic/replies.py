@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import orjson
 
-from app.adapters.engines.anthropic.errors import UNKNOWN_STATUS, reason_of
+from app.adapters.engines.anthropic.errors import reported_fault
 from app.adapters.engines.anthropic.turns import POSITION
-from app.adapters.engines.wire.deltas import Delta, OpaqueFragment, ToolCallFragment
+from app.adapters.engines.wire.deltas import NO_DELTA, Delta, OpaqueFragment, ToolCallFragment
+from app.adapters.engines.wire.error_frames import unknown_frame
 from app.adapters.engines.wire.faults import malformed_reply
-from app.adapters.engines.wire.json_fields import as_object, as_text, parse_json
-from app.adapters.engines.wire.usage import TokenCounts
+from app.adapters.engines.wire.json_fields import as_object, as_text, detail, parse_object
+from app.adapters.engines.wire.usage import TokenCounts, sum_counts
 from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
 
 FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = MappingProxyType(
     {
@@ -36,7 +36,9 @@ THOUGHT_TEXTS: Final = ("thinking", "signature", "data")
 
 def decode_reply(body: bytes) -> Delta:
     """Decode a whole reply. Raises: EngineError."""
-    reply = _parsed(body)
+    reply = parse_object(body)
+    if reply.get("type") == "error" or reply.get("error"):
+        raise reported_fault(reply.get("error"))
     content, finish = reply.get("content"), as_text(reply.get("stop_reason")) or None
     if not isinstance(content, list):
         raise malformed_reply("the reply's content is not a list")
@@ -49,18 +51,12 @@ def decode_reply(body: bytes) -> Delta:
 
 def decode_event(data: bytes) -> Delta:
     """Decode one event of a stream; events that add nothing to the answer are ignored. Raises: EngineError."""
-    event = _parsed(data)
-    decode = EVENTS.get(as_text(event.get("type")))
-    return decode(event) if decode else Delta()
-
-
-def _parsed(data: bytes) -> dict[str, Any]:
-    """Parse the JSON object of a reply or event. Raises: EngineError, also when it reports an error."""
-    reply = as_object(parse_json(data))
-    if reply.get("type") == "error" or reply.get("error"):
-        reason = reason_of(UNKNOWN_STATUS, reply.get("error"))
-        raise EngineError(reason, "the provider reported an error in its reply")
-    return reply
+    event = parse_object(data)
+    kind = event.get("type")
+    if kind == "error" or event.get("error"):
+        raise reported_fault(event.get("error"))
+    decode = EVENTS.get(as_text(kind))
+    return decode(event) if decode else unknown_frame(event, reported_fault)
 
 
 def _message_started(event: Mapping[str, Any]) -> Delta:
@@ -104,9 +100,9 @@ def _opaque_thought(thought: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 def _block_continued(event: Mapping[str, Any]) -> Delta:
     delta = as_object(event.get("delta"))
-    match as_text(delta.get("type")):
+    match delta.get("type"):
         case "text_delta":
-            return Delta(text=as_text(delta.get("text")))
+            return Delta(as_text(delta.get("text")))
         case "input_json_delta":
             return Delta(calls=(ToolCallFragment(_number(event), "", "", as_text(delta.get("partial_json"))),))
         case "thinking_delta":
@@ -127,15 +123,19 @@ def _message_stopped(_event: Mapping[str, Any]) -> Delta:
     return Delta(done=True)
 
 
-EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Delta]]] = MappingProxyType(
-    {
-        "message_start": _message_started,
-        "content_block_start": _block_started,
-        "content_block_delta": _block_continued,
-        "message_delta": _message_delta,
-        "message_stop": _message_stopped,
-    }
-)
+def _no_delta(_event: Mapping[str, Any]) -> Delta:
+    return NO_DELTA
+
+
+EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Delta]]] = {
+    "message_start": _message_started,
+    "content_block_start": _block_started,
+    "content_block_delta": _block_continued,
+    "message_delta": _message_delta,
+    "message_stop": _message_stopped,
+    "content_block_stop": _no_delta,
+    "ping": _no_delta,
+}
 
 
 def _joined(deltas: Iterable[Delta]) -> Delta:
@@ -162,16 +162,10 @@ def _usage(holder: Mapping[str, Any]) -> TokenCounts | None:
     usage = holder.get("usage")
     if not isinstance(usage, dict):
         return None
-    details = usage.get("output_tokens_details")
-    cached = _count(usage.get("cache_read_input_tokens"))
-    read = _count(usage.get("input_tokens")) + cached + _count(usage.get("cache_creation_input_tokens"))
-    written = _count(usage.get("output_tokens"))
-    thought = _count(details.get("thinking_tokens")) if isinstance(details, dict) else 0
-    return TokenCounts(read, written, thought, cached, read + written)
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value >= 0 else 0
+    cached = usage.get("cache_read_input_tokens") or 0
+    read = sum_counts(usage.get("input_tokens") or 0, cached, usage.get("cache_creation_input_tokens") or 0)
+    thought = detail(usage, "output_tokens_details", "thinking_tokens")
+    return TokenCounts(read, usage.get("output_tokens") or 0, thought, cached)
 
 
 def _number(event: Mapping[str, Any]) -> int:

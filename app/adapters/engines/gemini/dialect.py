@@ -5,10 +5,9 @@ from urllib.parse import quote
 
 from app.adapters.engines.dialect import EncodedRequest
 from app.adapters.engines.gemini import replies
-from app.adapters.engines.gemini.errors import error_of, reason_of, retry_delay
+from app.adapters.engines.gemini.errors import error_of, reason_of, reported_fault, retry_delay
 from app.adapters.engines.gemini.request import PARAMETER_NAMES, build_request
 from app.adapters.engines.unsupported import unsent_message_parts, unsent_options
-from app.adapters.engines.wire.deltas import Delta
 from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.ports.model import EngineCapabilities, EngineProfile
 
@@ -34,11 +33,9 @@ class GeminiDialect:
         )
         return EncodedRequest(f"{_path(profile.model)}:{method}", body, withheld)
 
-    def decode(self, body: bytes) -> Delta:
-        return replies.decode_reply(body)
-
-    def decode_chunk(self, data: bytes) -> Delta:
-        return replies.decode_event(data)
+    decode = staticmethod(replies.decode_reply)
+    decode_chunk = staticmethod(replies.decode_event)
+    reported_fault = staticmethod(reported_fault)
 
     def retry_delay(self, body: bytes) -> float | None:
         return retry_delay(error_of(body))

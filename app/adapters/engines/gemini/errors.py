@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import orjson
 
-from app.adapters.engines.wire.faults import reason_by_status
+from app.adapters.engines.wire.faults import reason_by_status, reported_error
 from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
 
 BY_REASON: Final[Mapping[str, AttemptFailureReason]] = {
     "BILLING_DISABLED": AttemptFailureReason.QUOTA,
@@ -85,6 +86,11 @@ def retry_delay(error: Any) -> float | None:
         if delay:
             return float(delay[1])
     return None
+
+
+def reported_fault(error: Any) -> EngineError:
+    """Return the fault of an error that was reported in place of a reply or within one."""
+    return reported_error(reason_of(status_of(error), error))
 
 
 def reason_of(status: int, error: Any) -> AttemptFailureReason:

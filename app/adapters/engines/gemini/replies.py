@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import orjson
 
-from app.adapters.engines.gemini.errors import reason_of, status_of
+from app.adapters.engines.gemini.errors import reported_fault
 from app.adapters.engines.wire.deltas import Delta, OpaqueFragment, ToolCallFragment
+from app.adapters.engines.wire.error_frames import unknown_frame
 from app.adapters.engines.wire.faults import malformed_reply
-from app.adapters.engines.wire.json_fields import as_list, as_object, as_text, as_token_count, parse_json
-from app.adapters.engines.wire.usage import TokenCounts
+from app.adapters.engines.wire.json_fields import as_list, as_object, as_text, parse_json
+from app.adapters.engines.wire.usage import TokenCounts, sum_counts
 from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
 
 FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = {
     "STOP": "stop",
@@ -40,6 +40,7 @@ FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = {
     "MISSING_THOUGHT_SIGNATURE": AttemptFailureReason.REFUSED,
     "PUP_LIMITED_DISABLED": AttemptFailureReason.CREDENTIALS,
 }
+KNOWN_MEMBERS: Final = frozenset({"candidates", "promptFeedback", "usageMetadata"})
 UNFINISHED: Final = frozenset({"", "FINISH_REASON_UNSPECIFIED"})
 
 
@@ -60,37 +61,41 @@ def _parsed(data: bytes) -> dict[str, Any]:
     """
     reply = parse_json(data)
     reply = as_object(reply[0] if isinstance(reply, list) and len(reply) == 1 else reply)
-    error = reply.get("error")
-    if error:
-        raise EngineError(reason_of(status_of(error), error), "the provider reported an error in its reply")
+    if reply.get("error"):
+        raise reported_fault(reply["error"])
     return reply
 
 
 def _delta(reply: Mapping[str, Any], *, unfinished: str | None) -> Delta:
     """Decode a reply; `unfinished` is the finish reason of a candidate that names none."""
-    usage, model = _usage(reply.get("usageMetadata")), as_text(reply.get("modelVersion"))
-    blocked = as_text(as_object(reply.get("promptFeedback") or {}).get("blockReason"))
-    if blocked:
+    usage, model = reply.get("usageMetadata"), as_text(reply.get("modelVersion"))
+    usage = _token_counts(usage) if isinstance(usage, dict) else None
+    feedback = reply.get("promptFeedback")
+    if feedback and (blocked := as_text(as_object(feedback).get("blockReason"))):
         return Delta(finish=blocked, refused=True, usage=usage, model=model)
     candidate = _first(as_list(reply.get("candidates")))
     if candidate is None:
-        return Delta(usage=usage, model=model)
+        return (
+            unknown_frame(reply, reported_fault) if KNOWN_MEMBERS.isdisjoint(reply) else Delta(usage=usage, model=model)
+        )
     finish = as_text(candidate.get("finishReason"))
     text, reasoning = "", ""
     calls: list[ToolCallFragment] = []
     opaque: list[OpaqueFragment] = []
     for each in as_list(as_object(candidate.get("content") or {}).get("parts")):
         part = as_object(each)
+        piece = as_text(part.get("text"))
         if part.get("thought"):
-            reasoning += as_text(part.get("text"))
+            reasoning += piece
         else:
-            text += as_text(part.get("text"))
+            text += piece
         if "functionCall" in part:
             calls.append(_call_fragment(part))
-        if _is_signed_text(part):
+        if part.get("thoughtSignature") and _is_signed_text(part):
             opaque.append(_opaque_fragment(part))
     finish_reason = unfinished if finish in UNFINISHED else finish
-    return Delta(text, reasoning, tuple(calls), finish_reason, usage, model, opaque=tuple(opaque))
+    delta = Delta(text, reasoning, tuple(calls), finish_reason, usage, model)
+    return delta._replace(opaque=tuple(opaque)) if opaque else delta
 
 
 def _first(candidates: list[Any]) -> dict[str, Any] | None:
@@ -109,8 +114,8 @@ def _call_fragment(part: Mapping[str, Any]) -> ToolCallFragment:
 
 
 def _is_signed_text(part: Mapping[str, Any]) -> bool:
-    """Tell whether a part is a signed text; a signature may come alone, and its text is empty then."""
-    return bool(part.get("thoughtSignature")) and ("text" in part or len(part) == 1)
+    """Tell whether a signed part is a text; a signature may come alone, and its text is empty then."""
+    return "text" in part or len(part) == 1
 
 
 def _opaque_fragment(part: Mapping[str, Any]) -> OpaqueFragment:
@@ -122,14 +127,13 @@ def _opaque_fragment(part: Mapping[str, Any]) -> OpaqueFragment:
     )
 
 
-def _usage(usage: Any) -> TokenCounts | None:
-    return _token_counts(usage) if isinstance(usage, dict) else None
-
-
 def _token_counts(usage: Mapping[str, Any]) -> TokenCounts:
     """Return the token usage. Thoughts, and the input of the provider's own tools, are counted beside the rest."""
-    read = as_token_count(usage.get("promptTokenCount")) + as_token_count(usage.get("toolUsePromptTokenCount"))
-    reasoning = as_token_count(usage.get("thoughtsTokenCount"))
-    written = as_token_count(usage.get("candidatesTokenCount")) + reasoning
-    cached = as_token_count(usage.get("cachedContentTokenCount"))
-    return TokenCounts(read, written, reasoning, cached, as_token_count(usage.get("totalTokenCount")) or read + written)
+    read, written = usage.get("promptTokenCount") or 0, usage.get("candidatesTokenCount") or 0
+    if "toolUsePromptTokenCount" in usage:
+        read = sum_counts(read, usage["toolUsePromptTokenCount"] or 0)
+    reasoning = usage.get("thoughtsTokenCount") or 0
+    if reasoning:
+        written = sum_counts(written, reasoning)
+    cached, total = usage.get("cachedContentTokenCount") or 0, usage.get("totalTokenCount") or 0
+    return TokenCounts(read, written, reasoning, cached, total)

@@ -25,14 +25,16 @@ import anyio
 import anyio.to_thread
 import orjson
 
-from app.adapters.engines.dialect import Dialect, EncodedRequest, RetryDelayDialect
+from app.adapters.engines.dialect import Dialect, RetryDelayDialect
 from app.adapters.engines.http.transport import HttpRequest, HttpResponse, Transport, TransportError
 from app.adapters.engines.timeouts import Timeouts
-from app.adapters.engines.wire.deltas import Delta
+from app.adapters.engines.wire.deltas import UNKNOWN_FRAME, Delta
+from app.adapters.engines.wire.error_frames import error_in_event
 from app.adapters.engines.wire.event_stream import EventStreamParser
-from app.adapters.engines.wire.faults import malformed_reply, parse_retry_after
+from app.adapters.engines.wire.faults import BYTE_ORDER_MARK, malformed_reply, parse_retry_after
 from app.adapters.engines.wire.json_lines import JsonLinesParser
 from app.adapters.engines.wire.reply_builder import ReplyBuilder
+from app.adapters.engines.wire.usage import UsageBounds
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from app.ports.model import EngineError, EngineProfile, Progress
 from app.ports.runtime import Clock
@@ -40,6 +42,11 @@ from app.ports.runtime import Clock
 ERROR_BYTES: Final = 64 * 2**10
 ERROR_SECONDS: Final = 2.0
 OFF_LOOP_BYTES: Final = 64 * 2**10
+TOKENS_PER_BYTE: Final = 4
+HIDDEN_INPUT_TOKENS: Final = 100_000
+"""The input that a provider may add, such as prompts of its own and the tokens of images."""
+MOST_OUTPUT_TOKENS: Final = 1_000_000
+"""Also the largest `max_tokens` of a request."""
 PING_STATUSES: Final = frozenset({200, 404})
 STREAM_PARSERS: Final[Mapping[str, Callable[[int], EventStreamParser | JsonLinesParser]]] = {
     "text/event-stream": EventStreamParser,
@@ -74,24 +81,37 @@ class HttpEngine:
     """Implements `Engine`."""
 
     def __init__(
-        self, profile: EngineProfile, dialect: Dialect, *, endpoint: Endpoint, transport: Transport, clock: Clock
+        self,
+        profile: EngineProfile,
+        dialect: Dialect,
+        *,
+        endpoint: Endpoint,
+        transport: Transport,
+        clock: Clock,
+        on_unknown_frames: Callable[[str, int], None],
     ) -> None:
+        """Create the engine. `on_unknown_frames` is called after each attempt with its name and their number."""
         self.profile = profile
         self._dialect = dialect
         self._endpoint = endpoint
         self._transport = transport
         self._clock = clock
+        self._on_unknown_frames = on_unknown_frames
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         encoded = self._dialect.encode(call, self.profile, stream=stream)
-        reader = _ReplyReader(self._dialect, progress, self._endpoint, streamed=stream)
+        request = self._request("POST", encoded.path, orjson.dumps(encoded.body))
+        bounds = UsageBounds(TOKENS_PER_BYTE * len(request.body) + HIDDEN_INPUT_TOKENS, MOST_OUTPUT_TOKENS)
+        reader = _ReplyReader(self._dialect, progress, self._endpoint, bounds, streamed=stream)
         try:
-            await self._exchange(self._post(encoded), reader)
+            await self._exchange(request, reader)
         except TransportError:
             if not reader.builder.is_complete:
                 raise
         finally:
             reader.report_usage()
+            if reader.unknown_frames:
+                self._on_unknown_frames(self.profile.name, reader.unknown_frames)
         return replace(reader.reply(self.profile.model), withheld=encoded.withheld)
 
     async def _exchange(self, request: HttpRequest, reader: "_ReplyReader") -> None:
@@ -109,9 +129,6 @@ class HttpEngine:
                     raise await self._refusal(response)
                 return "answered"
         raise _timed_out()
-
-    def _post(self, encoded: EncodedRequest) -> HttpRequest:
-        return self._request("POST", encoded.path, orjson.dumps(encoded.body))
 
     def _request(self, method: str, path: str, body: bytes = b"") -> HttpRequest:
         endpoint = self._endpoint
@@ -147,7 +164,9 @@ class HttpEngine:
 class _ReplyReader:
     """One reply as it arrives: builds it, publishes its deltas, and moves the deadline of the attempt."""
 
-    def __init__(self, dialect: Dialect, progress: Progress, endpoint: Endpoint, *, streamed: bool) -> None:
+    def __init__(
+        self, dialect: Dialect, progress: Progress, endpoint: Endpoint, usage_bounds: UsageBounds, *, streamed: bool
+    ) -> None:
         self._dialect = dialect
         self._progress = progress
         self._streamed = streamed
@@ -159,7 +178,8 @@ class _ReplyReader:
         self.timeout = anyio.CancelScope(
             deadline=min(self._end, now + endpoint.timeouts.first_token_seconds) if streamed else self._end
         )
-        self.builder = ReplyBuilder(dialect.finish_reasons)
+        self.builder = ReplyBuilder(dialect.finish_reasons, usage_bounds)
+        self.unknown_frames = 0
         self._unpublished: Delta | None = None
 
     async def read(self, response: HttpResponse) -> None:
@@ -180,10 +200,15 @@ class _ReplyReader:
             self._check_size(size)
             for event in parser.feed(data):
                 delta = decode(event)
+                if delta is UNKNOWN_FRAME:
+                    self.unknown_frames += 1
+                    continue
                 builder.add(delta)
                 self._publish(delta)
                 if builder.done:
                     return
+            if parser.error is not None:
+                raise self._dialect.reported_fault(error_in_event(parser.error))
             if not data:
                 return
             if builder.has_started:
@@ -196,7 +221,7 @@ class _ReplyReader:
             body += data
             self._check_size(len(body))
             self._restart_idle_timeout()
-        delta = await self._decode_document(bytes(body))
+        delta = await self._decode_document(bytes(body.removeprefix(BYTE_ORDER_MARK)))
         self.builder.add(delta)
         self._unpublished = delta if self._streamed else None
 

@@ -15,10 +15,9 @@ from typing import Any, Final
 
 from app.adapters.engines.dialect import EncodedRequest, opaque_blocks
 from app.adapters.engines.ollama import replies
-from app.adapters.engines.ollama.errors import error_of, reason_of
+from app.adapters.engines.ollama.errors import error_of, reason_of, reported_fault
 from app.adapters.engines.ollama.schemas import response_format, supported_schema
 from app.adapters.engines.unsupported import translated_hints, unsent_message_parts, unsent_options
-from app.adapters.engines.wire.deltas import Delta
 from app.adapters.engines.wire.json_fields import as_text
 from app.domain.contract.messages import Message, ToolCall
 from app.domain.contract.request import ExecutionHints
@@ -66,11 +65,9 @@ class OllamaDialect:
             (*unsent_options(call, PARAMETER_NAMES, body, body["options"]), *unsent_message_parts(call.messages)),
         )
 
-    def decode(self, body: bytes) -> Delta:
-        return replies.decode_reply(body)
-
-    def decode_chunk(self, data: bytes) -> Delta:
-        return replies.decode_reply(data)
+    decode = staticmethod(replies.decode_reply)
+    decode_chunk = staticmethod(replies.decode_reply)
+    reported_fault = staticmethod(reported_fault)
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         return reason_of(status, error_of(body))

@@ -4,8 +4,9 @@ from typing import Any, Final
 
 import orjson
 
-from app.adapters.engines.wire.faults import reason_by_status
+from app.adapters.engines.wire.faults import reason_by_status, reported_error
 from app.domain.model_call import AttemptFailureReason
+from app.ports.model import EngineError
 
 BY_WORDING: Final = (
     ("context length", AttemptFailureReason.CONTEXT_EXCEEDED),
@@ -31,7 +32,13 @@ def error_of(body: bytes) -> Any:
     return reply.get("error") if isinstance(reply, dict) else None
 
 
+def reported_fault(error: Any, status: int = UNKNOWN_STATUS) -> EngineError:
+    """Return the fault of an error that was reported in place of a reply or within one."""
+    return reported_error(reason_of(status, error))
+
+
 def reason_of(status: int, error: Any) -> AttemptFailureReason:
     """Return the reason of a failure."""
-    wording = error.lower() if isinstance(error, str) else ""
+    message = error.get("message") if isinstance(error, dict) else error
+    wording = message.lower() if isinstance(message, str) else ""
     return next((reason for words, reason in BY_WORDING if words in wording), reason_by_status(status))

@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import orjson
 
-from app.adapters.engines.ollama.errors import UNKNOWN_STATUS, reason_of
+from app.adapters.engines.ollama.errors import UNKNOWN_STATUS, reported_fault
 from app.adapters.engines.wire.deltas import Delta, OpaqueFragment, ToolCallFragment
+from app.adapters.engines.wire.error_frames import unknown_frame
 from app.adapters.engines.wire.faults import malformed_reply
-from app.adapters.engines.wire.json_fields import as_object, as_text, as_token_count, parse_json
+from app.adapters.engines.wire.json_fields import as_object, as_text, parse_object
 from app.adapters.engines.wire.usage import TokenCounts
 from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
 
 FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = {
     "stop": "stop",
@@ -24,30 +24,21 @@ FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = {
 
 def decode_reply(data: bytes) -> Delta:
     """Decode a whole reply or one line of a stream. Raises: EngineError."""
-    reply = _parsed(data)
-    message = _object(reply.get("message"))
-    reasoning, calls = as_text(message.get("thinking")), message.get("tool_calls")
-    done = reply.get("done") is True
-    return Delta(
-        text=as_text(message.get("content")),
-        reasoning=reasoning,
-        calls=() if calls is None else _calls(calls),
-        finish=as_text(reply.get("done_reason")) or None if done else None,
-        usage=_usage(reply),
-        model=as_text(reply.get("model")),
-        done=done,
-        opaque=(OpaqueFragment(0, {"thinking": reasoning}),) if reasoning else (),
-    )
-
-
-def _parsed(data: bytes) -> dict[str, Any]:
-    """Parse the JSON object of a reply or line. Raises: EngineError, also when it reports an error."""
-    reply = _object(parse_json(data))
+    reply = parse_object(data)
     if reply.get("error"):
         status = reply.get("StatusCode")
-        reason = reason_of(status if isinstance(status, int) else UNKNOWN_STATUS, reply["error"])
-        raise EngineError(reason, "the provider reported an error in its reply")
-    return reply
+        raise reported_fault(reply["error"], status if isinstance(status, int) else UNKNOWN_STATUS)
+    if "done" not in reply and not isinstance(reply.get("message"), dict):
+        return unknown_frame(reply, reported_fault)
+    message, model, done = _object(reply.get("message")), as_text(reply.get("model")), reply.get("done") is True
+    text, calls = as_text(message.get("content")), message.get("tool_calls")
+    reasoning = as_text(message["thinking"]) if "thinking" in message else ""
+    delta = Delta(text, reasoning, () if calls is None else _calls(calls), model=model)
+    if reasoning:
+        delta = delta._replace(opaque=(OpaqueFragment(0, {"thinking": reasoning}),))
+    if done:
+        delta = delta._replace(finish=as_text(reply.get("done_reason")) or None, usage=_usage(reply), done=True)
+    return delta
 
 
 def _calls(calls: Any) -> tuple[ToolCallFragment, ...]:
@@ -66,8 +57,7 @@ def _usage(reply: Mapping[str, Any]) -> TokenCounts | None:
     """Return the usage, which comes with the end. The server leaves out a count of zero."""
     if "prompt_eval_count" not in reply and "eval_count" not in reply:
         return None
-    read, written = as_token_count(reply.get("prompt_eval_count")), as_token_count(reply.get("eval_count"))
-    return TokenCounts(input_tokens=read, output_tokens=written, total_tokens=read + written)
+    return TokenCounts(reply.get("prompt_eval_count") or 0, reply.get("eval_count") or 0)
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -18,17 +18,15 @@ import orjson
 
 from app.adapters.engines.dialect import EncodedRequest, opaque_blocks
 from app.adapters.engines.openai import chat_replies, schemas
-from app.adapters.engines.openai.errors import error_of, parse_reply, reason_of
+from app.adapters.engines.openai.errors import error_of, reason_of, reported_fault
 from app.adapters.engines.openai.models import is_openai_model, without_unsupported_sampling
 from app.adapters.engines.unsupported import DEFAULT_NAMES, translated_hints, unsent_message_parts, unsent_options
-from app.adapters.engines.wire.deltas import Delta
 from app.domain.contract.messages import ImagePart, Message, Part, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
 from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.domain.tools import ToolDefinition
 from app.ports.model import EngineProfile
 
-END_MARKER = b"[DONE]"
 FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = {
     "stop": "stop",
     "tool_calls": "stop",
@@ -79,11 +77,9 @@ class ChatCompletionsDialect:
             (*unsent_options(call, names, body), *unsent_message_parts(_with_unusable_name(call.messages))),
         )
 
-    def decode(self, body: bytes) -> Delta:
-        return chat_replies.decode_reply(parse_reply(body))
-
-    def decode_chunk(self, data: bytes) -> Delta:
-        return Delta(done=True) if data == END_MARKER else chat_replies.decode_event(data)
+    decode = staticmethod(chat_replies.decode_reply)
+    decode_chunk = staticmethod(chat_replies.decode_event)
+    reported_fault = staticmethod(reported_fault)
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         return reason_of(status, error_of(body))

@@ -14,44 +14,44 @@ import orjson
 
 from app.adapters.engines.openai.errors import parse_reply, reported_fault
 from app.adapters.engines.wire.deltas import Delta, OpaqueFragment, ToolCallFragment
+from app.adapters.engines.wire.error_frames import unknown_frame
 from app.adapters.engines.wire.faults import malformed_reply
 from app.adapters.engines.wire.json_fields import (
     as_object,
     as_objects,
     as_text,
-    as_token_count,
     check_nesting,
-    first_token_count,
+    detail,
 )
-from app.adapters.engines.wire.usage import TokenCounts
+from app.adapters.engines.wire.usage import TokenCounts, sum_counts
 
-CACHED_TOKENS: Final = (
-    ("prompt_tokens_details", "cached_tokens"),
-    ("prompt_cache_hit_tokens",),
-    ("num_cached_tokens",),
-)
-REASONING_TOKENS: Final = ("completion_tokens_details", "reasoning_tokens")
+END_MARKER: Final = b"[DONE]"
+TEXT_MEMBERS: Final = frozenset({"role", "content"})
+"""The members of a message that adds a text and nothing else, as most messages of a stream do."""
 DETAIL_KINDS: Final = ("reasoning.text", "reasoning.summary", "reasoning.encrypted")
 DETAIL_TEXTS: Final = frozenset({"text", "summary", "data", "signature"})
 """The members of a detail that continue in its next fragment; the others are the same in each."""
 
 
-def decode_reply(reply: Mapping[str, Any]) -> Delta:
+def decode_reply(body: bytes) -> Delta:
     """Decode a whole reply. Raises: EngineError."""
+    reply = parse_reply(body)
     choice = _first_choice(reply)
     if choice is None:
-        return Delta(usage=_usage(reply), model=as_text(reply.get("model")))
+        return _without_choice(reply)
     return _delta(reply, as_object(choice.get("message")), finish=as_text(choice.get("finish_reason")))
 
 
 def decode_event(data: bytes) -> Delta:
     """Decode one event of a stream. Raises: EngineError."""
+    if data == END_MARKER:
+        return Delta(done=True)
     reply = parse_reply(data)
     choice = _first_choice(reply)
     if choice is None:
-        return Delta(usage=_usage(reply), model=as_text(reply.get("model")))
-    finish = as_text(choice.get("finish_reason")) or None
-    return _delta(reply, as_object(choice.get("delta") or {}), finish=finish, streamed=True)
+        return _without_choice(reply)
+    finish, message = choice.get("finish_reason"), choice.get("delta") or {}
+    return _delta(reply, as_object(message), finish=as_text(finish) or None if finish else None, streamed=True)
 
 
 def _first_choice(reply: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -67,18 +67,31 @@ def _first_choice(reply: Mapping[str, Any]) -> dict[str, Any] | None:
     return None if choice.get("index") else choice
 
 
+def _without_choice(reply: Mapping[str, Any]) -> Delta:
+    """Decode a reply that has another choice than the first one, or none, as one that reports usage does."""
+    usage = _usage(reply)
+    if not reply.get("choices"):
+        unknown = unknown_frame(reply, reported_fault)
+        if usage is None and "choices" not in reply:
+            return unknown
+    return Delta(usage=usage, model=as_text(reply.get("model")))
+
+
 def _delta(
     reply: Mapping[str, Any], message: Mapping[str, Any], *, finish: str | None, streamed: bool = False
 ) -> Delta:
     content = message.get("content")
     text, reasoning = (content, "") if isinstance(content, str) else _from_parts(content)
+    usage, model = _usage(reply), as_text(reply.get("model"))
+    if TEXT_MEMBERS.issuperset(message):
+        return Delta(text, reasoning, (), finish, usage, model)
     return Delta(
         text=text,
         reasoning=reasoning or as_text(message.get("reasoning_content")) or as_text(message.get("reasoning")),
         calls=_calls(message, streamed=streamed),
         finish=finish,
-        usage=_usage(reply),
-        model=as_text(reply.get("model")),
+        usage=usage,
+        model=model,
         refused=bool(message.get("refusal")),
         opaque=tuple(_opaque_fragments(message)),
     )
@@ -139,8 +152,8 @@ def _opaque_fragments(message: Mapping[str, Any]) -> Iterator[OpaqueFragment]:
     extra = message.get("extra_content")
     if extra:
         yield OpaqueFragment(1, {"extra_content": check_nesting(as_object(extra))})
-    for place, detail in enumerate(as_objects(message.get("reasoning_details"))):
-        yield _reasoning_detail(detail, place)
+    for place, fragment in enumerate(as_objects(message.get("reasoning_details"))):
+        yield _reasoning_detail(fragment, place)
 
 
 def _reasoning_detail(detail: Mapping[str, Any], place: int) -> OpaqueFragment:
@@ -161,16 +174,15 @@ def _usage(reply: Mapping[str, Any]) -> TokenCounts | None:
     usage = reply.get("usage")
     if not usage and isinstance(reply.get("x_groq"), dict):
         usage = reply["x_groq"].get("usage")
-    if not isinstance(usage, dict):
-        return None
-    read, written = as_token_count(usage.get("prompt_tokens")), as_token_count(usage.get("completion_tokens"))
-    reasoning, total = first_token_count(usage, REASONING_TOKENS), as_token_count(usage.get("total_tokens"))
-    if reasoning and total == read + written + reasoning:
+    return _token_counts(usage) if isinstance(usage, dict) else None
+
+
+def _token_counts(usage: Mapping[str, Any]) -> TokenCounts:
+    read, written = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    reasoning = detail(usage, "completion_tokens_details", "reasoning_tokens")
+    cached = detail(usage, "prompt_tokens_details", "cached_tokens")
+    total = usage.get("total_tokens") or 0
+    if reasoning and total == sum_counts(read, written, reasoning):
         written += reasoning
-    return TokenCounts(
-        input_tokens=read,
-        output_tokens=written,
-        reasoning_tokens=reasoning,
-        cached_tokens=first_token_count(usage, *CACHED_TOKENS),
-        total_tokens=total or read + written,
-    )
+    cached = cached or usage.get("prompt_cache_hit_tokens") or usage.get("num_cached_tokens") or 0
+    return TokenCounts(read, written, reasoning, cached, total)

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import orjson
 
-from app.adapters.engines.wire.faults import malformed_reply, reason_by_status
-from app.adapters.engines.wire.json_fields import parse_json
+from app.adapters.engines.wire.faults import reason_by_status, reported_error
+from app.adapters.engines.wire.json_fields import parse_object
 from app.domain.model_call import AttemptFailureReason
 from app.ports.model import EngineError
 
@@ -82,7 +82,7 @@ def error_of(body: bytes) -> Any:
 
 def status_of(error: Any) -> int:
     """Return the status of an error that came with status 200; 500 unless the error names another."""
-    for key in ("status_code", "code"):
+    for key in ("status_code", "code", "error_code"):
         value = error.get(key) if isinstance(error, dict) else None
         if isinstance(value, int | str) and STATUS.fullmatch(str(value)):
             return int(value)
@@ -107,7 +107,7 @@ def reason_of(status: int, error: Any) -> AttemptFailureReason:
 
 def _codes(error: Any) -> Iterator[str]:
     if isinstance(error, dict):
-        for key in ("code", "type", "status"):
+        for key in ("code", "type", "status", "error_code"):
             value = error.get(key)
             if isinstance(value, str):
                 yield value.lower()
@@ -120,14 +120,12 @@ def _wording(error: Any) -> str:
 
 def parse_reply(data: bytes) -> dict[str, Any]:
     """Parse the JSON object of a reply or event. Raises: EngineError, also when it reports an error."""
-    reply = parse_json(data)
-    if not isinstance(reply, dict):
-        raise malformed_reply("the reply is not a JSON object")
+    reply = parse_object(data)
     if reply.get("error"):
         raise reported_fault(reply["error"])
     return reply
 
 
 def reported_fault(error: Any) -> EngineError:
-    """Return the fault of an error that was reported in place of a reply."""
-    return EngineError(reason_of(status_of(error), error), "the provider reported an error in its reply")
+    """Return the fault of an error that was reported in place of a reply or within one."""
+    return reported_error(reason_of(status_of(error), error))

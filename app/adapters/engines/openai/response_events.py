@@ -8,26 +8,26 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from app.adapters.engines.openai.errors import parse_reply, reported_fault
-from app.adapters.engines.wire.deltas import Delta, OpaqueFragment, ToolCallFragment
+from app.adapters.engines.wire.deltas import NO_DELTA, Delta, OpaqueFragment, ToolCallFragment
+from app.adapters.engines.wire.error_frames import unknown_frame
 from app.adapters.engines.wire.faults import malformed_reply
 from app.adapters.engines.wire.json_fields import (
     as_object,
     as_objects,
     as_text,
-    as_token_count,
     check_nesting,
-    first_token_count,
+    detail,
 )
 from app.adapters.engines.wire.usage import TokenCounts
 
-CACHED_TOKENS: Final = ("input_tokens_details", "cached_tokens")
-REASONING_TOKENS: Final = ("output_tokens_details", "reasoning_tokens")
+CHAT_END_MARKER: Final = b"[DONE]"
 SUMMARY_SEPARATOR: Final = "\n\n"
 FINAL_STATUSES = frozenset({"completed", "incomplete", "failed", "cancelled"})
 
 
-def decode_reply(response: Mapping[str, Any]) -> Delta:
+def decode_reply(body: bytes) -> Delta:
     """Decode a whole reply. Raises: EngineError."""
+    response = parse_reply(body)
     items = list(enumerate(as_objects(response.get("output"))))
     messages = [item for _, item in items if item.get("type") == "message"]
     return _ending(response)._replace(
@@ -108,11 +108,20 @@ EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Delta]]] = {
 
 
 def decode_event(data: bytes) -> Delta:
-    """Decode one event of a stream; events that add nothing to the answer are ignored. Raises: EngineError."""
+    """Decode one event of a stream; events that add nothing to the answer are ignored. Raises: EngineError.
+
+    Some servers add the end marker of chat completions, which completes nothing here.
+    """
+    if data == CHAT_END_MARKER:
+        return NO_DELTA
     event = parse_reply(data)
     kind = event.get("type")
-    read = EVENTS.get(kind) if isinstance(kind, str) else None
-    return read(event) if read else Delta()
+    if not isinstance(kind, str):
+        return unknown_frame(event, reported_fault)
+    decode = EVENTS.get(kind)
+    if decode is not None:
+        return decode(event)
+    return NO_DELTA if kind.startswith("response.") else unknown_frame(event, reported_fault)
 
 
 def _ending(response: Mapping[str, Any]) -> Delta:
@@ -131,13 +140,12 @@ def _ending(response: Mapping[str, Any]) -> Delta:
 def _usage(usage: Any) -> TokenCounts | None:
     if not isinstance(usage, dict):
         return None
-    read, written = as_token_count(usage.get("input_tokens")), as_token_count(usage.get("output_tokens"))
     return TokenCounts(
-        input_tokens=read,
-        output_tokens=written,
-        reasoning_tokens=first_token_count(usage, REASONING_TOKENS),
-        cached_tokens=first_token_count(usage, CACHED_TOKENS),
-        total_tokens=as_token_count(usage.get("total_tokens")) or read + written,
+        input_tokens=usage.get("input_tokens") or 0,
+        output_tokens=usage.get("output_tokens") or 0,
+        reasoning_tokens=detail(usage, "output_tokens_details", "reasoning_tokens"),
+        cached_tokens=detail(usage, "input_tokens_details", "cached_tokens"),
+        total_tokens=usage.get("total_tokens") or 0,
     )
 
 

@@ -18,17 +18,15 @@ import orjson
 
 from app.adapters.engines.dialect import EncodedRequest, opaque_blocks
 from app.adapters.engines.openai import response_events, schemas
-from app.adapters.engines.openai.errors import error_of, parse_reply, reason_of
+from app.adapters.engines.openai.errors import error_of, reason_of, reported_fault
 from app.adapters.engines.openai.models import may_reason, without_unsupported_sampling
 from app.adapters.engines.unsupported import translated_hints, unsent_message_parts, unsent_options
-from app.adapters.engines.wire.deltas import Delta
 from app.domain.contract.messages import ImagePart, Message, Part, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
 from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.domain.tools import ToolDefinition
 from app.ports.model import EngineProfile
 
-CHAT_END_MARKER = b"[DONE]"
 PARAMETER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {"max_tokens": "max_output_tokens", "temperature": "temperature", "top_p": "top_p", "tool_choice": "tool_choice"}
 )
@@ -75,12 +73,9 @@ class ResponsesDialect:
             (*unsent_options(call, PARAMETER_NAMES, body), *unsent_message_parts(call.messages, ("assistant",))),
         )
 
-    def decode(self, body: bytes) -> Delta:
-        return response_events.decode_reply(parse_reply(body))
-
-    def decode_chunk(self, data: bytes) -> Delta:
-        """Decode an event. Some servers add the end marker of chat completions, which completes nothing here."""
-        return Delta() if data == CHAT_END_MARKER else response_events.decode_event(data)
+    decode = staticmethod(response_events.decode_reply)
+    decode_chunk = staticmethod(response_events.decode_event)
+    reported_fault = staticmethod(reported_fault)
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         return reason_of(status, error_of(body))

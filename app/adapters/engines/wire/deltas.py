@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from app.adapters.engines.wire.usage import TokenCounts
 
@@ -52,3 +52,9 @@ class Delta(NamedTuple):
     done: bool = False
     opaque: tuple[OpaqueFragment, ...] = ()
     needs_done: bool = False
+
+
+NO_DELTA: Final = Delta()
+"""The delta of a frame that adds nothing to the reply."""
+UNKNOWN_FRAME: Final = Delta()
+"""The delta of a frame that the dialect does not know and that speaks of no error. It is recognised by identity."""

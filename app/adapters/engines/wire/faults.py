@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from types import MappingProxyType
+from typing import Final
 
 from app.domain.model_call import AttemptFailureReason
 from app.ports.model import EngineError
 
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+"""Three bytes without a meaning that some servers put before a body."""
 REASON_BY_STATUS: Mapping[int, AttemptFailureReason] = MappingProxyType(
     {
         401: AttemptFailureReason.CREDENTIALS,
@@ -64,6 +67,11 @@ def _date(text: str) -> float | None:
         return parsedate_to_datetime(text).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+def reported_error(reason: AttemptFailureReason) -> EngineError:
+    """Return the fault of an error that the provider reported in its reply. It repeats nothing of the error."""
+    return EngineError(reason, "the provider reported an error in its reply")
 
 
 def malformed_reply(message: str) -> EngineError:

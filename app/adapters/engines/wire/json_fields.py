@@ -18,6 +18,17 @@ def parse_json(data: bytes) -> Any:
         raise malformed_reply("the reply is not JSON") from cause
 
 
+def parse_object(data: bytes) -> dict[str, Any]:
+    """Parse a reply or one event of it, which has to be an object. Raises: EngineError."""
+    try:
+        value = loads(data, max_depth=MAX_WRITABLE_DEPTH)
+    except ValueError as cause:
+        raise malformed_reply("the reply is not JSON") from cause
+    if not isinstance(value, dict):
+        raise malformed_reply("the reply is not a JSON object")
+    return value
+
+
 def as_text(value: Any) -> str:
     """Return a text, empty where it is missing. Raises: EngineError."""
     if value is None:
@@ -48,20 +59,10 @@ def as_objects(value: Any) -> list[dict[str, Any]]:
     return [as_object(item) for item in as_list(value)]
 
 
-def as_token_count(value: Any) -> int:
-    """Return a number of tokens, 0 for any other value: usage is no part of the answer."""
-    return value if isinstance(value, int) and value >= 0 else 0
-
-
-def first_token_count(usage: Mapping[str, Any], *paths: tuple[str, ...]) -> int:
-    """Return the first count above 0 at one of the paths, 0 where there is none."""
-    for path in paths:
-        value: Any = usage
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        if as_token_count(value):
-            return as_token_count(value)
-    return 0
+def detail(holder: Mapping[str, Any], details: str, name: str) -> Any:
+    """Return a member of an object of details, 0 where there is none."""
+    found = holder.get(details)
+    return (found.get(name) or 0) if isinstance(found, dict) else 0
 
 
 def check_nesting(value: Any, levels: int = MAX_NESTING) -> Any:

@@ -12,9 +12,9 @@ from typing import Any, Final
 from app.adapters.engines.wire.deltas import Delta, ToolCallFragment
 from app.adapters.engines.wire.faults import malformed_reply
 from app.adapters.engines.wire.json_fields import MAX_NESTING
-from app.adapters.engines.wire.usage import UsageAccumulator
+from app.adapters.engines.wire.usage import NO_BOUNDS, UsageAccumulator, UsageBounds
 from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.domain.contract.response import TokenUsage
+from app.domain.contract.response import USAGE_IMPLAUSIBLE, TokenUsage
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.domain.strict_json import MAX_WRITABLE_DEPTH, loads
 from app.ports.model import EngineError
@@ -37,7 +37,9 @@ class _OpenCall:
 class ReplyBuilder:
     """One reply under construction. `finish_reasons` is the dialect's table of final words."""
 
-    def __init__(self, finish_reasons: Mapping[str, str | AttemptFailureReason]) -> None:
+    def __init__(
+        self, finish_reasons: Mapping[str, str | AttemptFailureReason], usage_bounds: UsageBounds = NO_BOUNDS
+    ) -> None:
         self._finish_reasons = finish_reasons
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -45,7 +47,7 @@ class ReplyBuilder:
         self._calls_by_index: dict[int, _OpenCall] = {}
         self._finish: str | None = None
         self._needs_done = False
-        self._usage = UsageAccumulator()
+        self._usage = UsageAccumulator(usage_bounds)
         self._model = ""
         self._opaque: dict[int, dict[str, Any]] = {}
         self._refused = False
@@ -59,8 +61,8 @@ class ReplyBuilder:
 
     @property
     def has_usage(self) -> bool:
-        """True once the provider has reported token counts."""
-        return self._usage.is_known
+        """True once the provider has reported token counts that can be true."""
+        return self._usage.is_known and self._usage.is_plausible
 
     @property
     def usage(self) -> TokenUsage:
@@ -114,6 +116,7 @@ class ReplyBuilder:
             usage=self.usage,
             model=self._model or model,
             reasoning="".join(self._reasoning),
+            flags=() if self._usage.is_plausible else (USAGE_IMPLAUSIBLE,),
             kept=(*map(_joined, self._opaque.values()), *self._signatures(calls)) if self._opaque or calls else (),
         )
 

@@ -1,19 +1,23 @@
 """The usage of an attempt is reported, however it ends."""
 
 from functools import partial
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
+from app.adapters.engines.anthropic.dialect import AnthropicDialect
+from app.adapters.engines.dialect import Dialect
 from app.adapters.engines.gemini.dialect import GeminiDialect
-from app.domain.contract.response import TokenUsage
+from app.adapters.engines.ollama.dialect import OllamaDialect
+from app.domain.contract.response import NO_USAGE, TokenUsage
 from app.domain.model_call import AttemptFailureReason
 from app.ports.model import EngineError
-from tests.adapters.engines.engine_calls import call
+from tests.adapters.engines.engine_calls import HI_REPLY, call, chat_chunk, engine
 from tests.support.emulators.server import engine_at
 from tests.support.engine_calls import RecordedProgress
-from tests.support.upstream import ScriptedUpstream, UpstreamAction, UpstreamPause, event, event_stream
+from tests.support.upstream import ScriptedUpstream, UpstreamAction, UpstreamPause, event, event_stream, reply
 
 
 def part_with_usage(text: str, written: int) -> bytes:
@@ -53,3 +57,75 @@ async def test_i4_the_usage_of_a_cancelled_attempt_is_reported():
             await anyio.lowlevel.checkpoint()
         group.cancel_scope.cancel()
     assert heard.usages == [TokenUsage(input_tokens=15, output_tokens=3, total_tokens=18)]
+
+
+USAGES: tuple[dict[str, Any], ...] = (
+    {"prompt_tokens": -3, "completion_tokens": 2},
+    {"prompt_tokens": 3, "completion_tokens": 2.5},
+    {"prompt_tokens": 3, "completion_tokens": "2"},
+    {"prompt_tokens": 3, "completion_tokens": True},
+    {"prompt_tokens": 300_000, "completion_tokens": 2},
+    {"prompt_tokens": 3, "completion_tokens": 1_000_001},
+    {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": -5},
+    {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 10**15},
+    {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": -1}},
+    {"prompt_tokens": 3, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 10**9}},
+)
+
+
+@pytest.mark.parametrize("usage", USAGES, ids=str)
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_i4_usage_that_cannot_be_true_is_none_and_the_reply_says_so(
+    usage: dict[str, Any], streamed: bool
+) -> None:
+    heard = RecordedProgress()
+    document = reply(HI_REPLY | {"usage": usage})
+    stream = event_stream(event(chat_chunk("Hi", "stop")), event({"choices": [], "usage": usage}), event("[DONE]"))
+    async with ScriptedUpstream(stream if streamed else document) as upstream, engine(upstream.url) as asker:
+        answer = await asker.attempt(call(), heard, stream=streamed)
+    assert (answer.text, answer.usage, answer.flags) == ("Hi", NO_USAGE, ("usage_implausible",))
+    assert heard.usages == []
+
+
+async def test_i4_usage_at_its_bounds_and_hidden_reasoning_are_true() -> None:
+    usage = {"prompt_tokens": 100_000, "completion_tokens": 1_000_000, "total_tokens": 1_100_000}
+    usage |= {"completion_tokens_details": {"reasoning_tokens": 999_999}}
+    async with ScriptedUpstream(reply(HI_REPLY | {"usage": usage})) as upstream, engine(upstream.url) as asker:
+        answer = await asker.attempt(call(), RecordedProgress(), stream=False)
+    assert (answer.usage.output_tokens, answer.usage.reasoning_tokens, answer.flags) == (1_000_000, 999_999, ())
+
+
+@pytest.mark.parametrize(
+    ("dialect", "body"),
+    [
+        (
+            AnthropicDialect(),
+            {
+                "content": [{"type": "text", "text": "Hi"}],
+                "stop_reason": "end_turn",
+                "usage": {"input_tokens": -5, "cache_read_input_tokens": 10, "output_tokens": 2},
+            },
+        ),
+        (
+            GeminiDialect(),
+            {
+                "candidates": [{"content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"}],
+                "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": -1, "thoughtsTokenCount": 5},
+            },
+        ),
+        (
+            OllamaDialect(),
+            {
+                "message": {"content": "Hi"},
+                "done": True,
+                "done_reason": "stop",
+                "prompt_eval_count": 1,
+                "eval_count": -1,
+            },
+        ),
+    ],
+)
+async def test_i4_a_negative_count_is_not_hidden_in_a_sum(dialect: Dialect, body: dict[str, Any]) -> None:
+    async with ScriptedUpstream(reply(body)) as upstream, engine_at(upstream.url, dialect) as asker:
+        answer = await asker.attempt(call(), RecordedProgress(), stream=False)
+    assert (answer.text, answer.usage, answer.flags) == ("Hi", NO_USAGE, ("usage_implausible",))

@@ -71,6 +71,24 @@ def test_events_read_the_same_together_and_byte_by_byte(blocks: list[bytes], end
     assert read(whole) == read(*(whole[index : index + 1] for index in range(len(whole))))
 
 
+@pytest.mark.parametrize("name", [b"event: error", b"event:error"])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_an_event_named_error_ends_the_stream_and_is_kept_apart(name: bytes, size: int):
+    body = b"data: a\n\n" + name + b"\ndata: b\n\ndata: c\n\n"
+    stream = EventStreamParser(1000)
+    events: list[bytes] = []
+    for start in range(0, len(body), size):
+        if stream.error is None:
+            events += stream.feed(body[start : start + size])
+    assert (events, stream.error) == ([b"a"], b"b")
+
+
+def test_a_name_counts_for_its_own_event_alone():
+    stream = EventStreamParser(1000)
+    assert stream.feed(b"event: error\n\nevent: errors\ndata: a\n\n") == [b"a"]
+    assert stream.error is None
+
+
 def test_an_event_without_its_empty_line_does_not_count():
     assert read(b"data: whole\n\ndata: half\n") == [b"whole"]
 
@@ -79,7 +97,10 @@ def test_a_byte_order_mark_counts_only_at_the_very_beginning():
     assert read(b"data: a\n\n", b"\xef\xbb\xbfdata: b\n\n") == [b"a"]
 
 
-@pytest.mark.parametrize("pieces", [[b"data: " + b"x" * 101], [b"data: " + b"x" * 101 + b"\n\n"], [b"x" * 60] * 2])
+@pytest.mark.parametrize(
+    "pieces",
+    [[b"data: " + b"x" * 101], [b"data: " + b"x" * 101 + b"\n\n"], [b"x" * 60] * 2, [b"x" * 60, b"x" * 60 + b"\n"]],
+)
 def test_b1_28_a_line_that_is_too_long_is_malformed(pieces: list[bytes]):
     with pytest.raises(EngineError) as caught:
         read(*pieces, line_bytes=100)

@@ -55,13 +55,26 @@ def test_what_is_no_blank_of_json_is_left_in_its_line_to_be_refused():
     assert read(b"\x0c{}\x0b\n\xc2\xa0{}\n") == [b"\x0c{}\x0b", b"\xc2\xa0{}"]
 
 
+def test_a_byte_order_mark_is_dropped_at_the_very_beginning():
+    assert read(b"\xef\xbb", b'\xbf{"a":1}\n{"b":2}\n') == [b'{"a":1}', b'{"b":2}']
+    assert read(b"\xef\xbb\xbf{}", b"") == [b"{}"]
+
+
 def test_a_line_may_be_as_long_as_is_allowed():
     assert read(b"x" * 100 + b"\n", line_bytes=100) == [b"x" * 100]
     assert read(b"x" * 60, b"x" * 40, b"", line_bytes=100) == [b"x" * 100]
 
 
 @pytest.mark.parametrize(
-    "pieces", [[b"x" * 101], [b"x" * 101 + b"\n"], [b"x" * 60] * 2, [b"{}\n" + b"x" * 101], [b"x" * 101 + b"\n{}\n"]]
+    "pieces",
+    [
+        [b"x" * 101],
+        [b"x" * 101 + b"\n"],
+        [b"x" * 60] * 2,
+        [b"x" * 60, b"x" * 60 + b"\n"],
+        [b"{}\n" + b"x" * 101],
+        [b"x" * 101 + b"\n{}\n"],
+    ],
 )
 def test_b1_28_a_line_that_is_too_long_is_malformed(pieces: list[bytes]):
     with pytest.raises(EngineError) as caught:
