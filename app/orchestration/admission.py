@@ -153,7 +153,8 @@ class Admission:
         """Raise if the request names a tool that is not registered, or demands one that it does not allow."""
         choice = request.hints.tool_choice
         named = [*(request.tools or ()), *([choice.name] if isinstance(choice, NamedTool) else ())]
-        named += _tools_of_steps(request)
+        if request.plan is not None:
+            named += _tools_of_steps(request.plan)
         unknown = [name for name in named if name not in self._tools]
         if unknown:
             raise ToolFailure(
@@ -210,10 +211,9 @@ def _fields_of_later_versions(request: SystemRequest) -> Iterator[FieldError]:
             yield FieldError(field, _NOT_YET)
 
 
-def _tools_of_steps(request: SystemRequest) -> list[str]:
-    """Return the tools that the steps of the request's plan name, without names that no tool could have."""
-    steps = [] if request.plan is None else request.plan.steps or []
-    named = (name for step in steps if step.type in STEP_SPECS for _, name in named_tools(step))
+def _tools_of_steps(plan: PlanOptions) -> list[str]:
+    """Return the tools that the steps of the plan name, without names that no tool could have."""
+    named = (name for step in plan.steps or () if step.type in STEP_SPECS for _, name in named_tools(step))
     return [name for name in dict.fromkeys(named) if re.fullmatch(TOOL_NAME_PATTERN, name)]
 
 

@@ -28,9 +28,12 @@ def downgrade(call: EngineCall, profile: EngineProfile) -> EngineCall:
     """Return the call as this engine can be sent it."""
     supported = profile.capabilities
     messages: Sequence[Message] = call.messages
-    if any(_is_of_other_provider(message, profile) for message in messages):
+    others = _other_providers(messages, profile)
+    if others:
         messages = [
-            _without_provider_blocks(message) if _is_of_other_provider(message, profile) else message
+            _without_provider_blocks(message)
+            if isinstance(message, ModelMessage) and message.provider in others
+            else message
             for message in messages
         ]
     if not supported.images and any(message.images for message in messages):
@@ -55,22 +58,19 @@ def unsupported_parts(call: EngineCall, profile: EngineProfile) -> tuple[str, ..
 
     The reply names what its dialect could not send besides.
     """
-    supported = profile.capabilities
+    supported, others = profile.capabilities, _other_providers(call.messages, profile)
     return (
         *(["hints.tool_choice"] if not _supports_forced_calls(profile) and call.hints.demands_call else ()),
         *(["messages.images"] if not supported.images and any(message.images for message in call.messages) else ()),
-        *_foreign_thoughts(call.messages, profile),
+        *[f"messages.kept.{provider}" for provider in others],
         *(["tools"] if call.tools and not supported.tools else ()),
     )
 
 
-def _foreign_thoughts(messages: Sequence[Message], profile: EngineProfile) -> Iterator[str]:
-    foreign = {message.provider: None for message in messages if isinstance(message, ModelMessage)}
-    return (f"messages.kept.{provider}" for provider in foreign if provider != profile.name)
-
-
-def _is_of_other_provider(message: Message, profile: EngineProfile) -> bool:
-    return isinstance(message, ModelMessage) and message.provider != profile.name
+def _other_providers(messages: Sequence[Message], profile: EngineProfile) -> Sequence[str]:
+    """Return the other providers that wrote messages which only they can read, in order."""
+    authors = dict.fromkeys([message.provider for message in messages if isinstance(message, ModelMessage)])
+    return [provider for provider in authors if provider != profile.name] if authors else ()
 
 
 def _without_provider_blocks(message: Message) -> Message:

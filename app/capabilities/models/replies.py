@@ -18,6 +18,8 @@ def normalise_reply(reply: Reply, conversation: Sequence[Message], key: str) -> 
     """
     if not (reply.text or reply.tool_calls or reply.finish_reason == "length"):
         raise EngineError(AttemptFailureReason.MALFORMED, "the provider's answer is empty")
+    if not reply.tool_calls:
+        return reply
     ids = [call.id for call in reply.tool_calls]
     if len(set(ids)) != len(ids):
         raise EngineError(AttemptFailureReason.MALFORMED, "the provider's answer names two calls alike")

@@ -110,6 +110,8 @@ class Position:
         self.execution = execution
         self.progress = progress
         self.branch = branch
+        self.is_root = branch == ROOT
+        """True for the outermost pattern, which moves the lifecycle."""
         self.anchor = anchor
         self.now = now
         self.is_closed = False
@@ -117,11 +119,6 @@ class Position:
         self.step: StepProgress | None = None
         self.overrides: tuple[Fork, ...] = ()
         self._ordinal = 0
-
-    @property
-    def is_root(self) -> bool:
-        """True for the outermost pattern, which moves the lifecycle."""
-        return self.branch == ROOT
 
     def next_key(self) -> StepKey:
         """Return the key of the next step. Raises: PatternMisuse while the branches of this one run."""

@@ -115,7 +115,7 @@ class Execution:
         step = recorder.step(effect.key, effect.fingerprint) if recorder.has_history else None
         if step is not None:
             return self._replay(effect, step)
-        if recorder.is_closed(effect.key):
+        if recorder.has_stopped and recorder.is_closed(effect.key):
             self._refuse(effect)
         environment = self._environment
         if environment is None:

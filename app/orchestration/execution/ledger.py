@@ -15,7 +15,7 @@ Theory of operation of the budget
 4. What an earlier owner recorded counts from the start and not from its replay, because branches replay in turn.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor, fsum, inf
 from typing import NamedTuple
@@ -97,7 +97,7 @@ class Ledger:
     @property
     def last_speaker(self) -> tuple[str, str] | None:
         """Provider and model of the last text, whole or partial."""
-        last = _last(each for each in self._shown() if each.has_text)
+        last = _last([each for each in self._shown() if each.has_text])
         if last is None:
             return None
         outcome = last.outcome
@@ -107,7 +107,7 @@ class Ledger:
     @property
     def last_reply(self) -> tuple[Reply, Candidate] | None:
         """The last whole reply and the candidate that gave it."""
-        last = _last(each for each in self._shown() if isinstance(each.outcome, AttemptSucceeded))
+        last = _last([each for each in self._shown() if isinstance(each.outcome, AttemptSucceeded)])
         if last is None or not isinstance(last.outcome, AttemptSucceeded):
             return None
         return last.outcome.reply, last.candidate
@@ -154,10 +154,10 @@ class Ledger:
         self.last_at = max(self.last_at, step.at)
         self.tool_calls.record_attempt(step, state, round_key=round_key, is_unsafe=is_unsafe)
 
-    def _shown(self) -> "Iterable[_Attempt]":
+    def _shown(self) -> "Sequence[_Attempt]":
         if not self._excluded:
             return self._attempts
-        return (each for each in self._attempts if not each.key.is_within(*self._excluded))
+        return [each for each in self._attempts if not each.key.is_within(*self._excluded)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,10 +363,9 @@ def _price(steps: Mapping[StepKey, RecordedStep], attempt: RecordedStep) -> tupl
     return next((each.price for each in candidates if each.fingerprint == attempt.fingerprint), None)
 
 
-def _last(attempts: Iterable[_Attempt]) -> _Attempt | None:
+def _last(attempts: Sequence[_Attempt]) -> _Attempt | None:
     """Return the attempt that ended last; None if there is none."""
-    found = list(attempts)
-    return max(found, key=_order) if len(found) > 1 else next(iter(found), None)
+    return max(attempts, key=_order) if len(attempts) > 1 else attempts[0] if attempts else None
 
 
 def _order(attempt: _Attempt) -> tuple[float, tuple[int, ...]]:

@@ -51,6 +51,8 @@ class Recorder:
         self._clock = clock
         self._buffer: list[UnnumberedEvent] = []
         self._cancelled: tuple[StepKey, ...] = ()
+        self.has_stopped = self.stop_decision is not None
+        """True once the execution or a branch was stopped; before, `is_closed` need not be asked."""
 
     @property
     def is_read_only(self) -> bool:
@@ -68,9 +70,11 @@ class Recorder:
     def close(self, branches: tuple[StepKey, ...]) -> None:
         """Let no effect begin in these branches any more."""
         self._cancelled += branches
+        self.has_stopped = True
 
     def stop(self, reason: StopDecision | Failure) -> None:
         """Let no effect begin any more. A decision is recorded; the failure of the journal itself is not."""
+        self.has_stopped = True
         if isinstance(reason, Failure):
             self.failure = reason
             return
@@ -90,7 +94,7 @@ class Recorder:
     def emit(self, anchor: str, correlation: CorrelationContext, *events: Event) -> None:
         """Record events behind that step. Raises: BranchStopped if any is new and no effect may begin there."""
         new = self.cursor.match(anchor, events) if self.has_history else events
-        if new and self.is_closed(anchor):
+        if new and self.has_stopped and self.is_closed(anchor):
             raise BranchStopped
         self._append(anchor, correlation, new)
 

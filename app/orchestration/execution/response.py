@@ -169,7 +169,8 @@ def _finish_reason(last_reply: tuple[Reply, Candidate] | None) -> str | None:
 
 
 def _left_out(request: SystemRequest, reply: Reply, candidate: Candidate) -> list[str]:
-    return sorted(name for name in (*candidate.withheld, *reply.withheld) if _is_of_request(request, name))
+    withheld = (*candidate.withheld, *reply.withheld)
+    return sorted([name for name in withheld if _is_of_request(request, name)]) if withheld else []
 
 
 def _is_of_request(request: SystemRequest, name: str) -> bool:

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
+from typing import NoReturn
 
 import anyio
 
@@ -201,7 +202,7 @@ class StoredJournal:
         events: Sequence[UnnumberedEvent],
         new_messages: Sequence[Message] = (),
     ) -> None:
-        execution = self._get(execution_id)
+        execution = self._open.get(execution_id) or self._not_open(execution_id)
         if execution.in_memory is not None and events and isinstance(events[-1][2], ExecutionSuspended):
             self._promote(execution)
         commit = execution.next_commit(row, events, new_messages, self._clock.now())
@@ -215,12 +216,12 @@ class StoredJournal:
             self._sink.publish(execution_id, commit.events)
 
     def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: InferenceDelta) -> None:
-        execution = self._get(execution_id)
+        execution = self._open.get(execution_id) or self._not_open(execution_id)
         live = LiveDelta(self._clock.now(), correlation, delta)
         self._writer.publish_delta(execution.stream, live, _DELTA_BYTES + len(delta.text or delta.reasoning or ""))
 
     async def durable(self, execution_id: ExecutionId) -> None:
-        execution = self._get(execution_id)
+        execution = self._open.get(execution_id) or self._not_open(execution_id)
         if execution.in_memory is not None:
             if _has_ended(execution.in_memory):
                 return
@@ -267,11 +268,8 @@ class StoredJournal:
         self._open[header.execution_id] = execution
         return execution
 
-    def _get(self, execution_id: ExecutionId) -> _OpenExecution:
-        execution = self._open.get(execution_id)
-        if execution is None:
-            raise RuntimeError(f"execution {execution_id} is not open")
-        return execution
+    def _not_open(self, execution_id: ExecutionId) -> NoReturn:
+        raise RuntimeError(f"execution {execution_id} is not open")
 
     def _promote(self, execution: _OpenExecution) -> None:
         """Store an execution that was in memory."""
