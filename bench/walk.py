@@ -93,7 +93,8 @@ async def walk() -> list[Call]:
 
 def _settings(directory: Path) -> Settings:
     script, path = directory / "script.json", directory / "portico.toml"
-    script.write_bytes(orjson.dumps([{"text": TEXT}] * (WARM_UP + 1)))
+    reply = {"text": TEXT, "usage": {"input_tokens": 9, "output_tokens": 7, "total_tokens": 16}}
+    script.write_bytes(orjson.dumps([reply] * (WARM_UP + 1)))
     path.write_text(
         f'[engines.script]\nmodel = "scripted://{script}"\n'
         f'[storage]\nurl = "sqlite:///{directory}/portico.db"\n'

@@ -73,7 +73,8 @@ class Admission:
         if errors:
             raise _invalid(errors)
         self._check_tools(request)
-        self._check_arguments(request)
+        if request.plan is not None:
+            self._check_arguments(request.plan)
         _check_output(request, self._patterns[request.mode])
         return limits
 
@@ -163,9 +164,9 @@ class Admission:
         if isinstance(choice, NamedTool) and request.tools is not None and choice.name not in request.tools:
             raise _invalid([FieldError("hints.tool_choice", "must name one of the request's tools")])
 
-    def _check_arguments(self, request: SystemRequest) -> None:
-        """Raise if a step of the request's plan calls a tool with arguments that can never fit it."""
-        steps = [] if request.plan is None else request.plan.steps or []
+    def _check_arguments(self, plan: PlanOptions) -> None:
+        """Raise if a step of the plan calls a tool with arguments that can never fit it."""
+        steps = plan.steps or []
         errors = [FieldError(f"plan.{path}", message) for path, message in self._arguments.plan_violations(steps)]
         if errors:
             raise _invalid(errors)

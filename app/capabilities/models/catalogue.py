@@ -3,12 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
-from app.capabilities.models.engine_downgrade import unsupported_parts
-from app.domain.contract.constrained_types import FormatEnforcement
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, RequestFailure
-from app.domain.journal.outcomes import Candidate
-from app.domain.model_call import EngineCall
 from app.ports.model import Engine
 
 DEFAULT_ROUTE = "default"
@@ -62,9 +58,3 @@ def requested_models(request: SystemRequest) -> Sequence[str | None]:
     if not replicas:
         return (request.model,)
     return [*replicas, request.model] if request.output.semantic else replicas
-
-
-def candidate_for(engine: Engine, call: EngineCall, way: FormatEnforcement | None) -> Candidate:
-    """Return the engine as a candidate for that call, with the parts of the call that it does not support."""
-    profile = engine.profile
-    return Candidate(profile.name, profile.model, profile.price, unsupported_parts(call, profile), way)

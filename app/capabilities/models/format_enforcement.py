@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from app.capabilities.models.engine_downgrade import downgrade
+from app.capabilities.models.engine_downgrade import downgrade, unsupported_parts
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompts.output_format import (
     GrammarContractInput,
@@ -24,6 +24,7 @@ from app.capabilities.prompting.registry import default_registry
 from app.domain.contract.constrained_types import FormatEnforcement
 from app.domain.contract.messages import UNREADABLE_ARGUMENTS, Message, ToolCall
 from app.domain.contract.request import NamedTool
+from app.domain.journal.outcomes import Candidate
 from app.domain.model_call import EngineCall, Reply
 from app.domain.tools import ToolDefinition
 from app.ports.model import EngineProfile
@@ -45,6 +46,11 @@ def choose_enforcement(call: EngineCall, profile: EngineProfile) -> FormatEnforc
         if supported.tools and supported.forced_calls and _describes_object(call.schema)
         else FormatEnforcement.CONTRACT
     )
+
+
+def candidate_for(call: EngineCall, profile: EngineProfile, enforcement: FormatEnforcement | None) -> Candidate:
+    """Return the engine as a candidate for that call, with the parts of the call that it does not support."""
+    return Candidate(profile.name, profile.model, profile.price, unsupported_parts(call, profile), enforcement)
 
 
 def apply_enforcement(call: EngineCall, enforcement: FormatEnforcement | None) -> EngineCall:

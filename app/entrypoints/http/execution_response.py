@@ -51,7 +51,7 @@ class ExecutionResponder:
             return self.accepted(view, self.correlation(view), *extra)
         correlation = self.correlation(view)
         with_suspensions = view.response.model_copy(update={"suspensions": view.suspensions})
-        return system_response(with_suspensions, *correlation.headers(), self._server_timing(0.0), *extra)
+        return system_response(with_suspensions, correlation, self._server_timing(0.0), *extra)
 
     async def stored_events(self, view: ExecutionView, *extra: Header) -> Response:
         """Return all events of an execution that has ended or is suspended."""
@@ -73,7 +73,7 @@ class ExecutionResponder:
         response = handle.response
         if response is not None:
             timing = self._server_timing(handle.upstream_ms)
-            return system_response(response, *correlation_of(handle).headers(), timing)
+            return system_response(response, correlation_of(handle), timing)
         if not self.context.is_stopping():
             raise RuntimeError("an execution ended without a response")
         message = "this replica is stopping; another one continues the execution"
@@ -97,9 +97,9 @@ class ExecutionResponder:
         return b"server-timing", value.encode()
 
 
-def system_response(response: SystemResponse, *headers: Header) -> WholeResponse:
+def system_response(response: SystemResponse, correlation: Correlation, *extra: Header) -> WholeResponse:
     """Return the response as JSON, with the status of its state or of its error."""
-    error = response.error
+    error, headers = response.error, (*correlation.headers(), *extra)
     status = 202 if response.state is State.SUSPENDED else 200
     if error is not None:
         status, headers = status_of(error), (*headers, *retry_headers(error))

@@ -67,7 +67,7 @@ class Execution:
         journal: Journal | None,
         history: ExecutionHistory | None = None,
     ) -> None:
-        clock = None if environment is None else environment.clock
+        clock, origin = None if environment is None else environment.clock, header.origin
         self.header = header
         self.lifecycle = Lifecycle(header.mode)
         self.ledger = Ledger(budget_for(header.bounds, history))
@@ -83,7 +83,7 @@ class Execution:
             trace_id=header.trace_id,
             span_id=header.root_span_id,
             parent_span_id=header.parent_span_id,
-            caused_by=header.origin,
+            caused_by=origin,
         )
         self._environment = environment
         self._scope: anyio.CancelScope | None = None
@@ -130,11 +130,10 @@ class Execution:
         slots = self.branches.model_call_slots if effect.is_model_call else None
         if slots is not None:
             run = partial(self._run_in_turn, effect, environment, slots)
-        else:
-            recorder.begin(effect)
-            if not self.branches.cancellable_depth:
-                return await self._run(effect, environment)
+        elif self.branches.cancellable_depth:
             run = partial(self._run, effect, environment)
+        else:
+            return await self._run(effect, environment)
         return await self.branches.run_effect(effect.key, run)
 
     def answer_to(self, question: SuspensionRequest) -> RecordedStep:
@@ -238,12 +237,13 @@ class Execution:
         try:
             if self.recorder.is_closed(effect.key):
                 self._refuse(effect)
-            self.recorder.begin(effect)
             return await self._run(effect, environment)
         finally:
             slots.release()
 
     async def _run(self, effect: Effect, environment: Environment) -> RecordedStep:
+        """Start the effect and run it to its end; one that is cancelled is recorded if a decision stopped it."""
+        self.recorder.begin(effect)
         clock = environment.clock
         started_at = clock.monotonic()
         self._running[effect.key] = effect

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.capabilities.models.breaker import ProviderHealth
-from app.capabilities.models.catalogue import candidate_for
 from app.capabilities.models.context_window import (
     capacity,
     context_exceeded,
@@ -13,7 +12,7 @@ from app.capabilities.models.context_window import (
     with_results_cut,
 )
 from app.capabilities.models.failover import FailoverWalk
-from app.capabilities.models.format_enforcement import choose_enforcement
+from app.capabilities.models.format_enforcement import candidate_for, choose_enforcement
 from app.domain.fallback import State
 from app.domain.journal.events import Event, InferenceRetracted
 from app.domain.journal.outcomes import (
@@ -125,9 +124,9 @@ class InferencePreparation(Effect):
     async def run(self, environment: Environment) -> Outcome:
         """Return the setup, or a refusal if the conversation exceeds every context window."""
         request, counter = self._request, environment.token_counter
+        engines = self._engines(environment)
         tools, definitions = environment.tool_registry.offer(request.tools)
         self.call = request.engine_call(definitions)
-        engines = self._engines(environment)
         limit = max(map(capacity, engines))
         used = measure(request.conversation, definitions, counter).used
         cut: tuple[int, ...] = ()
@@ -192,9 +191,9 @@ def _setup(
     for engine in engines:
         breaker = health.breakers[engine.profile.name]
         if breaker.allows_attempt:
-            candidates.append(candidate_for(engine, call, choose_enforcement(call, engine.profile)))
+            candidates.append(candidate_for(call, engine.profile, choose_enforcement(call, engine.profile)))
         else:
-            left_out.append(candidate_for(engine, call, None))
+            left_out.append(candidate_for(call, engine.profile, None))
             seconds_until_probe.append(breaker.seconds_until_probe)
     closed_for = min(seconds_until_probe, default=0.0)
     return InferenceSetup(tools, tuple(candidates), tuple(left_out), closed_for, cut)

@@ -60,11 +60,6 @@ class Preparer:
             prior_message_count=preparation.session.message_count,
         )
 
-    def release_turn(self) -> None:
-        """Let the next execution of the session begin its turn."""
-        if self.turn is not None:
-            self.turn.release()
-
     def _preparation(self, environment: Environment) -> Preparation:
         header = self._execution.header
         return Preparation(

@@ -43,7 +43,8 @@ async def drive(execution: Execution, pattern: Pattern, timer: StageTimer) -> No
             if execution.response is not None:
                 await _make_durable(execution, progress)
         finally:
-            preparer.release_turn()
+            if preparer.turn is not None:
+                preparer.turn.release()
 
 
 async def _run_and_finish(execution: Execution, progress: RunProgress, pattern: Pattern, preparer: Preparer) -> None:
@@ -117,9 +118,9 @@ def finish(
 
     An execution that waited and still waits gets its response, and nothing is recorded.
     """
-    if execution.recorder.is_closed():
+    if execution.recorder.has_stopped and execution.recorder.is_closed():
         termination = _interrupted(execution)
-    state, lifecycle, reason = termination.state, execution.lifecycle, _reason(termination)
+    state, lifecycle = termination.state, execution.lifecycle
     last = terminal_event(execution, progress, termination)
     if execution.recorder.cursor.ends_suspended:
         if state is State.SUSPENDED:
@@ -127,6 +128,7 @@ def finish(
             return
         lifecycle = lifecycle.transition_to(State.SUSPENDED)
     stages: Sequence[StageEnd] = ()
+    reason = _reason(termination)
     if state is not State.SUSPENDED:
         _end_steps(execution, progress, termination)
         stages = _summed_stages(execution, progress, termination)

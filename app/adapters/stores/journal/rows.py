@@ -84,12 +84,13 @@ def whole_execution(
     owner: ReplicaId | None,
 ) -> NewExecution:
     """Return an execution with several commits as one: one from memory, or one that begins with inherited steps."""
+    suspensions = () if after.ended else _suspension_rows(header, events)
+    owner = _owner_after(owner, after, events)
     stored = empty_commit_row(header.execution_id, number=0, epoch=1)
     stored["outcome"] = codec.encode_header(header, rows)
     if events:
         stored |= event_columns(events)
-    row = _execution_row(header, after, _owner_after(owner, after, events), events=len(events))
-    suspensions = () if after.ended else _suspension_rows(header, events)
+    row = _execution_row(header, after, owner, events=len(events))
     return NewExecution(
         row, stored, session=_session_row(header), suspensions=suspensions, metadata=_metadata_rows(header)
     )

@@ -229,7 +229,7 @@ class StoredJournal:
         await self._flush(execution.stream)
 
     async def flush(self, execution_id: ExecutionId) -> None:
-        execution = self._get(execution_id)
+        execution = self._open.get(execution_id) or self._not_open(execution_id)
         if execution.in_memory is None:
             await self._flush(execution.stream)
 

@@ -34,7 +34,8 @@ async def execute(
     """Answer with the response; with events as they happen for `Accept: text/event-stream`; or at once for
     `Prefer: respond-async` or `background`. `on_disconnect` defines what happens when the client leaves.
     """
-    context, scope = context_of(request), request.scope  # as a dependency it would cost another 15 µs
+    context = context_of(request)  # as a dependency it would cost another 15 µs
+    scope, facade = context.scope, context.facade
     responder = ExecutionResponder(context, response_kind(scope, background=body.background))
     is_async = prefers_async(scope)
     trace_id, parent_span_id = caller_trace(scope)
@@ -45,7 +46,7 @@ async def execute(
         idempotency_key=idempotency_key(scope),
         background=is_async,
     )
-    started = await context.facade.execute(body, context.principal, options)
+    started = await facade.execute(body, context.principal, options)
     if isinstance(started, Accepted):
         return responder.accepted(started.view, correlation_of(started))
     if isinstance(started, ExecutionView):
