@@ -1,13 +1,15 @@
-"""Call of a model and its reply, independent of the provider's dialect."""
+"""Call of a model, its reply, and the meaning of a failed attempt, independent of the provider's dialect."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from app.domain.contract.messages import Message, ModelMessage, ToolCall
 from app.domain.contract.request import ExecutionHints
 from app.domain.contract.response import TokenUsage
+from app.domain.failures import Code
 from app.domain.tools import ToolDefinition
 
 
@@ -30,6 +32,49 @@ class AttemptFailureReason(StrEnum):
     REFUSED = "refused"
     CONTENT_FILTERED = "content_filtered"
     OVER_BUDGET = "over_budget"
+
+
+class FailureAction(StrEnum):
+    """The consequence of a failed attempt."""
+
+    RETRY = "retry"
+    RETRY_IMMEDIATELY = "retry_at_once"
+    NEXT_PROVIDER = "leave"
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRule:
+    """The meaning of one reason: `counts_as_failure` for the breaker, `opens_breaker` at once."""
+
+    action: FailureAction
+    code: Code
+    condition: str | None = None
+    counts_as_failure: bool = True
+    opens_breaker: bool = False
+
+
+_H, _C, _R = FailureAction, Code, AttemptFailureReason
+# fmt: off
+RULES: Mapping[AttemptFailureReason, FailureRule] = MappingProxyType({
+    _R.RATE_LIMITED:     FailureRule(_H.RETRY, _C.INFERENCE_MODEL_UNAVAILABLE),
+    _R.OVERLOADED:       FailureRule(_H.RETRY, _C.INFERENCE_MODEL_UNAVAILABLE),
+    _R.SERVER_ERROR:     FailureRule(_H.RETRY, _C.INFERENCE_ENGINE_ERROR, "transport"),
+    _R.BROKEN:           FailureRule(_H.RETRY, _C.INFERENCE_ENGINE_ERROR, "transport"),
+    _R.MALFORMED:        FailureRule(_H.RETRY, _C.INFERENCE_MALFORMED_RESPONSE),
+    _R.TIMED_OUT:        FailureRule(_H.RETRY_IMMEDIATELY, _C.INFERENCE_MODEL_UNAVAILABLE),
+    _R.UNREACHABLE:      FailureRule(_H.NEXT_PROVIDER, _C.INFERENCE_MODEL_UNAVAILABLE),
+    _R.TLS:              FailureRule(_H.NEXT_PROVIDER, _C.INFERENCE_ENGINE_ERROR, "transport"),
+    _R.CREDENTIALS:      FailureRule(_H.NEXT_PROVIDER, _C.INFERENCE_ENGINE_ERROR, "refused"),
+    _R.QUOTA:            FailureRule(_H.NEXT_PROVIDER, _C.INFERENCE_MODEL_UNAVAILABLE, opens_breaker=True),
+    _R.MODEL_MISSING:    FailureRule(_H.NEXT_PROVIDER, _C.INFERENCE_MODEL_UNAVAILABLE),
+    _R.BREAKER_OPEN:     FailureRule(_H.NEXT_PROVIDER, _C.INFERENCE_MODEL_UNAVAILABLE, counts_as_failure=False),
+    _R.CONTEXT_EXCEEDED: FailureRule(_H.FATAL, _C.INFERENCE_CONTEXT_EXCEEDED, counts_as_failure=False),
+    _R.REFUSED:          FailureRule(_H.FATAL, _C.INFERENCE_ENGINE_ERROR, "refused", counts_as_failure=False),
+    _R.CONTENT_FILTERED: FailureRule(_H.FATAL, _C.INFERENCE_CONTENT_FILTERED, counts_as_failure=False),
+    _R.OVER_BUDGET:      FailureRule(_H.FATAL, _C.ORCHESTRATION_BUDGET_EXCEEDED, counts_as_failure=False),
+})
+# fmt: on
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,11 @@ class ExecutionFacts(BaseModel):
     attempt: int = Field(description="Attempts at a valid answer, the current one included.")
     provider: str | None = Field(description="The engine that was asked last; null before the first inference.")
     model: str | None = Field(description="The model that was asked last, as it is configured.")
-    total_steps: int = Field(description="Recorded steps.")
-    last_step: str | None = Field(description="The key of the last recorded step.")
+    total_steps: int = Field(description="Plan steps that have ended, or else rounds: inferences at the top level.")
+    last_step: str | None = Field(description="Name of the plan step that ended last, or else `round N`.")
+    fork_points: int | None = Field(
+        description="Highest `from_step` of a fork besides `end`; null if it is not known any more."
+    )
     last_error: SystemError | None = Field(description="The most recent error; it may have been recovered from.")
     suspensions: list[Suspension] = Field(description="Open suspensions.")
 
@@ -130,7 +133,7 @@ class Executions:
         if history is not None:
             return _view(history.header, status_of(history), [])
         stored = await self._stored(tenant, request_id)
-        return _view(stored, stored.status, await self._open_suspensions(stored))
+        return _view(stored, await self._status(stored), await self._open_suspensions(stored))
 
     async def require(self, tenant: TenantId, request_id: RequestId) -> None:
         """Raise RequestFailure (REQUEST_NOT_FOUND) if there is no such execution."""
@@ -142,7 +145,7 @@ class Executions:
     ) -> ExecutionPage:
         """Return a page of executions."""
         page = await self._store.executions(tenant, selected, after=after, limit=limit)
-        views = [_view(each, each.status, await self._open_suspensions(each)) for each in page.items]
+        views = [_view(each, await self._status(each), await self._open_suspensions(each)) for each in page.items]
         return ExecutionPage(views, page.next)
 
     async def suspensions(self, tenant: TenantId) -> list[OpenSuspensionView]:
@@ -302,6 +305,18 @@ class Executions:
             raise _not_found()
         return found
 
+    async def _status(self, stored: StoredExecution) -> ExecutionStatus:
+        """Return the status. An earlier version stored another one; it is folded again if the history is readable."""
+        if stored.status.fork_points is not None:
+            return stored.status
+        try:
+            history = await self._store.load(stored.tenant, stored.execution_id)
+        except StorageFailure as unreadable:
+            if unreadable.code is not Code.STORAGE_SNAPSHOT_INVALID:
+                raise
+            return stored.status
+        return stored.status if history is None else status_of(history)
+
     async def _open_suspensions(self, stored: StoredExecution) -> list[Suspension]:
         if stored.status.state is not State.SUSPENDED:
             return []
@@ -340,6 +355,7 @@ def _view(
         model=status.model,
         total_steps=status.total_steps,
         last_step=status.last_step,
+        fork_points=status.fork_points,
         last_error=_last_error(status),
         suspensions=list(suspensions),
         response=status.response,

@@ -48,8 +48,8 @@ async def test_an_execution_is_found_with_its_status(here: StoreReplica, clock: 
     await here.journal.durable("a")
     live = await here.store.find("local", "r-a")
     assert live is not None
-    assert (live.status.state, live.status.attempt, live.status.total_steps) == (State.VALIDATE, 1, 2)
-    assert (live.status.last_step, live.status.last_error) == ("0/0", Code.TOOL_TIMEOUT)
+    assert (live.status.state, live.status.attempt, live.status.total_steps) == (State.VALIDATE, 1, 1)
+    assert (live.status.last_step, live.status.last_error) == ("round 1", Code.TOOL_TIMEOUT)
     assert live.status.entered_at == pytest.approx(clock.now(), abs=1)
     assert live.last_sequence_number == 3
     here.journal.put("a", None, unnumbered(moved(State.ERROR), FAILED))

@@ -179,7 +179,7 @@ async def test_a_released_execution_is_unchanged_except_for_its_owner(here: Stor
     assert (await stands(here)).epoch == 1
     here.journal.put("a", recorded_step("0"), unnumbered(STARTED))
     await here.journal.durable("a")
-    after = replace(before.status, total_steps=1, last_step="0", provider=STARTED.provider, model=STARTED.model)
+    after = replace(before.status, total_steps=1, last_step="round 1", provider=STARTED.provider, model=STARTED.model)
     assert await stands(here) == replace(before, last_sequence_number=2, status=after)
     assert await here.store.claim("a", 1) is not None
 

@@ -98,7 +98,8 @@ async def test_every_ended_execution_of_an_earlier_database_replays_identically(
         for each in await executions_of(service):
             report = await service.facade.executions.replay(LOCAL.tenant, each.request_id)
             assert report.identical, (each.request_id, report)
-            assert report.steps == each.total_steps
+            history = await service.facade.executions.load_at_rest(LOCAL.tenant, each.request_id)
+            assert report.steps == len(history.steps)
 
 
 async def test_a_suspension_of_an_earlier_database_takes_its_answer_and_completes(database: Path) -> None:

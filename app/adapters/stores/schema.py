@@ -51,6 +51,7 @@ executions: Final = Table(
     Column("provider", TEXT),
     Column("model", TEXT),
     Column("agent", TEXT),
+    Column("fork_points", BigInteger),
     Index("executions_request", "tenant", "request_id", unique=True),
     Index("executions_newest", "tenant", "execution_id"),
     Index(

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
-from app.capabilities.models.failover import RULES, FailureAction
-from app.domain.model_call import Reply
+from app.domain.model_call import RULES, FailureAction, Reply
 from app.ports.model import EngineError
 from app.ports.runtime import Clock
 

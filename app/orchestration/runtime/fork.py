@@ -10,7 +10,7 @@ session, since its times would suggest that it was at work meanwhile. Without in
 either: one more or one less step would otherwise make it another conversation.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -22,12 +22,12 @@ from app.domain.contract.request import ExecutionHints, SystemRequest
 from app.domain.failures import Code, RequestFailure
 from app.domain.field_errors import invalid_fields
 from app.domain.ids import SessionId
-from app.domain.journal.events import ExecutionSuspended
 from app.domain.journal.fork import Fork
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import Prepared, RecordedStep
 from app.domain.journal.step_key import STOP_KEY, StepKey
 from app.orchestration.execution.context import merge_hints
+from app.orchestration.runtime.resume import status_of
 from app.ports.journal import ExecutionHistory
 
 
@@ -147,8 +147,7 @@ def inherited_steps(history: ExecutionHistory, from_step: int) -> list[RecordedS
 
     Raises: RequestFailure (REQUEST_INVALID) if no such step has started: an unfinished step cannot be inherited.
     """
-    numbers = (StepKey(key).step_number for key in _started_keys(history))
-    last = max((number for number in numbers if number is not None), default=0)
+    last = status_of(history).fork_points or 0
     if from_step > last:
         message = f"must be at most {last}, the last step that has started"
         errors = [{"field": "from_step", "message": message}]
@@ -185,12 +184,3 @@ def _moved_to_now(
     """
     shift = now - max([origin.created_at, *(step.at for step in steps)])
     return origin.created_at + shift, [replace(step, at=step.at + shift) for step in steps]
-
-
-def _started_keys(history: ExecutionHistory) -> Iterator[str]:
-    """Yield the keys of all steps that have an outcome, an event, or an open suspension."""
-    yield from history.steps
-    for item in history.events:
-        yield item.anchor
-        if isinstance(item.event, ExecutionSuspended):
-            yield from (each.suspension_id for each in item.event.suspensions)

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import pytest
 
 from app.capabilities.models.breaker import BreakerState, FailoverPolicy, ProviderHealth, RetryBudget
-from app.capabilities.models.failover import RULES, FailoverWalk, FailureAction
+from app.capabilities.models.failover import FailoverWalk
 from app.domain.contract.response import TokenUsage
 from app.domain.failures import Code, Failure, InferenceFailure
 from app.domain.fallback import State, max_transitions
 from app.domain.journal.events import FallbackTransition
 from app.domain.journal.outcomes import AttemptFailed, AttemptSucceeded, Candidate, InferenceSetup
 from app.domain.journal.step_key import StepKey
-from app.domain.model_call import AttemptFailureReason, Reply
+from app.domain.model_call import RULES, AttemptFailureReason, FailureAction, Reply
 from app.ports.model import EngineError
 from tests.support.harness import POLICY
 from tests.support.virtual_time import VirtualClock

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import orjson
 import pytest
 
 from tests.support.http_server import ClientConnection, HttpAnswer, RunningServer, request_bytes
@@ -178,12 +179,35 @@ async def test_an_execution_is_shown_with_its_status_and_response() -> None:
         "attempt": 1,
         "provider": "rehearsal",
         "model": "rehearsal",
-        "total_steps": stands["total_steps"],
-        "last_step": stands["last_step"],
+        "total_steps": 2,
+        "last_step": "round 2",
+        "fork_points": 2,
         "last_error": None,
         "suspensions": [],
         "response": response,
     }
+
+
+async def test_an_error_that_was_recovered_from_is_shown(tmp_path: Path) -> None:
+    engines = {}
+    for name, reply in (("a", {"fault": "rate_limited"}), ("b", {"text": "ok"})):
+        (tmp_path / f"{name}.json").write_bytes(orjson.dumps([reply] * 2))
+        engines[name] = {"model": f"scripted:///{tmp_path}/{name}.json"}
+    async with portico(engines=engines, failover={"max_retries": 0}) as (served, _):
+        answered = await served.post(chat("Hello", request_id="q"))
+        shown = (await served.get("/v1/executions/q")).json
+    assert (answered.json["error"], shown["state"]) == (None, "COMPLETE")
+    assert shown["last_error"]["code"] == "INFERENCE_MODEL_UNAVAILABLE"
+    assert (shown["total_steps"], shown["fork_points"]) == (1, 0)
+
+
+async def test_the_steps_of_a_plan_are_counted_and_named() -> None:
+    call = {"name": "calculate", "arguments": {"expression": "17*3"}}
+    steps = [{"name": "first", "type": "tool", "input": call}, {"name": "second", "type": "infer", "input": "Hello"}]
+    async with portico() as (served, _):
+        await served.post(chat("Hello", request_id="q", mode="plan", plan={"steps": steps}))
+        shown = (await served.get("/v1/executions/q")).json
+    assert (shown["total_steps"], shown["last_step"]) == (2, "second")
 
 
 @pytest.mark.parametrize(("method", "route"), ROUTES)
@@ -270,7 +294,8 @@ async def test_a_resume_is_answered_in_each_of_the_three_forms(form: dict[str, s
         await wait_for_idle(service)
         shown = (await served.get("/v1/executions/q")).json
         assert (await served.get("/v1/suspensions")).json["data"] == []
-        assert (await send_command(served, "replay")).json == {"identical": True, "steps": shown["total_steps"]}
+        assert (await send_command(served, "replay")).json["identical"] is True
+        assert (shown["total_steps"], shown["last_step"], shown["fork_points"]) == (2, "round 2", 2)
     assert shown["response"]["tool_calls_made"][0]["result"] == "yes"
     match form:
         case {"Accept": _}:

@@ -90,7 +90,9 @@ async def test_a_fork_inherits_the_steps_before_it_and_runs_the_next_one_again(t
     assert {each["request_id"] for each in logs[0]} == {name}
     assert {each["caused_by"] for each in logs[0] if each["type"] == "lifecycle.transition"} == {"q"}
     assert {each["trace_id"] for each in logs[0]}.isdisjoint(each["trace_id"] for each in logs[1])
-    assert replayed == {"identical": True, "steps": shown["total_steps"]}
+    assert replayed["identical"] is True
+    for each in (shown, origin):
+        assert (each["total_steps"], each["last_step"], each["fork_points"]) == (2, "round 2", 2)
 
 
 COUNTED = ("inferences", "tokens", "tool_calls", "fallback_transitions", "inference_duration_seconds_count")

@@ -76,6 +76,7 @@ def _execution() -> Select[Any]:
         executions.c.started_at,
         executions.c.provider,
         executions.c.model,
+        executions.c.fork_points,
         executions.c.response,
     )
 
@@ -216,8 +217,6 @@ ADVANCE_SUSPENDED = Statement(
         .values(
             commits=executions.c.commits + 1,
             events=executions.c.events + bindparam("grown_by"),
-            total_steps=executions.c.total_steps + 1,
-            last_step=bindparam("key"),
         )
         .returning(executions.c.epoch, executions.c.commits, executions.c.events)
     )

@@ -160,7 +160,7 @@ def _execution(row: ResultRow) -> StoredExecution:
 
 
 def _status(cells: Sequence[Any]) -> ExecutionStatus:
-    entered_at, state, attempt, total_steps, last_step, last_error, started_at, provider, model, response = cells
+    entered_at, state, attempt, total_steps, last_step, last_error, *rest, response = cells
     error = None if last_error is None else Code(last_error)
     answered = None
     if response is not None:
@@ -168,9 +168,7 @@ def _status(cells: Sequence[Any]) -> ExecutionStatus:
             answered = codec.decode_response(response)
         except StorageFailure as unreadable:
             error = unreadable.code
-    return ExecutionStatus(
-        entered_at, State(state), attempt, total_steps, last_step, error, answered, started_at, provider, model
-    )
+    return ExecutionStatus(entered_at, State(state), attempt, total_steps, last_step, error, answered, *rest)
 
 
 def _events(rows: ResultRows, after: int, up_to: int) -> list[StoredEvent]:
@@ -182,7 +180,7 @@ def _answer(
     which: Mapping[str, Any], row: RecordedStep, events: Sequence[UnnumberedEvent], *, now: float, owner: str | None
 ) -> Transaction[AnswerReceipt]:
     """Record the answer; the `owner`, if there is one, claims the execution with the last answer."""
-    grown = {"grown_by": len(events), "key": row.key}
+    grown = {"grown_by": len(events)}
     moved = yield from execute(queries.ADVANCE_SUSPENDED, {**which, **grown})
     if not moved:
         raise RequestFailure(

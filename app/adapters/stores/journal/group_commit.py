@@ -176,6 +176,7 @@ ADVANCED_COLUMNS = (
     "started_at",
     "provider",
     "model",
+    "fork_points",
 )
 """Columns of `executions` that every commit sets."""
 _ADVANCE = Statement(

@@ -169,6 +169,7 @@ def _status_columns(status: ExecutionStatus, owner: ReplicaId | None, *, commits
         "started_at": status.started_at,
         "provider": status.provider,
         "model": status.model,
+        "fork_points": status.fork_points,
     }
 
 

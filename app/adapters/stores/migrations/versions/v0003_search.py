@@ -1,7 +1,7 @@
-"""Columns and a table by which executions are found."""
+"""Columns of the status, and a table, by which executions are found."""
 
 from alembic import op
-from sqlalchemy import Column, Double, PrimaryKeyConstraint, Text
+from sqlalchemy import BigInteger, Column, Double, PrimaryKeyConstraint, Text
 
 revision = "0003"
 down_revision = "0002"
@@ -15,6 +15,7 @@ def upgrade() -> None:
     op.add_column("executions", Column("started_at", Double))
     for name in ("provider", "model", "agent"):
         op.add_column("executions", Column(name, _TEXT))
+    op.add_column("executions", Column("fork_points", BigInteger))
     op.create_table(
         "metadata_entries",
         Column("tenant", _TEXT, nullable=False),
