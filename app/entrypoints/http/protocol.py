@@ -10,6 +10,7 @@ must do the rest.
 
 import socket
 from asyncio import BaseTransport, BufferedProtocol, TimerHandle
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 import anyio
@@ -135,10 +136,10 @@ def is_surplus(scope: Scope) -> bool:
     return bool(_connection(scope).get("surplus", False))
 
 
-def can_write(scope: Scope) -> bool:
-    """Return True if the connection takes data without waiting; False under a server that does not tell."""
-    probe = _connection(scope).get("can_write")
-    return probe is not None and probe()
+def writability(scope: Scope) -> Callable[[], bool]:
+    """Return the check that the connection takes data without waiting; it fails under a server that does not tell."""
+    probe: Callable[[], bool] = _connection(scope).get("can_write", _is_unknown)
+    return probe
 
 
 async def abort_connection(scope: Scope, receive: Receive) -> None:
@@ -164,6 +165,8 @@ class DisconnectListener:
 
     def wake(self) -> None:
         """Make the current or the next `wait` return."""
+        if self._woken:
+            return
         self._woken = True
         if self._wake_server is not None:
             self._wake_server()
@@ -190,6 +193,10 @@ class DisconnectListener:
 
     async def _is_disconnect(self) -> bool:
         return bool((await self.receive())["type"] == "http.disconnect")
+
+
+def _is_unknown() -> bool:
+    return False
 
 
 def _connection(scope: Scope) -> dict[str, Any]:

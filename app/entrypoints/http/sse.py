@@ -40,7 +40,7 @@ from app.domain.journal.events import (
     format_timestamp,
 )
 from app.entrypoints.http.correlation import Header
-from app.entrypoints.http.protocol import DisconnectListener, abort_connection, can_write
+from app.entrypoints.http.protocol import DisconnectListener, abort_connection, writability
 from app.ports.events import Subscription
 
 SILENCE_SECONDS = 15.0
@@ -91,7 +91,7 @@ class EventStreamResponse(Response):
             self._subscription.close()
 
     async def _send_events(self, scope: Scope, listener: DisconnectListener, send: Send) -> None:
-        has_waited = True
+        can_write, has_waited = writability(scope), True
         while not self._ended:
             message = self._next_message() or self._keep_alive()
             if message is None:
@@ -102,7 +102,9 @@ class EventStreamResponse(Response):
                 continue
             if not has_waited:  # between the batches of a long log other tasks have their turn
                 await checkpoint()
-            if not await _is_sent(scope, send, message):
+            if can_write():
+                await send(message)
+            elif not await _is_sent_in_time(send, message):
                 await abort_connection(scope, listener.receive)
                 return
             self._sent_at, has_waited = self._loop.time(), False
@@ -182,11 +184,8 @@ def _model_json(model: BaseModel) -> orjson.Fragment:
     return orjson.Fragment(model.model_dump_json(by_alias=True))
 
 
-async def _is_sent(scope: Scope, send: Send, message: Message) -> bool:
+async def _is_sent_in_time(send: Send, message: Message) -> bool:
     """Send the message; return False if the client did not take it in time."""
-    if can_write(scope):
-        await send(message)
-        return True
     with anyio.move_on_after(SEND_SECONDS) as patience:
         await send(message)
     return not patience.cancelled_caught

@@ -9,8 +9,9 @@ Four times bound an attempt:
 - `attempt`: everything.
 - `first_token`, for streams: from the start to the first text, reasoning or call. Comments and empty deltas that keep
   a connection alive are not tokens.
-- `idle`: between two reads of a body, from the first token of a stream or the first byte of a JSON body on. Any byte
-  resets it, since a server that still writes is not idle; one that only keeps the connection alive ends with `attempt`.
+- `idle`: between two reads of a body, from the first token of a stream or the first byte of a JSON body on; it may be
+  exceeded by `IDLE_TOLERANCE`. Any byte resets it, since a server that still writes is not idle; one that only keeps
+  the connection alive ends with `attempt`.
 
 A stream is left at its end marker. A connection failure after a terminal marker does not change the reply.
 """
@@ -42,6 +43,7 @@ from app.ports.runtime import Clock
 ERROR_BYTES: Final = 64 * 2**10
 ERROR_SECONDS: Final = 2.0
 OFF_LOOP_BYTES: Final = 64 * 2**10
+IDLE_TOLERANCE: Final = 0.02
 TOKENS_PER_BYTE: Final = 4
 HIDDEN_INPUT_TOKENS: Final = 100_000
 """The input that a provider may add, such as prompts of its own and the tokens of images."""
@@ -180,6 +182,7 @@ class _ReplyReader:
         )
         self.builder = ReplyBuilder(dialect.finish_reasons, usage_bounds)
         self.unknown_frames = 0
+        self._idle_until = 0.0
         self._unpublished: Delta | None = None
 
     async def read(self, response: HttpResponse) -> None:
@@ -254,7 +257,11 @@ class _ReplyReader:
             raise malformed_reply(f"the reply is longer than {self._limits.response_bytes} bytes")
 
     def _restart_idle_timeout(self) -> None:
-        self.timeout.deadline = min(self._end, self._now() + self._timeouts.idle_seconds)
+        """Begin the idle time anew. The deadline moves seldom, since moving it costs as much as decoding an event."""
+        idle_until = self._now() + self._timeouts.idle_seconds
+        if self._idle_until < idle_until:
+            self._idle_until = idle_until + self._timeouts.idle_seconds * IDLE_TOLERANCE
+            self.timeout.deadline = min(self._end, self._idle_until)
 
 
 def _timed_out() -> TransportError:
