@@ -1,15 +1,16 @@
 # Built in one stage, run in another: the image holds an interpreter, the locked dependencies and the service.
-FROM python:3.11-slim-bookworm AS build
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 RUN python -m venv /opt/portico
-COPY requirements.lock ./
-RUN /opt/portico/bin/pip install --require-hashes --requirement requirements.lock
+COPY requirements.lock requirements-build.lock ./
+RUN /opt/portico/bin/pip install --require-hashes --requirement requirements.lock --requirement requirements-build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY app ./app
-RUN /opt/portico/bin/pip install --no-deps . && /opt/portico/bin/python -m compileall -q /opt/portico && mkdir -p /srv/var
+RUN /opt/portico/bin/pip install --no-deps --no-build-isolation . && /opt/portico/bin/pip uninstall --quiet --yes setuptools \
+    && /opt/portico/bin/python -m compileall -q /opt/portico && mkdir -p /srv/var
 
-FROM python:3.11-slim-bookworm
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 LABEL org.opencontainers.image.title="Portico" \
       org.opencontainers.image.description="The orchestration facade for LLM agents" \
       org.opencontainers.image.licenses="Apache-2.0"

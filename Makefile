@@ -6,28 +6,33 @@
 BIN := .venv/bin
 LLAMACPP := .venv-llamacpp
 LLAMACPP_CMAKE := -DGGML_NATIVE=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAVA_BUILD=OFF
+RUNNABLE := .venv/.runnable
 READY := .venv/.ready
 CODE := app bench tests
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
 FAST := tests/adapters tests/capabilities tests/conformance tests/domain tests/orchestration tests/support tests/test_settings.py
 USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	--custom-compile-command 'make lock' pyproject.toml
+	--custom-compile-command 'make lock'
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-setup: $(READY) ## Make .venv from the hashed locks
+setup: $(READY) ## Make .venv from the hashed locks, with the tools for tests
 
-$(READY): requirements.lock requirements-dev.lock pyproject.toml
+$(RUNNABLE): requirements.lock requirements-build.lock pyproject.toml
 	@for python in $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3; do \
 		if $$python -c '$(USABLE)' 2>/dev/null; then echo "$$python -m venv .venv"; exec $$python -m venv .venv; fi; \
 	done; echo 'No usable Python here: 3.11 or newer is needed, with venv and pip.' >&2; exit 1
-	$(BIN)/pip install --quiet --require-hashes --requirement requirements-dev.lock
-	$(BIN)/pip install --quiet --no-deps --editable .
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock --requirement requirements-build.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-run: setup ## Serve on http://127.0.0.1:8080
+$(READY): $(RUNNABLE) requirements-dev.lock
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements-dev.lock
+	@touch $@
+
+run: $(RUNNABLE) ## Serve on http://127.0.0.1:8080
 	$(BIN)/portico serve
 
 test: check ## Run `make check`, then all tests in two processes; minutes
@@ -46,7 +51,8 @@ torture: setup ## Run randomised tests with all seeds and a new one, which TORTU
 $(LLAMACPP)/.ready: $(READY) requirements-llamacpp.lock
 	$(BIN)/python -m venv $(LLAMACPP)
 	CMAKE_ARGS="$(LLAMACPP_CMAKE)" $(LLAMACPP)/bin/pip install --quiet --require-hashes --requirement requirements-llamacpp.lock
-	$(LLAMACPP)/bin/pip install --quiet --no-deps --editable .
+	$(LLAMACPP)/bin/pip install --quiet --require-hashes --requirement requirements-build.lock
+	$(LLAMACPP)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 check: setup ## Format, lint, types, import rules, architecture, names, drift of API description and pages
@@ -74,9 +80,10 @@ docs: setup ## Write the generated parts and the answers of README.md and docs/ 
 	$(BIN)/python -m tests.support.documentation --write
 
 lock: setup ## Resolve the dependencies anew into the hashed locks
-	$(LOCK) --output-file requirements.lock
-	$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock
-	$(LOCK) --extra dev --extra llamacpp --extra llamacpp-dev --constraint requirements-dev.lock \
+	$(LOCK) --group build --output-file requirements-build.lock
+	$(LOCK) pyproject.toml --output-file requirements.lock
+	$(LOCK) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+	$(LOCK) pyproject.toml --extra dev --extra llamacpp --extra llamacpp-dev --constraint requirements-dev.lock \
 		--output-file requirements-llamacpp.lock
 
 image: ## Build the container image

@@ -19,17 +19,55 @@ SECRET = re.compile(
 IGNORED = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
 
 
-def test_both_stages_use_the_same_slim_base() -> None:
+def test_both_stages_use_the_same_slim_base_by_digest() -> None:
     assert len(STAGES) == 2
-    assert all(stage.startswith("FROM python:3.11-slim-bookworm") for stage in STAGES)
+    bases = {stage.split()[1] for stage in STAGES}
+    assert len(bases) == 1
+    assert re.fullmatch(r"python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", bases.pop())
+
+
+def test_the_composed_images_of_others_are_named_by_digest() -> None:
+    images = re.findall(r"^ +image: (\S+)$", COMPOSE, re.MULTILINE)
+    assert images[0] == "portico"
+    assert all(re.search(r"@sha256:[0-9a-f]{64}$", image) for image in images[1:])
+    assert len(images) == 2
+
+
+def test_the_composed_service_waits_until_the_database_answers() -> None:
+    assert re.search(r"depends_on:\n +postgresql:\n +condition: service_healthy\n +required: false", COMPOSE)
+    assert "pg_isready" in COMPOSE
+
+
+def test_the_composed_service_has_a_place_for_its_configuration() -> None:
+    assert "PORTICO_CONFIG: ${PORTICO_CONFIG:-}" in COMPOSE
+    assert "- ./config:/srv/config:ro" in COMPOSE
 
 
 def test_dependencies_are_installed_by_hash_and_the_service_without_dependencies() -> None:
     installs = re.findall(r"pip install ([^&\n]*)", DOCKERFILE)
     assert [install.strip() for install in installs] == [
-        "--require-hashes --requirement requirements.lock",
-        "--no-deps .",
+        "--require-hashes --requirement requirements.lock --requirement requirements-build.lock",
+        "--no-deps --no-build-isolation .",
     ]
+
+
+def test_make_run_installs_what_the_service_needs_by_hash_and_no_tools_for_tests() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^run: \$\(RUNNABLE\) ", makefile, re.MULTILINE)
+    recipe = makefile.partition("$(RUNNABLE):")[2].partition("@touch")[0]
+    assert re.findall(r"pip install --quiet (.*)", recipe) == [
+        "--require-hashes --requirement requirements.lock --requirement requirements-build.lock",
+        "--no-deps --no-build-isolation --editable .",
+    ]
+    assert not [line for line in makefile.splitlines() if "--editable" in line and "--no-build-isolation" not in line]
+
+
+def test_the_build_requirements_are_locked_by_hash() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["dependency-groups"]["build"] == project["build-system"]["requires"]
+    lock = (ROOT / "requirements-build.lock").read_text(encoding="utf-8")
+    assert re.findall(r"^([a-z-]+)==", lock, re.MULTILINE) == ["setuptools"]
+    assert "--hash=sha256:" in lock
 
 
 def test_b5_99_it_runs_as_a_numbered_user_that_is_not_root() -> None:

@@ -23,10 +23,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from app.adapters.telemetry.metrics import SERIES
+from app.bootstrap.service import PATTERNS
 from app.domain.diagrams import fallback_mermaid, lifecycle_mermaid
 from app.domain.failures import TAXONOMY, FailureRow
 from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES
-from app.domain.lifecycle import Mode
 from app.settings.schema import EngineSettings, RouteSettings, Settings
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ STARTUP_SECONDS = 30.0
 
 def lifecycle() -> str:
     """The diagram of mode chat, then those of the other modes."""
-    parts = [f"### {mode}\n\n{_mermaid(lifecycle_mermaid(mode))}" for mode in Mode]
+    parts = [f"### {mode}\n\n{_mermaid(lifecycle_mermaid(mode))}" for mode in PATTERNS]
     return "\n".join(parts)
 
 
