@@ -23,6 +23,23 @@ class Clock(Protocol):
         ...
 
 
+class Timeline:
+    """Times of one execution in one process, in Unix seconds: they begin with the wall clock and follow the monotonic
+    one, so that a wall clock that is set meanwhile changes no duration.
+    """
+
+    __slots__ = ("_began", "_monotonic", "_offset")
+
+    def __init__(self, clock: Clock) -> None:
+        self._monotonic = clock.monotonic
+        self._began = clock.now()
+        self._offset = clock.monotonic()
+
+    def now(self) -> float:
+        """Return the current time."""
+        return self._began + (self._monotonic() - self._offset)
+
+
 class Entropy(Protocol):
     """Source of randomness and new ids."""
 

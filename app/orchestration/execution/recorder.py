@@ -23,7 +23,7 @@ from app.domain.journal.step_key import ROOT, STOP_KEY, StepKey
 from app.domain.lifecycle import SUSPENSION_EDGES, State, was_left_suspended
 from app.orchestration.execution.effect import BranchStopped, Effect
 from app.ports.journal import ExecutionHistory, Journal
-from app.ports.runtime import Clock
+from app.ports.runtime import Clock, Timeline
 
 _STATES_AT_REST = frozenset({State.INIT, State.SUSPENDED})
 MIN_REMAINING_SECONDS = 30.0
@@ -48,7 +48,7 @@ class Recorder:
         """False for a new execution, which has nothing to match."""
         self._execution_id = execution_id
         self._journal = journal
-        self._clock = clock
+        self._timeline = None if clock is None else Timeline(clock)
         self._buffer: list[UnnumberedEvent] = []
         self._cancelled: tuple[StepKey, ...] = ()
         self.has_stopped = self.stop_decision is not None
@@ -132,9 +132,9 @@ class Recorder:
 
     def record_step(self, key: StepKey, fingerprint: str, outcome: Outcome) -> RecordedStep:
         """Commit the step. Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) in an offline replay."""
-        if self._clock is None or self._journal is None:
+        if self._timeline is None or self._journal is None:
             raise diverged(key, recorded=None, replayed=fingerprint)
-        step = RecordedStep(key, fingerprint, outcome, self._clock.now())
+        step = RecordedStep(key, fingerprint, outcome, self._timeline.now())
         self.commit(step)
         return step
 
@@ -175,7 +175,7 @@ class ReplayCursor:
 
     def remaining_seconds(self, seconds: float) -> float:
         """Return what is left of that running time: at least 30 s once the execution has run."""
-        return max(MIN_REMAINING_SECONDS, seconds - self._ran_for) if self._ran_for else seconds
+        return max(MIN_REMAINING_SECONDS, seconds - self._ran_for) if self._ran_for > 0 else seconds
 
     def step(self, key: StepKey) -> RecordedStep | None:
         """Return the recorded step of that key."""

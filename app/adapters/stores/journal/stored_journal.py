@@ -54,7 +54,7 @@ from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
 from app.ports.events import EventSink
 from app.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
-from app.ports.runtime import Clock
+from app.ports.runtime import Clock, Timeline
 
 _DELTA_BYTES = 256
 """Size of a delta in the writer's queue, apart from its text."""
@@ -81,6 +81,7 @@ class _OpenExecution:
     header: ExecutionHeader
     stream: WriteStream
     status: ExecutionStatus
+    timeline: Timeline
     in_memory: list[JournalCommit] | None = None
     epoch: int = 1
     commits: int = 0
@@ -205,7 +206,7 @@ class StoredJournal:
         execution = self._open.get(execution_id) or self._not_open(execution_id)
         if execution.in_memory is not None and events and isinstance(events[-1][2], ExecutionSuspended):
             self._promote(execution)
-        commit = execution.next_commit(row, events, new_messages, self._clock.now())
+        commit = execution.next_commit(row, events, new_messages, execution.timeline.now())
         if execution.in_memory is None:
             self._writer.put(execution.encode(commit, self.owner))
             execution.count(commit)
@@ -217,7 +218,7 @@ class StoredJournal:
 
     def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: InferenceDelta) -> None:
         execution = self._open.get(execution_id) or self._not_open(execution_id)
-        live = LiveDelta(self._clock.now(), correlation, delta)
+        live = LiveDelta(execution.timeline.now(), correlation, delta)
         self._writer.publish_delta(execution.stream, live, _DELTA_BYTES + len(delta.text or delta.reasoning or ""))
 
     async def durable(self, execution_id: ExecutionId) -> None:
@@ -264,7 +265,8 @@ class StoredJournal:
         if header.execution_id in self._open:
             raise RuntimeError(f"execution {header.execution_id} is open already")
         reserve(header)
-        execution = _OpenExecution(header, WriteStream(header.execution_id), ExecutionStatus(header.created_at))
+        status, timeline = ExecutionStatus(header.created_at), Timeline(self._clock)
+        execution = _OpenExecution(header, WriteStream(header.execution_id), status, timeline)
         self._open[header.execution_id] = execution
         return execution
 
