@@ -197,8 +197,17 @@ def decode_value(data: bytes) -> JsonValue:
     return value
 
 
-def encode_events(events: Sequence[StoredEvent]) -> bytes:
-    """Encode events that are numbered without gaps, at least one.
+def encode_end(events: Sequence[StoredEvent], response: SystemResponse) -> tuple[bytes, bytes]:
+    """Encode events, and the response that the last of them carries, which is written once for both."""
+    written = _fragment(response)
+    return (
+        encode_events(events, lambda value: written if value is response else _fragment(value)),
+        _dump([FORMAT, written]),
+    )
+
+
+def encode_events(events: Sequence[StoredEvent], write: Callable[[object], orjson.Fragment] | None = None) -> bytes:
+    """Encode events that are numbered without gaps, at least one; `write` encodes the models in them.
 
     Consecutive events of the same time share it, and each correlation is stored once.
     """
@@ -213,7 +222,8 @@ def encode_events(events: Sequence[StoredEvent]) -> bytes:
             previous = correlation
             index = indexes.setdefault(correlation, len(indexes))
         groups[-1][1].append((anchor, index, event.type, event))
-    return _dump([FORMAT, events[0].sequence_number, [_ids(each) for each in indexes], groups])
+    log = [FORMAT, events[0].sequence_number, [_ids(each) for each in indexes], groups]
+    return orjson.dumps(log, default=write or _fragment)
 
 
 def decode_events(data: bytes) -> list[StoredEvent]:

@@ -271,3 +271,11 @@ def test_an_event_with_an_unknown_correlation_index_is_refused() -> None:
     stored = orjson.loads(codec.encode_events(committed(COMPLETED)))
     stored[3][0][1][0][1] = 1
     refused(codec.decode_events, orjson.dumps(stored))
+
+
+def test_the_end_of_an_execution_is_stored_as_its_events_and_its_response_alone_are() -> None:
+    events = committed(COMPLETED)
+    ended = codec.encode_end(events, response())
+    assert ended == (codec.encode_events(events), codec.encode_response(response()))
+    carried = events[-1].event.response
+    assert codec.encode_end(events, carried) == (codec.encode_events(events), codec.encode_response(carried))

@@ -62,14 +62,12 @@ def execution_advance(
     stored = empty_commit_row(execution_id, number=commit.number, epoch=epoch)
     if commit.row is not None:
         stored |= step_columns(commit.row)
-    if commit.events:
-        stored |= event_columns(commit.events)
+    log, response = _encoded_end(commit.events, status)
+    owner_after = _owner_after(owner, status, commit.events)
     return ExecutionAdvance(
         execution_id,
-        stored,
-        _status_columns(
-            status, _owner_after(owner, status, commit.events), commits=commit.number, events=commit.last_event
-        ),
+        stored | log,
+        _status_columns(status, owner_after, commits=commit.number, events=commit.last_event, response=response),
         _suspension_rows(header, commit.events),
         _turn_end(header, commit) if status.ended else None,
     )
@@ -88,9 +86,9 @@ def whole_execution(
     owner = _owner_after(owner, after, events)
     stored = empty_commit_row(header.execution_id, number=0, epoch=1)
     stored["outcome"] = codec.encode_header(header, rows)
-    if events:
-        stored |= event_columns(events)
-    row = _execution_row(header, after, owner, events=len(events))
+    log, response = _encoded_end(events, after)
+    stored |= log
+    row = _execution_row(header, after, owner, events=len(events), response=response)
     return NewExecution(
         row, stored, session=_session_row(header), suspensions=suspensions, metadata=_metadata_rows(header)
     )
@@ -104,8 +102,7 @@ def step_columns(row: RecordedStep) -> Values:
 
 def event_columns(events: Sequence[StoredEvent]) -> Values:
     """Return the columns of a commit's events, at least one."""
-    first, last = events[0].sequence_number, events[-1].sequence_number
-    return {"first_event": first, "last_event": last, "events": codec.encode_events(events)}
+    return _numbered(events, codec.encode_events(events))
 
 
 def encoded_size(work: NewExecution | ExecutionAdvance) -> int:
@@ -132,8 +129,29 @@ def empty_commit_row(execution_id: ExecutionId, *, number: int, epoch: int) -> V
     }
 
 
-def _execution_row(header: ExecutionHeader, status: ExecutionStatus, owner: ReplicaId | None, *, events: int) -> Values:
-    row = _status_columns(status, owner, commits=0, events=events)
+def _numbered(events: Sequence[StoredEvent], encoded: bytes) -> Values:
+    return {"first_event": events[0].sequence_number, "last_event": events[-1].sequence_number, "events": encoded}
+
+
+def _encoded_end(events: Sequence[StoredEvent], after: ExecutionStatus) -> tuple[Values, bytes | None]:
+    """Return the columns of these events and the response that the execution has after them, which is encoded once."""
+    if not events:
+        return {}, None if after.response is None else codec.encode_response(after.response)
+    if after.response is None:
+        return event_columns(events), None
+    encoded, response = codec.encode_end(events, after.response)
+    return _numbered(events, encoded), response
+
+
+def _execution_row(
+    header: ExecutionHeader,
+    status: ExecutionStatus,
+    owner: ReplicaId | None,
+    *,
+    events: int,
+    response: bytes | None = None,
+) -> Values:
+    row = _status_columns(status, owner, commits=0, events=events, response=response)
     row["execution_id"] = header.execution_id
     row["tenant"] = header.tenant
     row["request_id"] = header.request_id
@@ -154,7 +172,9 @@ def _owner_after(owner: ReplicaId | None, status: ExecutionStatus, events: Seque
     return None if at_rest else owner
 
 
-def _status_columns(status: ExecutionStatus, owner: ReplicaId | None, *, commits: int, events: int) -> Values:
+def _status_columns(
+    status: ExecutionStatus, owner: ReplicaId | None, *, commits: int, events: int, response: bytes | None
+) -> Values:
     return {
         "state": status.state,
         "entered_at": status.entered_at,
@@ -162,7 +182,7 @@ def _status_columns(status: ExecutionStatus, owner: ReplicaId | None, *, commits
         "total_steps": status.total_steps,
         "last_step": status.last_step,
         "last_error": status.last_error,
-        "response": None if status.response is None else codec.encode_response(status.response),
+        "response": response,
         "commits": commits,
         "events": events,
         "owner": owner,
