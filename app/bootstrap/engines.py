@@ -22,9 +22,10 @@ from app.adapters.engines.openai.responses import ResponsesDialect
 from app.adapters.engines.rehearsal import engine as rehearsal
 from app.adapters.engines.timeouts import Timeouts
 from app.domain.failures import Code, ConfigurationFailure
+from app.domain.token_prices import TokenPrices
 from app.ports.model import Engine, EngineCapabilities, EngineProfile
 from app.ports.runtime import Clock
-from app.settings import EngineSettings, Settings
+from app.settings import EngineSettings, Price, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,19 @@ def build_engine(name: str, settings: Settings, resources: EngineResources) -> E
         context_window=engine.context_window,
         response_reserve=engine.response_reserve,
         options=frozenset(engine.options),
-        price=None if engine.price is None else (engine.price.input, engine.price.output),
+        price=_prices(engine.price),
         capabilities=replace(scheme.capabilities, **engine.capabilities),
     )
     return scheme.build(EngineBuild(engine, profile, settings, resources))
+
+
+def _prices(price: Price | None) -> TokenPrices | None:
+    """Return the configured prices; without prices of their own, cached tokens cost as much as others."""
+    if price is None:
+        return None
+    return TokenPrices(
+        price.input,
+        price.output,
+        price.input if price.cached is None else price.cached,
+        price.input if price.cache_write is None else price.cache_write,
+    )

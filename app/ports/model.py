@@ -7,6 +7,7 @@ from typing import Protocol
 from app.domain.contract.messages import Message
 from app.domain.contract.response import TokenUsage
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from app.domain.token_prices import TokenPrices
 from app.domain.tools import ToolDefinition
 
 
@@ -76,7 +77,7 @@ class EngineProfile:
     context_window: int
     response_reserve: int
     options: frozenset[str]
-    price: tuple[float, float] | None = None
+    price: TokenPrices | None = None
     capabilities: EngineCapabilities = EngineCapabilities()
 
 

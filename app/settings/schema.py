@@ -234,6 +234,12 @@ class Price(_Table):
 
     input: Annotated[float, Field(ge=0)] = Field(description="Price of a million input tokens")
     output: Annotated[float, Field(ge=0)] = Field(description="Price of a million output tokens")
+    cached: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="Price of a million input tokens that were read from a cache"
+    )
+    cache_write: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="Price of a million input tokens that were written to a cache"
+    )
 
 
 def _default_window(validated: Mapping[str, Any]) -> int:
@@ -262,7 +268,9 @@ class EngineSettings(_Table):
     options: Annotated[tuple[OptionName, ...], Field(strict=False)] = Field(
         (), description="Keys of `hints.options` that are passed through"
     )
-    price: Price | None = Field(None, description="`{ input, output }` for a million tokens, in `telemetry.currency`")
+    price: Price | None = Field(
+        None, description="`{ input, output, cached, cache_write }` for a million tokens, in `telemetry.currency`"
+    )
     api: Literal["chat_completions", "responses"] | None = Field(
         None, description="`chat_completions` or `responses`, for `openai://`"
     )

@@ -15,6 +15,7 @@ from app.domain.contract.messages import ToolCall
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import SystemResponse
 from app.domain.lifecycle import Mode
+from app.domain.token_prices import TokenPrices
 from app.domain.tools import SideEffects
 from app.ports.journal import ExecutionHistory
 from app.ports.tool import ToolError
@@ -357,6 +358,20 @@ async def test_one_engine_without_a_price_makes_the_cost_unknown(clock: VirtualC
     here = make_harness(clock, *engines)
     assert quote_of(here, chat_request("Hi")).cost is None
     assert quote_of(here, chat_request("Hi", model="a")).cost is not None
+
+
+async def test_the_cost_is_that_of_the_dearest_token_even_of_one_written_to_a_cache(
+    clock: VirtualClock,
+) -> None:
+    engines = [
+        ReluctantEngine(clock, profile(name, price=price), AnswerScript(1, []))
+        for name, price in (("a", TokenPrices(1.0, 2.0, 0.1, 2.0)), ("b", TokenPrices(1.0, 2.0, 0.1, 5.0)))
+    ]
+    here = make_harness(clock, *engines)
+    usual, dear = (quote_of(here, chat_request("Hi", model=name, tools=[])).cost for name in "ab")
+    assert usual is not None
+    assert dear is not None
+    assert dear.amount == pytest.approx(usual.amount * 2.5)
 
 
 async def test_a_limit_lowers_its_own_figure_only(clock: VirtualClock) -> None:

@@ -26,6 +26,7 @@ from app.domain.journal.events import (
 )
 from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
 from app.domain.lifecycle import Mode, State
+from app.domain.token_prices import TokenPrices
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
@@ -70,8 +71,8 @@ def fail_on_fault(fault: Exception) -> None:
     raise fault
 
 
-def profile(name: str, **changes: Any) -> EngineProfile:
-    """Return the profile of a scripted engine."""
+def profile(name: str, *, price: tuple[float, float] | TokenPrices | None = None, **changes: Any) -> EngineProfile:
+    """Return the profile of a scripted engine; a pair of prices is for input and output tokens."""
     values: dict[str, Any] = {
         "name": name,
         "model": f"{name}-model",
@@ -79,6 +80,7 @@ def profile(name: str, **changes: Any) -> EngineProfile:
         "context_window": 128_000,
         "response_reserve": 4_096,
         "options": frozenset(),
+        "price": TokenPrices.without_cache(*price) if isinstance(price, tuple) else price,
     }
     return EngineProfile(**(values | changes))
 

@@ -38,7 +38,7 @@ class _Outbound(BaseModel):
 
 
 class TokenUsage(_Outbound):
-    """Tokens of all attempts. Output includes reasoning, input includes cached tokens."""
+    """Tokens of all attempts. Output includes reasoning, input includes tokens read from and written to a cache."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -46,6 +46,7 @@ class TokenUsage(_Outbound):
     output_tokens: int = Field(0, ge=0, description="Output tokens.")
     reasoning_tokens: int = Field(0, ge=0, description="Output tokens used for reasoning.")
     cached_tokens: int = Field(0, ge=0, description="Input tokens read from a cache.")
+    cache_write_tokens: int = Field(0, ge=0, description="Input tokens written to a cache.")
     total_tokens: int = Field(0, ge=0, description="Input and output tokens together.")
     estimated: bool = Field(False, description="True if any part is an estimate.")
 
@@ -55,6 +56,7 @@ class TokenUsage(_Outbound):
             output_tokens=self.output_tokens + other.output_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
             total_tokens=self.total_tokens + other.total_tokens,
             estimated=self.estimated or other.estimated,
         )

@@ -17,6 +17,7 @@ from app.domain.contract.response import NO_USAGE, TokenUsage
 from app.domain.failures import Code, Failure, failure
 from app.domain.journal.step_key import StepKey
 from app.domain.model_call import AttemptFailureReason, Reply
+from app.domain.token_prices import TokenPrices
 from app.domain.tools import ArgumentViolation, OfferedTool
 
 
@@ -67,8 +68,9 @@ class Plan:
 class Candidate:
     """Provider that an inference may try: the engine's configured name and its model.
 
-    `price` is per million input and output tokens. `withheld` names the parts of the request that this provider does
-    not get. `way` is how the response format is enforced, if there is one.
+    `price` is that of a million input and output tokens, `cache_price` that of a million input tokens which were read
+    from a cache, and of those written to one; absent, they cost as much as others. `withheld` names the parts of the
+    request that this provider does not get. `way` is how the response format is enforced, if there is one.
     """
 
     provider: str
@@ -76,6 +78,14 @@ class Candidate:
     price: tuple[float, float] | None = None
     withheld: tuple[str, ...] = ()
     way: FormatEnforcement | None = None
+    cache_price: tuple[float, float] | None = None
+
+    @property
+    def prices(self) -> TokenPrices | None:
+        """Return the prices, if they are known."""
+        if self.price is None:
+            return None
+        return TokenPrices(*self.price, *(self.cache_price or (self.price[0], self.price[0])))
 
     @property
     def fingerprint(self) -> str:

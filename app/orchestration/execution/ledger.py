@@ -6,9 +6,9 @@ branches end does not matter: the last attempt is the last by time and then by s
 Theory of operation of the budget
 
 1. Every attempt has a share of the budget: while it runs what it may take at most, afterwards what it took.
-2. It may read what it is estimated to read and write what is then left, but no more than the hint allows, or else than
-   its engine reserves for an answer. It is sent that number as `max_tokens`. If it could not write one token it is
-   refused.
+2. It may read what it is estimated to read, at the dearest price of input tokens, and write what is then left, but no
+   more than the hint allows, or else than its engine reserves for an answer. It is sent that number as `max_tokens`.
+   If it could not write one token it is refused.
 3. So all shares together fit the limits whenever one is granted. An attempt may turn out to take more, because no
    provider is bound by an estimate, but never more than the context window of its engine: the total stays below the
    limit and one window for every attempt that can run concurrently.
@@ -38,6 +38,7 @@ from app.domain.journal.outcomes import (
 )
 from app.domain.journal.step_key import StepKey
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from app.domain.token_prices import FREE, TokenPrices
 from app.domain.tools import ArgumentViolation
 from app.ports.journal import ExecutionHistory
 from app.ports.model import EngineProfile, TokenCounter
@@ -47,8 +48,6 @@ CANCELLED = "cancelled while it ran"
 WAITING = "waiting for an answer"
 _UNSENT = frozenset({AttemptFailureReason.BREAKER_OPEN, AttemptFailureReason.OVER_BUDGET})
 """Reasons of attempts that ended before anything was sent."""
-_FREE = (0.0, 0.0)
-_MILLION = 1_000_000
 
 
 class Ledger:
@@ -135,11 +134,12 @@ class Ledger:
             usage = outcome.usage
         if usage is not NO_USAGE:
             self.usage = usage if self.usage is NO_USAGE else self.usage + usage
-        if candidate.price is not None:
+        prices = candidate.prices
+        if prices is not None:
             self.is_priced = True
-            self._costs.append(cost_of(usage, candidate.price))
+            self._costs.append(prices.cost_of(usage))
         if self.budget is not None:
-            self.budget.charge(step.key, usage, candidate.price)
+            self.budget.charge(step.key, usage, prices)
         self._attempts.append(_Attempt(step.at, key, candidate, outcome))
 
     def record_delay(self, step: RecordedStep, seconds: float) -> None:
@@ -309,27 +309,28 @@ class Budget:
         Raises: OrchestrationFailure (ORCHESTRATION_BUDGET_EXCEEDED) if it could not write one.
         """
         read = count_tokens(call, counter)
-        price = profile.price or _FREE
-        tightest = min(self._limits(read, price), key=lambda limit: limit.writable_tokens)
+        prices = profile.price or FREE
+        tightest = min(self._limits(read, prices), key=lambda limit: limit.writable_tokens)
         wanted = call.hints.max_tokens or profile.response_reserve or profile.context_window
         written = int(min(tightest.writable_tokens, wanted))
         if written < 1:
             raise tightest.refusal()
-        self._running[key] = BudgetShare(read + written, (read * price[0] + written * price[1]) / _MILLION)
+        cost = read * prices.dearest_input_token + written * prices.output_token
+        self._running[key] = BudgetShare(read + written, cost)
         return replace(call, hints=call.hints.model_copy(update={"max_tokens": written}))
 
-    def charge(self, key: str, usage: TokenUsage, price: tuple[float, float] | None) -> None:
+    def charge(self, key: str, usage: TokenUsage, prices: TokenPrices | None) -> None:
         """Replace the share of an attempt that ended with what it took."""
         self._running.pop(key, None)
-        self._used[key] = BudgetShare(usage.total_tokens, cost_of(usage, price))
+        self._used[key] = BudgetShare(usage.total_tokens, (prices or FREE).cost_of(usage))
 
-    def _limits(self, read: int, price: tuple[float, float]) -> Iterator[_Limit]:
+    def _limits(self, read: int, prices: TokenPrices) -> Iterator[_Limit]:
         taken = _sum({**self._used, **self._running})
         if self._tokens is not None:
             yield _Limit("limits.tokens", self._tokens, taken.tokens, read, 1)
         if self._cost is not None:
-            per_input, per_output = price[0] / _MILLION, price[1] / _MILLION
-            yield _Limit("limits.cost", self._cost, taken.cost, read * per_input, per_output)
+            reading = read * prices.dearest_input_token
+            yield _Limit("limits.cost", self._cost, taken.cost, reading, prices.output_token)
 
 
 def budget_for(limits: EffectiveLimits, history: ExecutionHistory | None = None) -> Budget | None:
@@ -337,12 +338,6 @@ def budget_for(limits: EffectiveLimits, history: ExecutionHistory | None = None)
     if limits.tokens is None and limits.cost is None:
         return None
     return Budget(limits.tokens, limits.cost, {} if history is None else history.steps)
-
-
-def cost_of(usage: TokenUsage, price: tuple[float, float] | None) -> float:
-    """Return the cost by the price of a million input and output tokens."""
-    per_input, per_output = price or _FREE
-    return (usage.input_tokens * per_input + usage.output_tokens * per_output) / _MILLION
 
 
 def _sum(shares: Mapping[str, BudgetShare]) -> BudgetShare:
@@ -353,14 +348,14 @@ def _recorded_shares(steps: Mapping[StepKey, RecordedStep]) -> Iterator[tuple[st
     for key, step in steps.items():
         if isinstance(step.outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled):
             usage = usage_of(step.outcome)
-            yield key, BudgetShare(usage.total_tokens, cost_of(usage, _price(steps, step)))
+            yield key, BudgetShare(usage.total_tokens, (_prices(steps, step) or FREE).cost_of(usage))
 
 
-def _price(steps: Mapping[StepKey, RecordedStep], attempt: RecordedStep) -> tuple[float, float] | None:
-    """Return the price of the candidate of a recorded attempt, from the setup of its inference."""
+def _prices(steps: Mapping[StepKey, RecordedStep], attempt: RecordedStep) -> TokenPrices | None:
+    """Return the prices of the candidate of a recorded attempt, from the setup of its inference."""
     inference = steps.get(StepKey(attempt.key).parent)
     candidates = inference.outcome.candidates if inference and isinstance(inference.outcome, InferenceSetup) else ()
-    return next((each.price for each in candidates if each.fingerprint == attempt.fingerprint), None)
+    return next((each.prices for each in candidates if each.fingerprint == attempt.fingerprint), None)
 
 
 def _last(attempts: Sequence[_Attempt]) -> _Attempt | None:

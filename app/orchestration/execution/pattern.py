@@ -32,7 +32,6 @@ from app.ports.model import EngineProfile
 
 _TOOL_ATTEMPTS = 2
 """Attempts at an idempotent tool; any other tool runs once."""
-_MILLION = 1_000_000
 
 
 class FieldError(NamedTuple):
@@ -196,7 +195,9 @@ class Pattern:
 
 def max_token_price(profile: EngineProfile) -> float:
     """Return the highest price of one token; infinite for an engine without a price."""
-    return inf if profile.price is None else max(profile.price) / _MILLION
+    if profile.price is None:
+        return inf
+    return max(profile.price.dearest_input_token, profile.price.output_token)
 
 
 def _attempt_cost(profile: EngineProfile) -> float:

@@ -313,15 +313,24 @@ def test_a_response_has_the_fields_of_the_contract() -> None:
 
 
 def test_usage_is_summed_and_the_sum_is_an_estimate_if_a_part_is() -> None:
-    one = TokenUsage(input_tokens=1, output_tokens=2, reasoning_tokens=3, cached_tokens=4, total_tokens=5)
+    one = TokenUsage(
+        input_tokens=1, output_tokens=2, reasoning_tokens=3, cached_tokens=4, cache_write_tokens=6, total_tokens=5
+    )
     other = TokenUsage(
-        input_tokens=10, output_tokens=20, reasoning_tokens=30, cached_tokens=40, total_tokens=50, estimated=True
+        input_tokens=10,
+        output_tokens=20,
+        reasoning_tokens=30,
+        cached_tokens=40,
+        cache_write_tokens=60,
+        total_tokens=50,
+        estimated=True,
     )
     assert (one + other).model_dump() == {
         "input_tokens": 11,
         "output_tokens": 22,
         "reasoning_tokens": 33,
         "cached_tokens": 44,
+        "cache_write_tokens": 66,
         "total_tokens": 55,
         "estimated": True,
     }

@@ -18,6 +18,7 @@ from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import AttemptFailed, AttemptSucceeded, ToolEnded, usage_of
 from app.domain.lifecycle import TERMINAL, Mode, State
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from app.domain.token_prices import TokenPrices
 from app.orchestration.execution.ledger import Budget, budget_for
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.orchestration.planning.planner import make_plan
@@ -129,6 +130,23 @@ def test_what_costs_nothing_to_write_is_limited_by_what_it_costs_to_read(price: 
         assert refusal(budget(cost=(READ - 0.5) / 1_000), engine=engine).details["field"] == "limits.cost"
 
 
+def test_reading_is_granted_at_the_dearest_price_of_an_input_token() -> None:
+    engine = profile("e", response_reserve=50, price=TokenPrices(400.0, 0.0, 40.0, 1_000.0))
+    assert granted(budget(cost=(READ + 0.5) / 1_000), engine=engine) == 50
+    assert refusal(budget(cost=(READ - 0.5) / 1_000), engine=engine).details["field"] == "limits.cost"
+
+
+async def test_cached_tokens_are_charged_at_their_own_prices(clock: VirtualClock) -> None:
+    spent = {"input_tokens": 1_000, "output_tokens": 10, "total_tokens": 1_010}
+    reply = {"text": "hi", "usage": spent | {"cached_tokens": 600, "cache_write_tokens": 300}}
+    engine = scripted_engine(clock, "a", reply, price=TokenPrices(3.0, 15.0, 0.3, 3.75))
+    response, record = await make_harness(clock, engine, cost=1.0).run(chat_request())
+    assert response.cost is not None
+    assert response.cost.amount == pytest.approx((100 * 3 + 600 * 0.3 + 300 * 3.75 + 10 * 15) / 1_000_000)
+    assert (response.token_usage.cached_tokens, response.token_usage.cache_write_tokens) == (600, 300)
+    assert replay_offline(record) == len(record.steps)
+
+
 def test_the_tighter_of_two_limits_decides() -> None:
     assert granted(budget(READ + 9, (READ + 2 * 20) / 1_000)) == 9
     assert granted(budget(READ + 20, (READ + 2 * 9.5) / 1_000)) == 9
@@ -150,12 +168,12 @@ def test_what_runs_holds_its_share_until_it_is_known_what_it_took() -> None:
 
 def test_it_is_spent_when_what_was_used_reaches_a_limit() -> None:
     within = budget(100, 0.5)
-    within.charge("0/0", usage(99, 0), (1.0, 1.0))
+    within.charge("0/0", usage(99, 0), TokenPrices.without_cache(1.0, 1.0))
     assert not within.is_exhausted
-    within.charge("0/1", usage(1, 0), (1.0, 1.0))
+    within.charge("0/1", usage(1, 0), TokenPrices.without_cache(1.0, 1.0))
     assert within.is_exhausted
     dear = budget(cost=0.5)
-    dear.charge("0/0", usage(0, 1), (0.0, 500_000.0))
+    dear.charge("0/0", usage(0, 1), TokenPrices.without_cache(0.0, 500_000.0))
     assert dear.is_exhausted
 
 

@@ -163,9 +163,10 @@ def _usage(holder: Mapping[str, Any]) -> TokenCounts | None:
     if not isinstance(usage, dict):
         return None
     cached = usage.get("cache_read_input_tokens") or 0
-    read = sum_counts(usage.get("input_tokens") or 0, cached, usage.get("cache_creation_input_tokens") or 0)
+    cache_written = usage.get("cache_creation_input_tokens") or 0
+    read = sum_counts(usage.get("input_tokens") or 0, cached, cache_written)
     thought = detail(usage, "output_tokens_details", "thinking_tokens")
-    return TokenCounts(read, usage.get("output_tokens") or 0, thought, cached)
+    return TokenCounts(read, usage.get("output_tokens") or 0, thought, cached, cache_write_tokens=cache_written)
 
 
 def _number(event: Mapping[str, Any]) -> int:

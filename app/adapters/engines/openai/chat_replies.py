@@ -185,4 +185,5 @@ def _token_counts(usage: Mapping[str, Any]) -> TokenCounts:
     if reasoning and total == sum_counts(read, written, reasoning):
         written += reasoning
     cached = cached or usage.get("prompt_cache_hit_tokens") or usage.get("num_cached_tokens") or 0
-    return TokenCounts(read, written, reasoning, cached, total)
+    cache_written = detail(usage, "prompt_tokens_details", "cache_write_tokens")
+    return TokenCounts(read, written, reasoning, cached, total, cache_written)

@@ -146,6 +146,7 @@ def _usage(usage: Any) -> TokenCounts | None:
         reasoning_tokens=detail(usage, "output_tokens_details", "reasoning_tokens"),
         cached_tokens=detail(usage, "input_tokens_details", "cached_tokens"),
         total_tokens=usage.get("total_tokens") or 0,
+        cache_write_tokens=detail(usage, "input_tokens_details", "cache_write_tokens"),
     )
 
 

@@ -24,6 +24,7 @@ class TokenCounts(NamedTuple):
     reasoning_tokens: Any = 0
     cached_tokens: Any = 0
     total_tokens: Any = 0
+    cache_write_tokens: Any = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,10 @@ NO_BOUNDS: Final = UsageBounds()
 class UsageAccumulator:
     """The usage of one reply so far. A reported count replaces the earlier one unless it is 0."""
 
-    __slots__ = ("_bounds", "_cached", "_is_repeated", "_read", "_reasoning", "_total", "_written", "is_known")
+    __slots__ = (
+        *("_bounds", "_cache_written", "_cached", "_is_repeated", "_read", "_reasoning", "_total", "_written"),
+        "is_known",
+    )
 
     def __init__(self, bounds: UsageBounds) -> None:
         self._bounds = bounds
@@ -48,6 +52,7 @@ class UsageAccumulator:
         self._written: Any = 0
         self._reasoning: Any = 0
         self._cached: Any = 0
+        self._cache_written: Any = 0
         self._total: Any = 0
         self._is_repeated = False
         self.is_known = False
@@ -55,7 +60,7 @@ class UsageAccumulator:
 
     def add(self, counts: TokenCounts) -> None:
         """Add the counts of the next part."""
-        read, written, reasoning, cached, self._total = counts
+        read, written, reasoning, cached, self._total, cache_written = counts
         if read:
             self._read = read
         if written:
@@ -64,6 +69,8 @@ class UsageAccumulator:
             self._reasoning = reasoning
         if cached:
             self._cached = cached
+        if cache_written:
+            self._cache_written = cache_written
         self._is_repeated = self.is_known
         self.is_known = True
 
@@ -71,8 +78,8 @@ class UsageAccumulator:
     def is_plausible(self) -> bool:
         """True unless a count is negative, no whole number, or above its bound."""
         most_read, most_written = self._bounds.input_tokens, self._bounds.output_tokens
-        bounds = (most_read, most_written, most_written, most_read, most_read + most_written)
-        counts = (self._read, self._written, self._reasoning, self._cached, self._total)
+        bounds = (most_read, most_written, most_written, most_read, most_read, most_read + most_written)
+        counts = (self._read, self._written, self._reasoning, self._cached, self._cache_written, self._total)
         return all(_is_count(count) and count <= most for count, most in zip(counts, bounds, strict=True))
 
     def usage(self) -> TokenUsage:
@@ -85,6 +92,7 @@ class UsageAccumulator:
             output_tokens=self._written,
             reasoning_tokens=self._reasoning,
             cached_tokens=self._cached,
+            cache_write_tokens=self._cache_written,
             total_tokens=max(self._total, together) if self._is_repeated else self._total or together,
         )
 

@@ -348,7 +348,14 @@ def test_b1_16_and_17_json_that_others_take_silently_is_malformed(body: bytes):
                 "output_tokens": 30,
                 "output_tokens_details": {"thinking_tokens": 20},
             },
-            TokenUsage(input_tokens=1503, output_tokens=30, cached_tokens=1100, reasoning_tokens=20, total_tokens=1533),
+            TokenUsage(
+                input_tokens=1503,
+                output_tokens=30,
+                cached_tokens=1100,
+                cache_write_tokens=400,
+                reasoning_tokens=20,
+                total_tokens=1533,
+            ),
         ),
         (
             {"input_tokens": -1, "output_tokens": "5", "cache_read_input_tokens": None, "output_tokens_details": [1]},

@@ -16,7 +16,7 @@ READER = DialectReader(DIALECT)
 whole, streamed = READER.whole, READER.streamed
 USAGE = {
     "input_tokens": 11,
-    "input_tokens_details": {"cached_tokens": 3},
+    "input_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 1},
     "output_tokens": 7,
     "output_tokens_details": {"reasoning_tokens": 2},
     "total_tokens": 18,
@@ -75,7 +75,7 @@ def test_text_is_that_of_all_messages_and_the_model_the_one_that_answered():
     reply = whole(response(message("Hel", "lo"), message(" again"), usage=USAGE))
     assert (reply.text, reply.model, reply.finish_reason, reply.raw_finish) == ("Hello again", "m-1", "stop", "")
     assert reply.usage == TokenUsage(
-        input_tokens=11, output_tokens=7, cached_tokens=3, reasoning_tokens=2, total_tokens=18
+        input_tokens=11, output_tokens=7, cached_tokens=3, cache_write_tokens=1, reasoning_tokens=2, total_tokens=18
     )
     assert whole(response(message("a"), model=None)).model == "asked"
 
