@@ -42,13 +42,14 @@ OnError: TypeAlias = Callable[[Exception], None]
 class MaintenanceJobs:
     """Periodic jobs of a replica, and the callback for their errors.
 
-    `purge` deletes old histories; `check` finds out whether the database answers.
+    `purge` deletes old histories, `check` finds out whether the database answers, `measure` how large it is.
     """
 
     recovery: Recovery
     log_tailer: LogTailer
     purge: Job
     check: Job
+    measure: Job
     on_error: OnError
 
 
@@ -73,7 +74,8 @@ class SingleReplica:
         """Queue the executions that an earlier process left, then run the periodic jobs. Raises: StorageFailure."""
         recovery = jobs.recovery
         await recovery.recover(alive=(), gone=None)
-        periodic = (recovery.expire, recovery.process_cancels, partial(recovery.recover, (), ()), jobs.purge)
+        own = (recovery.expire, recovery.process_cancels, partial(recovery.recover, (), ()))
+        periodic = (*own, jobs.purge, jobs.measure)
         group.start_soon(run_maintenance, self._clock, periodic, jobs.on_error)
         group.start_soon(run_maintenance, self._clock, (jobs.check,), jobs.on_error, CHECK_INTERVAL_S)
         group.start_soon(jobs.log_tailer.run)
@@ -110,7 +112,7 @@ class ClusteredReplica:
         beat = partial(self._heartbeat.beat, partial(self._sweep, recovery))
         await beat()
         interval = self._storage.replica_timeout / MAX_MISSED_BEATS
-        quick, slow = (beat, recovery.process_cancels), (recovery.expire, jobs.purge, self._purge_queue)
+        quick, slow = (beat, recovery.process_cancels), (recovery.expire, jobs.purge, self._purge_queue, jobs.measure)
         for periodic, seconds in (
             (quick, interval),
             (slow, MAINTENANCE_INTERVAL_S),

@@ -26,12 +26,15 @@ from app.adapters.runners.log_tailer import LogTailer
 from app.adapters.runners.task_pool import TaskPool, open_task_pool
 from app.adapters.stores.database import Database
 from app.adapters.stores.executions.retention import purge_histories
+from app.adapters.stores.executions.statistics import StorageStatistics
 from app.adapters.stores.executions.store import DatabaseExecutionStore
 from app.adapters.stores.factory import check_database, open_database, open_read_only
 from app.adapters.stores.health import StorageHealth
 from app.adapters.stores.journal.stored_journal import JournalConfig, open_journal
 from app.adapters.stores.journal.writer import WriterCallbacks
+from app.adapters.stores.postgres import PostgresDatabase
 from app.adapters.stores.sessions import DatabaseSessions
+from app.adapters.stores.sqlite import SqliteDatabase
 from app.adapters.system import SystemClock, SystemEntropy
 from app.adapters.telemetry.logs import LogSink, open_logger, route_standard_logging
 from app.adapters.telemetry.loop_lag import watch_loop_lag
@@ -40,7 +43,7 @@ from app.adapters.thread_pool import WorkerThread
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.bootstrap.engines import EngineResources, build_engine
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
-from app.capabilities.models.breaker import FailoverPolicy, ProviderHealth
+from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.context_window import EstimatingTokenCounter
 from app.capabilities.tools.arguments import ArgumentValidators
@@ -106,6 +109,7 @@ class Service:
     facade: Facade
     settings: Settings
     telemetry: MetricsSink
+    logs: LogSink
     runner: LocalRunner | DbosRunner
     local: LocalExecutions
     health: StorageHealth
@@ -114,9 +118,10 @@ class Service:
         """Return the Prometheus exposition and its content type."""
         return self.telemetry.render()
 
-    def count_refusal(self, code: Code) -> None:
-        """Count a request that did not become an execution."""
-        self.telemetry.count_refused(code)
+    def record_refusal(self, failure: Failure, **request: str | None) -> None:
+        """Count and log a request that did not become an execution; `request` describes it without its contents."""
+        self.telemetry.count_refused(failure.code)
+        self.logs.log_refusal(failure, request)
 
     def readiness(self) -> Readiness:
         """Return not ready while the process drains, and while the database does not answer."""
@@ -160,10 +165,10 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             group.start_soon(base.watch_loop_lag)
             store = DatabaseExecutionStore(database, clock, replica.owner, event_bus, replica.cancel)
             runner = replica.runner(task_pool, queue_limits(settings.queue), on_storage_error)
-            metrics.observe_in_flight(lambda: runner.in_flight)
             resources = EngineResources(clock, http, stack, metrics.count_unknown_frames)
             engines = {name: build_engine(name, settings, resources) for name in settings.engines}
             environment = base.environment(journal, event_bus, DatabaseSessions(database), engines)
+            statistics = base.observe_gauges(runner, environment.health, database)
             launcher = Launcher(environment, runner, patterns)
             recovery, tailer = Recovery(store, launcher), LogTailer(store, event_bus)
             facade_config = _facade_config(settings)
@@ -171,10 +176,10 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
                 environment, store, facade_config, launcher=launcher, recovery=recovery, event_tailer=tailer
             )
             purge = partial(_purge, database, clock, settings)
-            jobs = MaintenanceJobs(recovery, tailer, purge, database.check, on_storage_error)
+            jobs = MaintenanceJobs(recovery, tailer, purge, database.check, statistics.measure, on_storage_error)
             async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
                 _tune_interpreter()
-                yield Service(facade, settings, metrics, runner, launcher.local, database.health)
+                yield Service(facade, settings, metrics, base.logs, runner, launcher.local, database.health)
                 await runner.drain(launcher.local.shut_down)
             group.cancel_scope.cancel()
 
@@ -240,6 +245,23 @@ class Foundation:
             max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=self._on_bug
         )
 
+    def observe_gauges(
+        self,
+        runner: LocalRunner | DbosRunner,
+        providers: ProviderHealth,
+        database: SqliteDatabase | PostgresDatabase,
+    ) -> StorageStatistics:
+        """Let the metrics read the numbers that no event has, and return those of the database, to be measured."""
+        observe, statistics = self.metrics.observe_gauge, StorageStatistics(database)
+        observe("portico_executions_in_flight", lambda: runner.in_flight)
+        observe("portico_executions_waiting", lambda: statistics.waiting)
+        observe("portico_storage_bytes", lambda: statistics.size_bytes)
+        observe("portico_storage_up", lambda: database.health.failure is None)
+        for provider, breaker in providers.breakers.items():
+            for state in BreakerState:
+                observe("portico_breaker_state", partial(_is_in_state, breaker, state), provider, state)
+        return statistics
+
     async def watch_loop_lag(self) -> None:
         """Measure the lag of the event loop until cancelled."""
         await watch_loop_lag(self.clock, self.metrics.observe_lag, self.logs.log_lag, threshold=LAG_WARNING_S)
@@ -273,6 +295,10 @@ class Foundation:
     def _on_error(self, place: Literal["sink", "writer"], error: Exception) -> None:
         self.logs.log_fault(error, place)
         self.metrics.count_bug(place)
+
+
+def _is_in_state(breaker: CircuitBreaker, state: BreakerState) -> bool:
+    return breaker.state is state
 
 
 def _tune_interpreter() -> None:

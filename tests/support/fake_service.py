@@ -135,6 +135,7 @@ class FakeService:
         self.facade = FakeFacade()
         self.reason: str | None = None
         self.refusals: list[Code] = []
+        self.refused_requests: list[dict[str, str | None]] = []
 
     def metrics(self) -> tuple[bytes, str]:
         return b"portico_up 1\n", "text/plain; version=0.0.4"
@@ -142,8 +143,9 @@ class FakeService:
     def readiness(self) -> Readiness:
         return Readiness(ready=self.reason is None, reason=self.reason)
 
-    def count_refusal(self, code: Code) -> None:
-        self.refusals.append(code)
+    def record_refusal(self, failure: Failure, **request: str | None) -> None:
+        self.refusals.append(failure.code)
+        self.refused_requests.append(request)
 
     async def drain(self) -> None:
         self.reason = "draining"

@@ -14,8 +14,9 @@ from typing import TypeAlias, TypeVar
 
 import anyio
 import asyncpg
+from sqlalchemy import func, select
 
-from app.adapters.stores.database import ResultRows, StatementCall, Transaction
+from app.adapters.stores.database import ResultRows, Statement, StatementCall, Transaction, execute
 from app.adapters.stores.health import StorageHealth
 from app.adapters.stores.schema_upgrade import SELECT_REVISION, upgrade_sql
 from app.domain.failures import Code, Failure, StorageFailure
@@ -27,6 +28,7 @@ Connect: TypeAlias = "Callable[[], Awaitable[Connection]]"
 _RETRY_AFTER = 1.0
 MIGRATION_LOCK = 5_206_161_072_301_846
 """Key of the advisory lock under which one replica upgrades the schema; an arbitrary number."""
+_SIZE = Statement(lambda _: select(func.pg_database_size(func.current_database())))
 CONNECTION_ERRORS = (
     OSError,
     asyncpg.InterfaceError,
@@ -140,6 +142,12 @@ class PostgresDatabase:
 
     async def read(self, work: Callable[[], Transaction[T]]) -> T:
         return await self._access(lambda _: _read(self._shared_pool, work()), writing=False)
+
+    async def size(self) -> int:
+        """Return the size of the database in bytes."""
+        rows = await self.read(lambda: execute(_SIZE, {}))
+        size: int = rows[0][0]
+        return size
 
     async def check(self) -> None:
         await self._access(lambda _: _ping(self._shared_pool), writing=False, seconds=self._timeouts.transaction / 2)

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import anyio
+from sqlalchemy import literal_column, select, text
 
-from app.adapters.stores.database import Parameters, ResultRows, StatementCall, Transaction
+from app.adapters.stores.database import Parameters, ResultRows, Statement, StatementCall, Transaction, execute
 from app.adapters.stores.health import StorageHealth
 from app.adapters.stores.schema_upgrade import SELECT_REVISION, upgrade_sql
 from app.domain.failures import Code, ConfigurationFailure, StorageFailure
@@ -37,6 +38,11 @@ _WRITE_ERRORS = frozenset({sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUN
 _READ_ONLY_FOLDER = frozenset({sqlite3.SQLITE_READONLY_DIRECTORY, sqlite3.SQLITE_CANTOPEN})
 _PROBE = "-" * 65_536
 """Name of a replica that is written to see whether there is room again: more bytes than most commits have."""
+_SIZE = Statement(
+    lambda _: select(literal_column("page_count * page_size")).select_from(
+        text("pragma_page_count(), pragma_page_size()")
+    )
+)
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
@@ -64,6 +70,12 @@ class SqliteDatabase:
 
     async def read(self, work: Callable[[], Transaction[T]]) -> T:
         return await self._run(self._reader, lambda connection: run_transaction(connection, work(), "BEGIN DEFERRED"))
+
+    async def size(self) -> int:
+        """Return the size of the database in bytes, without its write-ahead log."""
+        rows = await self.read(lambda: execute(_SIZE, {}))
+        size: int = rows[0][0]
+        return size
 
     async def check(self) -> None:
         await self._run(self._reader, _read_schema)

@@ -22,6 +22,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from app.domain.contract.response import SystemResponse
+from app.domain.failures import Failure
 from app.domain.journal import events
 from app.domain.journal.events import EVENT_FIELDS, InheritedEvent, LiveDelta, StoredEvent, format_timestamp
 from app.domain.lifecycle import State
@@ -98,6 +99,11 @@ class LogSink:
     def log_fault(self, fault: Exception, place: Literal["sink", "writer", "storage"]) -> None:
         """Log an exception of a sink, a failed commit or a database that does not answer."""
         self._logger.error(f"{place}.fault", exc_info=fault)
+
+    def log_refusal(self, failure: Failure, request: Mapping[str, str | None]) -> None:
+        """Log a request that was refused before an execution began, without the message, which may name its fields."""
+        level = logging.WARNING if failure.status >= 500 else logging.INFO
+        self._logger.log(level, "request.refused", code=failure.code, status=failure.status, **request)
 
     def log_warning(self, message: str) -> None:
         """Log a warning about the configuration."""

@@ -21,6 +21,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from app.capabilities.models.breaker import BreakerState
 from app.domain import fallback, lifecycle
 from app.domain.contract.response import StepStatus
 from app.domain.failures import Code
@@ -54,6 +55,8 @@ SERIES: tuple[Series, ...] = (
            "Duration from INIT, or from a resume, to the end or the next suspension", _SECONDS),
     Series("portico_executions_in_flight", Gauge, (),
            "Executions that are running"),
+    Series("portico_executions_waiting", Gauge, (),
+           "Background executions that wait in the queue, on all replicas together; measured every 15 seconds"),
     Series("portico_requests_refused_total", Counter, ("code",),
            "Requests that were refused before an execution began"),
     Series("portico_inferences_total", Counter, ("provider", "finish_reason"),
@@ -88,6 +91,12 @@ SERIES: tuple[Series, ...] = (
            "Event subscriptions that were dropped because their queue was full"),
     Series("portico_bugs_total", Counter, ("place",),
            "Unexpected exceptions in an execution, a telemetry sink or the journal writer"),
+    Series("portico_breaker_state", Gauge, ("provider", "breaker"),
+           "1 for the state that the circuit breaker of the provider is in"),
+    Series("portico_storage_up", Gauge, (),
+           "1 while the database answers"),
+    Series("portico_storage_bytes", Gauge, (),
+           "Size of the database, without its write-ahead log; measured every 15 seconds"),
     Series("portico_event_loop_lag_seconds", Histogram, (),
            "Delay of the event loop", _LAG_SECONDS),
 )
@@ -112,6 +121,7 @@ def label_values(providers: Collection[str], tools: Collection[str]) -> Mapping[
         "step_type": frozenset(StepType),
         "status": frozenset(StepStatus),
         "direction": frozenset({"in", "out"}),
+        "breaker": frozenset(BreakerState),
         "place": frozenset({"execution", "sink", "writer"}),
     }
 
@@ -171,9 +181,10 @@ class _Registry(Collector):
             self._children[name, known] = histogram
         histogram.observe(value)
 
-    def read(self, name: str, function: Callable[[], int]) -> None:
+    def read(self, name: str, function: Callable[[], float], *labels: str) -> None:
         """Let a gauge call the function whenever metrics are rendered."""
-        self._gauges[name].set_function(function)
+        gauge = self._gauges[name]
+        (gauge.labels(*self._known(name, labels)) if labels else gauge).set_function(function)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)
@@ -266,9 +277,9 @@ class MetricsSink:
         """Record the delay of the event loop."""
         self._registry.observe("portico_event_loop_lag_seconds", seconds)
 
-    def observe_in_flight(self, read: Callable[[], int]) -> None:
-        """Call `read` for the number of running executions whenever metrics are rendered."""
-        self._registry.read("portico_executions_in_flight", read)
+    def observe_gauge(self, name: str, read: Callable[[], float], *labels: str) -> None:
+        """Call `read` for the value of the gauge whenever metrics are rendered."""
+        self._registry.read(name, read, *labels)
 
     def render(self) -> tuple[bytes, str]:
         """Return all metrics in the text format, and its content type."""

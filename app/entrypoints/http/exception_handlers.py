@@ -16,19 +16,19 @@ from app.domain.field_errors import invalid_fields
 from app.entrypoints.http.body import invalid_fields_failure
 from app.entrypoints.http.context import RequestContext, context_of
 from app.entrypoints.http.correlation import Header
-from app.entrypoints.http.errors import CLOSE, problem_response
+from app.entrypoints.http.errors import CLOSE, problem_response, record_refusal
 from app.entrypoints.http.parameters import NOT_FOUND_MESSAGES, request_id_in_path
 
 
 async def refuse(request: Request, failure: Failure) -> Response:
-    """Return the failure as a problem document, and count it.
+    """Return the failure as a problem document, and record it.
 
     It carries the request id of the path, else the one of the body. A failure that concerns another execution gives
     its location.
     """
     context = context_of(request)
-    context.service.count_refusal(failure.code)
     correlation = context.correlate(request_id_in_path(request.scope) or context.request_id)
+    record_refusal(request.scope, failure, correlation)
     other_id = failure.details.get("request_id")
     location = () if other_id is None else (location_header(other_id),)
     return problem_response(failure, correlation, *location, *_close(context))
@@ -52,7 +52,9 @@ async def refuse_route(request: Request, refused: HTTPException) -> Response:
     message = "there is nothing at this path" if condition == "path" else "the path does not support this method"
     failure = RequestFailure(Code.REQUEST_NOT_FOUND, message, condition=condition)
     allow = () if condition == "path" else ((b"allow", ", ".join(sorted(_methods(request))).encode()),)
-    return problem_response(failure, context_of(request).correlate(), *allow)
+    correlation = context_of(request).correlate()
+    record_refusal(request.scope, failure, correlation)
+    return problem_response(failure, correlation, *allow)
 
 
 async def send_nothing(_request: Request, _disconnect: ClientDisconnect) -> None:

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.failures import Code, Failure, OrchestrationFailure, RequestFailure
 from app.entrypoints.http.correlation import correlate
-from app.entrypoints.http.errors import CLOSE, problem_response
+from app.entrypoints.http.errors import CLOSE, problem_response, record_refusal
 from app.entrypoints.http.protocol import is_surplus
 
 _LOG = logging.getLogger(__name__)
@@ -76,8 +76,9 @@ class AdmissionMiddleware:
         if failure is None:
             await self._app(scope, receive, send)
             return
-        response = problem_response(failure, correlate(scope, lambda: self._new_id(scope)), CLOSE)
-        await response(scope, receive, send)
+        correlation = correlate(scope, lambda: self._new_id(scope))
+        record_refusal(scope, failure, correlation)
+        await problem_response(failure, correlation, CLOSE)(scope, receive, send)
 
     def _failure(self, scope: Scope) -> Failure | None:
         if is_surplus(scope) and scope["path"] != LIVENESS:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from app.adapters.telemetry.logs import MAX_LINE_BYTES, LogSink, open_logger, route_standard_logging
+from app.domain.failures import Code, RequestFailure
 from app.domain.journal.events import InheritedEvent, LifecycleTransition
 from app.domain.lifecycle import State
 from tests.support.examples import (
@@ -264,3 +265,17 @@ def test_what_goes_on_after_a_suspension_is_timed_from_there(pipe: Pipe) -> None
     sink.publish("a", stored_events(LifecycleTransition(State.SUSPENDED, State.EXECUTE, 1, "resumed"), COMPLETED))
     suspended, ended = pipe.lines()
     assert (suspended["duration_ms"], ended["duration_ms"]) == (None, 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "level"), [(Code.REQUEST_INVALID, 422, "info"), (Code.REQUEST_OVERLOADED, 503, "warning")]
+)
+def test_a_refused_request_is_one_line_without_what_the_client_sent(
+    pipe: Pipe, code: Code, status: int, level: str
+) -> None:
+    sink = _sink(pipe, "info")
+    sink.log_refusal(RequestFailure(code, "secret: is not known"), {"route": "/v1/execute", "request_id": "r-1"})
+    [line] = pipe.lines()
+    assert (line["event"], line["level"], line["code"], line["status"]) == ("request.refused", level, code, status)
+    assert (line["route"], line["request_id"]) == ("/v1/execute", "r-1")
+    assert "secret" not in str(line)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import pytest
+from prometheus_client import Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.adapters.telemetry.metrics import SERIES, MetricsSink, label_values, other_value
@@ -60,7 +61,9 @@ def _tell_everything(metrics: MetricsSink) -> None:
     metrics.count_bug("sink")
     metrics.count_unknown_frames(PROVIDERS[0], 2)
     metrics.observe_lag(0.01)
-    metrics.observe_in_flight(lambda: 3)
+    for series in SERIES:
+        if series.kind is Gauge:
+            metrics.observe_gauge(series.name, lambda: 3, *([PROVIDERS[0], "open"] if series.labels else []))
 
 
 def test_every_series_of_the_table_is_rendered_with_its_labels_and_no_other_is(metrics: MetricsSink) -> None:
@@ -85,7 +88,7 @@ def test_every_series_has_a_description(metrics: MetricsSink) -> None:
     body = metrics.render()[0].decode()
     for series in SERIES:
         assert f" {series.description}" in body
-        assert series.name.endswith(("_total", "_seconds", "_in_flight"))
+        assert series.name.endswith(("_total", "_seconds", "_in_flight", "_waiting", "_state", "_up", "_bytes"))
 
 
 def test_the_content_type_is_the_text_format(metrics: MetricsSink) -> None:
@@ -169,7 +172,7 @@ def test_an_attempt_without_a_start_event_is_counted_without_its_provider(metric
 
 def test_executions_in_flight_are_read_when_metrics_are_rendered(metrics: MetricsSink) -> None:
     running = [1]
-    metrics.observe_in_flight(lambda: running[0])
+    metrics.observe_gauge("portico_executions_in_flight", lambda: running[0])
     assert _value(metrics, "portico_executions_in_flight") == 1
     running[0] = 7
     assert _value(metrics, "portico_executions_in_flight") == 7

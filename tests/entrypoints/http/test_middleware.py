@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from app.domain.failures import Code
 from tests.support.fake_service import SPAN, TRACE, fake_app
 from tests.support.http_server import request_bytes, running_server
 
@@ -118,3 +119,26 @@ async def test_without_a_setting_a_page_of_a_rebound_name_reaches_nothing(host: 
         answer = await served.post(b'{"messages":[{"role":"user","content":"x"}]}', {"Host": host})
     assert (answer.status, answer.json["detail"]) == (400, "the Host header is none of server.allowed_hosts")
     assert service.facade.calls == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (("GET", "/v1/executions?limit=0", {}), (Code.REQUEST_INVALID, "/v1/executions")),
+        (("GET", "/v1/secret-canary", {}), (Code.REQUEST_NOT_FOUND, None)),
+        (("DELETE", "/livez", {}), (Code.REQUEST_NOT_FOUND, "/livez")),
+        (("GET", "/livez", {"Host": "evil.example"}), (Code.REQUEST_INVALID, None)),
+        (("POST", "/v1/execute", {"Content-Type": "text/plain"}), (Code.REQUEST_UNSUPPORTED_MEDIA, "/v1/execute")),
+    ],
+)
+async def test_every_refusal_is_recorded_with_its_route_and_ids(
+    request_: tuple[str, str, dict[str, str]], expected: tuple[Code, str | None]
+) -> None:
+    app, service = fake_app()
+    async with running_server(app) as served:
+        answer = await served.ask(request_bytes(*request_))
+    assert answer.status >= 400
+    [refused] = service.refused_requests
+    assert (service.refusals, refused["route"], refused["method"]) == ([expected[0]], expected[1], request_[0])
+    assert refused["request_id"] == answer.headers["x-request-id"]
+    assert refused["trace_id"] == answer.headers["traceparent"].split("-")[1]

@@ -1,6 +1,7 @@
 """A whole service over HTTP, answered by the rehearsal engine."""
 
 import gc
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import anyio
 import orjson
 import pytest
 
+from app.domain.failures import Code, StorageFailure
 from app.entrypoints.http.protocol import BoundedProtocol
 from app.orchestration.execution.execution import Execution
 from tests.support.file_size import limited_file_size, wal_size
@@ -195,3 +197,20 @@ async def test_the_traceparent_of_a_fork_that_is_not_waited_for_is_the_one_of_it
         assert forked.status == 202
         first = events(await served.get(f"/v1/executions/{forked.json['request_id']}/events"))[0]
         assert forked.headers["traceparent"] == f"00-{first['trace_id']}-{first['span_id']}-00"
+
+
+async def test_the_metrics_show_breakers_queue_and_storage() -> None:
+    async with portico() as (served, service):
+        before = (await served.get("/metrics")).body.decode()
+        await anyio.sleep(16)
+        shown = (await served.get("/metrics")).body.decode()
+        service.health.failed(StorageFailure(Code.STORAGE_UNAVAILABLE, "x"), writing=False)
+        down = (await served.get("/metrics")).body.decode()
+    assert "portico_storage_bytes 0.0" in before
+    [size] = re.findall(r"^portico_storage_bytes (\S+)$", shown, re.MULTILINE)
+    assert float(size) >= 4096
+    assert 'portico_breaker_state{breaker="closed",provider="rehearsal"} 1.0' in shown
+    assert 'portico_breaker_state{breaker="open",provider="rehearsal"} 0.0' in shown
+    assert "portico_executions_waiting 0.0" in shown
+    assert "portico_storage_up 1.0" in shown
+    assert "portico_storage_up 0.0" in down
