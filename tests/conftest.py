@@ -1,7 +1,7 @@
 """Fixtures of all tests: virtual time, a clock that follows it, repeatable randomness and a PostgreSQL server."""
 
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 
 import pytest
 from hypothesis import settings
@@ -9,6 +9,7 @@ from hypothesis import settings
 from tests.adapters.engines.recorded_report import lines
 from tests.support.entropy import SeededEntropy
 from tests.support.postgres import postgres_server
+from tests.support.task_stacks import format_task_stacks, watch
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -34,6 +35,17 @@ def _needs_postgres(test: pytest.Function) -> bool:
     )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Report where each task waits if the test did not end in time: its own stack shows the event loop only."""
+    report = yield
+    if call.excinfo is not None and str(call.excinfo.value).startswith("Timeout "):
+        report.sections.append(("Tasks", format_task_stacks()))
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Report how much recorded traffic was decoded: the process that collects all results reads only this conftest."""
     report = list(lines(terminalreporter.stats))
@@ -44,7 +56,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], AbstractEventLoop]]:
-    return {"virtual": VirtualTimeLoop}
+    return {"virtual": lambda: watch(VirtualTimeLoop())}
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from app.orchestration.admission import Admission, ConfiguredLimits
 from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound
 from app.orchestration.quote import QuoteCalculator
 from tests.support.harness import Harness, chat_request, make_harness, scripted_engine
+from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
 
 CAPS = ConfiguredLimits(
@@ -47,6 +49,7 @@ FLOW: Pattern = replace(
     required_output=("schema", "grammar"),
 )
 WITH_FLOW = {**PATTERNS, Mode.FLOW: FLOW}
+MESSAGE = {"messages": [{"role": "user", "content": "a"}]}
 SCHEMA = {"schema": {"type": "object"}}
 
 
@@ -91,6 +94,51 @@ def test_the_errors_of_a_pattern_are_listed_with_all_others(here: Harness) -> No
         {"field": "redundancy", "message": "has no effect in mode flow"},
         {"field": "messages", "message": "must be one message"},
     ]
+
+
+def listed(field: str, count: int) -> dict[str, Any]:
+    """Return the request fields with that many entries in `field`."""
+    match field:
+        case "messages":
+            return {"messages": [{"role": "user", "content": "a"}] * count}
+        case "tools":
+            return {"tools": ["act"] * count}
+        case _:
+            steps = [{"name": f"s{number}", "type": "infer", "input": "a"} for number in range(count)]
+            return {"mode": "plan", "plan": {"steps": steps}}
+
+
+def nested(field: str, value: float) -> dict[str, Any]:
+    """Return the request fields with that value in `field`, a path of names."""
+    *names, last = field.split(".")
+    fields: dict[str, Any] = {last: value}
+    for name in reversed(names):
+        fields = {name: fields}
+    return fields | ({"mode": "plan"} if names[0] == "plan" else {})
+
+
+@pytest.mark.parametrize(
+    ("field", "cap"),
+    [
+        ("messages", CAPS.messages),
+        ("tools", CAPS.tools),
+        ("plan.steps", CAPS.plan_steps),
+        ("hints.timeout", CAPS.timeout),
+        ("limits.tool_rounds", CAPS.tool_rounds),
+        ("limits.calls_per_reply", CAPS.calls_per_reply),
+        ("limits.attempts", CAPS.attempts),
+        ("plan.policy.max_steps", CAPS.plan_steps),
+        ("plan.policy.timeout_per_step", CAPS.timeout),
+    ],
+)
+def test_a_cap_is_admitted_exactly_and_one_more_is_refused_by_name(clock: VirtualClock, field: str, cap: float) -> None:
+    here = make_harness(clock, scripted_engine(clock, "a"), tools=[FakeTool()])
+    fields = listed if field in {"messages", "tools", "plan.steps"} else nested
+    at_cap, above = (SystemRequest.model_validate(MESSAGE | fields(field, int(cap) + more)) for more in (0, 1))
+    admission(here, {**PATTERNS}).admit(at_cap)
+    with pytest.raises(RequestFailure) as refused:
+        admission(here, {**PATTERNS}).admit(above)
+    assert errors_of(refused.value) == [{"field": field, "message": f"must be at most {cap:g}"}]
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,29 @@ async def test_events_missing_before_a_published_one_are_read_first() -> None:
         assert await rest(reader) == [1, 2, 3, 4, 5]
 
 
+async def test_a_single_event_missing_before_published_ones_is_read_first() -> None:
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        here.log.grow(1)
+        here.bus.publish("a", here.log.grow(2, last=True))
+        assert await rest(reader) == [1, 2, 3]
+
+
+async def test_deltas_behind_a_gap_are_not_delivered() -> None:
+    """The missing event may have retracted their segment."""
+    delta = LiveDelta(1.0, ROOT, InferenceDelta(STARTED.segment, 0, text="Hello"))
+    async with _place() as here:
+        reader = here.read()
+        await anyio.wait_all_tasks_blocked()
+        here.bus.publish("a", [*here.log.grow(1), delta])
+        here.log.grow(1)
+        here.bus.publish("a", [*here.log.grow(1), delta])
+        assert [type(item) for item in reader.take()] == [StoredEvent, LiveDelta]
+        here.bus.publish("a", here.log.grow(1, last=True))
+        assert await rest(reader) == [2, 3, 4]
+
+
 async def test_deltas_are_delivered_only_after_the_start_of_their_segment() -> None:
     delta = LiveDelta(1.0, ROOT, InferenceDelta(STARTED.segment, 0, text="Hello"))
     async with _place() as here:

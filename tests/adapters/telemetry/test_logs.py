@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import select
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -190,6 +191,21 @@ def test_the_longest_values_of_a_long_line_are_replaced(pipe: Pipe) -> None:
     (line,) = pipe.lines()
     assert line["short"] == "unchanged"
     assert line["long"] == "(too long)"
+
+
+@pytest.mark.parametrize(("surplus", "is_whole"), [(0, True), (1, False)])
+def test_a_line_of_as_many_bytes_as_a_pipe_takes_at_once_is_whole_and_a_longer_one_is_cut(
+    pipe: Pipe, surplus: int, is_whole: bool
+) -> None:
+    logger = open_logger("info", FixedClock(), descriptor=pipe.outlet)
+    logger.info("line", filler="")
+    pipe.lines()
+    filler = "x" * (MAX_LINE_BYTES - len(pipe.raw) + surplus)
+    pipe.raw = b""
+    logger.info("line", filler=filler)
+    (line,) = pipe.lines()
+    assert line["filler"] == (filler if is_whole else "(too long)")
+    assert len(pipe.raw) <= MAX_LINE_BYTES == select.PIPE_BUF
 
 
 def test_b5_102_a_stopped_reader_does_not_block_the_service_and_dropped_lines_are_counted(pipe: Pipe) -> None:

@@ -6,6 +6,7 @@ import threading
 import anyio
 import orjson
 import pytest
+from pydantic import BaseModel
 
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import RequestFailure
@@ -107,6 +108,22 @@ def test_b2_42_a_million_keys_are_refused_before_they_are_validated(entry: bytes
     keys = b",".join(entry % number for number in range(300_000))
     assert refusal(b"{" + keys + b"}").status == 422
     assert refusal(b'{"metadata":{' + keys + b"}}").message == "the body has more than 50000 values"
+
+
+@pytest.mark.parametrize("surplus", [0, 1])
+def test_a_body_has_exactly_as_many_values_as_are_allowed_or_is_refused(surplus: int) -> None:
+    """The list counts as one value, each of its elements as another one."""
+
+    class Numbers(BaseModel):
+        numbers: list[int]
+
+    count = body_module.MAX_VALUES - 1 + surplus
+    body = orjson.dumps({"numbers": [0] * count})
+    if surplus:
+        with pytest.raises(RequestFailure, match="more than 50000 values"):
+            parse_body_sync(body, 64, Numbers)
+    else:
+        assert len(parse_body_sync(body, 64, Numbers).numbers) == count
 
 
 def test_a_body_with_very_many_errors_is_refused_with_their_count() -> None:

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from app.entrypoints.http.app import create_app
+from app.orchestration.sessions import MAX_DETAIL_BYTES
 from app.settings import Secret, Settings
 from tests.support.emulators import openai_chat
 from tests.support.emulators.answers import EmulatedAnswer
@@ -372,6 +373,19 @@ async def test_the_model_of_a_session_is_used_if_a_request_names_none(tmp_path: 
         named = await served.post(say("Hello", model="a"))
         quote = await served.post(say("Hello"), path=QUOTE)
     assert (own.json["content"], named.json["content"], quote.status) == ("I am b.", "I am a.", 200)
+
+
+@pytest.mark.parametrize(("surplus", "status"), [(0, 200), (1, 422)])
+async def test_a_detail_has_exactly_as_many_bytes_as_are_allowed_or_is_refused_by_name(
+    surplus: int, status: int
+) -> None:
+    size = MAX_DETAIL_BYTES - len(b'""') + surplus
+    async with portico() as (served, _):
+        await served.post(say("Hello"))
+        changed = await change(served, b'{"state":"' + b"x" * size + b'"}')
+    assert changed.status == status
+    if surplus:
+        assert changed.json["detail"] == f"state must be at most {MAX_DETAIL_BYTES} bytes"
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,16 @@ async def test_an_attempt_over_budget_is_a_recorded_outcome_and_nothing_is_sent(
     assert replay_offline(record) == len(record.steps)
 
 
+async def test_an_attempt_that_was_not_sent_counts_as_no_fallback(clock: VirtualClock) -> None:
+    """The first provider fails and uses up the budget, so nothing is sent to the second one."""
+    failing = scripted_engine(clock, "primary", {"fault": "server_error", "usage": used(1_000, 20)})
+    here = make_harness(clock, failing, scripted_engine(clock, "backup", {"text": "never"}), tokens=1_000)
+    response, record = await here.run(chat_request())
+    reasons = [step.outcome.reason for step in record.steps.values() if isinstance(step.outcome, AttemptFailed)]
+    assert reasons == [AttemptFailureReason.SERVER_ERROR, AttemptFailureReason.OVER_BUDGET]
+    assert response.metadata.fallback_attempts == 0
+
+
 async def test_a_refusal_says_nothing_against_the_provider(clock: VirtualClock) -> None:
     here = make_harness(clock, scripted_engine(clock, "a", {"text": "hi"}), tokens=3)
     for _ in range(20):

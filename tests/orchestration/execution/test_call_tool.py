@@ -170,6 +170,30 @@ async def test_an_unsafe_call_that_had_begun_before_a_crash_is_in_doubt(clock: V
     assert len(open_starts(after.events)) == 1
 
 
+async def test_a_failure_in_a_sibling_branch_asks_for_no_approval(clock: VirtualClock) -> None:
+    """The branches are concurrent, so neither may depend on what the other did first."""
+
+    @tool(side_effects=SideEffects.READ, idempotent=True)
+    async def look() -> str:
+        """Look for a while."""
+        await clock.sleep(2)
+        return "seen"
+
+    async def call_late(context: RunContext) -> str:
+        await context.call_tool("look", {})
+        return await calling(context)
+
+    async def both(context: RunContext) -> str:
+        return " ".join(map(str, await context.gather([calling, call_late])))
+
+    failing, done = act(clock, "!", "done")
+    here = make_harness(clock, scripted_engine(clock, "a"), tools=[failing, look])
+    response, record = await here.run(chat_request(), both)
+    assert response.state is State.COMPLETE
+    assert done == ["began 1", "began 1"]
+    assert replay_offline(record, both) == len(record.steps)
+
+
 async def test_calls_of_several_branches_run_at_once_and_are_listed_in_the_order_of_the_branches(
     clock: VirtualClock,
 ) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.capabilities.models.context_window import EstimatingTokenCounter, measure
 from app.capabilities.tools.definition import tool
 from app.domain.failures import Code, InferenceFailure
 from app.domain.lifecycle import State
@@ -29,6 +30,19 @@ async def test_branches_run_at_once_and_answer_in_branch_order(clock: VirtualClo
     assert clock.monotonic() - began == pytest.approx(2)
     assert sorted(record.steps) == ["0/0/0", "0/0/0/0", "0/1/0", "0/1/0/0", "prepare"]
     assert replay_offline(record, both) == len(record.steps)
+
+
+@pytest.mark.parametrize(("surplus", "code"), [(0, None), (1, Code.INFERENCE_CONTEXT_EXCEEDED)])
+async def test_a_context_of_exactly_the_window_is_accepted_and_one_token_more_is_not(
+    clock: VirtualClock, surplus: int, code: Code | None
+) -> None:
+    """Both PREPARE and the inference measure it."""
+    request = chat_request("word " * 100)
+    used = measure(request.messages, (), EstimatingTokenCounter()).used
+    engine = scripted_engine(clock, "a", {"text": "hi"}, context_window=used + 10 - surplus, response_reserve=10)
+    response, _ = await make_harness(clock, engine).run(request)
+    assert (response.error and response.error.code) == code
+    assert response.state is (State.COMPLETE if code is None else State.ERROR)
 
 
 async def test_a_failed_branch_is_its_failure_as_a_value_and_never_fails_fast(clock: VirtualClock) -> None:

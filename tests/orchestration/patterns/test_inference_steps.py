@@ -200,6 +200,12 @@ async def test_what_the_input_says_of_the_vote_goes_before_what_the_step_says(cl
     assert len(engine.calls) == 2
 
 
+async def test_a_step_may_have_as_many_replicas_as_are_allowed(clock: VirtualClock) -> None:
+    engine = KeywordEngine(clock)
+    await run_single_step(clock, {"type": "redundant", "input": "a", "schema": SCHEMA, "n": 16}, engine)
+    assert len(engine.calls) == 16
+
+
 @pytest.mark.parametrize(
     ("vote", "path", "message"),
     [({"n": 17}, "$.n", "must be at most 16"), ({"n": 2, "quorum": 3}, "$.quorum", "must be at most the 2 replicas")],

@@ -90,6 +90,26 @@ async def test_no_step_takes_the_time_between_the_two_executions(clock: VirtualC
     assert last < 60
 
 
+async def test_inherited_steps_move_with_the_creation_of_the_fork_so_that_the_last_ended_as_it_began(
+    clock: VirtualClock,
+) -> None:
+    async def take_long(_arguments: object, _context: object) -> str:
+        await clock.sleep(7)
+        return "done"
+
+    here, origin = await acted(clock, FakeTool(body=take_long))
+    await clock.sleep(86_400)
+    fresh = replace(here.execution(chat_request()).header, durability="journaled")
+    request = ForkRequest.model_validate({"from_step": 2})
+    header, steps = fork_execution(fresh, origin, request, tools=None)
+    before = inherited_steps(origin, 2)
+    assert before[-1].at - origin.header.created_at >= 7
+    assert [step.at - header.created_at for step in steps] == [
+        pytest.approx(step.at - origin.header.created_at) for step in before
+    ]
+    assert max(step.at for step in steps) == pytest.approx(fresh.created_at)
+
+
 async def test_an_unfinished_step_is_not_inherited(clock: VirtualClock) -> None:
     here = make_harness(clock, scripted_engine(clock, "a", SEND), tools=[sending([])])
     _, origin = await here.run(chat_request())

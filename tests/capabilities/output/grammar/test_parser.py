@@ -256,6 +256,7 @@ def test_only_a_rule_that_is_entered_again_is_left_recursion() -> None:
 def test_64_kib_are_accepted_and_one_byte_more_is_not() -> None:
     start = 'root ::= "é"\n#'
     assert accepts(start + "x" * (MAX_GRAMMAR_BYTES - len(start) - 1), "é")
+    assert accepts('root ::= "e"\n#'.ljust(MAX_GRAMMAR_BYTES, "x"), "e")
     line, column, what = place(start + "x" * (MAX_GRAMMAR_BYTES - len(start)))
     assert (line, column) == (2, MAX_GRAMMAR_BYTES - len(start) + 1)
     assert what == "the grammar is longer than 65536 bytes"
