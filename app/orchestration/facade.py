@@ -45,6 +45,7 @@ from app.orchestration.runtime.handle import ExecutionHandle
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery
 from app.orchestration.runtime.replay import HistoryReader, ReplayReport
+from app.orchestration.runtime.step_list import StepView
 from app.orchestration.runtime.subscription import CatchUpSubscription
 from app.orchestration.runtime.transcript import NO_TRANSCRIPT, Transcript
 from app.orchestration.sessions import SessionChanges, Sessions, SessionView, model_of
@@ -75,6 +76,7 @@ __all__ = [
     "ResumeRequest",
     "SessionChanges",
     "SessionView",
+    "StepView",
     "ToolView",
     "summary_of",
 ]
@@ -132,7 +134,7 @@ class Facade:
         self.executions = Executions(
             environment, store, launcher=launcher, recovery=recovery, event_tailer=event_tailer
         )
-        self.records = Records(environment, store, launcher.local)
+        self.records = Records(environment, store, launcher)
         self.sessions = Sessions(environment, launcher.local)
         self.introspection = Introspection(environment)
         self._environment = environment

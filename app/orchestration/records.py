@@ -1,5 +1,7 @@
 """Records of executions: what was asked and what was answered, as far as it is stored."""
 
+from functools import partial
+
 from app.domain.contract.messages import Message
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, RequestFailure, StorageFailure
@@ -7,7 +9,8 @@ from app.domain.ids import RequestId, TenantId
 from app.domain.journal.header import ExecutionHeader
 from app.orchestration.execution.environment import Environment
 from app.orchestration.runtime.fork import whole_request
-from app.orchestration.runtime.handle import LocalExecutions
+from app.orchestration.runtime.launcher import Launcher
+from app.orchestration.runtime.step_list import StepView, step_views
 from app.orchestration.runtime.transcript import Transcript, require_completed, still_running, transcript_of
 from app.ports.journal import ExecutionHistory
 from app.ports.storage import ExecutionStore, StoredExecution
@@ -19,14 +22,20 @@ class Records:
     Raises: RequestFailure (REQUEST_NOT_FOUND), StorageFailure, in every method.
     """
 
-    def __init__(self, environment: Environment, store: ExecutionStore, local: LocalExecutions) -> None:
+    def __init__(self, environment: Environment, store: ExecutionStore, launcher: Launcher) -> None:
         self._environment = environment
         self._store = store
-        self._local = local
+        self._local = launcher.local
+        self._patterns = launcher.patterns
 
     async def input(self, tenant: TenantId, request_id: RequestId) -> SystemRequest:
         """Return the request as it was admitted; that of a fork, with its overrides."""
         return whole_request((await self._history(tenant, request_id)).header)
+
+    async def steps(self, tenant: TenantId, request_id: RequestId) -> list[StepView]:
+        """Return the steps that are recorded so far."""
+        history = await self._history(tenant, request_id)
+        return await self._environment.thread_pool.run(partial(step_views, history, self._patterns))
 
     async def transcript(self, tenant: TenantId, request_id: RequestId) -> tuple[ExecutionHeader, Transcript]:
         """Return the header of a completed execution and the conversation that it ended with.

@@ -6,6 +6,8 @@ from functools import partial
 from hashlib import blake2b
 from types import MappingProxyType
 
+from pydantic import JsonValue
+
 from app.capabilities.models.context_window import count_tokens
 from app.capabilities.models.failover import FailoverWalk
 from app.capabilities.models.format_enforcement import prepare_call, submitted_reply
@@ -13,7 +15,7 @@ from app.capabilities.models.replies import normalise_reply
 from app.capabilities.output.partial import PartialAnswer
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
-from app.domain.contract.response import NO_USAGE, TokenUsage
+from app.domain.contract.response import NO_USAGE, TokenUsage, public_message
 from app.domain.failures import OrchestrationFailure
 from app.domain.fingerprints import span_id
 from app.domain.ids import ExecutionId
@@ -50,14 +52,15 @@ _FINISH_REASONS: Mapping[str, FinishReason] = MappingProxyType({"stop": "stop", 
 class InferenceRequest:
     """Request of one inference.
 
-    `conversation` is the branch's own and is cut in place; `turn_start` is the index of the first message that tool
-    rounds added. `fingerprint` covers what was added since the last inference of the branch, the hints, and the
-    response format. `tools` names those that may be offered, `model` the route or engine, `replica` the number of the
-    branch where several answer one question. A side question is no part of the response, so it is not streamed. If the
-    `previous_rejected` answer came from one provider of a rerouting route, the next provider is asked first.
+    `conversation` is the branch's own and is cut in place; `added` is its end, new since the last inference, and
+    `turn_start` the index of the first message that tool rounds added. `fingerprint` covers what was added, the hints,
+    and the response format. `tools` names those that may be offered, `model` the route or engine, `replica` the number
+    of the branch where several answer one question. A side question is no part of the response, so it is not streamed.
+    If the `previous_rejected` answer came from one provider of a rerouting route, the next provider is asked first.
     """
 
     conversation: list[Message]
+    added: Sequence[Message]
     turn_start: int
     hints: ExecutionHints
     last_provider: str
@@ -69,6 +72,14 @@ class InferenceRequest:
     replica: int | None = None
     is_side_question: bool = False
     previous_rejected: bool = False
+
+    def asked(self) -> JsonValue:
+        """Return the messages that are new since the last inference of the branch, the route, and the hints."""
+        return {
+            "messages": [public_message(message) for message in self.added],
+            "model": self.model,
+            "hints": self.hints.model_dump(mode="json", exclude_defaults=True),
+        }
 
     def engine_call(self, tools: Sequence[ToolDefinition]) -> EngineCall:
         """Return the call with these tools."""
@@ -194,6 +205,10 @@ class ProviderAttempt(Effect):
         if isinstance(answer, EngineError):
             return self._failed(answer)
         return AttemptSucceeded(answer, self._elapsed_ms(environment))
+
+    def asked(self) -> JsonValue:
+        """Return what the inference asks."""
+        return self._request.asked()
 
     def start_again(self, runs: int) -> tuple[Event, ...]:
         """Return the retraction of the interrupted run, and the start of another one in a segment of its own."""

@@ -207,6 +207,7 @@ class RunContext:
         added = conversation.extend(messages)
         request = InferenceRequest(
             conversation=conversation.messages,
+            added=added,
             turn_start=conversation.turn_start,
             hints=hints,
             last_provider=conversation.last_provider,

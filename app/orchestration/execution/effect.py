@@ -47,6 +47,10 @@ class Effect(ABC):
     async def run(self, environment: Environment) -> Outcome:
         """Run once and return the outcome."""
 
+    def asked(self) -> JsonValue:
+        """Return what the effect asks, as a list of the steps shows it; None if there is nothing to ask."""
+        return None
+
     def start_again(self, runs: int) -> Sequence[Event]:
         """Return the events of a start after so many runs that were interrupted."""
         return ()

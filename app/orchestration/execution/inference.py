@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pydantic import JsonValue
+
 from app.capabilities.models.breaker import ProviderHealth
 from app.capabilities.models.context_window import (
     capacity,
@@ -121,6 +123,10 @@ class InferencePreparation(Effect):
         """The call with the tools that are offered; None if an earlier run prepared the inference."""
         self._request = request
 
+    def asked(self) -> JsonValue:
+        """Return what the inference asks."""
+        return self._request.asked()
+
     async def run(self, environment: Environment) -> Outcome:
         """Return the setup, or a refusal if the conversation exceeds every context window."""
         request, counter = self._request, environment.token_counter
@@ -164,6 +170,10 @@ class RetryDelay(Effect):
         self._execution = execution
         self._walk = walk
         self._seconds = seconds
+
+    def asked(self) -> JsonValue:
+        """Return the seconds to wait."""
+        return {"seconds": self._seconds}
 
     async def run(self, environment: Environment) -> TimerFired:
         """Wait."""

@@ -348,10 +348,10 @@ def _recorded_shares(steps: Mapping[StepKey, RecordedStep]) -> Iterator[tuple[st
     for key, step in steps.items():
         if isinstance(step.outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled):
             usage = usage_of(step.outcome)
-            yield key, BudgetShare(usage.total_tokens, (_prices(steps, step) or FREE).cost_of(usage))
+            yield key, BudgetShare(usage.total_tokens, (recorded_prices(steps, step) or FREE).cost_of(usage))
 
 
-def _prices(steps: Mapping[StepKey, RecordedStep], attempt: RecordedStep) -> TokenPrices | None:
+def recorded_prices(steps: Mapping[StepKey, RecordedStep], attempt: RecordedStep) -> TokenPrices | None:
     """Return the prices of the candidate of a recorded attempt, from the setup of its inference."""
     inference = steps.get(StepKey(attempt.key).parent)
     candidates = inference.outcome.candidates if inference and isinstance(inference.outcome, InferenceSetup) else ()

@@ -174,6 +174,10 @@ class ToolAttempt(Effect):
         self._is_allowed = is_allowed
         self._round_key = round_key
 
+    def asked(self) -> JsonValue:
+        """Return the call."""
+        return {"id": self._state.call.id, "name": self._state.call.name, "arguments": self._state.call.arguments}
+
     async def run(self, environment: Environment) -> Outcome:
         """Run the tool once, within the time that is left; refuse it if it was not offered or the budget is spent."""
         execution, call = self._execution, self._state.call

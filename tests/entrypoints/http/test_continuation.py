@@ -13,7 +13,7 @@ from tests.support.emulators import openai_chat
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.server import KEY, EmulatedServer
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
-from tests.support.portico import ASK_PERSON, EVENTS, QUOTE, RESPOND_ASYNC, chat, events, portico, send_command
+from tests.support.portico import ASK_PERSON, EVENTS, QUOTE, RESPOND_ASYNC, chat, events, portico, resume, send_command
 from tests.support.server_state import wait_for_idle, wait_for_running
 
 CALCULATE = "Please calculate 17*3"
@@ -280,3 +280,35 @@ async def test_the_input_of_an_execution_is_its_request_as_it_was_admitted() -> 
         "mode": "chat",
     }
     assert shown.json["hints"]["seed"] == 7
+
+
+async def test_the_steps_of_a_suspended_and_resumed_execution_are_listed_with_question_and_answer() -> None:
+    async with portico() as (served, _):
+        await served.post(chat(ASK_PERSON, request_id="q"))
+        before = (await served.get("/v1/executions/q/steps")).json["data"]
+        await resume(served)
+        after = (await served.get("/v1/executions/q/steps")).json["data"]
+        unknown = await served.get("/v1/executions/unheard-of/steps")
+    assert unknown.status == 404
+    assert after[: len(before)] == before
+    assert [each["kind"] for each in before] == ["prepare", "inference", "attempt", "tool_call"]
+    answer = next(each for each in after if each["kind"] == "answer")
+    assert (answer["request"]["value"], answer["outcome"]) == ({"question": "May I?"}, {"payload": "yes"})
+
+
+async def test_the_steps_of_a_plan_name_it_and_those_of_a_running_execution_end_where_it_is() -> None:
+    call = {"name": "calculate", "arguments": {"expression": "17*3"}}
+    steps = [{"name": "first", "type": "tool", "input": call}]
+    async with portico() as (served, service):
+        await served.post(chat("Hello", request_id="p", mode="plan", plan={"steps": steps}))
+        planned = (await served.get("/v1/executions/p/steps")).json["data"]
+        await served.post(chat("[[slow:60]] Hello", request_id="q"), RESPOND_ASYNC)
+        await wait_for_running(service)
+        while len(running := (await served.get("/v1/executions/q/steps")).json["data"]) < 2:
+            await served.get("/livez")
+        await send_command(served, "cancel")
+        await wait_for_idle(service)
+    [called] = [each for each in planned if each["kind"] == "tool_call"]
+    assert (called["step_name"], called["request"]["name"]) == ("first", "calculate")
+    assert [each["kind"] for each in running] == ["prepare", "inference"]
+    assert running[1]["request"]["messages"] == [user("[[slow:60]] Hello")]

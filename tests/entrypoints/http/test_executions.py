@@ -31,6 +31,8 @@ ROUTES = [
     ("GET", ""),
     ("GET", "/events"),
     ("GET", "/trace"),
+    ("GET", "/input"),
+    ("GET", "/steps"),
     ("POST", "/resume"),
     ("POST", "/cancel"),
     ("POST", "/replay"),

@@ -51,6 +51,7 @@ from app.orchestration.facade import (
     OpenSuspensionView,
     ReplayReport,
     ResumeRequest,
+    StepView,
     summary_of,
 )
 
@@ -154,6 +155,22 @@ async def show_input(context: Context, request_id: RequestIdInPath) -> Response:
     request = await context.facade.records.input(context.tenant, request_id)
     body = request.model_dump_json(by_alias=True, exclude_none=True).encode()
     return context.json_response(body, request_id=request_id)
+
+
+@router.get(
+    f"{EXECUTION}/steps",
+    operation_id="steps",
+    summary="List the steps of an execution",
+    response_model=Collection[StepView],
+    responses=failures(*READ_FAILURES),
+)
+async def list_steps(context: Context, request_id: RequestIdInPath) -> Response:
+    """Return the steps that are recorded so far, in the order in which they ended: what was asked, what was answered,
+    and what it took.
+    """
+    steps = await context.facade.records.steps(context.tenant, request_id)
+    data = [orjson.Fragment(step.model_dump_json()) for step in steps]
+    return context.json_response(orjson.dumps({"data": data}), request_id=request_id)
 
 
 @router.get(
