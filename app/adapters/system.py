@@ -1,10 +1,12 @@
-"""Time, randomness and ids of the operating system."""
+"""Time, randomness, ids and memory of the operating system."""
 
 import asyncio
+import ctypes
 import secrets
 import time
 from collections.abc import Callable
 from os import urandom
+from typing import Final
 
 import anyio
 
@@ -12,6 +14,8 @@ from app.ports.runtime import Clock
 
 _RANDOM_BITS = 74
 _STEP_BITS = 32
+_M_MMAP_THRESHOLD: Final = -3
+_LARGE_BLOCK_BYTES: Final = 128 * 2**10
 
 
 class SystemClock:
@@ -59,3 +63,14 @@ def format_uuid7(value: int) -> str:
     low = 0b10 << 62 | value & (1 << 62) - 1
     text = f"{high:016x}{low:016x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def map_large_blocks() -> None:
+    """Let the C library map each large block of memory on its own, so that freeing it gives it back to the system.
+
+    Otherwise glibc raises its limit to the largest block that was ever freed, and the blocks below it fragment the
+    heap. Other C libraries have no such option.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)

@@ -35,7 +35,7 @@ from app.adapters.stores.journal.writer import WriterCallbacks
 from app.adapters.stores.postgres import PostgresDatabase
 from app.adapters.stores.sessions import DatabaseSessions
 from app.adapters.stores.sqlite import SqliteDatabase
-from app.adapters.system import SystemClock, SystemEntropy
+from app.adapters.system import SystemClock, SystemEntropy, map_large_blocks
 from app.adapters.telemetry.logs import LogSink, open_logger, route_standard_logging
 from app.adapters.telemetry.loop_lag import watch_loop_lag
 from app.adapters.telemetry.metrics import MetricsSink
@@ -302,7 +302,8 @@ def _is_in_state(breaker: CircuitBreaker, state: BreakerState) -> bool:
 
 
 def _tune_interpreter() -> None:
-    """Freeze the start-up objects, raise the thresholds of the garbage collector, and shorten the switch interval."""
+    """Freeze the start-up objects, collect garbage less often, switch threads sooner, and give back large blocks."""
+    map_large_blocks()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)

@@ -121,8 +121,8 @@ class AttemptFailed:
     """Outcome: the attempt on the provider failed.
 
     `retry_after` is what the provider asked for and `wait` what was granted, in seconds; without `wait` the provider is
-    not tried again. `streamed` is True if a delta was published, and `partial` is the text of the deltas. `details` are
-    facts for programs.
+    not tried again. `streamed` is True if a delta was published, and `partial` is the text of the deltas, of a very
+    long one its beginning. `details` are facts for programs.
     """
 
     reason: AttemptFailureReason

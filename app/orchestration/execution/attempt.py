@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from types import MappingProxyType
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -43,8 +44,9 @@ from app.domain.tools import ToolDefinition
 from app.orchestration.execution.effect import Effect
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
-from app.ports.model import EngineError, EngineProfile
+from app.ports.model import EngineError, EngineProfile, TokenCounter
 
+STORED_CHARACTERS: Final = 2**20
 _FINISH_REASONS: Mapping[str, FinishReason] = MappingProxyType({"stop": "stop", "tool": "tool", "length": "length"})
 
 
@@ -107,6 +109,17 @@ class AttemptStream:
     def partial_text(self) -> str:
         """The text so far."""
         return "".join(self._pieces)
+
+    @property
+    def stored_text(self) -> str:
+        """The part of the text that is stored if the attempt does not succeed: all of it unless it is very long."""
+        return self.partial_text[:STORED_CHARACTERS]
+
+    def count_tokens(self, counter: TokenCounter) -> int:
+        """Estimate the tokens of the text so far."""
+        text = self.stored_text
+        tokens = counter.text(text)
+        return tokens if len(text) == self._text_size else tokens * self._text_size // len(text)
 
     @property
     def has_published(self) -> bool:
@@ -219,7 +232,7 @@ class ProviderAttempt(Effect):
 
     def cancelled(self, ran_ms: float) -> AttemptCancelled:
         """Return what had been used and streamed; the usage is estimated unless the provider reported it."""
-        return AttemptCancelled(ran_ms, self._usage_so_far(), self._stream.partial_text)
+        return AttemptCancelled(ran_ms, self._usage_so_far(), self._stream.stored_text)
 
     def end_events(self, outcome: Outcome) -> tuple[Event, ...]:
         """Return the end of the inference and, after a cancellation, the abort of its fallback machine."""
@@ -293,7 +306,7 @@ class ProviderAttempt(Effect):
             seconds_left=execution.seconds_left,
             jitter=jitter(execution.header.execution_id, self.key),
         )
-        text = stream.partial_text
+        text = stream.stored_text
         return AttemptFailed(
             reason=error.reason,
             message=error.message,
@@ -311,7 +324,7 @@ class ProviderAttempt(Effect):
     def _usage_so_far(self) -> TokenUsage:
         if self._stream.usage_so_far is not None:
             return self._stream.usage_so_far
-        return self._estimated_usage(self._execution.environment.token_counter.text(self._stream.partial_text))
+        return self._estimated_usage(self._stream.count_tokens(self._execution.environment.token_counter))
 
     def _estimated_usage(self, written: int) -> TokenUsage:
         """Estimate the usage with so many tokens written; no more than the context window holds."""

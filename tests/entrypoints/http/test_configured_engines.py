@@ -143,3 +143,15 @@ async def test_frames_of_no_known_form_are_counted_by_provider() -> None:
         assert (await served.post(chat())).json["content"] == "Hello."
         metrics = (await served.get("/metrics")).body.decode()
     assert 'portico_unknown_frames_total{provider="only"} 1.0' in metrics
+
+
+async def test_only_the_beginning_of_a_very_long_partial_answer_is_stored_and_all_of_it_is_counted() -> None:
+    pieces = [event(chat_chunk("word " * 100_000)) for _ in range(4)]
+    async with (
+        ScriptedUpstream(event_stream(*pieces, event(chat_chunk(finish="content_filter")))) as upstream,
+        portico(model="openai://some-model", base_url=upstream.url, context_window=2_000_000) as served,
+    ):
+        answer = (await served.post(chat())).json
+    assert answer["error"]["code"] == "INFERENCE_CONTENT_FILTERED"
+    assert len(answer["content"]) == 2**20
+    assert answer["token_usage"]["output_tokens"] > 300_000
