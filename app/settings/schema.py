@@ -111,6 +111,9 @@ class StorageSettings(_Table):
     statement_timeout: Annotated[float, Field(ge=0.5, le=600)] = Field(
         5, description="Seconds after which PostgreSQL is given up; migrations and maintenance take longer"
     )
+    answer_retention_days: Annotated[float, Field(gt=0, le=36_500)] = Field(
+        90, description="Days after its end until an execution is deleted, and after its last turn until a session is"
+    )
     replica_timeout: Annotated[float, Field(ge=1, le=600)] = Field(
         10, description="Silence after which a replica on PostgreSQL is considered dead"
     )
