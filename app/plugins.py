@@ -4,8 +4,9 @@ Tools, rules and plan steps are functions: `tool`, `rule` and `step` declare the
 one.
 """
 
-from app.capabilities.output.rules.rule_set import AnswerContent, rule
+from app.capabilities.output.rules.rule_set import rule
 from app.capabilities.tools.definition import tool
+from app.domain.contract.rules import AnswerContent
 from app.domain.tools import SideEffects
 from app.orchestration.patterns.steps import step
 from app.ports.tool import ToolContext, ToolError

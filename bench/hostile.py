@@ -9,28 +9,23 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from random import Random
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import orjson
-from pydantic import TypeAdapter
 
 from app.adapters.engines.gemini.schemas import sanitize_schema
+from app.capabilities.answer_contract import AnswerContract
 from app.capabilities.output.extract import extract, repairable_text
 from app.capabilities.output.grammar.compiled import Grammar
 from app.capabilities.output.grammar.symbols import GrammarError
 from app.capabilities.output.partial import PartialAnswer
 from app.capabilities.output.repair import repair
-from app.capabilities.output.rules.rule_set import AnswerContent, RuleRegistry
-from app.capabilities.output.schema.compiled import compile_schema
-from app.capabilities.output.schema.pattern_cost import pattern_cost
-from app.capabilities.output.schema.validators import LinearPattern
-from app.domain.contract.rules import Rule
+from app.domain.contract.request import OutputContract
 from app.domain.failures import Failure
 from app.domain.strict_json import StrictJsonError
 from bench.bounds import BOUNDS
@@ -39,16 +34,14 @@ from bench.scenarios import BenchEnvironment, Numbers, Scenario
 from tests.support.grammars import JSON
 from tests.support.hostile_grammars import HOSTILE as GRAMMARS
 from tests.support.hostile_input import GROUPS, Hostile
-from tests.support.hostile_schemas import HOSTILE as SCHEMAS
+from tests.support.hostile_schemas import PLAIN
 
 Work: TypeAlias = Callable[[], object]
 ATTEMPTS = 4
 PROBE_SECONDS = 0.001
 CHUNK_CHARACTERS = 1_000
 _LIMITS: Mapping[str, float | None] = MappingProxyType({bound.metric: bound.maximum for bound in BOUNDS})
-_RULE: TypeAdapter[Rule] = TypeAdapter(Rule)
 _PROBE = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-_PATTERNS = ("[ab]*a[ab]{20}c", ".*a.{50}1", "(?:.{0,10}a){10}1", r"(\b\w+\b)*1", "(?:a?){90}c", "^(a+)+$")
 _TEXTS = ("[" * 20_000, '{"a": ' * 20_000, "[1 2]" * 20_000, '["' * 20_000, "{a" * 20_000, "```\n" * 20_000)
 _REPAIRS = ('"', "\\u", "'", ' "b": ', "b: c, ", "/* x */", '{"a":1},', "- ")
 
@@ -73,9 +66,8 @@ async def hostile_computations(_bench: BenchEnvironment) -> Numbers:
     """Measure the computations on hostile grammars, schemas, patterns, rules and answers."""
     cases: Mapping[str, Mapping[str, Work]] = {
         "hostile_grammar_ms": dict(_grammar_steps()),
-        "hostile_schema_ms": {name: partial(_use_schema, *case) for name, case in SCHEMAS.items()},
+        "hostile_plain_ms": dict(_plain_steps()),
         "hostile_text_ms": dict(_text_steps()),
-        "hostile_rules_ms": dict(_rule_steps()),
         "hostile_partial_ms": dict(_partial_steps()),
         "hostile_gemini_schema_ms": dict(_gemini_steps()),
     }
@@ -83,7 +75,7 @@ async def hostile_computations(_bench: BenchEnvironment) -> Numbers:
         metric: _slowest(metric, {name: _milliseconds(work, _LIMITS[metric]) for name, work in works.items()})
         for metric, works in cases.items()
     }
-    return slowest | {"grammar_kb_ms": _grammar_kb_ms(), "pattern_cost_ratio": max(map(_pattern_ratio, _PATTERNS))}
+    return slowest | {"grammar_kb_ms": _grammar_kb_ms()}
 
 
 class _RequestCost(NamedTuple):
@@ -177,11 +169,14 @@ def _grammar_steps() -> Iterator[tuple[str, Work]]:
             yield f"shortest of {name}", partial(_attempt, grammar.shortest)
 
 
-def _use_schema(document: Mapping[str, Any], value: object) -> None:
-    with suppress(Failure):
-        schema = compile_schema(document)
-        schema.fits(value)
-        schema.violations(value)
+def _plain_steps() -> Iterator[tuple[str, Work]]:
+    """Yield what is validated within the service, because contract and answer are small and plain."""
+    for name, (output, value) in PLAIN.items():
+        contract = AnswerContract(OutputContract.model_validate(output))
+        text = value if isinstance(value, str) else json.dumps(value)
+        if not contract.size.is_small_with(text):
+            raise RuntimeError(f"{name} is validated by a worker.")
+        yield name, partial(_attempt, contract.validate, text, 1)
 
 
 def _text_steps() -> Iterator[tuple[str, Work]]:
@@ -190,20 +185,6 @@ def _text_steps() -> Iterator[tuple[str, Work]]:
         yield f"find the repairable part of {text[:12]}", partial(_attempt, repairable_text, text)
     for unit in _REPAIRS:
         yield f"repair [{unit}", partial(_attempt, repair, "[" + unit * 8_000)
-
-
-def _rule_steps() -> Iterator[tuple[str, Work]]:
-    hostile: Iterable[tuple[dict[str, object], object]] = (
-        ({"type": "compare", "path": "$[*]", "operator": "le", "other": "$[*]"}, [1] * 20_000),
-        ({"type": "one_of", "path": "$[*]", "values": [[1.5]]}, [[1.5]] * 2_000),
-        ({"type": "regex", "path": "$[*]", "pattern": "a.{50}"}, ["a" * 60] * 1_000),
-        ({"type": "regex", "pattern": "(.*a){20}b"}, "a" * 12_000 + "!"),
-        ({"type": "regex", "pattern": "(?:a?){400}a{400}$"}, "a" * 12_000 + "!"),
-    )
-    for rule, value in hostile:
-        rules = RuleRegistry({}).compile([_RULE.validate_python(rule)] * 64)
-        content = AnswerContent(value if isinstance(value, str) else json.dumps(value), value)
-        yield f"{rule}", partial(rules.validate, content)
 
 
 def _partial_steps() -> Iterator[tuple[str, Work]]:
@@ -238,15 +219,6 @@ def _grammar_kb_ms() -> float:
 
 def _check_json(text: str) -> None:
     assert Grammar(JSON).check(text).accepted
-
-
-def _pattern_ratio(pattern: str) -> float:
-    """Return the time of a search relative to four times its estimate; more than 1 means a cost far too low."""
-    found, length = LinearPattern(pattern), 4_000
-    chance = Random(0)
-    texts = ["".join(chance.choice(letters) for _ in range(length)) for letters in ("ab", "a", "abé ")]
-    slowest = max(min(_once_ms(partial(found.occurs_in, text)) for _ in range(3)) for text in texts)
-    return slowest / 1000 / length / (4 * pattern_cost(pattern) * 10e-9)
 
 
 def _attempt(work: Callable[..., object], *arguments: object) -> None:

@@ -25,8 +25,7 @@ from app.adapters.runners.local import LocalRunner
 from app.adapters.runners.log_tailer import LogTailer
 from app.adapters.runners.task_pool import TaskPool, open_task_pool
 from app.adapters.stores.database import Database
-from app.adapters.stores.erasure import DatabaseRecords
-from app.adapters.stores.executions.retention import RetentionLimits, purge
+from app.adapters.stores.executions.retention import purge_histories
 from app.adapters.stores.executions.statistics import StorageStatistics
 from app.adapters.stores.executions.store import DatabaseExecutionStore
 from app.adapters.stores.factory import check_database, open_database, open_read_only
@@ -42,6 +41,7 @@ from app.adapters.telemetry.loop_lag import watch_loop_lag
 from app.adapters.telemetry.metrics import MetricsSink
 from app.adapters.thread_pool import WorkerThread
 from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
 from app.bootstrap.engines import EngineResources, build_engine
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
@@ -68,6 +68,7 @@ from app.ports.journal import Journal
 from app.ports.model import Engine
 from app.ports.runtime import Clock
 from app.ports.storage import SessionStore
+from app.ports.validation import AnswerValidator
 from app.settings import Settings
 
 SUBSCRIPTION_CAPACITY = 4_096
@@ -75,7 +76,6 @@ SUBSCRIPTION_CAPACITY = 4_096
 REMEMBERED_IDS = 10_000
 """Number of ended executions whose request_id is still refused."""
 PURGE_BATCH = 500
-_DAY_S = 86_400.0
 LAG_WARNING_S = 0.5
 _GC_THRESHOLDS = (10_000, 3, 100)
 """Measured: after the start-up objects are frozen, 1.37 times the requests and a quarter of the p99.
@@ -162,6 +162,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         async with (
             open_journal(database, event_bus, clock, config, base.writer_callbacks(fail_unsaved)) as journal,
             anyio.create_task_group() as group,
+            open_worker_pool(WorkerLimits()) as validator,
             base.open_task_pool() as task_pool,
         ):
             group.start_soon(base.watch_loop_lag)
@@ -169,13 +170,12 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             runner = replica.runner(task_pool, queue_limits(settings.queue), on_storage_error)
             resources = EngineResources(clock, http, stack, metrics.count_unknown_frames)
             engines = {name: build_engine(name, settings, resources) for name in settings.engines}
-            environment = base.environment(journal, event_bus, DatabaseSessions(database), engines)
+            environment = base.environment(journal, event_bus, DatabaseSessions(database), engines, validator)
             statistics = base.observe_gauges(runner, environment.health, database)
             launcher = Launcher(environment, runner, patterns)
             recovery, tailer = Recovery(store, launcher), LogTailer(store, event_bus)
-            records, facade_config = DatabaseRecords(database), _facade_config(settings)
             facade = Facade(
-                environment, store, records, facade_config, launcher=launcher, recovery=recovery, event_tailer=tailer
+                environment, store, _facade_config(settings), launcher=launcher, recovery=recovery, event_tailer=tailer
             )
             purge = partial(_purge, database, clock, settings)
             jobs = MaintenanceJobs(recovery, tailer, purge, database.check, statistics.measure, on_storage_error)
@@ -269,7 +269,12 @@ class Foundation:
         await watch_loop_lag(self.clock, self.metrics.observe_lag, self.logs.log_lag, threshold=LAG_WARNING_S)
 
     def environment(
-        self, journal: Journal, event_feed: EventFeed, sessions: SessionStore, engines: Mapping[str, Engine]
+        self,
+        journal: Journal,
+        event_feed: EventFeed,
+        sessions: SessionStore,
+        engines: Mapping[str, Engine],
+        answer_validator: AnswerValidator,
     ) -> Environment:
         """Return everything that executions act through."""
         settings, clock, entropy = self.settings, self.clock, self.entropy
@@ -286,6 +291,7 @@ class Foundation:
             health=ProviderHealth(_failover_policy(settings), clock, list(engines)),
             token_counter=EstimatingTokenCounter(),
             thread_pool=WorkerThread(),
+            answer_validator=answer_validator,
             conversations=sessions,
             concurrent_inferences=settings.limits.concurrent_inferences,
         )
@@ -313,11 +319,11 @@ def _tune_interpreter() -> None:
 
 
 async def _purge(database: Database, clock: Clock, settings: Settings) -> None:
-    """Delete histories, executions and sessions that are older than their retention, in batches."""
-    deleted, now, storage = PURGE_BATCH, clock.now(), settings.storage
-    limits = RetentionLimits(now - storage.event_retention_days * _DAY_S, now - storage.answer_retention_days * _DAY_S)
+    """Delete the histories of executions that ended before the retention period, in batches."""
+    deleted, now = PURGE_BATCH, clock.now()
+    before = now - settings.storage.event_retention_days * 86_400
     while deleted == PURGE_BATCH:
-        deleted = await purge(database, limits, limit=PURGE_BATCH, now=now)
+        deleted = await purge_histories(database, ended_before=before, limit=PURGE_BATCH, now=now)
 
 
 def _with_planner(

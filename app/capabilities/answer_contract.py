@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 
 import orjson
 from pydantic import JsonValue
 
+from app.capabilities.output.contract_size import contract_size
 from app.capabilities.output.enforcement import (
     EnforcedAnswer,
     EnforcementStage,
@@ -15,24 +17,29 @@ from app.capabilities.output.enforcement import (
 )
 from app.capabilities.output.grammar import Grammar, GrammarError, cached_grammar, is_grammar_text
 from app.capabilities.output.rules.custom import CUSTOM_RULES
-from app.capabilities.output.rules.rule_set import AnswerContent, RuleRegistry, RuleSet, RuleViolation
-from app.capabilities.output.schema.compiled import CompiledSchema, compile_schema
+from app.capabilities.output.rules.rule_set import RuleRegistry, RuleSet, RuleViolation
+from app.capabilities.output.schema.compiled import CompiledSchema, compile_schema, invalid_schema
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
 from app.domain.contract.constrained_types import ConfidenceSource
 from app.domain.contract.request import OutputContract
 from app.domain.contract.response import ValidationResult
-from app.domain.contract.rules import Regex
-from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure, Failure, ValidationFailure
+from app.domain.contract.rules import AnswerContent
+from app.domain.failures import (
+    Code,
+    ConfigurationFailure,
+    ConstraintFailure,
+    Failure,
+    RequestFailure,
+    ValidationFailure,
+)
+from app.domain.journal.outcomes import AnswerValidated, Refused
 from app.domain.model_call import ResponseFormat
 from app.domain.pattern_result import PatternResult
 
 _RULES = RuleRegistry(CUSTOM_RULES)
 _GRAMMAR_FIELD = "output.grammar"
 LARGE_CONTRACT_CHARACTERS = 2_048
-"""A larger schema or grammar may take long to compile."""
-QUICK_ANSWER_CHARACTERS = 4_096
-_QUICK_COST = 50_000
-"""Limits of an answer that is validated on the event loop; the cost is in evaluations of about 10 ns."""
+"""A larger schema may not be part of what another plan step returned."""
 MAX_ANSWER_CHARACTERS = 262_144
 """Length of the longest answer that is validated."""
 MAX_ANSWER_NODES = 65_536
@@ -70,6 +77,17 @@ class ValidatedAnswer:
         assert self.pattern_result.validation is not None  # noqa: S101 - every validated answer has one
         return self.pattern_result.validation
 
+    @classmethod
+    def recorded(cls, text: str, outcome: AnswerValidated) -> "ValidatedAnswer":
+        """Return the answer with that text as its recorded outcome says."""
+        result = _pattern_result(text, outcome.structured_output, outcome.validation)
+        return cls(result, None if outcome.failure is None else outcome.failure.failure())
+
+    def outcome(self) -> AnswerValidated:
+        """Return the outcome to record."""
+        failure = None if self.failure is None else Refused.by(self.failure)
+        return AnswerValidated(self.pattern_result.structured_output, self.validation, failure)
+
     def with_judgement(self, judgement: SemanticValidationOutput) -> "ValidatedAnswer":
         """Return the answer with the judgement of a judge, whose score is the confidence.
 
@@ -96,31 +114,44 @@ class ValidatedAnswer:
         return ValidatedAnswer(replace(self.pattern_result, validation=result, confidence=score), failure)
 
 
+@dataclass(frozen=True, slots=True)
+class _CompiledContract:
+    """The compiled parts of a contract."""
+
+    schema: CompiledSchema | None
+    grammar: Grammar | None
+    rules: RuleSet
+
+
 class AnswerContract:
-    """The requirements of an answer: its format, then its rules."""
+    """The requirements of an answer: its format, then its rules. It is compiled when it is first needed."""
 
-    def __init__(
-        self, output: OutputContract, schema: CompiledSchema | None, grammar: Grammar | None, rules: RuleSet
-    ) -> None:
+    def __init__(self, output: OutputContract) -> None:
+        self.size = contract_size(output)
+        """The size, which decides where the contract is compiled and answers are validated."""
         self._output = output
-        self._schema = schema
-        self._grammar = grammar
-        self._rules = rules
 
-    @classmethod
-    def compile(cls, output: OutputContract) -> "AnswerContract":
-        """Compile the contract; `compiles_quickly` says whether that may be done on the event loop.
+    def compile(self) -> None:
+        """Compile the contract, whose size says whether that may be done on the event loop.
 
         Raises: ConfigurationFailure, RequestFailure, for a contract that no answer can keep.
         """
-        schema = None if output.schema_ is None else compile_schema(output.schema_)
-        grammar = None if output.grammar is None else _grammar(output.grammar)
-        return cls(output, schema, grammar, _RULES.compile(output.rules))
+        self._compiled  # noqa: B018 - compiles it
+
+    @property
+    def output(self) -> OutputContract:
+        """The requirements as the request states them."""
+        return self._output
 
     @property
     def response_format(self) -> ResponseFormat:
         """Return the format that an engine is asked for."""
         return ResponseFormat(self._output.schema_, self._output.grammar)
+
+    def probe(self) -> None:
+        """Use the schema on trivial values: one that takes very long for these can never be used."""
+        if self._schema is not None:
+            self._schema.probe()
 
     def validate_quickly(self, answer: str | AnswerContent, attempt: int) -> ValidatedAnswer | None:
         """Return the answer if it is short and found to keep its format within about a millisecond, else None.
@@ -128,15 +159,11 @@ class AnswerContract:
         Explaining why an answer does not keep its format can take longer than finding that it does not.
         """
         text = answer if isinstance(answer, str) else answer.text
-        if len(text) > QUICK_ANSWER_CHARACTERS or self._grammar is not None:
-            return None
-        if self._rules.max_cost(len(text)) > _QUICK_COST:
+        if not self.size.is_quick_with(text):
             return None
         if self._schema is None:
             value = None if isinstance(answer, str) else answer.value
             return self._apply_rules(text, EnforcedAnswer(value, (), ()), attempt)
-        if self._schema.max_cost(len(text)) > _QUICK_COST:
-            return None
         enforced = enforce_if_valid(answer, self._schema) if isinstance(answer, str) else None
         return None if enforced is None else self._apply_rules(text, enforced, attempt)
 
@@ -155,7 +182,7 @@ class AnswerContract:
 
     def _apply_rules(self, text: str, enforced: EnforcedAnswer, attempt: int) -> ValidatedAnswer:
         content = AnswerContent(text, enforced.value)
-        report = self._rules.validate(content)
+        report = self._compiled.rules.validate(content)
         result = ValidationResult(
             valid=report.valid,
             errors=[violation.as_dict() for violation in report.errors],
@@ -178,19 +205,47 @@ class AnswerContract:
         _check_size(answer.text, has_value=self._schema is not None)
         return enforce_value(answer.value, answer.text, schema=self._schema, grammar=self._grammar)
 
+    @cached_property
+    def _compiled(self) -> _CompiledContract:
+        output = self._output
+        schema = None if output.schema_ is None else compile_schema(output.schema_)
+        grammar = None if output.grammar is None else _grammar(output.grammar)
+        return _CompiledContract(schema, grammar, _RULES.compile(output.rules))
 
-def compiles_quickly(output: OutputContract) -> bool:
-    """Return True if compiling the contract takes about a millisecond at most: it is small and has no patterns."""
-    if any(isinstance(rule, Regex) for rule in output.rules):
-        return False
-    schema = b"" if output.schema_ is None else orjson.dumps(output.schema_)
-    return len(schema) + len(output.grammar or "") <= LARGE_CONTRACT_CHARACTERS and b'"pattern' not in schema
+    @property
+    def _schema(self) -> CompiledSchema | None:
+        return self._compiled.schema
+
+    @property
+    def _grammar(self) -> Grammar | None:
+        return self._compiled.grammar
 
 
-def is_large_contract(output: OutputContract) -> bool:
-    """Return True if the contract may take long to compile."""
+def too_costly_contract(output: OutputContract) -> Failure:
+    """Return the failure of a contract whose compilation exceeds the limit of time or memory."""
+    message = "compiling it takes too much time or memory"
+    if output.schema_ is not None:
+        return invalid_schema("$", message)
+    if output.grammar is not None:
+        details = {"field": _GRAMMAR_FIELD}
+        return ConfigurationFailure(Code.CONFIG_GRAMMAR_INVALID, f"{_GRAMMAR_FIELD}: {message}", details)
+    errors = [{"field": "output.rules", "message": message}]
+    return RequestFailure(Code.REQUEST_INVALID, f"output.rules: {message}", {"errors": errors})
+
+
+def too_costly_answer(attempt: int) -> AnswerValidated:
+    """Return the outcome of a validation that exceeds the limit of time or memory."""
+    message = "the answer takes too much time or memory to be checked"
+    violations: list[JsonValue] = [{"path": "$", "message": message}]
+    details = {"stage": EnforcementStage.SCHEMA.value, "violations": violations}
+    failure = Refused(Code.CONSTRAINT_SCHEMA_INVALID, message, details)
+    return AnswerValidated(None, ValidationResult(valid=False, errors=violations, attempts=attempt), failure)
+
+
+def is_large_contract(output: OutputContract, *, plain_only: bool) -> bool:
+    """Return True if the contract is too large, or with `plain_only` not plain, for what another step returned."""
     schema = 0 if output.schema_ is None else len(orjson.dumps(output.schema_))
-    return schema + len(output.grammar or "") > LARGE_CONTRACT_CHARACTERS
+    return schema > LARGE_CONTRACT_CHARACTERS or (plain_only and not contract_size(output).is_plain)
 
 
 def _judge_violation(issue: str) -> RuleViolation:

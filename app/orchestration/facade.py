@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from app.capabilities.answer_contract import AnswerContract, compiles_quickly
+from app.capabilities.answer_contract import AnswerContract
 from app.domain.access import Principal
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import OutputContract, SystemRequest
@@ -17,7 +17,6 @@ from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep, StageTrace
 from app.domain.lifecycle import TERMINAL
 from app.orchestration.admission import Admission, ConfiguredLimits, check_budget
-from app.orchestration.erasure import Erasure
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.session_turn import history_window
 from app.orchestration.executions import (
@@ -53,7 +52,7 @@ from app.orchestration.sessions import SessionChanges, Sessions, SessionView, mo
 from app.ports.events import EventTailer
 from app.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
 from app.ports.runtime import QueueTicket
-from app.ports.storage import ExecutionStore, RecordStore
+from app.ports.storage import ExecutionStore
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -126,7 +125,6 @@ class Facade:
         self,
         environment: Environment,
         store: ExecutionStore,
-        records: RecordStore,
         config: FacadeConfig,
         *,
         launcher: Launcher,
@@ -136,9 +134,8 @@ class Facade:
         self.executions = Executions(
             environment, store, launcher=launcher, recovery=recovery, event_tailer=event_tailer
         )
-        self.records = Records(environment, store, records, launcher)
-        self.erasure = Erasure(environment, records, self.executions, self.records, launcher.local)
-        self.sessions = Sessions(environment)
+        self.records = Records(environment, store, launcher)
+        self.sessions = Sessions(environment, launcher.local)
         self.introspection = Introspection(environment)
         self._environment = environment
         self._launcher = launcher
@@ -163,8 +160,6 @@ class Facade:
         if options.background:
             request = request.model_copy(update={"background": True})
         admitted = await self._admit(request, principal.tenant)
-        if claim is not None and not admitted.request.store:
-            raise _store_refusal("an Idempotency-Key, whose answer is given again")
         header = self._header(admitted, principal, options)
         if request.background and not options.subscribe:
             return await self._queue(header, claim)
@@ -212,8 +207,6 @@ class Facade:
     ) -> tuple[ExecutionHeader, list[RecordedStep]]:
         """Return the header of a fork at a step, and the steps that it inherits."""
         origin = await self.executions.load_at_rest(principal.tenant, request_id)
-        if fork.session_id is not None and not origin.header.request.store:
-            raise _store_refusal("a session_id, since a session stores its messages")
         request = merge_overrides(origin.header, from_step, fork.overrides)
         admitted = await self._admit(request, principal.tenant, Transcript(origin.header.inherited_messages))
         tools = self._override_tools(admitted.request, fork)
@@ -242,11 +235,7 @@ class Facade:
         request = _with_grammar(request, self._config.grammars)
         pattern = self._launcher.patterns[request.mode]
         if _needs_contract(request.output):
-            compile_output = partial(AnswerContract.compile, request.output)
-            if compiles_quickly(request.output):
-                compile_output()
-            else:
-                await self._environment.thread_pool.run(compile_output)
+            await self._check_contract(AnswerContract(request.output))
         if transcript is None:
             transcript = NO_TRANSCRIPT
             if request.after is not None:
@@ -255,6 +244,15 @@ class Facade:
         if pattern.starts_with_request and (limits.tokens is not None or limits.cost is not None):
             await self._check_budget(admitted, tenant)
         return admitted
+
+    async def _check_contract(self, contract: AnswerContract) -> None:
+        """Raise ConfigurationFailure or RequestFailure for a contract that cannot be kept, or is too costly."""
+        if contract.size.compiles_quickly:
+            contract.compile()
+        elif contract.size.is_plain:
+            await self._environment.thread_pool.run(contract.compile)
+        else:
+            await self._environment.answer_validator.check_contract(contract.output)
 
     async def _with_session_model(self, request: SystemRequest, tenant: TenantId) -> SystemRequest:
         if request.session_id is None or request.model is not None:
@@ -343,12 +341,6 @@ class _Admitted(NamedTuple):
     request: SystemRequest
     limits: EffectiveLimits
     transcript: Transcript
-
-
-def _store_refusal(reason: str) -> RequestFailure:
-    message = f"must be true with {reason}"
-    details = {"errors": [{"field": "store", "message": message}]}
-    return RequestFailure(Code.REQUEST_INVALID, f"store {message}", details)
 
 
 def _durability(request: SystemRequest, options: CallOptions) -> Durability:

@@ -69,10 +69,7 @@ class EngineCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class EngineProfile:
-    """Facts about a configured engine. `options` are the `hints.options` keys that are passed on.
-
-    `known` names the facts that the configuration leaves out and that are known of the model.
-    """
+    """Facts about a configured engine. `options` are the `hints.options` keys that are passed on."""
 
     name: str
     model: str
@@ -82,7 +79,6 @@ class EngineProfile:
     options: frozenset[str]
     price: TokenPrices | None = None
     capabilities: EngineCapabilities = EngineCapabilities()
-    known: tuple[str, ...] = ()
 
 
 class Engine(Protocol):

@@ -20,6 +20,10 @@ class Process:
         self._watchdog.start()
         self.port = 0
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
@@ -46,6 +50,12 @@ class Process:
         self._watchdog.cancel()
         self._process.kill()
         self._process.communicate()
+
+    def send(self, method: str, path: str, body: object) -> HTTPConnection:
+        """Send a request and return its connection, without waiting for the answer."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=MAX_SECONDS)
+        connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
+        return connection
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, str]:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=MAX_SECONDS)

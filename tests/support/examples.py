@@ -16,12 +16,14 @@ from app.domain.contract.response import (
     SystemError,
     SystemResponse,
     TokenUsage,
+    ValidationResult,
 )
 from app.domain.failures import Code, failure
 from app.domain.journal import events
 from app.domain.journal.events import CorrelationContext, Event, InferenceDelta, LiveDelta, StoredEvent, UnnumberedEvent
 from app.domain.journal.header import EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import (
+    AnswerValidated,
     AttemptCancelled,
     AttemptFailed,
     AttemptSucceeded,
@@ -112,6 +114,12 @@ OUTCOMES: Sequence[Any] = (
     AttemptCancelled(duration_ms=7.0, usage=USAGE, partial="tw"),
     RaceDecided((0, 2)),
     StopDecision(Code.CANCELLED_SIGNAL, "cancelled"),
+    AnswerValidated({"a": [1, 2.5, None]}, ValidationResult(valid=True, repairs=[{"action": "x"}], attempts=2)),
+    AnswerValidated(
+        None,
+        ValidationResult(valid=False, errors=[{"path": "$", "message": "too large"}]),
+        Refused(Code.CONSTRAINT_SCHEMA_INVALID, "too large", {"violations": [{"path": "$", "message": "too large"}]}),
+    ),
 )
 
 

@@ -42,6 +42,7 @@ from app.ports.tool import Tool
 from tests.support.conversations import FixedConversations
 from tests.support.entropy import SeededEntropy
 from tests.support.inline_threads import InlineThreadPool
+from tests.support.inline_validation import InlineAnswerValidator
 from tests.support.stored_journal import CommittingJournal, InMemoryJournal, with_commit
 
 POLICY = FailoverPolicy(
@@ -175,6 +176,7 @@ def make_harness(
         health=ProviderHealth(policy, clock, names),
         token_counter=EstimatingTokenCounter(),
         thread_pool=InlineThreadPool(),
+        answer_validator=InlineAnswerValidator(),
         conversations=FixedConversations(),
         concurrent_inferences=concurrent_inferences,
     )

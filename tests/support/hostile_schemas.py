@@ -156,3 +156,25 @@ HOSTILE: dict[str, tuple[dict[str, Any], Any]] = {
     ),
     "nothing but brackets": ({"type": "object"}, reduce(lambda inner, _: [inner], range(64), cast(Any, 1))),
 }
+
+_ROWS = {"type": "array", "items": {"anyOf": [{"multipleOf": 0.01, "minimum": 0.5, "maximum": 1e300}]}}
+_BOUNDS = {"minimum": 0.5, "exclusiveMinimum": 0.25, "maximum": 1e308, "exclusiveMaximum": 1.5e308}
+PLAIN: dict[str, tuple[dict[str, Any], Any]] = {
+    "fractions of large numbers": ({"schema": _ROWS}, "[" + "1e299," * 680 + "1]"),
+    "fractional bounds": ({"schema": {"items": {"allOf": [_BOUNDS] * 7}}}, "[" + "1e307," * 680 + "1]"),
+    "a pattern that follows many places": ({"schema": {"pattern": ".*a.{180}1"}}, '"' + "ab" * 2_040 + '"'),
+    "a pattern with branches": ({"schema": {"pattern": "[ab]*a[ab]{160}1"}}, '"' + "abb" * 1_360 + '"'),
+    "a rule that searches": ({"rules": [{"type": "regex", "pattern": ".*a.{170}1|.*b"}]}, "aéa" * 1_360),
+    "rules of many places": (
+        {"schema": {}, "rules": [{"type": "not_empty", "path": "$[*]"}] * 64},
+        "[" + "1," * 2_000 + "1]",
+    ),
+    "lists without equal elements": ({"schema": {"uniqueItems": True}}, [[n, -n] for n in range(300)]),
+    "a deep answer": ({"schema": {"items": {"uniqueItems": True}}}, reduce(lambda inner, _: [inner, 1], range(60), 1)),
+    "an answer to repair": ({"schema": {"type": "object"}}, "{'a': [" * 400),
+    "names that are not allowed": (
+        {"schema": {"properties": {f"p{n}": {"type": "null"} for n in range(150)}, "additionalProperties": False}},
+        {f"q{n}": n for n in range(250)},
+    ),
+}
+"""Contracts and answers that are small and plain, and as expensive as such can be."""

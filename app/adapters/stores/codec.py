@@ -26,6 +26,7 @@ from app.domain.ids import RequestId, SessionId, SpanId, TraceId
 from app.domain.journal.events import CorrelationContext, Event, StoredEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import (
+    AnswerValidated,
     AttemptCancelled,
     AttemptFailed,
     AttemptSucceeded,
@@ -69,6 +70,7 @@ OUTCOME_TAGS: Mapping[type[Outcome], str] = MappingProxyType(
         TimerFired: "Slept",
         SuspensionAnswer: "Answered",
         Refused: "Refused",
+        AnswerValidated: "AnswerValidated",
         AttemptCancelled: "CutOff",
         RaceDecided: "Decided",
         StopDecision: "Stopped",
@@ -144,15 +146,6 @@ def decode_header(data: bytes) -> tuple[ExecutionHeader, list[RecordedStep]]:
         RecordedStep(StepKey(key), fingerprint, _outcome(tag, stored), at)
         for key, fingerprint, at, tag, stored in steps
     ]
-
-
-def without_steps(header: bytes | None) -> bytes:
-    """Return an encoded header without its steps and in its own format; nothing if it cannot be read."""
-    try:
-        format_, stored, _ = orjson.loads(header or b"")
-    except (TypeError, ValueError):
-        return b""
-    return orjson.dumps([format_, stored, []])
 
 
 def encode_outcome(outcome: Outcome) -> bytes:

@@ -19,7 +19,7 @@ Refused: a race between whole sets of keys (one odd key would cost its replica t
 lists of different length (it would be a guess which elements were added and which were changed).
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
@@ -36,8 +36,6 @@ from app.domain.json_path import PathStep, format_path
 
 Ballots: TypeAlias = Mapping[int, JsonValue | Failure]
 """Results of the replicas, by number from 0. A value is strict JSON: finite, of 64 bits, of Unicode text."""
-FindViolations: TypeAlias = Callable[[JsonValue], Sequence[JsonValue]]
-"""Returns the reasons why a value is invalid; none if it is valid."""
 MAX_BALLOT_NODES: Final = 24_576
 MAX_BALLOT_BYTES: Final = 1_048_576
 """Limits of all ballots together; a node is a position with a value of its own."""
@@ -108,11 +106,11 @@ def elects_quickly(options: RedundancyOptions, ballots: Ballots) -> bool:
     return options.voting != "field_majority" and len(orjson.dumps(votes)) <= _QUICK_BYTES
 
 
-def elect(options: RedundancyOptions, ballots: Ballots, violations: FindViolations) -> ElectedAnswer | Failure:
+def elect(options: RedundancyOptions, ballots: Ballots) -> ElectedAnswer | Failure:
     """Return the winner, or the failure that ends the vote.
 
-    The failure is the replicas' own if all failed, ORCHESTRATION_NO_CONSENSUS if too few agree, and
-    CONSTRAINT_SCHEMA_INVALID if the fields that won make a value that `violations` rejects.
+    The failure is the replicas' own if all failed, ORCHESTRATION_NO_CONSENSUS if too few agree. A winner that was put
+    together from fields may be invalid.
     """
     votes = _votes(ballots)
     if not votes:
@@ -120,12 +118,15 @@ def elect(options: RedundancyOptions, ballots: Ballots, violations: FindViolatio
     count = _count(options, votes, (), _CountBudget())
     if count.votes < required_votes(options):
         return _no_consensus(options, ballots, count.votes)
-    if options.voting == "field_majority" and (found := violations(count.value)):
-        message = "the fields that won do not make a valid answer together"
-        return ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, message, {"violations": list(found)})
     text = canonical_json(count.value)
     alike = (replica for replica, value in votes.items() if canonical_json(value) == text)
     return ElectedAnswer(count.value, count.votes, count.votes / options.n, next(alike, None))
+
+
+def invalid_election(violations: Sequence[JsonValue]) -> ConstraintFailure:
+    """Return the failure of a vote whose winner is invalid for these reasons."""
+    message = "the fields that won do not make a valid answer together"
+    return ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, message, {"violations": list(violations)})
 
 
 def is_settled(options: RedundancyOptions, ballots: Ballots) -> bool:

@@ -1,6 +1,7 @@
 """Rules for answers beyond their format, as data: `output.rules` holds them inline or by name."""
 
-from typing import Annotated, Final, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
@@ -84,3 +85,11 @@ class Custom(_Rule):
 
 
 Rule = Annotated[NotEmpty | Length | Regex | Compare | OneOf | Custom, Field(discriminator="type")]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerContent:
+    """The content of an answer: its text, and its value if it has one."""
+
+    text: str
+    value: Any = None

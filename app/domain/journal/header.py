@@ -15,8 +15,8 @@ REVISION: Final = 2
 """Revision of the rules that all patterns share; an execution keeps the one that it began with.
 
 In revision 1 every answer that breaks a rule fails after the last attempt and is shown; `strict_validation` has no
-effect. A plan that a model made may call tools with arguments that do not fit them. Responses have no
-messages.
+effect. A plan that a model made may call tools with arguments that do not fit them. Every small schema of such a plan
+is compiled at once, plain or not. Responses have no messages.
 """
 
 

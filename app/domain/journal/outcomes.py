@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from app.domain.contract.constrained_types import FormatEnforcement
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.contract.request import PlanStep
-from app.domain.contract.response import NO_USAGE, TokenUsage
+from app.domain.contract.response import NO_USAGE, TokenUsage, ValidationResult
 from app.domain.failures import Code, Failure, failure
 from app.domain.journal.step_key import StepKey
 from app.domain.model_call import AttemptFailureReason, Reply
@@ -197,6 +197,18 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class AnswerValidated:
+    """Outcome: a worker validated the answer of the inference that the step belongs to.
+
+    `failure` says why the answer is invalid.
+    """
+
+    structured_output: JsonValue
+    validation: ValidationResult
+    failure: Refused | None = None
+
+
+@dataclass(frozen=True)
 class AttemptCancelled:
     """Outcome: the attempt was cancelled, after it had used and streamed this."""
 
@@ -237,6 +249,7 @@ Outcome: TypeAlias = (
     | TimerFired
     | SuspensionAnswer
     | Refused
+    | AnswerValidated
     | AttemptCancelled
     | RaceDecided
     | StopDecision

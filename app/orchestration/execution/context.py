@@ -12,16 +12,26 @@ from typing import TypeVar, overload
 
 from pydantic import JsonValue
 
+from app.capabilities.answer_contract import AnswerContract, ValidatedAnswer
 from app.capabilities.prompting.prompt_call import Output, PromptCall
 from app.domain.contract.messages import Message, ToolCall, ToolResult
 from app.domain.contract.request import ExecutionHints, OutputContract, RedundancyOptions, SystemRequest
 from app.domain.contract.response import StepStatus, SuspensionKind
+from app.domain.contract.rules import AnswerContent
 from app.domain.failures import Code, Failure
 from app.domain.fingerprints import digest
 from app.domain.journal.events import INIT_ANCHOR, CorrelationContext, Event, StepStart
 from app.domain.journal.fork import Fork
 from app.domain.journal.header import REVISION, EffectiveLimits
-from app.domain.journal.outcomes import InferenceSetup, Outcome, Plan, Prepared, RecordedStep, SuspensionAnswer
+from app.domain.journal.outcomes import (
+    AnswerValidated,
+    InferenceSetup,
+    Outcome,
+    Plan,
+    Prepared,
+    RecordedStep,
+    SuspensionAnswer,
+)
 from app.domain.journal.step_key import PREPARE_KEY, ROOT, StepKey
 from app.domain.lifecycle import State
 from app.domain.model_call import Reply, ResponseFormat
@@ -186,12 +196,6 @@ class RunContext:
         """Return a context at the same position with other settings."""
         return RunContext(self._position, settings)
 
-    def with_prepared(self, prepared: Prepared, at: float) -> "RunContext":
-        """Return the context behind PREPARE, with the conversation and the tools that it found."""
-        self._position.anchor, self._position.now = PREPARE_KEY, at
-        self._position.apply_forks()
-        return RunContext(self._position, replace(self._settings, messages=prepared.messages, tools=prepared.tools))
-
     async def infer(
         self, messages: Sequence[Message], response_format: ResponseFormat | None = None, *, tools: bool = True
     ) -> Reply:
@@ -295,6 +299,19 @@ class RunContext:
         key = self._position.next_key() if key is None else key
         step = await self._record(key, digest("found", key, *known), find, is_instant=is_instant)
         return step.outcome, self._position.now
+
+    async def validate(self, contract: AnswerContract, answer: str | AnswerContent, attempt: int) -> ValidatedAnswer:
+        """Return the validated answer: the last answer of the branch, or a value that a step was given.
+
+        A worker validates what is not small and plain. Its outcome is recorded under the key of the answer's step and
+        takes no ordinal. An offline replay of a record that lacks it validates in place.
+        """
+        text = answer if isinstance(answer, str) else answer.text
+        outcome = await self._worker_validation(contract, answer, attempt, text)
+        if outcome is not None:
+            return ValidatedAnswer.recorded(text, outcome)
+        validated = contract.validate_quickly(answer, attempt)
+        return await self.compute(partial(contract.validate, answer, attempt)) if validated is None else validated
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Do long work without effects on a thread and return what it returns. It is no step."""
@@ -414,6 +431,27 @@ class RunContext:
         position.move_to(key, step.at)
         return step
 
+    async def _worker_validation(
+        self, contract: AnswerContract, answer: str | AnswerContent, attempt: int, text: str
+    ) -> AnswerValidated | None:
+        """Return the outcome of a worker, recorded before or now; None if the answer is validated in place."""
+        position, key = self._position, StepKey(self._position.anchor).validation
+        fingerprint = digest("validation", key, text)
+        execution = position.execution
+        if execution.recorder.step(key, fingerprint) is None and (
+            execution.recorder.is_read_only or contract.size.is_small_with(text)
+        ):
+            return None
+
+        async def validate(environment: Environment) -> Outcome:
+            return await environment.answer_validator.validate(contract.output, answer, attempt)
+
+        correlation = self.settings.correlation
+        step = await execution.perform(RecordedValue(key, fingerprint, correlation, find=validate, is_instant=False))
+        position.now = max(position.now, step.at)
+        assert isinstance(step.outcome, AnswerValidated)  # noqa: S101 - the only outcome of a validation
+        return step.outcome
+
     async def _run_calls(
         self, key: StepKey, states: Sequence[ToolCallState], setup: InferenceSetup
     ) -> list[ToolResult]:
@@ -483,6 +521,14 @@ def merge_hints(hints: ExecutionHints, others: ExecutionHints | None) -> Executi
 def _hints(hints: ExecutionHints, *, is_first: bool) -> ExecutionHints:
     """Return the request's hints; a tool call is demanded of the first answer only, or no text would follow."""
     return hints if is_first or not hints.demands_call else hints.model_copy(update={"tool_choice": None})
+
+
+def prepared_context(context: RunContext, prepared: Prepared, at: float) -> RunContext:
+    """Return the context behind PREPARE, with the conversation and the tools that it found."""
+    position = context._position
+    position.anchor, position.now = PREPARE_KEY, at
+    position.apply_forks()
+    return RunContext(position, replace(context._settings, messages=prepared.messages, tools=prepared.tools))
 
 
 async def _start(branch: Callable[[RunContext], Awaitable[T]], context: RunContext, earlier: Sequence[Position]) -> T:

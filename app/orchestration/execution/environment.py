@@ -11,6 +11,7 @@ from app.ports.journal import Journal
 from app.ports.model import TokenCounter
 from app.ports.runtime import Clock, Entropy, ThreadPool
 from app.ports.storage import SessionStore
+from app.ports.validation import AnswerValidator
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,5 +31,6 @@ class Environment:
     health: ProviderHealth
     token_counter: TokenCounter
     thread_pool: ThreadPool
+    answer_validator: AnswerValidator
     conversations: SessionStore
     concurrent_inferences: int

@@ -12,7 +12,7 @@ from functools import partial
 import orjson
 from pydantic import JsonValue
 
-from app.capabilities.answer_contract import AnswerContract
+from app.capabilities.answer_contract import AnswerContract, ValidatedAnswer
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.output.voting import (
     Ballots,
@@ -20,6 +20,7 @@ from app.capabilities.output.voting import (
     check_ballot_size,
     elect,
     elects_quickly,
+    invalid_election,
     is_settled,
     report,
 )
@@ -56,14 +57,22 @@ async def redundant_loop(context: RunContext) -> PatternResult:
     ballots = _ballots(answers)
     if all(isinstance(ballot, Failure) for ballot in ballots.values()):
         ballots = _ballots(answers, are_rejected_counted=True)
-    count = partial(_count, options, ballots, contract, strict=context.settings.is_strict)
+    count = partial(_count, options, ballots)
     elected, vote = count() if elects_quickly(options, ballots) else await context.compute(count)
+    validated = None
+    if options.voting == "field_majority" and isinstance(elected, ElectedAnswer):
+        validated = await context.validate(contract, _text(elected.value), 1)
+        violations = _violations(validated, strict=context.settings.is_strict)
+        elected = invalid_election(violations) if violations else elected
     context.emit(_vote_decided(options, ballots, elected))
     if isinstance(elected, Failure):
         context.set_partial_result(PatternResult(None, vote=vote))
         raise elected
     winner = None if elected.replica is None else answers[elected.replica]
-    result = winner if isinstance(winner, PatternResult) else await _combined(context, elected.value, contract, vote)
+    if isinstance(winner, PatternResult):
+        result = winner
+    else:
+        result = await _combined(context, contract, elected.value, vote, validated)
     result = replace(result, structured_output=elected.value, vote=vote)
     if not _is_valid(result):
         return result
@@ -106,25 +115,28 @@ def _is_valid(result: PatternResult) -> bool:
     return result.validation is None or result.validation.valid
 
 
-async def _combined(context: RunContext, value: JsonValue, contract: AnswerContract, vote: VoteReport) -> PatternResult:
+async def _combined(
+    context: RunContext, contract: AnswerContract, value: JsonValue, vote: VoteReport, validated: ValidatedAnswer | None
+) -> PatternResult:
     """Return the validated answer of a winner that no replica gave as a whole."""
 
     def set_partial_result(result: PatternResult) -> None:
         context.set_partial_result(replace(result, vote=vote))
 
-    validated = await validate_answer(context, contract, _text(value), 1, set_partial_result=set_partial_result)
+    validated = await validate_answer(
+        context, contract, _text(value), 1, validated=validated, set_partial_result=set_partial_result
+    )
     return validated.result_after_last_attempt(strict=context.settings.is_strict)
 
 
-def _count(
-    options: RedundancyOptions, ballots: Ballots, contract: AnswerContract, *, strict: bool
-) -> tuple[ElectedAnswer | Failure, VoteReport]:
-    return elect(options, ballots, partial(_violations, contract, strict)), report(options, ballots)
+def _count(options: RedundancyOptions, ballots: Ballots) -> tuple[ElectedAnswer | Failure, VoteReport]:
+    return elect(options, ballots), report(options, ballots)
 
 
-def _violations(contract: AnswerContract, strict: bool, value: JsonValue) -> Sequence[JsonValue]:  # noqa: FBT001 - of a partial
+def _violations(validated: ValidatedAnswer, *, strict: bool) -> Sequence[JsonValue]:
+    """Return the reasons why the answer cannot be the result."""
     try:
-        contract.validate(_text(value), 1).result_after_last_attempt(strict=strict)
+        validated.result_after_last_attempt(strict=strict)
     except Failure as failure:
         found: Sequence[JsonValue] = failure.details.get("violations") or [{"path": "$", "message": failure.message}]
         return found

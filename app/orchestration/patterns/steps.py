@@ -15,9 +15,9 @@ from pydantic import BaseModel, JsonValue
 
 from app.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, is_large_contract
 from app.capabilities.models.reranking import MAX_CHARACTERS, rerank
-from app.capabilities.output.rules.rule_set import AnswerContent
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import NamedTool, OutputContract, PlanStep, RedundancyOptions
+from app.domain.contract.rules import AnswerContent
 from app.domain.plan.plan import arguments_refused, output_contract_of, parse_options, step_mismatch
 from app.domain.plan.steps import InferInput, RedundantInput, RerankInput, StepInput, StepType, ToolInput
 from app.orchestration.execution.context import BranchSettings, RunContext
@@ -133,8 +133,9 @@ def _inference_settings(settings: BranchSettings, step: PlanStep, step_input: St
         asked = step_input
     else:
         asked = InferInput(messages=[_user_message(settings, str(step_input))])
-    if step.input is None and is_large_contract(OutputContract.model_validate({"schema": asked.schema_})):
-        message = f"must be at most {LARGE_CONTRACT_CHARACTERS} characters"
+    contract = OutputContract.model_validate({"schema": asked.schema_})
+    if step.input is None and is_large_contract(contract, plain_only=settings.revision > 1):
+        message = f"must be at most {LARGE_CONTRACT_CHARACTERS} characters, not recursive, and have plain keywords"
         raise step_mismatch(step, [{"path": "$.schema", "message": message}])
     named = parse_options(step).tools if asked.tools is None else asked.tools
     wanted = (settings.allowed_tools if named is None else named) or ()

@@ -6,16 +6,15 @@ the model that answered, so it is not asked again.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 
-from app.capabilities.answer_contract import AnswerContract, ValidatedAnswer, compiles_quickly
-from app.capabilities.output.rules.rule_set import AnswerContent
+from app.capabilities.answer_contract import AnswerContract, ValidatedAnswer
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompt_call import PromptCall
 from app.capabilities.prompting.prompts.assessment import SemanticValidationInput, SemanticValidationOutput
 from app.capabilities.prompting.prompts.output_format import StructuredViolationsInput
 from app.capabilities.prompting.registry import default_registry
 from app.domain.contract.messages import Message
+from app.domain.contract.rules import AnswerContent
 from app.domain.failures import ConstraintFailure
 from app.domain.journal.events import ConstraintRepaired, ValidationEnd
 from app.domain.lifecycle import State
@@ -48,10 +47,16 @@ async def answer_until_valid(
 
 
 async def compiled_contract(context: RunContext) -> AnswerContract:
-    """Return the compiled contract of the output in force. Raises: ConfigurationFailure, RequestFailure."""
-    output = context.settings.output
-    compile_output = partial(AnswerContract.compile, output)
-    return compile_output() if compiles_quickly(output) else await context.compute(compile_output)
+    """Return the contract of the output in force, compiled if it is small and plain; a worker compiles any other.
+
+    Raises: ConfigurationFailure, RequestFailure.
+    """
+    contract = AnswerContract(context.settings.output)
+    if contract.size.compiles_quickly:
+        contract.compile()
+    elif contract.size.is_plain:
+        await context.compute(contract.compile)
+    return contract
 
 
 async def validate_answer(
@@ -60,18 +65,17 @@ async def validate_answer(
     answer: str | AnswerContent,
     attempt: int,
     *,
+    validated: ValidatedAnswer | None = None,
     set_partial_result: Callable[[PatternResult], None] | None = None,
 ) -> ValidatedAnswer:
-    """Return the validated answer. One that is being judged is made the partial result.
+    """Return the answer validated, if it is not yet, and judged. One that is being judged is made the partial result.
 
     So is an invalid one, without its value unless rejected answers are shown.
 
     Raises: InferenceFailure if no judge could be asked.
     """
     set_partial_result = set_partial_result or context.set_partial_result
-    validated = contract.validate_quickly(answer, attempt)
-    if validated is None:
-        validated = await context.compute(partial(contract.validate, answer, attempt))
+    validated = validated or await context.validate(contract, answer, attempt)
     if validated.validation.repairs:
         repairs = tuple(validated.validation.repairs)
         context.emit(ConstraintRepaired(attempt, repairs, context.settings.replica))

@@ -40,6 +40,7 @@ from app.domain.tools import ToolDefinition
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.orchestration.patterns.plan_executor import initial_report
+from app.ports.validation import AnswerValidator
 
 MAX_SCHEMA_BYTES: Final = 131_072
 """Limit of the schemas and rules of all steps, so that the large ones stay in the schema cache while the plan runs."""
@@ -66,9 +67,14 @@ async def make_plan(context: RunContext, static_plan: Sequence[PlanStep] | None 
     return context.with_settings(replace(context.settings, plan=checked, planned_at=planned_at))
 
 
-def refusal_of(steps: Sequence[PlanStep], policy: EffectivePlanPolicy) -> OrchestrationFailure | None:
-    """Return why the plan cannot run, with `details.violations`; None if it can. It may take a while."""
-    return validate_plan(steps, policy) or _contract_errors(steps)
+def refusal_of(
+    steps: Sequence[PlanStep], policy: EffectivePlanPolicy, *, plain_only: bool = False
+) -> OrchestrationFailure | None:
+    """Return why the plan cannot run, with `details.violations`; None if it can. It may take a while.
+
+    With `plain_only` only those schemas and rules are compiled that are small and plain.
+    """
+    return validate_plan(steps, policy) or _contract_errors(steps, plain_only=plain_only)
 
 
 async def _obtain(context: RunContext, static_plan: Sequence[PlanStep] | None) -> Plan | Refused:
@@ -89,10 +95,9 @@ async def _obtain(context: RunContext, static_plan: Sequence[PlanStep] | None) -
     prompt = _prompt(inputs.history or context.request.messages, inputs, types, policy)
     tools = inputs.tools if context.settings.revision > 1 else ()
     validators = ArgumentValidators(ToolDefinition(**tool) for tool in tools)
+    check = partial(_check, policy, validators, plain_only=context.settings.revision > 1)
     try:
-        made = await context.ask(
-            PromptCall(PromptId.PLAN_GENERATION_USER, prompt, PlanGenerationOutput, partial(_check, policy, validators))
-        )
+        made = await context.ask(PromptCall(PromptId.PLAN_GENERATION_USER, prompt, PlanGenerationOutput, check))
     except OrchestrationFailure as refusal:
         if refusal.code not in _REFUSALS:
             raise
@@ -135,19 +140,36 @@ async def _checked(context: RunContext, plan: Plan | Refused, environment: Envir
     if isinstance(plan, Refused):
         return plan
     policy = _policy(context, _allowed_tools(context.request, environment))
-    check = partial(refusal_of, plan.steps, policy)
+    check = partial(refusal_of, plan.steps, policy, plain_only=True)
     refusal = await environment.thread_pool.run(check) if _is_large(plan.steps) else check()
+    refusal = refusal or await _worker_refusal(plan.steps, environment.answer_validator)
     return plan if refusal is None else Refused.by(refusal)
 
 
-def _check(policy: EffectivePlanPolicy, validators: ArgumentValidators, made: PlanGenerationOutput) -> None:
-    """Raise OrchestrationFailure for a plan that cannot run. Large schemas and rules are checked later, on a thread."""
+async def _worker_refusal(steps: Sequence[PlanStep], validator: AnswerValidator) -> OrchestrationFailure | None:
+    """Return the refusal of the first schema or rules that are not small and plain and cannot be compiled."""
+    for index, contract in enumerate(map(_contract_of, steps)):
+        if not contract.size.is_plain:
+            try:
+                await validator.check_contract(contract.output)
+            except (ConfigurationFailure, RequestFailure) as failure:
+                return plan_refused([_contract_error(index, failure)])
+    return None
+
+
+def _check(
+    policy: EffectivePlanPolicy, validators: ArgumentValidators, made: PlanGenerationOutput, *, plain_only: bool
+) -> None:
+    """Raise OrchestrationFailure for a plan that cannot run.
+
+    Large schemas and rules are checked later, outside of the event loop; with `plain_only` also those not plain.
+    """
     refusal = validate_plan(made.steps, policy)
     violations = [] if refusal else list(validators.plan_violations(made.steps))
     if violations:
         raise plan_refused(violations)
     if refusal is None and _contract_bytes(made.steps) <= LARGE_CONTRACT_CHARACTERS:
-        refusal = _contract_errors(made.steps)
+        refusal = _contract_errors(made.steps, plain_only=plain_only)
     if refusal is not None:
         raise refusal
 
@@ -174,20 +196,29 @@ def _contract_bytes(steps: Sequence[PlanStep]) -> int:
     return len(orjson.dumps([each for each in (*inner, *chain.from_iterable(own)) if each is not None]))
 
 
-def _contract_errors(steps: Sequence[PlanStep]) -> OrchestrationFailure | None:
+def _contract_errors(steps: Sequence[PlanStep], *, plain_only: bool) -> OrchestrationFailure | None:
     """Return the refusal of schemas and rules that cannot be compiled, of steps that are valid otherwise."""
     if _contract_bytes(steps) > MAX_SCHEMA_BYTES:
         return plan_refused([("steps", f"must have schemas and rules of at most {MAX_SCHEMA_BYTES} bytes together")])
     errors = []
-    for index, step in enumerate(steps):
-        output = output_contract_of(step) or OutputContract()
+    for index, contract in enumerate(map(_contract_of, steps)):
         try:
-            AnswerContract.compile(output)
-        except ConfigurationFailure as failure:
-            errors.append((f"steps.{index}.schema", failure.message))
-        except RequestFailure as failure:
-            errors.append((f"steps.{index}.rules", failure.message.removeprefix("output.")))
+            if contract.size.is_plain or not plain_only:
+                contract.compile()
+        except (ConfigurationFailure, RequestFailure) as failure:
+            errors.append(_contract_error(index, failure))
     return plan_refused(errors) if errors else None
+
+
+def _contract_of(step: PlanStep) -> AnswerContract:
+    return AnswerContract(output_contract_of(step) or OutputContract())
+
+
+def _contract_error(index: int, failure: ConfigurationFailure | RequestFailure) -> tuple[str, str]:
+    """Return the place in the plan and the message of a contract that cannot be compiled."""
+    if isinstance(failure, ConfigurationFailure):
+        return f"steps.{index}.schema", failure.message
+    return f"steps.{index}.rules", failure.message.removeprefix("output.")
 
 
 def _plan_created(plan: Plan) -> PlanCreated:

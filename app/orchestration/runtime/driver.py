@@ -18,7 +18,7 @@ from app.domain.journal.outcomes import Prepared, Refused
 from app.domain.lifecycle import Mode, State
 from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.branches import has_diverged
-from app.orchestration.execution.context import RunContext, start_context
+from app.orchestration.execution.context import RunContext, prepared_context, start_context
 from app.orchestration.execution.effect import BranchStopped, BranchSuspended
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import BoundInputs, Pattern, UpperBound
@@ -108,7 +108,7 @@ async def _prepare(
     if isinstance(step.outcome, Refused):
         raise step.outcome.failure()
     progress.prepared, progress.prepared_at = step.outcome, step.at
-    return context.with_prepared(step.outcome, step.at)
+    return prepared_context(context, step.outcome, step.at)
 
 
 def finish(

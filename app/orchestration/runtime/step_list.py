@@ -17,6 +17,7 @@ from app.domain.contract.response import Cost, Json, TokenUsage, public_message
 from app.domain.failures import Failure
 from app.domain.journal.events import InferenceStart, StoredEvent, ToolStart
 from app.domain.journal.outcomes import (
+    AnswerValidated,
     AttemptCancelled,
     AttemptFailed,
     AttemptSucceeded,
@@ -53,7 +54,8 @@ class StepView(BaseModel):
     key: str = Field(description="The step's key in the journal.")
     kind: str = Field(
         description="`prepare`, `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), "
-        "`tool_call`, `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`."
+        "`tool_call`, `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, "
+        "`refusal`, or `stop`."
     )
     from_step: int | None = Field(description="The `from_step` of a fork that runs it again; null before the first.")
     step_name: str | None = Field(description="The plan step that it belongs to.")
@@ -197,6 +199,11 @@ def _refusal(outcome: Refused) -> Json:
     return {"error": {"code": outcome.code, "message": outcome.message, "details": outcome.details}}
 
 
+def _validation(outcome: AnswerValidated) -> Json:
+    refusal = {} if outcome.failure is None else {"code": outcome.failure.code, "message": outcome.failure.message}
+    return {"validation_result": outcome.validation.model_dump(mode="json"), **refusal}
+
+
 OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingProxyType(
     {
         PlanningInputs: (
@@ -217,6 +224,7 @@ OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingPro
         TimerFired: ("wait", lambda _: {}),
         SuspensionAnswer: ("answer", lambda outcome: {"payload": outcome.payload}),
         Refused: ("refusal", _refusal),
+        AnswerValidated: ("validation", _validation),
         RaceDecided: ("decision", lambda outcome: {"branches": list(outcome.winners)}),
         StopDecision: ("stop", lambda outcome: {"error": {"code": outcome.code, "message": outcome.message}}),
     }

@@ -17,7 +17,7 @@ MESSAGES = [{"role": "user", "content": "Hello."}]
 LEAST: dict[str, Any] = {"messages": MESSAGES}
 RESPONSE_FIELDS = """
 request_id session_id trace_id mode state content structured_output tool_calls_made confidence confidence_source
-validation_result token_usage cost plan vote final_answer messages suspensions metadata error
+validation_result token_usage cost plan vote final_answer suspensions metadata error
 """
 IMAGE = {"type": "image", "media_type": "image/png", "data": "AAAA"}
 RESULT = {"role": "tool", "content": "7", "tool_call_id": "call-1"}
@@ -27,7 +27,6 @@ DEFAULTS: dict[str, Any] = {
     "request_id": None,
     "session_id": None,
     "trace_id": None,
-    "after": None,
     "mode": "chat",
     "agent": None,
     "model": None,
@@ -55,7 +54,6 @@ DEFAULTS: dict[str, Any] = {
     "redundancy": None,
     "flow": None,
     "limits": {"tool_rounds": None, "calls_per_reply": None, "attempts": None, "tokens": None, "cost": None},
-    "store": True,
     "background": False,
     "on_disconnect": None,
     "if_session_busy": "reject",
@@ -116,8 +114,6 @@ RULES: dict[str, tuple[list[Any], list[Any]]] = {
     "limits.attempts": ([1, None], [0, "1"]),
     "limits.tokens": ([1, None], [0, "1"]),
     "limits.cost": ([0.01, 1, None], [0, -1, "1"]),
-    "after": IDENTIFIERS,
-    "store": ([True, False], ["true", 1, 0, None]),
     "background": ([True, False], ["true", 1, 0, None]),
     "on_disconnect": (["cancel", "continue", None], ["", "CANCEL", True]),
     "if_session_busy": (["reject", "enqueue"], ["", "wait", None]),

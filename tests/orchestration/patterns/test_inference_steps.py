@@ -221,10 +221,15 @@ async def test_an_output_cannot_ask_for_more_replicas_than_are_allowed_nor_for_m
     assert report.error.details["violations"] == [{"path": path, "message": message}]
 
 
-async def test_an_output_cannot_bring_a_schema_that_takes_long_to_be_made_ready(clock: VirtualClock) -> None:
-    large = {"enum": [f"value {number}" for number in range(300)]}
+TOO_LARGE = "must be at most 2048 characters, not recursive, and have plain keywords"
+
+
+@pytest.mark.parametrize("large", [{"enum": [f"value {n}" for n in range(300)]}, {"items": {"$ref": "#"}}])
+async def test_an_output_cannot_bring_a_schema_that_takes_long_to_be_made_ready(
+    clock: VirtualClock, large: dict[str, Any]
+) -> None:
     response = await run_with_input(clock, {"messages": [{"role": "user", "content": "a"}], "schema": large}, {})
     report = step_of(response, 1)
     assert error_code_of(report) is Code.ORCHESTRATION_STEP_MISMATCH
     assert report.error is not None
-    assert report.error.details["violations"] == [{"path": "$.schema", "message": "must be at most 2048 characters"}]
+    assert report.error.details["violations"] == [{"path": "$.schema", "message": TOO_LARGE}]

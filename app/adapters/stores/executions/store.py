@@ -82,13 +82,10 @@ class DatabaseExecutionStore:
 
     async def events(
         self, tenant: TenantId, execution_id: ExecutionId, *, after: int = 0, limit: int
-    ) -> Sequence[StoredEvent] | None:
+    ) -> Sequence[StoredEvent]:
         values = {"the_tenant": tenant, "the_execution_id": execution_id, "after": after, "up_to": after + limit}
         rows = await self._read(queries.EVENTS_BETWEEN, values)
-        if not rows:
-            return None
-        encoded = [row[0] for row in rows if row[0] is not None]
-        return await decode_sized(lambda: _events(encoded, after, after + limit), sum(map(len, encoded)))
+        return await decode_sized(lambda: _events(rows, after, after + limit), sum(len(row[0]) for row in rows))
 
     async def suspensions(self, tenant: TenantId, execution_id: ExecutionId | None = None) -> Sequence[OpenSuspension]:
         rows = await self._read(queries.OPEN_SUSPENSIONS, {"the_tenant": tenant, "the_execution_id": execution_id})
@@ -174,8 +171,8 @@ def _status(cells: Sequence[Any]) -> ExecutionStatus:
     return ExecutionStatus(entered_at, State(state), attempt, total_steps, last_step, error, answered, *rest)
 
 
-def _events(encoded: Sequence[bytes], after: int, up_to: int) -> list[StoredEvent]:
-    events = (event for each in encoded for event in codec.decode_events(each))
+def _events(rows: ResultRows, after: int, up_to: int) -> list[StoredEvent]:
+    events = (event for row in rows for event in codec.decode_events(row[0]))
     return [event for event in events if after < event.sequence_number <= up_to]
 
 

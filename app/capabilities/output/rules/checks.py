@@ -1,28 +1,19 @@
-"""Checks of single rules against a value, within a budget.
+"""Checks of single rules against a value.
 
 Patterns are searched by the engine of JSON Schema's `pattern`, in linear time; Python's own engine can take forever.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import ge, gt, le, lt
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, assert_never
-
-import orjson
+from typing import Any, TypeAlias, assert_never
 
 from app.capabilities.output.canonical_json import canonical_json
-from app.capabilities.output.schema.pattern_cost import pattern_cost
 from app.capabilities.output.schema.validators import cached_pattern
 from app.domain import json_path
 from app.domain.contract.rules import Compare, Length, NotEmpty, OneOf, Operator, Regex
 
-MAX_COST: Final = 10_000_000
-MAX_SEARCH_COST: Final = 2_000_000
-"""Cost limits of all rules of an answer together, and of a single search, in units of about 10 ns."""
-_PLACE_COSTS, _COMPARING_COSTS = 60, 30
-_FORM_COSTS, _BYTE_COSTS, _FRACTION_COSTS = 200, 1, 15
-"""Costs of a node, of a comparison, of making a value canonical, and of each byte of a list or object for that."""
 _ORDERS = MappingProxyType({"lt": lt, "le": le, "gt": gt, "ge": ge})
 _IS = MappingProxyType({"eq": "", "ne": "not ", "lt": "below ", "le": "at most ", "gt": "above ", "ge": "at least "})
 
@@ -30,64 +21,28 @@ ValueCheck: TypeAlias = Callable[[Any], str | None]
 """Returns the reason why a value breaks the rule, None if it does not."""
 
 
-class RuleBudgetExceededError(Exception):
-    """The rules cost more than their budget."""
+def values_at(value: Any, path: tuple[json_path.PathStep, ...]) -> json_path.Matches:
+    """Return all values at the path, each with its own place."""
+    found: json_path.Matches = [((), value)]
+    for step in path:
+        found = json_path.children(found, step)
+    return found
 
 
-class RuleBudget:
-    """The cost budget of all rules of one answer."""
-
-    def __init__(self) -> None:
-        self._spent = 0
-
-    def spend(self, steps: int) -> None:
-        """Add the cost of a step. Raises: RuleBudgetExceededError."""
-        self._spent += steps
-        if self._spent > MAX_COST:
-            raise RuleBudgetExceededError
-
-    def values_at(self, value: Any, path: tuple[json_path.PathStep, ...]) -> json_path.Matches:
-        """Return all values at the path, each with its own place. Raises: RuleBudgetExceededError."""
-        found: json_path.Matches = [((), value)]
-        self.spend(0)
-        for step in path:
-            found = json_path.children(found, step)
-            self.spend(_PLACE_COSTS * len(found))
-        return found
-
-    def canonical(self, value: Any) -> bytes:
-        """Return the canonical form of the value. Raises: RuleBudgetExceededError."""
-        self.spend(_FORM_COSTS)
-        if isinstance(value, dict | list):
-            data = orjson.dumps(value)
-            self.spend(len(data) * (_FRACTION_COSTS if b".0" in data or b"e+" in data else _BYTE_COSTS))
-        return canonical_json(value)
-
-    def canonical_set(self, values: Iterable[Any]) -> frozenset[bytes]:
-        """Return the canonical forms of all values. Raises: RuleBudgetExceededError."""
-        known = set()
-        for value in values:
-            known.add(self.canonical(value))
-        return frozenset(known)
-
-
-def value_check(rule: NotEmpty | Length | Regex | Compare | OneOf, answer_value: Any, budget: RuleBudget) -> ValueCheck:
-    """Return the check that the rule makes of each value that it applies to, in an answer with this answer_value value.
-
-    Raises: RuleBudgetExceededError; so does the check.
-    """
+def value_check(rule: NotEmpty | Length | Regex | Compare | OneOf, answer_value: Any) -> ValueCheck:
+    """Return the check that the rule makes of each value that it applies to, in an answer with this value."""
     match rule:
         case NotEmpty():
             return _empty_error
         case Length():
             return partial(_length_error, rule)
         case Regex():
-            return partial(_regex_error, rule.pattern, budget)
+            return partial(_regex_error, rule.pattern)
         case Compare():
-            return _comparison(rule, answer_value, budget)
+            return _comparison(rule, answer_value)
         case OneOf():
-            allowed = budget.canonical_set(rule.values)
-            return partial(_option_error, allowed, budget, stripped=rule.path is None)
+            allowed = frozenset(map(canonical_json, rule.values))
+            return partial(_option_error, allowed, stripped=rule.path is None)
         case _:
             assert_never(rule)
 
@@ -108,34 +63,29 @@ def _length_error(rule: Length, value: Any) -> str | None:
     return None
 
 
-def _regex_error(text: str, budget: RuleBudget, value: Any) -> str | None:
+def _regex_error(text: str, value: Any) -> str | None:
     if not isinstance(value, str):
         return "is no text"
-    cost = pattern_cost(text) * len(value)
-    if cost > MAX_SEARCH_COST:
-        return "is too long to be searched for the pattern"
-    budget.spend(cost)
     return None if cached_pattern(text).occurs_in(value) else "does not match the pattern"
 
 
-def _option_error(allowed: frozenset[bytes], budget: RuleBudget, value: Any, *, stripped: bool) -> str | None:
-    known = budget.canonical(value.strip() if stripped else value)
+def _option_error(allowed: frozenset[bytes], value: Any, *, stripped: bool) -> str | None:
+    known = canonical_json(value.strip() if stripped else value)
     return None if known in allowed else "is none of the values allowed"
 
 
-def _comparison(rule: Compare, answer_value: Any, budget: RuleBudget) -> ValueCheck:
+def _comparison(rule: Compare, answer_value: Any) -> ValueCheck:
     others = [rule.value]
     if rule.other is not None:
-        others = [found for _, found in budget.values_at(answer_value, json_path.parse(rule.other))]
+        others = [found for _, found in values_at(answer_value, json_path.parse(rule.other))]
         if not others:
             return lambda _: f"cannot be compared: {rule.other} is missing"
     if rule.operator in _ORDERS:
-        return partial(_order_error, rule, others, budget)
-    return partial(_equality_error, rule, budget.canonical_set(others), budget)
+        return partial(_order_error, rule, others)
+    return partial(_equality_error, rule, frozenset(map(canonical_json, others)))
 
 
-def _order_error(rule: Compare, others: Sequence[Any], budget: RuleBudget, value: Any) -> str | None:
-    budget.spend(_COMPARING_COSTS * len(others))
+def _order_error(rule: Compare, others: Sequence[Any], value: Any) -> str | None:
     for other in others:
         holds = _ordered(rule.operator, value, other)
         if holds is None:
@@ -145,8 +95,8 @@ def _order_error(rule: Compare, others: Sequence[Any], budget: RuleBudget, value
     return None
 
 
-def _equality_error(rule: Compare, others: frozenset[bytes], budget: RuleBudget, value: Any) -> str | None:
-    known = budget.canonical(value)
+def _equality_error(rule: Compare, others: frozenset[bytes], value: Any) -> str | None:
+    known = canonical_json(value)
     holds = others == {known} if rule.operator == "eq" else known not in others
     return None if holds else _comparison_error(rule)
 

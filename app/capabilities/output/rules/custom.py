@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from app.capabilities.output.canonical_json import canonical_json
-from app.capabilities.output.rules.rule_set import AnswerContent, CustomRule, rule
+from app.capabilities.output.rules.rule_set import CustomRule, rule
 from app.domain import json_path
+from app.domain.contract.rules import AnswerContent
 
 MAX_ELEMENTS: Final = 5_000
 _PLACEHOLDER = re.compile(

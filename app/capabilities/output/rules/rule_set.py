@@ -1,37 +1,24 @@
 """Validation of an answer by rules: all rules run, and all broken ones are reported.
 
 A rule with a path applies to the value there in the structured output: to each place if the path means several; it is
-broken if a path that means one place leads to none. A rule without a path applies to the answer's text. The cost of all
-rules together is bounded: a rule that exceeds it is broken.
+broken if a path that means one place leads to none. A rule without a path applies to the answer's text.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
-from math import inf
 from typing import Any, Final
 
-from app.capabilities.output.rules.checks import RuleBudget, RuleBudgetExceededError, value_check
-from app.capabilities.output.schema.compiled import MAX_PATTERNS_BYTES
-from app.capabilities.output.schema.validators import pattern_bytes
+from app.capabilities.output.rules.checks import value_check, values_at
+from app.capabilities.output.schema.validators import is_linear
 from app.domain import json_path
-from app.domain.contract.rules import Compare, Custom, NotEmpty, Regex, Rule
+from app.domain.contract.rules import AnswerContent, Compare, Custom, NotEmpty, Regex, Rule
 from app.domain.failures import Code, RequestFailure, ValidationFailure
 
 MAX_REPORTED_ERRORS: Final = 8
 """Most reported errors of unusable rules, since finding that a pattern is too large takes long."""
 MAX_VIOLATIONS_PER_RULE: Final = 20
 """Most reported places of one rule."""
-_NODE_COST, _CHARACTER_COST = 200, 15
-"""The most that a rule costs for one place and one character of an answer, in units of about 10 ns."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerContent:
-    """The content of an answer: its text, and its value if it has one."""
-
-    text: str
-    value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +97,8 @@ class RuleRegistry:
         Raises: RequestFailure (REQUEST_INVALID) for unknown names and unusable patterns, several at once.
         """
         errors_found: list[tuple[int, str]] = []
-        sizes: dict[str, int] = {}
         for index, rule in enumerate(requested):
-            size = pattern_bytes(rule.pattern) if isinstance(rule, Regex) else 0
-            if isinstance(rule, Regex):
-                sizes[rule.pattern] = size or 0
-            if (error := self._error_of(rule, size, sum(sizes.values()))) is not None:
+            if (error := self._error_of(rule)) is not None:
                 errors_found.append((index, error))
             if len(errors_found) == MAX_REPORTED_ERRORS:
                 break
@@ -130,16 +113,16 @@ class RuleRegistry:
             return _NamedRule(requested, self._named[requested])
         return _NamedRule(requested.name if isinstance(requested, Custom) else requested.type, requested)
 
-    def _error_of(self, requested: str | Rule, pattern_bytes: int | None, patterns_bytes: int) -> str | None:
+    def _error_of(self, requested: str | Rule) -> str | None:
         if isinstance(requested, str):
             return None if requested in self._named else "there is no rule of that name"
         if isinstance(requested, Custom) and requested.name not in self._checks:
             return "there is no custom rule of that name"
         if isinstance(requested, Compare) and ("value" in requested.model_fields_set) is (requested.other is not None):
             return "must have value or other, and not both"
-        if pattern_bytes is None:
+        if isinstance(requested, Regex) and not is_linear(requested.pattern):
             return "the pattern cannot be searched for in linear time, or is too large"
-        return "the patterns up to here are too large together" if patterns_bytes > MAX_PATTERNS_BYTES else None
+        return None
 
 
 class RuleSet:
@@ -149,55 +132,40 @@ class RuleSet:
         self._rules = tuple(rules)
         self._checks = checks
 
-    def max_cost(self, characters: int) -> float:
-        """Return the most that validating an answer of that length costs, in units of about 10 ns; may be infinite."""
-        return sum(_max_cost(named.rule, characters) for named in self._rules)
-
     def validate(self, answer: AnswerContent) -> RuleReport:
         """Validate the answer by all rules."""
         errors: list[RuleViolation] = []
         warnings: list[RuleViolation] = []
-        budget = RuleBudget()
         for named in self._rules:
             reported = warnings if named.rule.severity == "warning" else errors
-            broken = self._broken(named.rule, answer, budget)
+            broken = self._broken(named.rule, answer)
             reported += (RuleViolation(named.name, path, message) for path, message in broken)
         return RuleReport(tuple(errors), tuple(warnings))
 
-    def _broken(self, rule: Rule, answer: AnswerContent, budget: RuleBudget) -> list[tuple[str, str]]:
+    def _broken(self, rule: Rule, answer: AnswerContent) -> list[tuple[str, str]]:
         """Return the first places that break the rule, and the reasons."""
         if isinstance(rule, Custom):
             message = _run_custom_rule(self._checks[rule.name], answer, rule)
             return [] if message is None else [(rule.path or "$", message)]
         broken: list[tuple[str, str]] = []
-        try:
-            check = value_check(rule, answer.value, budget)
-            for place, value in _targets(rule, answer, budget):
-                message = "is missing" if value is _MISSING else check(value)
-                if message is not None:
-                    broken.append((json_path.format_path(place), message))
-                if len(broken) == MAX_VIOLATIONS_PER_RULE:
-                    break
-        except RuleBudgetExceededError:
-            broken.append((rule.path or "$", "cannot be judged: there is too much of it"))
+        check = value_check(rule, answer.value)
+        for place, value in _targets(rule, answer):
+            message = "is missing" if value is _MISSING else check(value)
+            if message is not None:
+                broken.append((json_path.format_path(place), message))
+            if len(broken) == MAX_VIOLATIONS_PER_RULE:
+                break
         return broken
-
-
-def _max_cost(rule: Rule, characters: int) -> float:
-    if isinstance(rule, Regex) or (isinstance(rule, Compare) and rule.other is not None):
-        return inf
-    is_of_many = rule.path is not None and None in json_path.parse(rule.path)
-    return _NODE_COST * (characters // 2 + 1 if is_of_many else 1) + _CHARACTER_COST * characters
 
 
 _MISSING: Final = object()
 
 
-def _targets(rule: Rule, answer: AnswerContent, budget: RuleBudget) -> json_path.Matches:
+def _targets(rule: Rule, answer: AnswerContent) -> json_path.Matches:
     if rule.path is None:
         return [((), answer.text)]
     steps = json_path.parse(rule.path)
-    found = budget.values_at(answer.value, steps)
+    found = values_at(answer.value, steps)
     return found if found or None in steps else [(steps, _MISSING)]
 
 

@@ -1,14 +1,4 @@
-"""The subschemas of a schema, and how often they are evaluated at one place of an answer.
-
-jsonschema-rs evaluates a recursive subschema once for each place of an answer, but any other as often as it is referred
-to: a chain of 25 definitions that each refer to the next one twice takes 0.4 s, and each further one doubles that
-[measured], all of it while holding the interpreter's lock. So the evaluations are counted here, before compiling.
-
-Two counts are kept for a subschema: evaluations at the place it is applied to, and the most at any one place below.
-Subschemas that apply to the same place add up; of those that divide places among themselves, `properties` and
-`prefixItems`, the most expensive counts. `unevaluated…` evaluates its neighbours again, which is a factor of 8 for each
-level of nesting [measured].
-"""
+"""The subschemas of a schema and the targets of its references, all of which lie within the schema."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +8,6 @@ from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import Any, Final
 
-from app.capabilities.output.schema.cost import character_cost, evaluation_cost, number_cost
 from app.domain.json_path import format_path
 
 JsonPointer = tuple[str | int, ...]
@@ -30,7 +19,6 @@ class SubschemaScope(Enum):
 
     HERE = "here"
     BELOW = "below"
-    BELOW_EXCLUSIVELY = "below, sharing places out with its siblings"
     NOWHERE = "only where it is referred to"
 
 
@@ -49,12 +37,12 @@ SINGLE_KEYWORDS: Mapping[str, SubschemaScope] = MappingProxyType(
     )
 )
 LIST_KEYWORDS: Mapping[str, SubschemaScope] = MappingProxyType(
-    dict.fromkeys(("allOf", "anyOf", "oneOf"), SubschemaScope.HERE) | {"prefixItems": SubschemaScope.BELOW_EXCLUSIVELY}
+    dict.fromkeys(("allOf", "anyOf", "oneOf"), SubschemaScope.HERE) | {"prefixItems": SubschemaScope.BELOW}
 )
 MAP_KEYWORDS: Mapping[str, SubschemaScope] = MappingProxyType(
     {
         "dependentSchemas": SubschemaScope.HERE,
-        "properties": SubschemaScope.BELOW_EXCLUSIVELY,
+        "properties": SubschemaScope.BELOW,
         "patternProperties": SubschemaScope.BELOW,
         "$defs": SubschemaScope.NOWHERE,
     }
@@ -62,8 +50,6 @@ MAP_KEYWORDS: Mapping[str, SubschemaScope] = MappingProxyType(
 """The keywords that hold one subschema, a list of subschemas, and subschemas by name."""
 REFERENCE_KEYWORDS: Final = ("$ref", "$dynamicRef")
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
-_REEVALUATING: Final = frozenset({"unevaluatedItems", "unevaluatedProperties"})
-_REEVALUATION_FACTOR: Final = 8
 _ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
@@ -77,82 +63,18 @@ class SchemaOutlineError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SchemaOutline:
-    """All subschemas by their pointers, the targets of their references, and the order in which loads add up."""
+    """All subschemas by their pointers, and the targets of their references."""
 
     subschemas: Mapping[JsonPointer, Any]
     references: Mapping[JsonPointer, tuple[JsonPointer, ...]]
     recursive: frozenset[JsonPointer]
     """The subschemas that lead back to themselves."""
-    _edges: Mapping[JsonPointer, tuple["_Edge", ...]]
 
     def patterns(self) -> Iterator[tuple[JsonPointer, str]]:
         """Yield every regular expression and its pointer."""
         for pointer, subschema in self.subschemas.items():
             for keyword, pattern in _patterns(subschema):
                 yield (*pointer, keyword), pattern
-
-    def evaluations(self) -> int:
-        """Return the most evaluations for one place of an answer."""
-        return self._load(evaluation_cost)
-
-    def character_matches(self) -> int:
-        """Return the most evaluations for one character of an answer."""
-        return self._load(character_cost)
-
-    def number_comparisons(self) -> int:
-        """Return the most evaluations for one number of an answer."""
-        return self._load(number_cost)
-
-    def _load(self, own: Callable[[Any], int]) -> int:
-        loads: dict[JsonPointer, _Load] = {}
-        for pointer, edges in self._edges.items():
-            subschema = self.subschemas[pointer]
-            factor = (
-                _REEVALUATION_FACTOR if isinstance(subschema, dict) and not _REEVALUATING.isdisjoint(subschema) else 1
-            )
-            loads[pointer] = _Load.of(own(subschema), factor, [(edge.applies, edge.load(loads)) for edge in edges])
-        repeated = sum(loads[pointer].here + loads[pointer].all_below for pointer in self.recursive)
-        return repeated if () in self.recursive else repeated + max(loads[()].here, loads[()].below)
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """Evaluations: at the place a subschema is applied to, at the worst place below, and at one of each depth below.
-
-    A recursive subschema is applied at every place anew, so its evaluations at all depths can meet at one place.
-    """
-
-    here: int
-    below: int
-    all_below: int
-
-    @classmethod
-    def of(cls, own: int, factor: int, applied: list[tuple[SubschemaScope, "_Load"]]) -> "_Load":
-        """Return the load of a subschema with that cost of its own which applies these others."""
-        here, below, all_below = own, 0, 0
-        shared = all_shared = 0
-        for applies, load in applied:
-            there, all_there = max(load.here, load.below), load.here + load.all_below
-            if applies is SubschemaScope.HERE:
-                here, below, all_below = here + load.here, below + load.below, all_below + load.all_below
-            elif applies is SubschemaScope.BELOW:
-                below, all_below = below + there, all_below + all_there
-            else:
-                shared, all_shared = max(shared, there), max(all_shared, all_there)
-        below, all_below = below + shared, all_below + all_shared
-        return cls(factor * here, factor * below, factor * all_below)
-
-
-@dataclass(frozen=True, slots=True)
-class _Edge:
-    """A subschema applied by another; `back` if it is being applied already."""
-
-    applies: SubschemaScope
-    target: JsonPointer
-    back: bool
-
-    def load(self, loads: Mapping[JsonPointer, _Load]) -> _Load:
-        return _Load(1, 0, 0) if self.back else loads[self.target]
 
 
 def outline_schema(schema: Any) -> SchemaOutline:
@@ -172,10 +94,10 @@ def outline_schema(schema: Any) -> SchemaOutline:
         found = tuple(_target(places, anchors, (*pointer, name), text) for name, text in _references(subschema))
         if found:
             references[pointer] = found
-    edges, recursive = _post_order(subschemas, references)
+    same_value, recursive = _applications(subschemas, references)
     if recursive:
-        _refuse_circles(edges)
-    return SchemaOutline(subschemas, references, frozenset(recursive), edges)
+        _refuse_circles(same_value)
+    return SchemaOutline(subschemas, references, frozenset(recursive))
 
 
 def _subschemas(schema: Any) -> tuple[dict[JsonPointer, Any], dict[str, JsonPointer]]:
@@ -280,49 +202,41 @@ def _target_of(schema: Any, text: str, place: JsonPointer) -> tuple[JsonPointer,
     return pointer, found
 
 
-def _post_order(
+def _applications(
     subschemas: Mapping[JsonPointer, Any], references: Mapping[JsonPointer, tuple[JsonPointer, ...]]
-) -> tuple[dict[JsonPointer, tuple[_Edge, ...]], set[JsonPointer]]:
-    """Return the edges of each subschema, ordered so that it comes after those it applies; and the recursive ones."""
-    finished: dict[JsonPointer, tuple[_Edge, ...]] = {}
+) -> tuple[dict[JsonPointer, list[JsonPointer]], set[JsonPointer]]:
+    """Return what each subschema in use applies to the same value, and the subschemas that lead back to themselves."""
+    same_value: dict[JsonPointer, list[JsonPointer]] = {}
     recursive: set[JsonPointer] = set()
-    waiting: list[tuple[JsonPointer, list[_Edge], Iterator[tuple[SubschemaScope, JsonPointer]]]] = []
+    waiting: list[tuple[JsonPointer, Iterator[JsonPointer]]] = []
     within: set[JsonPointer] = set()
 
     def enter(pointer: JsonPointer) -> None:
         within.add(pointer)
-        applied = [(applies, (*pointer, *steps)) for applies, steps, _ in child_subschemas(subschemas[pointer])]
+        applied = [(scope, (*pointer, *steps)) for scope, steps, _ in child_subschemas(subschemas[pointer])]
         applied += [(SubschemaScope.HERE, target) for target in references.get(pointer, ())]
-        waiting.append((pointer, [], iter(applied)))
+        same_value[pointer] = [target for scope, target in applied if scope is SubschemaScope.HERE]
+        waiting.append((pointer, iter([target for scope, target in applied if scope is not SubschemaScope.NOWHERE])))
 
     enter(())
     while waiting:
-        pointer, edges, applied = waiting[-1]
-        for applies, target in applied:
-            if applies is SubschemaScope.NOWHERE:
-                continue
-            back = target in within
-            edges.append(_Edge(applies, target, back))
-            if back:
+        pointer, targets = waiting[-1]
+        for target in targets:
+            if target in within:
                 recursive.add(target)
-            elif target not in finished:
+            elif target not in same_value:
                 enter(target)
                 break
         else:
             within.discard(pointer)
-            finished[pointer] = tuple(edges)
             waiting.pop()
-    return finished, recursive
+    return same_value, recursive
 
 
-def _refuse_circles(edges: Mapping[JsonPointer, tuple[_Edge, ...]]) -> None:
+def _refuse_circles(same_value: Mapping[JsonPointer, list[JsonPointer]]) -> None:
     """Raise SchemaOutlineError if a subschema applies itself to the same value without end [JSON Schema 9.4.1]."""
-    here = {
-        pointer: [edge.target for edge in there if edge.applies is SubschemaScope.HERE]
-        for pointer, there in edges.items()
-    }
     try:
-        TopologicalSorter(here).prepare()
+        TopologicalSorter(same_value).prepare()
     except CycleError as circle:
         raise SchemaOutlineError(circle.args[1][0], "it applies itself to the same value without end") from None
 

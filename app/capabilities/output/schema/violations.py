@@ -4,12 +4,12 @@ The search goes from the whole value inwards: at each place the subschema's own 
 subschema that applies to the same place or to one below is checked as a whole; those that do not fit are searched next.
 Of several alternatives none of which fits, one is searched if it is the only one that can have been meant. So the
 number of searches is that of the reasons, while the list of all errors that jsonschema-rs makes has one for each
-alternative of each alternative. The cost is counted, and the search ends if it becomes too much.
+alternative of each alternative. The search ends when it has checked so much JSON that it would take too long.
 """
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -18,7 +18,6 @@ from typing import Any, Final
 import jsonschema_rs
 import orjson
 
-from app.capabilities.output.schema.metered_keywords import METERED_KEYWORDS, CheckBudget, metered_validators
 from app.capabilities.output.schema.outline import JsonPointer, SchemaOutline, member_subschemas
 from app.capabilities.output.schema.validators import cached_pattern, compile_validator
 from app.domain.json_path import format_path
@@ -26,17 +25,16 @@ from app.domain.json_path import format_path
 MAX_VIOLATIONS: Final = 20
 MAX_MESSAGE_CHARACTERS: Final = 240
 MAX_SEARCHES: Final = 200
-_MAX_STEPS: Final = 10_000_000
-"""Evaluations that the search may take, beside those of checking the whole value once."""
-_ASKING_COSTS, _MATCHING_COSTS, _MAKING_COSTS = 300, 100, 2
-"""Evaluations for checking once, for matching a name, and for each byte of assertions that are compiled."""
+_MAX_CHECKED_BYTES: Final = 4_000_000
+"""JSON of all values that are checked in one search together, and of the assertions that are compiled for it."""
+_LEAST_BYTES: Final = 200
+"""Bytes that each check and each match of a name count at least."""
 _ADDRESS: Final = "urn:answer"
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _ASSERTIONS: Final = frozenset(
     {"type", "enum", "const", "format", "pattern", "minLength", "maxLength", "multipleOf"}
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "uniqueItems", "minItems", "maxItems"}
     | {"required", "dependentRequired", "minProperties", "maxProperties"}
-    | METERED_KEYWORDS
 )
 _MESSAGES = MappingProxyType(
     {
@@ -73,17 +71,10 @@ class SchemaViolation:
 
 
 class ViolationFinder:
-    """Finder of the violations of one schema. It checks every subschema by its number, through one compiled schema.
+    """Finder of the violations of one schema. It checks every subschema by its number, through one compiled schema."""
 
-    `cost` returns the evaluations that checking a value can take, without keywords that spend from the `budget`.
-    """
-
-    def __init__(
-        self, document: Mapping[str, Any], outline: SchemaOutline, cost: Callable[[Any], int], budget: CheckBudget
-    ) -> None:
+    def __init__(self, document: Mapping[str, Any], outline: SchemaOutline) -> None:
         self.outline = outline
-        self.cost = cost
-        self.budget = budget
         self._names = {pointer: str(number) for number, pointer in enumerate(outline.subschemas)}
         self._references_by_name = {
             name: {"$ref": f"{_ADDRESS}#{_fragment(pointer)}"} for pointer, name in self._names.items()
@@ -92,10 +83,7 @@ class ViolationFinder:
 
     @cached_property
     def _validator(self) -> jsonschema_rs.Draft202012Validator:
-        resources = {_ADDRESS: self._document}
-        return compile_validator(
-            {"properties": self._references_by_name}, resources=resources, keywords=metered_validators(self.budget)
-        )
+        return compile_validator({"properties": self._references_by_name}, resources={_ADDRESS: self._document})
 
     def fits(self, pointer: JsonPointer, value: Any) -> bool:
         """Return True if the value fits that subschema."""
@@ -106,14 +94,6 @@ class ViolationFinder:
         return _Explanation(self).of(value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Assertions:
-    """The assertions of a subschema itself, compiled, and their bytes."""
-
-    validator: jsonschema_rs.Draft202012Validator
-    size: int
-
-
 class _Explanation:
     """The search for the violations of one value: the violations found, and the places still to be searched."""
 
@@ -121,15 +101,14 @@ class _Explanation:
         self._finder = finder
         self._subschemas = finder.outline.subschemas
         self._references = finder.outline.references
-        self._steps = _MAX_STEPS
-        self._assertions: dict[JsonPointer, _Assertions] = {}
+        self._bytes_left = _MAX_CHECKED_BYTES
+        self._assertions: dict[JsonPointer, jsonschema_rs.Draft202012Validator] = {}
         self._seen: set[tuple[JsonPointer, JsonPointer]] = set()
         self._waiting: deque[tuple[JsonPointer, Any, JsonPointer]] = deque()
         self._found: list[SchemaViolation] = []
         self._is_explained = False
 
     def of(self, value: Any) -> tuple[SchemaViolation, ...]:
-        self._steps += self._finder.cost(value)
         self._enqueue((), value, ())
         for _ in range(MAX_SEARCHES):
             if not self._waiting or self._has_enough:
@@ -141,7 +120,7 @@ class _Explanation:
 
     @property
     def _has_enough(self) -> bool:
-        return len(self._found) >= MAX_VIOLATIONS or self._steps < 0
+        return len(self._found) >= MAX_VIOLATIONS or self._bytes_left < 0
 
     def _enqueue(self, pointer: JsonPointer, value: Any, place: JsonPointer) -> None:
         self._is_explained = True
@@ -165,47 +144,38 @@ class _Explanation:
                 self._check_alternatives((*pointer, keyword), len(subschema[keyword]), value, place)
         children = member_subschemas(subschema, value, self._occurs)
         self._enqueue_unfit(((*pointer, *steps), child, (*place, key)) for steps, key, child in children)
-        if not self._is_explained and self._steps > 0:
+        if not self._is_explained and self._bytes_left > 0:
             self._add(place, "has a part that the schema does not describe")
 
     def _fits(self, pointer: JsonPointer, value: Any) -> bool:
-        """Return True if the value fits, or if no more can be spent on finding out."""
-        self._spend(_ASKING_COSTS + self._finder.cost(value))
-        fits = self._steps < 0 or self._finder.fits(pointer, value)
-        self._adopt_remaining()
-        return fits or self._steps < 0
+        """Return True if the value fits, or if too much was checked to find out."""
+        self._spend(value)
+        return self._bytes_left < 0 or self._finder.fits(pointer, value)
 
-    def _spend(self, steps: int) -> None:
-        """Spend steps; metered keywords may spend the rest."""
-        self._steps -= steps
-        self._finder.budget.remaining = self._steps
-
-    def _adopt_remaining(self) -> None:
-        self._steps = self._finder.budget.remaining
+    def _spend(self, *checked: Any) -> None:
+        """Count the JSON that is checked."""
+        self._bytes_left -= _LEAST_BYTES + sum(len(orjson.dumps(each)) for each in checked)
 
     def _occurs(self, text: str, name: str) -> bool:
-        self._steps -= _MATCHING_COSTS
-        return self._steps > 0 and cached_pattern(text).occurs_in(name)
+        self._spend()
+        return self._bytes_left > 0 and cached_pattern(text).occurs_in(name)
 
     def _check_assertions(
         self, pointer: JsonPointer, subschema: Mapping[str, Any], value: Any, place: JsonPointer
     ) -> None:
         assertions = self._assertions.get(pointer) or self._compile_assertions(pointer, subschema)
-        self._spend(_ASKING_COSTS + assertions.size + self._finder.cost(value))
-        errors = list(assertions.validator.iter_errors(value)) if self._steps > 0 else []
-        self._adopt_remaining()
-        for error in errors if self._steps > 0 else ():
+        self._spend(value)
+        for error in assertions.iter_errors(value) if self._bytes_left > 0 else ():
             self._add(place, error.message, error.kind.name)
             if self._has_enough:
                 return
 
-    def _compile_assertions(self, pointer: JsonPointer, subschema: Mapping[str, Any]) -> "_Assertions":
+    def _compile_assertions(
+        self, pointer: JsonPointer, subschema: Mapping[str, Any]
+    ) -> jsonschema_rs.Draft202012Validator:
         own = {keyword: inner for keyword, inner in subschema.items() if keyword in _ASSERTIONS}
-        size = len(orjson.dumps(own))
-        self._steps -= _MAKING_COSTS * size
-        self._assertions[pointer] = _Assertions(
-            compile_validator(own, keywords=metered_validators(self._finder.budget)), size
-        )
+        self._spend(own)
+        self._assertions[pointer] = compile_validator(own)
         return self._assertions[pointer]
 
     def _applied(self, pointer: JsonPointer, subschema: Mapping[str, Any], value: Any) -> Iterable[JsonPointer]:
@@ -252,7 +222,7 @@ class _Explanation:
         for element in value:
             contained += self._fits(pointer, element)
         most = subschema.get("maxContains", len(value))
-        if self._steps > 0 and not subschema.get("minContains", 1) <= contained <= most:
+        if self._bytes_left > 0 and not subschema.get("minContains", 1) <= contained <= most:
             self._add(place, _MESSAGES["contains"], "contains")
 
     def _check_alternatives(self, pointer: JsonPointer, count: int, value: Any, place: JsonPointer) -> None:

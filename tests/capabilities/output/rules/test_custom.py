@@ -12,7 +12,7 @@ from app.domain.contract.request import OutputContract
 
 def violations(rule: Any, text: str) -> list[tuple[str, str]]:
     """Return the violations of that rule by an answer that may be any JSON value."""
-    contract = AnswerContract.compile(OutputContract.model_validate({"schema": {}, "rules": [rule]}))
+    contract = AnswerContract(OutputContract.model_validate({"schema": {}, "rules": [rule]}))
     return contract.validate(text, 1).violations
 
 

@@ -2,8 +2,6 @@
 
 import gc
 import json
-import resource
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import reduce
 from typing import Any
@@ -12,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.output.enforcement import enforce
 from app.capabilities.output.schema import compiled as schemas
-from app.capabilities.output.schema.compiled import CompiledSchema, compile_schema
-from app.domain.failures import Category, Code, ConfigurationFailure, ConstraintFailure, Failure
-from tests.support.hostile_schemas import HOSTILE, tree
+from app.capabilities.output.schema.compiled import compile_schema
+from app.domain.failures import Category, Code, ConfigurationFailure
+from tests.support.hostile_schemas import tree
 from tests.support.seeds import randomised
 
 MEGABYTES = 50
@@ -100,7 +97,7 @@ def test_an_answer_is_validated_by_2020_12(document: dict[str, Any], fitting: An
         ({"enum": ["\ud800"]}, "$", "holds what JSON does not"),
         ({"default": {1, 2}}, "$", "holds what JSON does not"),
         ({"allOf": [{"pattern": f"^{number}$"} for number in range(101)]}, "$.allOf", "more than 100 patterns"),
-        ({"allOf": [{"pattern": f"^.{{1,{number}}}$"} for number in range(390, 400)]}, "$.allOf", "too large ones"),
+        ({"pattern": "(?:a{1000}){1000}"}, "$.pattern", "too large"),
         ({"pattern": "a" * 5_000}, "$.pattern", "too large"),
     ],
 )
@@ -121,21 +118,6 @@ def test_equal_schemas_are_compiled_once() -> None:
     first = compile_schema({"type": "object", "required": ["once"]})
     assert compile_schema({"required": ["once"], "type": "object"}) is first
     assert compile_schema({"required": ["twice"], "type": "object"}) is not first
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_schema_is_refused_or_validates_within_its_limits(name: str) -> None:
-    document, value = HOSTILE[name]
-    peak = _peak_megabytes()
-    with suppress(ConfigurationFailure, ConstraintFailure):
-        schema = compile_schema(document)
-        assert schema.fits(value) == (not schema.violations(value))
-        enforce(json.dumps(value), schema=schema, grammar=None, repair_allowed=True)
-    assert _peak_megabytes() - peak < MEGABYTES
-
-
-def _peak_megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @pytest.mark.parametrize(
@@ -170,14 +152,6 @@ def test_large_ordinary_schemas_and_answers_are_accepted(document: dict[str, Any
     assert compile_schema(document).fits(value)
 
 
-def test_an_answer_that_is_too_large_for_its_schema_fails_as_one_that_does_not_fit() -> None:
-    schema = compile_schema({"items": {"anyOf": [{"type": "object", "required": [f"r{n}"]} for n in range(900)]}})
-    with pytest.raises(ConstraintFailure, match="too large to be checked") as caught:
-        schema.fits([{"a": 1}] * 10_000)
-    assert caught.value.code is Code.CONSTRAINT_SCHEMA_INVALID
-    assert [violation["path"] for violation in caught.value.details["violations"]] == ["$"]
-
-
 @pytest.mark.parametrize(
     "document",
     [
@@ -207,7 +181,7 @@ JUNK = st.recursive(
 )
 KEYWORDS = (
     *("multipleOf", "minimum", "exclusiveMaximum", "uniqueItems", "pattern", "patternProperties", "enum", "const"),
-    *("format", "items", "allOf", "$ref", "portico:pattern", "portico:minimum", "portico:multipleOf", "minLength"),
+    *("format", "items", "allOf", "$ref", "minLength"),
 )
 
 
@@ -220,7 +194,7 @@ def test_any_schema_validates_or_is_refused(document: dict[str, Any], value: Any
         assert schema.fits(value) == schema.fits(json.loads(json.dumps(value)))
 
 
-def test_violations_of_metered_keywords_are_explained_like_others() -> None:
+def test_violations_of_numbers_and_patterns_are_explained() -> None:
     schema = compile_schema(
         {
             "items": {"minimum": 0.5, "multipleOf": 0.25},
@@ -235,14 +209,6 @@ def test_violations_of_metered_keywords_are_explained_like_others() -> None:
         ("$[1]", "the value is less than the minimum of 0.5"),
         ("$[2]", "the value is not a multiple of 0.25"),
     ]
-
-
-def test_the_cost_of_a_pattern_depends_on_the_texts_that_are_searched() -> None:
-    schema = compile_schema({"properties": {"code": {"pattern": "a.{60}b"}}})
-    assert not schema.fits({"code": "a" * 5_000, "text": "x" * 200_000})
-    with pytest.raises(ConstraintFailure, match="too large to be checked"):
-        schema.fits({"code": "a" * 50_000})
-    assert schema.fits({"code": "a" * 61 + "b"})
 
 
 def test_a_violation_in_a_large_answer_has_its_path() -> None:
@@ -269,25 +235,8 @@ def test_an_unused_schema_leaves_nothing_to_the_garbage_collector() -> None:
         gc.enable()
 
 
-def test_threads_may_share_a_schema_since_each_has_a_budget_of_its_own() -> None:
-    schema = compile_schema({"items": {"pattern": "a.{60}b"}})
-    values = [["x" * 62 * size + f"a{'x' * 60}b"] * 3 for size in range(0, 120, 2)]
-
-    def fits(value: list[str]) -> bool | None:
-        try:
-            return schema.fits(value)
-        except ConstraintFailure:
-            return None
-
-    alone = list(map(fits, values))
-    assert set(alone) == {True, None}
-    with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(fits, values)) == alone
-
-
 def test_few_large_schemas_are_cached() -> None:
-    for document, _ in HOSTILE.values():
-        with suppress(Failure):
-            assert isinstance(compile_schema(document), CompiledSchema)
-    assert schemas._large.cache_info().maxsize == 8
+    for number in range(20):
+        compile_schema({"enum": [f"{number} {'x' * 20_000}"]})
+    assert schemas._large.cache_info().currsize == 8
     assert schemas._small.cache_info().maxsize == 128

@@ -102,8 +102,3 @@ def test_the_number_and_the_length_of_violations_are_limited() -> None:
 def test_a_long_name_is_cut_in_the_path() -> None:
     ((path, _),) = violations_of({"additionalProperties": False}, {"x" * 10_000: 1})
     assert len(path) < 100
-
-
-def test_a_metered_name_in_a_schema_is_ignored() -> None:
-    assert violations_of({"portico:fits": 0, "type": "null"}, None) == []
-    assert violations_of({"portico:fits": 0, "type": "null"}, 1) == [("$", 'the value is not of type "null"')]

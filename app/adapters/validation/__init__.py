@@ -1,0 +1,1 @@
+"""Validation in worker processes with a hard limit of time and memory."""

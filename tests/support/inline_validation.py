@@ -1,0 +1,22 @@
+"""An answer validator without processes: virtual time stands still while it validates."""
+
+from app.capabilities.answer_contract import AnswerContract
+from app.domain.contract.request import OutputContract
+from app.domain.contract.rules import AnswerContent
+from app.domain.journal.outcomes import AnswerValidated
+
+
+class InlineAnswerValidator:
+    """Implements `ports.AnswerValidator` on the event loop itself, without a limit, and counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.checked = 0
+        self.validated = 0
+
+    async def check_contract(self, output: OutputContract) -> None:
+        self.checked += 1
+        AnswerContract(output).compile()
+
+    async def validate(self, output: OutputContract, answer: str | AnswerContent, attempt: int) -> AnswerValidated:
+        self.validated += 1
+        return AnswerContract(output).validate(answer, attempt).outcome()
