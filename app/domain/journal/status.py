@@ -7,7 +7,6 @@ from types import MappingProxyType
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code
 from app.domain.journal.events import (
-    Event,
     ExecutionCancelled,
     ExecutionCompleted,
     ExecutionFailed,
@@ -24,7 +23,7 @@ from app.domain.journal.events import (
     VoteDecided,
 )
 from app.domain.journal.outcomes import RecordedStep
-from app.domain.journal.step_key import StepKey
+from app.domain.journal.step_key import step_number_of
 from app.domain.lifecycle import TERMINAL, State
 from app.domain.model_call import RULES
 
@@ -44,14 +43,14 @@ class ExecutionStatus:
     attempt: int = 1
     total_steps: int = 0
     last_step: str | None = None
+    last_round: int = -1
+    """Number of the top-level step of the last inference that was counted."""
     last_error: Code | None = None
     response: SystemResponse | None = None
     started_at: float | None = None
     provider: str | None = None
     model: str | None = None
     fork_points: int | None = 0
-    last_round: int = -1
-    """Number of the top-level step of the last inference that was counted."""
 
     @property
     def ended(self) -> bool:
@@ -62,32 +61,34 @@ class ExecutionStatus:
         """Return the status after these steps and events."""
         entered_at, state, attempt, started_at = self.entered_at, self.state, self.attempt, self.started_at
         last_error, response, provider, model = self.last_error, self.response, self.provider, self.model
-        relevant = [each for each in events if type(each.event) in _RELEVANT]
-        for stored in relevant:
+        for stored in events:
             event = stored.event
-            if isinstance(event, LifecycleTransition):
+            if type(event) is FallbackTransition:
+                last_error = _CODES.get(event.reason, last_error)
+            elif type(event) is LifecycleTransition:
                 state, attempt, entered_at, response = event.to_state, event.attempt, stored.at, None
                 if event.from_state is None:
                     started_at = stored.at
-            elif isinstance(event, InferenceStart):
+                elif event.from_state is State.VALIDATE:
+                    last_error = _CODES.get(event.reason, last_error)
+            elif type(event) is InferenceStart:
                 provider, model = event.provider, event.model
             elif isinstance(event, _RESTING):
                 response = event.response
-            last_error = _error_code(event) or last_error
-        total_steps, last_step, last_round = self._count(relevant)
+                last_error = response.error.code if response.error else last_error
+            elif isinstance(event, _MAY_FAIL):
+                last_error = event.error_code or last_error
         return ExecutionStatus(
             entered_at,
             state,
             attempt,
-            total_steps,
-            last_step,
+            *self._count(events),
             last_error,
             response,
             started_at,
             provider,
             model,
-            max(self.fork_points or 0, _last_started(steps, relevant)),
-            last_round,
+            max(self.fork_points or 0, _last_started(steps, events)),
         )
 
     def _count(self, events: Sequence[StoredEvent]) -> tuple[int, str | None, int]:
@@ -95,47 +96,33 @@ class ExecutionStatus:
         total, last_step, last_round = self.total_steps, self.last_step, self.last_round
         for stored in events:
             event = stored.event
-            if isinstance(event, InferenceStart) and last_round < (number := _round(stored, event)):
-                total, last_round = total + 1, number
-                last_step = f"round {total}"
-            elif isinstance(event, StepStart) and event.attempt > 1:
+            if type(event) is InferenceStart:
+                number = _round(stored, event)
+                if number > last_round:
+                    total, last_round = total + 1, number
+                    last_step = f"round {total}"
+            elif type(event) is StepStart and event.attempt > 1:
                 total -= 1
-            elif isinstance(event, StepEnd):
+            elif type(event) is StepEnd:
                 total, last_step = total + 1, stored.correlation.step_name
         return total, last_step, last_round
 
 
 def _round(stored: StoredEvent, start: InferenceStart) -> int:
     """Return the number of the top-level step that the inference is, or of the vote that it is for; -1 if of none."""
-    if stored.correlation.step_name is None:
-        key = StepKey(stored.anchor)
-        if start.replica is not None or "/" not in key.parent:
-            return key.step_number or 0
-    return -1
+    is_round = stored.correlation.step_name is None and (start.replica is not None or stored.anchor.count("/") <= 1)
+    return step_number_of(stored.anchor) or 0 if is_round else -1
 
 
 def _last_started(steps: Sequence[RecordedStep], events: Sequence[StoredEvent]) -> int:
     """Return the highest number of the top-level steps that have an outcome, a start, or an open suspension."""
-    keys = [step.key for step in steps]
+    keys: list[str] = [step.key for step in steps]
     for stored in events:
-        if isinstance(stored.event, _STARTS):
-            keys.append(StepKey(stored.anchor))
-        elif isinstance(stored.event, ExecutionSuspended):
-            keys += [StepKey(each.suspension_id) for each in stored.event.suspensions]
-    return max((StepKey(key).step_number or 0 for key in keys), default=0)
-
-
-def _error_code(event: Event) -> Code | None:
-    """Return the code of the error that the event reports, if any."""
-    match event:
-        case FallbackTransition() | LifecycleTransition(State.VALIDATE, State.EXECUTE):
-            return _CODES.get(event.reason)
-        case ToolEnd() | StepEnd() | VoteCast() | VoteDecided():
-            return event.error_code
-        case ExecutionSuspended() | ExecutionCompleted() | ExecutionFailed() | ExecutionCancelled():
-            return event.response.error.code if event.response.error else None
-        case _:
-            return None
+        if type(stored.event) in _STARTS:
+            keys.append(stored.anchor)
+        elif type(stored.event) is ExecutionSuspended:
+            keys += [each.suspension_id for each in stored.event.suspensions]
+    return max(filter(None, map(step_number_of, keys)), default=0)
 
 
 _CODES: Mapping[str, Code] = MappingProxyType(
@@ -143,8 +130,5 @@ _CODES: Mapping[str, Code] = MappingProxyType(
 )
 """Code of a failed attempt or of a rejected answer, by the reason of the transition that follows it."""
 _RESTING = (ExecutionSuspended, ExecutionCompleted, ExecutionFailed, ExecutionCancelled)
-_STARTS = (InferenceStart, ToolStart, StepStart)
-_RELEVANT = frozenset(
-    {LifecycleTransition, FallbackTransition, ToolEnd, StepEnd, VoteCast, VoteDecided, *_STARTS, *_RESTING}
-)
-"""Most events do not change the status; they are skipped at once."""
+_MAY_FAIL = (ToolEnd, StepEnd, VoteCast, VoteDecided)
+_STARTS = frozenset({InferenceStart, ToolStart, StepStart})

@@ -31,8 +31,7 @@ class StepKey(str):
     @property
     def step_number(self) -> int | None:
         """Return the number of the top-level step that the key belongs to; None for a named key."""
-        first = self.partition("/")[0]
-        return int(first) if first.isdecimal() else None
+        return step_number_of(self)
 
     @property
     def is_first_attempt(self) -> bool:
@@ -68,6 +67,13 @@ class StepKey(str):
 @lru_cache(maxsize=1024)
 def _numbers(key: str) -> tuple[int, ...]:
     return tuple(map(int, key.split("/")))
+
+
+@lru_cache(maxsize=1024)
+def step_number_of(key: str) -> int | None:
+    """Return the number of the top-level step that a key belongs to; None for a named key."""
+    first = key.partition("/")[0]
+    return int(first) if first.isdecimal() else None
 
 
 def segment_of(attempt: StepKey, run: int) -> str:

@@ -160,7 +160,7 @@ def _execution(row: ResultRow) -> StoredExecution:
 
 
 def _status(cells: Sequence[Any]) -> ExecutionStatus:
-    entered_at, state, attempt, total_steps, last_step, last_error, *rest, response = cells
+    entered_at, state, attempt, total_steps, last_step, last_error, *engine, fork_points, response = cells
     error = None if last_error is None else Code(last_error)
     answered = None
     if response is not None:
@@ -168,7 +168,20 @@ def _status(cells: Sequence[Any]) -> ExecutionStatus:
             answered = codec.decode_response(response)
         except StorageFailure as unreadable:
             error = unreadable.code
-    return ExecutionStatus(entered_at, State(state), attempt, total_steps, last_step, error, answered, *rest)
+    started_at, provider, model = engine
+    return ExecutionStatus(
+        entered_at,
+        State(state),
+        attempt,
+        total_steps,
+        last_step,
+        last_error=error,
+        response=answered,
+        started_at=started_at,
+        provider=provider,
+        model=model,
+        fork_points=fork_points,
+    )
 
 
 def _events(rows: ResultRows, after: int, up_to: int) -> list[StoredEvent]:
