@@ -17,7 +17,8 @@ MESSAGES = [{"role": "user", "content": "Hello."}]
 LEAST: dict[str, Any] = {"messages": MESSAGES}
 RESPONSE_FIELDS = """
 request_id session_id trace_id mode state content structured_output tool_calls_made confidence confidence_source
-validation_result token_usage cost plan vote final_answer suspensions metadata error
+validation_result token_usage cost plan vote final_answer messages suspensions metadata
+error
 """
 IMAGE = {"type": "image", "media_type": "image/png", "data": "AAAA"}
 RESULT = {"role": "tool", "content": "7", "tool_call_id": "call-1"}
@@ -27,6 +28,7 @@ DEFAULTS: dict[str, Any] = {
     "request_id": None,
     "session_id": None,
     "trace_id": None,
+    "after": None,
     "mode": "chat",
     "agent": None,
     "model": None,
@@ -294,7 +296,7 @@ def test_b2_59_names_with_look_alikes_are_refused() -> None:
 
 def test_b2_50_ids_cannot_forge_headers_or_log_lines() -> None:
     for text in ("a\r\nX-Evil: 1", "a\x00", "x" * 4096, "a\n"):
-        for field in ("request_id", "session_id", "trace_id"):
+        for field in ("request_id", "session_id", "trace_id", "after"):
             with pytest.raises(ValidationError):
                 take(put(field, text))
 
