@@ -27,6 +27,8 @@ from app.domain.journal.outcomes import Refused
 OUT_OF_MEMORY: Final = 70
 """Exit status of a worker whose job needs too much memory."""
 LENGTH_BYTES: Final = 4
+_NICENESS: Final = 5
+"""Where processors are few, the service goes first."""
 
 
 def frame(data: bytes) -> bytes:
@@ -87,6 +89,7 @@ def main() -> None:
     cpu_seconds, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(_NICENESS)
     results = os.fdopen(os.dup(1), "wb")
     sys.excepthook = partial(_report_bug, os.dup(2))
     with open(os.devnull, "wb") as nowhere:

@@ -52,9 +52,10 @@ def contract_size(output: OutputContract) -> ContractSize:
         return ContractSize(is_plain=True, compiles_quickly=True, validates_quickly=False, reads_values=True)
     rules = [rule for rule in output.rules if not isinstance(rule, str)]
     rules_data = b"".join(rule.model_dump_json().encode() for rule in rules)
-    patterns_size = _schema_patterns_size(schema) + sum(map(_rule_patterns_size, rules))
     length = len(schema) + len(rules_data)
-    is_plain = length <= SMALL_CONTRACT_BYTES and patterns_size <= MAX_PATTERN_SIZE
+    is_small = length <= SMALL_CONTRACT_BYTES
+    patterns_size = _schema_patterns_size(schema) + sum(map(_rule_patterns_size, rules)) if is_small else _NOT_PLAIN
+    is_plain = patterns_size <= MAX_PATTERN_SIZE
     is_quick = is_plain and patterns_size <= _QUICK_PATTERNS_SIZE
     return ContractSize(
         is_plain=is_plain,
@@ -69,10 +70,10 @@ def contract_size(output: OutputContract) -> ContractSize:
 
 @lru_cache(maxsize=256)
 def _schema_patterns_size(schema: bytes) -> int:
-    """Return the size of the patterns of a schema; that of one that is not small and plain is too large."""
+    """Return the size of the patterns of a small schema; that of one that is not plain is too large."""
     if not schema:
         return 0
-    size = None if len(schema) > SMALL_CONTRACT_BYTES else schema_patterns_size(orjson.loads(schema))
+    size = schema_patterns_size(orjson.loads(schema))
     return _NOT_PLAIN if size is None else size
 
 
