@@ -116,6 +116,7 @@ RULES: dict[str, tuple[list[Any], list[Any]]] = {
     "limits.attempts": ([1, None], [0, "1"]),
     "limits.tokens": ([1, None], [0, "1"]),
     "limits.cost": ([0.01, 1, None], [0, -1, "1"]),
+    "after": ([None, "r-1", "x" * 128], ["", "a b", "x" * 129, 1]),
     "background": ([True, False], ["true", 1, 0, None]),
     "on_disconnect": (["cancel", "continue", None], ["", "CANCEL", True]),
     "if_session_busy": (["reject", "enqueue"], ["", "wait", None]),
