@@ -101,7 +101,7 @@ async def test_inherited_steps_move_with_the_creation_of_the_fork_so_that_the_la
     await clock.sleep(86_400)
     fresh = replace(here.execution(chat_request()).header, durability="journaled")
     request = ForkRequest.model_validate({"from_step": 2})
-    header, steps = fork_execution(fresh, origin, request, tools=None)
+    header, steps = fork_execution(fresh, origin, 2, request, tools=None)
     before = inherited_steps(origin, 2)
     assert before[-1].at - origin.header.created_at >= 7
     assert [step.at - header.created_at for step in steps] == [
