@@ -25,7 +25,7 @@ from app.domain.failures import Code, ConfigurationFailure
 from app.domain.token_prices import TokenPrices
 from app.ports.model import Engine, EngineCapabilities, EngineProfile
 from app.ports.runtime import Clock
-from app.settings import EngineSettings, Price, Settings
+from app.settings import EngineSettings, Price, Settings, known_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +123,22 @@ def _rehearsal(spec: EngineBuild) -> Engine:
     return rehearsal.RehearsalEngine(spec.profile, spec.resources.clock)
 
 
+def _nothing_known(_model: str) -> Mapping[str, bool]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class EngineScheme:
-    """Builder of the engines of one scheme, and their default capabilities."""
+    """Builder of the engines of one scheme, their default capabilities, and those known of a model by its name."""
 
     build: Callable[[EngineBuild], Engine]
     capabilities: EngineCapabilities
+    known_capabilities: Callable[[str], Mapping[str, bool]] = _nothing_known
 
 
 ENGINES: Mapping[str, EngineScheme] = MappingProxyType(
     {
-        "openai": EngineScheme(_openai, models.CAPABILITIES),
+        "openai": EngineScheme(_openai, models.CAPABILITIES, models.known_capabilities),
         "anthropic": EngineScheme(_anthropic, anthropic.CAPABILITIES),
         "gemini": EngineScheme(_gemini, gemini.CAPABILITIES),
         "ollama": EngineScheme(_ollama, ollama.CAPABILITIES),
@@ -147,28 +152,57 @@ ENGINES: Mapping[str, EngineScheme] = MappingProxyType(
 
 def build_engine(name: str, settings: Settings, resources: EngineResources) -> Engine:
     """Build a configured engine. Raises: ConfigurationFailure (CONFIG_INVALID)."""
+    return ENGINES[settings.engines[name].model.scheme].build(
+        EngineBuild(settings.engines[name], engine_profile(name, settings), settings, resources)
+    )
+
+
+def engine_profile(name: str, settings: Settings) -> EngineProfile:
+    """Return the facts about an engine: what is configured, then what is known of the model, then defaults."""
     engine = settings.engines[name]
-    scheme = ENGINES[engine.model.scheme]
-    profile = EngineProfile(
+    scheme, model = ENGINES[engine.model.scheme], engine.model.model
+    known_prices = _known_prices(engine, settings.telemetry.currency)
+    known_capabilities = {
+        capability: value
+        for capability, value in scheme.known_capabilities(model).items()
+        if capability not in engine.capabilities
+    }
+    known = {
+        "context_window": "context_window" not in engine.model_fields_set and known_model(engine.model.scheme, model),
+        "price": engine.price is None and known_prices,
+        "price.cached": engine.price is not None and engine.price.cached is None and known_prices,
+        "price.cache_write": engine.price is not None and engine.price.cache_write is None and known_prices,
+        **{f"capabilities.{capability}": True for capability in known_capabilities},
+    }
+    return EngineProfile(
         name=name,
-        model=engine.model.model,
+        model=model,
         scheme=engine.model.scheme,
         context_window=engine.context_window,
         response_reserve=engine.response_reserve,
         options=frozenset(engine.options),
-        price=_prices(engine.price),
-        capabilities=replace(scheme.capabilities, **engine.capabilities),
+        price=_prices(engine.price, known_prices),
+        capabilities=replace(scheme.capabilities, **known_capabilities, **engine.capabilities),
+        known=tuple(fact for fact, is_known in known.items() if is_known),
     )
-    return scheme.build(EngineBuild(engine, profile, settings, resources))
 
 
-def _prices(price: Price | None) -> TokenPrices | None:
-    """Return the configured prices; without prices of their own, cached tokens cost as much as others."""
-    if price is None:
+def _known_prices(engine: EngineSettings, currency: str) -> TokenPrices | None:
+    """Return the known prices of the model. They are in US dollars, and hold up to its known context window."""
+    known = known_model(engine.model.scheme, engine.model.model)
+    if known is None or currency != "USD" or engine.context_window > known.context_window:
         return None
+    return known.prices
+
+
+def _prices(price: Price | None, known: TokenPrices | None) -> TokenPrices | None:
+    """Return the configured prices, and for those that are absent the known ones, else the price of other input."""
+    if price is None:
+        return known
+    others = known or TokenPrices.without_cache(price.input, price.output)
     return TokenPrices(
         price.input,
         price.output,
-        price.input if price.cached is None else price.cached,
-        price.input if price.cache_write is None else price.cache_write,
+        others.cached if price.cached is None else price.cached,
+        others.cache_write if price.cache_write is None else price.cache_write,
     )

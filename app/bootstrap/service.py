@@ -25,7 +25,8 @@ from app.adapters.runners.local import LocalRunner
 from app.adapters.runners.log_tailer import LogTailer
 from app.adapters.runners.task_pool import TaskPool, open_task_pool
 from app.adapters.stores.database import Database
-from app.adapters.stores.executions.retention import purge_histories
+from app.adapters.stores.erasure import DatabaseRecords
+from app.adapters.stores.executions.retention import RetentionLimits, purge
 from app.adapters.stores.executions.statistics import StorageStatistics
 from app.adapters.stores.executions.store import DatabaseExecutionStore
 from app.adapters.stores.factory import check_database, open_database, open_read_only
@@ -76,6 +77,7 @@ SUBSCRIPTION_CAPACITY = 4_096
 REMEMBERED_IDS = 10_000
 """Number of ended executions whose request_id is still refused."""
 PURGE_BATCH = 500
+_DAY_S = 86_400.0
 LAG_WARNING_S = 0.5
 _GC_THRESHOLDS = (10_000, 3, 100)
 """Measured: after the start-up objects are frozen, 1.37 times the requests and a quarter of the p99.
@@ -172,12 +174,12 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             engines = {name: build_engine(name, settings, resources) for name in settings.engines}
             environment = base.environment(journal, event_bus, DatabaseSessions(database), engines, validator)
             statistics = base.observe_gauges(runner, environment.health, database)
-            launcher = Launcher(environment, runner, patterns)
+            launcher, records = Launcher(environment, runner, patterns), DatabaseRecords(database)
             recovery, tailer = Recovery(store, launcher), LogTailer(store, event_bus)
+            facade_config, purge = _facade_config(settings), partial(_purge, database, clock, settings)
             facade = Facade(
-                environment, store, _facade_config(settings), launcher=launcher, recovery=recovery, event_tailer=tailer
+                environment, store, records, facade_config, launcher=launcher, recovery=recovery, event_tailer=tailer
             )
-            purge = partial(_purge, database, clock, settings)
             jobs = MaintenanceJobs(recovery, tailer, purge, database.check, statistics.measure, on_storage_error)
             async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
                 _tune_interpreter()
@@ -319,11 +321,11 @@ def _tune_interpreter() -> None:
 
 
 async def _purge(database: Database, clock: Clock, settings: Settings) -> None:
-    """Delete the histories of executions that ended before the retention period, in batches."""
-    deleted, now = PURGE_BATCH, clock.now()
-    before = now - settings.storage.event_retention_days * 86_400
+    """Delete histories, executions and sessions that are older than their retention, in batches."""
+    deleted, now, storage = PURGE_BATCH, clock.now(), settings.storage
+    limits = RetentionLimits(now - storage.event_retention_days * _DAY_S, now - storage.answer_retention_days * _DAY_S)
     while deleted == PURGE_BATCH:
-        deleted = await purge_histories(database, ended_before=before, limit=PURGE_BATCH, now=now)
+        deleted = await purge(database, limits, limit=PURGE_BATCH, now=now)
 
 
 def _with_planner(

@@ -84,6 +84,7 @@ class Code(StrEnum):
     REQUEST_RESUME_REQUIRED = "REQUEST_RESUME_REQUIRED"
     REQUEST_RESUME_UNEXPECTED = "REQUEST_RESUME_UNEXPECTED"
     REQUEST_RESUME_MISMATCH = "REQUEST_RESUME_MISMATCH"
+    REQUEST_HAS_FORKS = "REQUEST_HAS_FORKS"
     REQUEST_SESSION_BUSY = "REQUEST_SESSION_BUSY"
     REQUEST_IN_PROGRESS = "REQUEST_IN_PROGRESS"
     REQUEST_IDEMPOTENCY_MISMATCH = "REQUEST_IDEMPOTENCY_MISMATCH"
@@ -223,6 +224,8 @@ _ROWS = (
          "Read its state first", _always(409)),
     _row(_C.REQUEST_RESUME_MISMATCH, _K.REQUEST, "No open suspension matches, or more than one does",
          "Name the suspension_id", _always(409)),
+    _row(_C.REQUEST_HAS_FORKS, _K.REQUEST, "Forks hold messages of what is to be deleted",
+         "Delete the executions that details.forks names, or send ?forks=delete", _always(409)),
     _row(_C.REQUEST_SESSION_BUSY, _K.REQUEST, "The session's last turn is still running",
          "Retry after Retry-After, or send if_session_busy: enqueue", _always(409, retryable=True)),
     _row(_C.REQUEST_IN_PROGRESS, _K.REQUEST, "The first request with this Idempotency-Key is still running",

@@ -108,6 +108,7 @@ class Admission:
             yield FieldError("after", "does not go with session_id: a session begins with its own messages")
         if request.if_session_busy == "enqueue" and request.session_id is None:
             yield FieldError("if_session_busy", "has no effect without a session_id")
+        yield from _stored_fields(request)
         if pattern is not None:
             yield from pattern.admit(request, limits, self._catalogue)
         yield from self._unknown_options(request)
@@ -204,6 +205,15 @@ def check_budget(
         else:
             return
     raise refusals[0]
+
+
+def _stored_fields(request: SystemRequest) -> Iterator[FieldError]:
+    """Yield an error if the request needs to be stored and refuses it."""
+    if not request.store:
+        if request.background:
+            yield FieldError("store", "must be true for a background execution, whose answer is read later")
+        if request.session_id is not None:
+            yield FieldError("store", "must be true with a session_id, since a session stores its messages")
 
 
 def _fields_of_later_versions(request: SystemRequest) -> Iterator[FieldError]:

@@ -333,6 +333,8 @@ class Executions:
         while True:
             last = events[-1].sequence_number if events else after
             page = await self._store.events(tenant, execution_id, after=last, limit=EVENTS_PER_PAGE)
+            if page is None:
+                raise _not_found()
             events += page
             if len(page) < EVENTS_PER_PAGE:
                 return events

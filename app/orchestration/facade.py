@@ -17,6 +17,7 @@ from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep, StageTrace
 from app.domain.lifecycle import TERMINAL
 from app.orchestration.admission import Admission, ConfiguredLimits, check_budget
+from app.orchestration.erasure import Erasure
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.session_turn import history_window
 from app.orchestration.executions import (
@@ -52,7 +53,7 @@ from app.orchestration.sessions import SessionChanges, Sessions, SessionView, mo
 from app.ports.events import EventTailer
 from app.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
 from app.ports.runtime import QueueTicket
-from app.ports.storage import ExecutionStore
+from app.ports.storage import ExecutionStore, RecordStore
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -125,6 +126,7 @@ class Facade:
         self,
         environment: Environment,
         store: ExecutionStore,
+        records: RecordStore,
         config: FacadeConfig,
         *,
         launcher: Launcher,
@@ -134,8 +136,9 @@ class Facade:
         self.executions = Executions(
             environment, store, launcher=launcher, recovery=recovery, event_tailer=event_tailer
         )
-        self.records = Records(environment, store, launcher)
-        self.sessions = Sessions(environment, launcher.local)
+        self.records = Records(environment, store, records, launcher)
+        self.erasure = Erasure(environment, records, self.executions, self.records, launcher.local)
+        self.sessions = Sessions(environment)
         self.introspection = Introspection(environment)
         self._environment = environment
         self._launcher = launcher
@@ -160,6 +163,8 @@ class Facade:
         if options.background:
             request = request.model_copy(update={"background": True})
         admitted = await self._admit(request, principal.tenant)
+        if claim is not None and not admitted.request.store:
+            raise _store_refusal("an Idempotency-Key, whose answer is given again")
         header = self._header(admitted, principal, options)
         if request.background and not options.subscribe:
             return await self._queue(header, claim)
@@ -207,6 +212,8 @@ class Facade:
     ) -> tuple[ExecutionHeader, list[RecordedStep]]:
         """Return the header of a fork at a step, and the steps that it inherits."""
         origin = await self.executions.load_at_rest(principal.tenant, request_id)
+        if fork.session_id is not None and not origin.header.request.store:
+            raise _store_refusal("a session_id, since a session stores its messages")
         request = merge_overrides(origin.header, from_step, fork.overrides)
         admitted = await self._admit(request, principal.tenant, Transcript(origin.header.inherited_messages))
         tools = self._override_tools(admitted.request, fork)
@@ -341,6 +348,12 @@ class _Admitted(NamedTuple):
     request: SystemRequest
     limits: EffectiveLimits
     transcript: Transcript
+
+
+def _store_refusal(reason: str) -> RequestFailure:
+    message = f"must be true with {reason}"
+    details = {"errors": [{"field": "store", "message": message}]}
+    return RequestFailure(Code.REQUEST_INVALID, f"store {message}", details)
 
 
 def _durability(request: SystemRequest, options: CallOptions) -> Durability:

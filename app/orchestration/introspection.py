@@ -10,6 +10,15 @@ from app.orchestration.execution.environment import Environment
 from app.ports.model import EngineError
 
 
+class EnginePrice(BaseModel):
+    """Prices of a million tokens."""
+
+    input: float = Field(description="Price of input tokens.")
+    output: float = Field(description="Price of output tokens.")
+    cached: float = Field(description="Price of input tokens that were read from a cache.")
+    cache_write: float = Field(description="Price of input tokens that were written to a cache.")
+
+
 class EngineView(BaseModel):
     """A configured engine as GET /v1/engines shows it."""
 
@@ -20,7 +29,11 @@ class EngineView(BaseModel):
     response_reserve: int = Field(description="Tokens of the window that are reserved for the answer.")
     options: list[str] = Field(description="The keys of `hints.options` that are passed on to the engine.")
     routes: list[str] = Field(description="Routes that contain the engine; a route's name is a value for `model` too.")
+    price: EnginePrice | None = Field(description="Prices of a million tokens, in the configured currency.")
     capabilities: dict[str, bool] = Field(description="Native capabilities; the service emulates the others.")
+    known: list[str] = Field(
+        description="Facts that the configuration leaves out and that the service knows of the model."
+    )
     breaker: BreakerState = Field(description="State of its circuit breaker; an open one is not tried.")
 
 
@@ -91,6 +104,8 @@ class Introspection:
             response_reserve=profile.response_reserve,
             options=sorted(profile.options),
             routes=routes,
+            price=None if profile.price is None else EnginePrice.model_validate(asdict(profile.price)),
+            known=list(profile.known),
             capabilities=asdict(profile.capabilities),
             breaker=self._environment.health.breakers[name].state,
         )

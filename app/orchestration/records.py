@@ -13,7 +13,7 @@ from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.step_list import StepView, step_views
 from app.orchestration.runtime.transcript import Transcript, require_completed, still_running, transcript_of
 from app.ports.journal import ExecutionHistory
-from app.ports.storage import ExecutionStore, StoredExecution
+from app.ports.storage import ExecutionStore, RecordStore, StoredExecution
 
 
 class Records:
@@ -22,19 +22,29 @@ class Records:
     Raises: RequestFailure (REQUEST_NOT_FOUND), StorageFailure, in every method.
     """
 
-    def __init__(self, environment: Environment, store: ExecutionStore, launcher: Launcher) -> None:
+    def __init__(
+        self, environment: Environment, store: ExecutionStore, records: RecordStore, launcher: Launcher
+    ) -> None:
         self._environment = environment
         self._store = store
+        self._records = records
         self._local = launcher.local
         self._patterns = launcher.patterns
 
     async def input(self, tenant: TenantId, request_id: RequestId) -> SystemRequest:
         """Return the request as it was admitted; that of a fork, with its overrides."""
-        return whole_request((await self._history(tenant, request_id)).header)
+        history = await self._running_history(tenant, request_id)
+        header = await self._header(await self.stored(tenant, request_id)) if history is None else history.header
+        return whole_request(header)
 
     async def steps(self, tenant: TenantId, request_id: RequestId) -> list[StepView]:
         """Return the steps that are recorded so far."""
-        history = await self._history(tenant, request_id)
+        history = await self._running_history(tenant, request_id)
+        if history is None:
+            stored = await self.stored(tenant, request_id)
+            history = await self._store.load(tenant, stored.execution_id)
+        if history is None:
+            raise not_found()
         return await self._environment.thread_pool.run(partial(step_views, history, self._patterns))
 
     async def transcript(self, tenant: TenantId, request_id: RequestId) -> tuple[ExecutionHeader, Transcript]:
@@ -49,7 +59,7 @@ class Records:
         response = stored.status.response
         if response is None:
             raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "this version cannot read the stored response")
-        header = (await self._stored_history(stored)).header
+        header = await self._header(stored)
         in_session: tuple[Message, ...] = ()
         if header.request.session_id is not None:
             in_session = await self._environment.conversations.transcript(
@@ -67,16 +77,15 @@ class Records:
             raise not_found()
         return found
 
-    async def _history(self, tenant: TenantId, request_id: RequestId) -> ExecutionHistory:
+    async def _running_history(self, tenant: TenantId, request_id: RequestId) -> ExecutionHistory | None:
         local = self._local.find(tenant, request_id)
-        history = None if local is None else await self._environment.journal.load(local.execution_id)
-        return history or await self._stored_history(await self.stored(tenant, request_id))
+        return None if local is None else await self._environment.journal.load(local.execution_id)
 
-    async def _stored_history(self, stored: StoredExecution) -> ExecutionHistory:
-        history = await self._store.load(stored.tenant, stored.execution_id)
-        if history is None:
+    async def _header(self, stored: StoredExecution) -> ExecutionHeader:
+        header = await self._records.header(stored.tenant, stored.execution_id)
+        if header is None:
             raise not_found()
-        return history
+        return header
 
 
 def not_found() -> RequestFailure:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import anyio
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -13,7 +12,6 @@ from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure
 from app.domain.ids import SessionId, TenantId
 from app.orchestration.execution.environment import Environment
-from app.orchestration.runtime.handle import LocalExecutions
 from app.ports.storage import StoredSession
 
 MAX_DETAIL_BYTES = 65_536
@@ -65,9 +63,8 @@ class Sessions:
     Raises: RequestFailure (REQUEST_NOT_FOUND) in every method that names one, StorageFailure.
     """
 
-    def __init__(self, environment: Environment, local: LocalExecutions) -> None:
+    def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._local = local
 
     async def page(self, tenant: TenantId, *, after: str | None, limit: int) -> SessionPage:
         """Return a page of sessions."""
@@ -97,18 +94,6 @@ class Sessions:
         found = await self._environment.conversations.messages(tenant, session_id, after=after, limit=limit)
         last = after + len(found)
         return MessagePage(found, last if found and last < session.message_count else None)
-
-    async def delete(self, tenant: TenantId, session_id: SessionId) -> None:
-        """Stop the executions of the session that run here, then delete it with its messages and executions."""
-        running = self._local.in_session(tenant, session_id)
-        for local in running:
-            local.stop("its session was deleted")
-        for local in running:
-            done = anyio.Event()
-            local.handle.add_done_callback(done.set)
-            await done.wait()
-        if not await self._environment.conversations.delete(tenant, session_id):
-            raise _not_found()
 
 
 def model_of(session: StoredSession) -> str | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.domain.contract.messages import Message
-from app.domain.ids import ExecutionId, RequestId
+from app.domain.ids import ExecutionId, RequestId, TenantId
 from app.domain.journal.events import CorrelationContext, InferenceDelta, StoredEvent, UnnumberedEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
@@ -110,6 +110,17 @@ class Journal(Protocol):
 
     async def load(self, execution_id: ExecutionId) -> ExecutionHistory | None:
         """Return the committed history of an execution that is open here."""
+        ...
+
+    def discard(self, execution_id: ExecutionId) -> bool:
+        """Store nothing of an execution in memory beyond its end; return False if it is not in memory.
+
+        Its request id is free again after its end.
+        """
+        ...
+
+    def forget(self, tenant: TenantId, request_id: RequestId) -> None:
+        """Free the request id of an execution that was erased."""
         ...
 
     async def flushed(self) -> None:

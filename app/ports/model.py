@@ -69,7 +69,10 @@ class EngineCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class EngineProfile:
-    """Facts about a configured engine. `options` are the `hints.options` keys that are passed on."""
+    """Facts about a configured engine. `options` are the `hints.options` keys that are passed on.
+
+    `known` names the facts that the configuration leaves out and that are known of the model.
+    """
 
     name: str
     model: str
@@ -79,6 +82,7 @@ class EngineProfile:
     options: frozenset[str]
     price: TokenPrices | None = None
     capabilities: EngineCapabilities = EngineCapabilities()
+    known: tuple[str, ...] = ()
 
 
 class Engine(Protocol):

@@ -11,6 +11,7 @@ from app.domain.contract.response import Suspension
 from app.domain.failures import Code
 from app.domain.ids import ExecutionId, ReplicaId, RequestId, SessionId, SuspensionId, TenantId
 from app.domain.journal.events import StoredEvent, UnnumberedEvent
+from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
 from app.domain.lifecycle import Mode, State
@@ -120,8 +121,11 @@ class ExecutionStore(Protocol):
 
     async def events(
         self, tenant: TenantId, execution_id: ExecutionId, *, after: int = 0, limit: int
-    ) -> Sequence[StoredEvent]:
-        """Return at most `limit` events after a sequence number, in order; fewer if there are no more."""
+    ) -> Sequence[StoredEvent] | None:
+        """Return at most `limit` events after a sequence number, in order; fewer if there are no more.
+
+        None if there is no such execution.
+        """
         ...
 
     async def suspensions(self, tenant: TenantId, execution_id: ExecutionId | None = None) -> Sequence[OpenSuspension]:
@@ -273,9 +277,41 @@ class SessionStore(Protocol):
         """Signal that a turn has ended in this process, so that waiting executions check at once."""
         ...
 
-    async def delete(self, tenant: TenantId, session_id: SessionId) -> bool:
-        """Delete a session with its messages, executions and their histories; return False if there is none.
 
-        An execution that is running is lost to its owner.
+class RecordStore(Protocol):
+    """Records of executions and sessions apart from running them: what outlives their steps, and their erasure.
+
+    Those of another tenant are treated as missing. Every method raises StorageFailure.
+    """
+
+    async def header(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHeader | None:
+        """Return the header of the execution, which outlives its steps and events."""
+        ...
+
+    async def erase_execution(
+        self, tenant: TenantId, execution_id: ExecutionId, *, with_forks: bool
+    ) -> Sequence[RequestId]:
+        """Delete the execution and all copies of its messages, those in forks only if asked to.
+
+        Return the request ids of those that are live: these are not deleted before they end.
+
+        Raises: RequestFailure (REQUEST_HAS_FORKS naming the forks; REQUEST_SESSION_BUSY, REQUEST_RESUME_REQUIRED if a
+        later turn of its session is live); nothing is changed then.
+        """
+        ...
+
+    async def forks_of_session(self, tenant: TenantId, session_id: SessionId) -> Sequence[RequestId]:
+        """Return the request ids of executions outside the session that have copies of its messages."""
+        ...
+
+    async def erase_session(
+        self, tenant: TenantId, session_id: SessionId, *, with_forks: bool
+    ) -> Sequence[RequestId] | None:
+        """Delete a session with its messages and executions, and the forks of these only if asked to.
+
+        Return the request ids of the forks that are live, which are not deleted before they end; None if there is no
+        such session. An execution of the session that is running is lost to its owner.
+
+        Raises: RequestFailure (REQUEST_HAS_FORKS naming the forks); nothing is changed then.
         """
         ...

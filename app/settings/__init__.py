@@ -1,5 +1,6 @@
 """Settings: environment and TOML file, read into one frozen `Settings`. Nothing else reads `os.environ`."""
 
+from app.settings.known_models import known_model
 from app.settings.loader import load_settings
 from app.settings.schema import (
     AuthSettings,
@@ -32,5 +33,6 @@ __all__ = [
     "Settings",
     "StorageSettings",
     "TelemetrySettings",
+    "known_model",
     "load_settings",
 ]

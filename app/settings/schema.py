@@ -28,6 +28,7 @@ from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.steps import STEP_SPECS
 from app.ports.model import EngineCapabilities
 from app.settings.connection import HeaderSettings, ProxyEnvironment, ProxySetting, ReadableFile, is_loopback
+from app.settings.known_models import known_model
 from app.settings.values import (
     NOT_IN_THIS_VERSION,
     SCHEMES,
@@ -109,6 +110,9 @@ class StorageSettings(_Table):
     )
     statement_timeout: Annotated[float, Field(ge=0.5, le=600)] = Field(
         5, description="Seconds after which PostgreSQL is given up; migrations and maintenance take longer"
+    )
+    answer_retention_days: Annotated[float, Field(gt=0, le=36_500)] = Field(
+        90, description="Days after its end until an execution is deleted, and after its last turn until a session is"
     )
     replica_timeout: Annotated[float, Field(ge=1, le=600)] = Field(
         10, description="Silence after which a replica on PostgreSQL is considered dead"
@@ -243,8 +247,12 @@ class Price(_Table):
 
 
 def _default_window(validated: Mapping[str, Any]) -> int:
+    """Return the context window of a known model, else the default of its scheme."""
     model: ModelUrl | None = validated.get("model")
-    return (ModelScheme() if model is None else SCHEMES[model.scheme]).context_window
+    if model is None:
+        return ModelScheme().context_window
+    known = known_model(model.scheme, model.model)
+    return SCHEMES[model.scheme].context_window if known is None else known.context_window
 
 
 class EngineSettings(_Table):
@@ -262,14 +270,17 @@ class EngineSettings(_Table):
         None, description="File that holds the credential; read again when it changes"
     )
     context_window: Positive = Field(
-        default_factory=_default_window, description="Context window in tokens; 16384 for ollama and llamacpp"
+        default_factory=_default_window,
+        description="Context window in tokens; by default that of a known model, 16384 for ollama and llamacpp",
     )
     response_reserve: Natural = Field(4096, description="Tokens of the window reserved for the answer")
     options: Annotated[tuple[OptionName, ...], Field(strict=False)] = Field(
         (), description="Keys of `hints.options` that are passed through"
     )
     price: Price | None = Field(
-        None, description="`{ input, output, cached, cache_write }` for a million tokens, in `telemetry.currency`"
+        None,
+        description="`{ input, output, cached, cache_write }` for a million tokens, in `telemetry.currency`; "
+        "known models have one in USD",
     )
     api: Literal["chat_completions", "responses"] | None = Field(
         None, description="`chat_completions` or `responses`, for `openai://`"

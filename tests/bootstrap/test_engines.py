@@ -1,8 +1,88 @@
-"""Table of engine schemes."""
+"""Table of engine schemes, and the facts about an engine that its configuration leaves out."""
 
-from app.bootstrap.engines import ENGINES
+from typing import Any
+
+import pytest
+
+from app.bootstrap.engines import ENGINES, engine_profile
+from app.domain.token_prices import TokenPrices
+from app.ports.model import EngineProfile
+from app.settings import Settings
 from app.settings.values import SCHEMES
+
+MINI = "openai://gpt-4o-mini"
 
 
 def test_every_scheme_of_the_configuration_has_a_builder() -> None:
     assert ENGINES.keys() == SCHEMES.keys()
+
+
+def profile_of(currency: str = "USD", **engine: Any) -> EngineProfile:
+    tables = {"engines": {"a": {"model": MINI, **engine}}, "telemetry": {"currency": currency}}
+    return engine_profile("a", Settings.model_validate(tables))
+
+
+def test_a_known_model_has_its_window_and_its_prices_and_says_so() -> None:
+    profile = profile_of()
+    assert (profile.context_window, profile.price) == (128_000, TokenPrices(0.15, 0.6, 0.075, 0.15))
+    assert profile.known == ("context_window", "price")
+
+
+def test_what_is_configured_comes_first() -> None:
+    profile = profile_of(context_window=64_000, price={"input": 1, "output": 2, "cached": 0.5, "cache_write": 3})
+    assert (profile.context_window, profile.price) == (64_000, TokenPrices(1, 2, 0.5, 3))
+    assert profile.known == ()
+
+
+def test_prices_of_cached_tokens_that_are_not_configured_are_those_of_the_known_model() -> None:
+    profile = profile_of(price={"input": 0.15, "output": 0.6})
+    assert profile.price == TokenPrices(0.15, 0.6, 0.075, 0.15)
+    assert profile.known == ("context_window", "price.cached", "price.cache_write")
+
+
+@pytest.mark.parametrize("model", [MINI, "openai://local-model"])
+def test_without_a_known_price_cached_tokens_cost_as_much_as_others(model: str) -> None:
+    profile = profile_of("EUR", model=model, price={"input": 0.15, "output": 0.6})
+    assert profile.price == TokenPrices.without_cache(0.15, 0.6)
+
+
+def test_known_prices_apply_only_in_us_dollars() -> None:
+    profile = profile_of("EUR")
+    assert (profile.price, profile.known) == (None, ("context_window",))
+
+
+def test_known_prices_apply_only_up_to_the_known_window() -> None:
+    assert profile_of(model="gemini://gemini-2.5-pro").price is not None
+    assert profile_of(model="gemini://gemini-2.5-pro", context_window=1_000_000).price is None
+
+
+def test_a_model_that_is_not_known_has_the_defaults_of_its_scheme() -> None:
+    profile = profile_of(model="openai://local-model", base_url="http://127.0.0.1:1/v1")
+    assert (profile.context_window, profile.price, profile.known) == (128_000, None, ())
+
+
+def test_capabilities_that_a_model_is_known_to_lack_can_be_corrected() -> None:
+    profile = profile_of(model="openai://gpt-4-0613", capabilities={"images": True})
+    assert (profile.capabilities.schema, profile.capabilities.images, profile.capabilities.tools) == (False, True, True)
+    assert profile.known == (
+        *("context_window", "price", "capabilities.schema", "capabilities.schema_with_tools"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "missing"),
+    [
+        ("gpt-4o", set()),
+        ("gpt-4o-2024-05-13", {"schema", "schema_with_tools"}),
+        ("gpt-4.1-mini", set()),
+        ("gpt-4-turbo", {"schema", "schema_with_tools"}),
+        ("gpt-3.5-turbo", {"schema", "schema_with_tools", "images"}),
+        ("o3-mini", {"images"}),
+        ("o3", set()),
+        ("gpt-5", set()),
+        ("qwen-3", set()),
+    ],
+)
+def test_openais_models_lack_what_they_are_known_to_lack(model: str, missing: set[str]) -> None:
+    known = profile_of(model=f"openai://{model}").known
+    assert {fact.removeprefix("capabilities.") for fact in known if fact.startswith("capabilities.")} == missing

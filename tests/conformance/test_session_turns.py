@@ -224,7 +224,7 @@ async def test_waiting_in_a_deleted_session_fails(here: StoreReplica, there: Sto
     async with anyio.create_task_group() as group:
         group.start_soon(waits)
         await anyio.sleep(0.5)
-        assert await there.conversations.delete("local", "s")
+        assert await there.records.erase_session("local", "s", with_forks=False) == []
     await begins(there, "c", waits=False)
     assert await turn(there, "c") == SessionHistory(0, [], ())
 

@@ -64,6 +64,7 @@ CONTRACT = {
         "REQUEST_RESUME_REQUIRED": [(409, False)],
         "REQUEST_RESUME_UNEXPECTED": [(409, False)],
         "REQUEST_RESUME_MISMATCH": [(409, False)],
+        "REQUEST_HAS_FORKS": [(409, False)],
         "REQUEST_SESSION_BUSY": [(409, True)],
         "REQUEST_IN_PROGRESS": [(409, True)],
         "REQUEST_IDEMPOTENCY_MISMATCH": [(422, False)],

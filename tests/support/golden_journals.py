@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import orjson
@@ -91,8 +91,8 @@ class GoldenExecution:
     fields: Mapping[str, Any] = field(default_factory=dict)
     answers: Sequence[int] = ()
     """Indexes of the suspensions that are answered, in order."""
-    fork_from: int | None = None
-    """The step at which it is forked; the fork is stored instead."""
+    fork_from: int | Literal["end"] | None = None
+    """The step at which it is forked, or `end` to ask `Hello` after it; the fork is stored instead."""
     interrupted: bool = False
     """True if the service stops before it ends."""
     before: str | None = None
@@ -121,6 +121,7 @@ GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
     "chat-suspended-step-by-step": GoldenExecution(ASK, {"background": True}),
     "chat-resumed": GoldenExecution(ASK, answers=(0,)),
     "chat-forked": GoldenExecution("Please calculate 17*3", fork_from=2),
+    "chat-continued": GoldenExecution("Please calculate 17*3", fork_from="end"),
     "chat-interrupted": GoldenExecution("[[slow:30]] Please calculate 17*3", {"background": True}, interrupted=True),
     "chat-second-turn": GoldenExecution("Please calculate 17*3", {"session_id": "s"}, before="Hello"),
     "chat-suspended-in-session": GoldenExecution(ASK, {"session_id": "s"}, before="Hello"),
@@ -167,7 +168,9 @@ async def run_golden(service: Service, name: str, golden: GoldenExecution) -> st
         await answer_suspension_of(service, name, number)
     if golden.fork_from is None:
         return name
-    fork = await service.facade.fork(name, ForkRequest(from_step=golden.fork_from), LOCAL)
+    messages = [{"role": "user", "content": "Hello"}] if golden.fork_from == "end" else []
+    asked = ForkRequest.model_validate({"from_step": golden.fork_from, "overrides": {"messages": messages}})
+    fork = await service.facade.fork(name, asked, LOCAL)
     await wait_for_end(fork)
     return fork.request_id
 

@@ -67,7 +67,10 @@ def stored_fields() -> Listing:
         "records": {_name(kind): _fields(kind, nested) for kind in RECORDS},
         "columns": {
             str(table.name): {
-                str(column.name): f"{column.type}{' = …' if column.nullable else ''}" for column in table.columns
+                str(
+                    column.name
+                ): f"{column.type}{' = …' if column.nullable or column.server_default is not None else ''}"
+                for column in table.columns
             }
             for table in metadata.sorted_tables
         },

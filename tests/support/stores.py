@@ -10,6 +10,7 @@ from typing import TypeVar
 import pytest
 
 from app.adapters.stores.database import Database
+from app.adapters.stores.erasure import DatabaseRecords
 from app.adapters.stores.executions.store import DatabaseExecutionStore
 from app.adapters.stores.journal.stored_journal import JournalConfig, StoredJournal, open_journal
 from app.adapters.stores.journal.writer import WriterCallbacks, WriterLimits
@@ -74,6 +75,7 @@ class StoreReplica:
     journal: StoredJournal
     store: DatabaseExecutionStore
     conversations: DatabaseSessions
+    records: DatabaseRecords
     sink: RecordingSink
     losses: RecordedLosses
 
@@ -92,7 +94,9 @@ async def open_replica(
     config = JournalConfig(name, 3, limits or WriterLimits(), closing_seconds)
     async with open_journal(database, listener, clock, config, losses.callbacks()) as journal:
         store = DatabaseExecutionStore(database, clock, name, listener)
-        yield StoreReplica(name, database, journal, store, DatabaseSessions(database), listener, losses)
+        yield StoreReplica(
+            name, database, journal, store, DatabaseSessions(database), DatabaseRecords(database), listener, losses
+        )
 
 
 @asynccontextmanager

@@ -77,6 +77,9 @@ class LogTailer:
                     raise
                 subscription.finish()
                 return
+            if page is None:
+                subscription.finish()
+                return
             subscription.offer(page)
             if len(page) < _PAGE_SIZE:
                 return

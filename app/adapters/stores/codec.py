@@ -148,6 +148,15 @@ def decode_header(data: bytes) -> tuple[ExecutionHeader, list[RecordedStep]]:
     ]
 
 
+def without_steps(header: bytes | None) -> bytes:
+    """Return an encoded header without its steps and in its own format; nothing if it cannot be read."""
+    try:
+        format_, stored, _ = orjson.loads(header or b"")
+    except (TypeError, ValueError):
+        return b""
+    return orjson.dumps([format_, stored, []])
+
+
 def encode_outcome(outcome: Outcome) -> bytes:
     return _dump([FORMAT, OUTCOME_TAGS[type(outcome)], _stored_fields(outcome)])
 

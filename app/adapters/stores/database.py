@@ -120,7 +120,10 @@ class Database(Protocol):
         ...
 
     async def maintain(self, work: Callable[[], Transaction[T]]) -> T:
-        """Run an idempotent transaction that may take long, as the deletion of many rows does."""
+        """Run an idempotent transaction that may take long, as the deletion of many rows does.
+
+        What it deletes does not stay in a log of the database file, unless another process reads it at that moment.
+        """
         ...
 
     async def read(self, work: Callable[[], Transaction[T]]) -> T:

@@ -5,7 +5,9 @@ others is stored as bytes of the codec, because PostgreSQL text cannot contain N
 except `commits`, which belongs to an execution, and `replicas`. A row of `commits` has a recorded step and the events
 of one commit; commit 0 has the header as its outcome, together with the steps that were recorded in memory before.
 `epoch` counts the owners of an execution: writes of an earlier owner are refused. `metadata_entries` has a digest of
-each pair of the client's metadata, by which executions are found.
+each pair of the client's metadata, by which executions are found. `ancestors` has every execution from which a fork
+comes, and so holds copies of its messages. `header` is set when the steps and events of an ended execution are deleted;
+an execution with `erase_at_end` is erased by the commit that ends it.
 """
 
 from typing import Final
@@ -25,6 +27,9 @@ from sqlalchemy import (
 
 IS_LIVE: Final = "state NOT IN ('COMPLETE', 'ERROR', 'CANCELLED')"
 TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
+IS_ENDED: Final = "state IN ('COMPLETE', 'ERROR', 'CANCELLED')"
+HAS_HISTORY: Final = f"header IS NULL AND {IS_ENDED}"
+HAS_NO_HISTORY: Final = "header IS NOT NULL"
 metadata: Final = MetaData()
 
 executions: Final = Table(
@@ -52,8 +57,22 @@ executions: Final = Table(
     Column("model", TEXT),
     Column("agent", TEXT),
     Column("fork_points", BigInteger),
+    Column("header", LargeBinary),
+    Column("erase_at_end", BigInteger, nullable=False, server_default=text("0")),
     Index("executions_request", "tenant", "request_id", unique=True),
     Index("executions_newest", "tenant", "execution_id"),
+    Index(
+        "executions_with_history",
+        "entered_at",
+        sqlite_where=text(HAS_HISTORY),
+        postgresql_where=text(HAS_HISTORY),
+    ),
+    Index(
+        "executions_without_history",
+        "entered_at",
+        sqlite_where=text(HAS_NO_HISTORY),
+        postgresql_where=text(HAS_NO_HISTORY),
+    ),
     Index(
         "executions_live",
         "execution_id",
@@ -68,6 +87,16 @@ executions: Final = Table(
         sqlite_where=text("session_id IS NOT NULL"),
         postgresql_where=text("session_id IS NOT NULL"),
     ),
+)
+
+ancestors: Final = Table(
+    "ancestors",
+    metadata,
+    Column("tenant", TEXT, nullable=False),
+    Column("execution_id", TEXT, nullable=False),
+    Column("ancestor_id", TEXT, nullable=False),
+    PrimaryKeyConstraint("execution_id", "ancestor_id"),
+    Index("ancestors_descendants", "tenant", "ancestor_id", "execution_id"),
 )
 
 metadata_entries: Final = Table(
@@ -135,6 +164,7 @@ sessions: Final = Table(
     Column("details", LargeBinary),
     PrimaryKeyConstraint("tenant", "session_id"),
     Index("sessions_newest", "tenant", "updated_at", "session_id"),
+    Index("sessions_idle", "updated_at"),
 )
 
 messages: Final = Table(
@@ -174,4 +204,5 @@ idempotency_keys: Final = Table(
     Column("created_at", Double, nullable=False),
     PrimaryKeyConstraint("tenant", "key"),
     Index("idempotency_keys_age", "created_at"),
+    Index("idempotency_keys_execution", "execution_id"),
 )

@@ -1,17 +1,16 @@
-"""Stored sessions: their messages, the execution that holds the turn, the client's details, and deletion."""
+"""Stored sessions: their messages, the execution that holds the turn, and the client's details."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import anyio
 from pydantic import JsonValue
-from sqlalchemy import BigInteger, BindParameter, Select, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import BigInteger, BindParameter, Select, and_, bindparam, func, or_, select, update
 
 from app.adapters.stores import codec
-from app.adapters.stores.database import Database, ResultRow, ResultRows, Statement, Transaction, execute, execute_each
-from app.adapters.stores.executions.queries import DELETE_CANCELS, DELETE_COMMITS, DELETE_SUSPENSIONS
+from app.adapters.stores.database import Database, ResultRow, ResultRows, Statement, Transaction, execute
 from app.adapters.stores.history import decode_sized
-from app.adapters.stores.schema import executions, idempotency_keys, messages, sessions
+from app.adapters.stores.schema import messages, sessions
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import ExecutionId, SessionId, TenantId
@@ -99,9 +98,6 @@ class DatabaseSessions:
         turn_end = self._turn_ends.pop((tenant, session_id), None)
         if turn_end is not None:
             turn_end.set()
-
-    async def delete(self, tenant: TenantId, session_id: SessionId) -> bool:
-        return await self._database.write(lambda: _delete(tenant, session_id), idempotent=True)
 
     async def _history_at_turn(
         self, key: Mapping[str, Any], execution_id: ExecutionId, limit: int
@@ -209,20 +205,6 @@ def _history_of_holder(
     return holder, (yield from _history(key, limit))
 
 
-def _delete(tenant: TenantId, session_id: SessionId) -> Transaction[bool]:
-    key = _session_key(tenant, session_id)
-    yield from execute(_LOCK, key)
-    found = yield from execute(_EXECUTIONS, key)
-    its = [{"the_tenant": tenant, "the_execution_id": execution_id} for (execution_id,) in found]
-    yield from execute_each(DELETE_COMMITS, its)
-    yield from execute_each(DELETE_SUSPENSIONS, its)
-    yield from execute_each(DELETE_CANCELS, its)
-    yield from execute(_DELETE_KEYS, key)
-    yield from execute_each(_DELETE_EXECUTIONS, its)
-    yield from execute(_DELETE_MESSAGES, key)
-    return bool((yield from execute(_DELETE_SESSION, key)))
-
-
 def _columns() -> Select[Any]:
     return select(
         sessions.c.session_id,
@@ -294,20 +276,3 @@ _TRANSCRIPT = Statement(
 _LAST_MESSAGES = Statement(
     lambda _: select(messages.c.message).where(_IN_SESSION).order_by(messages.c.number.desc()).limit(_LIMIT)
 )
-_ITS_EXECUTIONS = select(executions.c.execution_id).where(
-    executions.c.tenant == bindparam("the_tenant"), executions.c.session_id == bindparam("the_session_id")
-)
-_EXECUTIONS = Statement(lambda _: _ITS_EXECUTIONS)
-_DELETE_KEYS = Statement(
-    lambda _: delete(idempotency_keys).where(
-        idempotency_keys.c.tenant == bindparam("the_tenant"),
-        idempotency_keys.c.execution_id.in_(_ITS_EXECUTIONS),
-    )
-)
-_DELETE_EXECUTIONS = Statement(
-    lambda _: delete(executions).where(
-        executions.c.tenant == bindparam("the_tenant"), executions.c.execution_id == bindparam("the_execution_id")
-    )
-)
-_DELETE_MESSAGES = Statement(lambda _: delete(messages).where(_IN_SESSION))
-_DELETE_SESSION = Statement(lambda _: delete(sessions).where(_IS_SESSION).returning(sessions.c.session_id))

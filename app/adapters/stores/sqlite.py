@@ -4,6 +4,9 @@ With WAL and `synchronous=FULL`, committed data survives a power cut. A lock on 
 names, refuses a second owner at start; it is released when its process ends. SQLite locks ranges of bytes, which this
 lock of the whole file does not touch. Read-only access, as by the command line, needs no lock. Neither holds on a
 network file system.
+
+What is deleted is overwritten with zeros in its page. The write-ahead log still has the page as it was before, until it
+is copied into the file and truncated after the transactions that delete.
 """
 
 import fcntl
@@ -48,6 +51,7 @@ _PRAGMAS = (
     "PRAGMA synchronous = FULL",
     f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
     "PRAGMA temp_store = MEMORY",
+    "PRAGMA secure_delete = ON",
 )
 
 
@@ -66,7 +70,7 @@ class SqliteDatabase:
         return await self._run(self._writer, partial(_run_write, work=work))
 
     async def maintain(self, work: Callable[[], Transaction[T]]) -> T:
-        return await self._run(self._writer, partial(_run_write, work=work))
+        return await self._run(self._writer, partial(_run_maintenance, work=work))
 
     async def read(self, work: Callable[[], Transaction[T]]) -> T:
         return await self._run(self._reader, lambda connection: run_transaction(connection, work(), "BEGIN DEFERRED"))
@@ -230,6 +234,17 @@ def _write_probe(connection: sqlite3.Connection) -> None:
     """Write and delete a row that is never read: this database has no other replicas."""
     connection.execute("INSERT OR REPLACE INTO replicas (replica, beats) VALUES (?, 0)", (_PROBE,))
     connection.execute("DELETE FROM replicas WHERE replica = ?", (_PROBE,))
+
+
+def _run_maintenance(connection: sqlite3.Connection, work: Callable[[], Transaction[T]]) -> T:
+    """Run the transaction, then truncate the log, unless a reader needs it now: the next maintenance does it then."""
+    result = _run_write(connection, work)
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    return result
 
 
 def _run_write(connection: sqlite3.Connection, work: Callable[[], Transaction[T]]) -> T:

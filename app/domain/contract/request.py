@@ -184,6 +184,9 @@ class SystemRequest(_Inbound):
     redundancy: RedundancyOptions | None = Field(None, description="Options of redundant mode.")
     flow: FlowOptions | None = Field(None, description="Options of flow mode.")
     limits: Limits = Field(default_factory=lambda: _NO_LIMITS, description="Limits of this execution.")
+    store: bool = Field(
+        True, description="False: nothing is stored beyond the end of the execution, which can then not be read again."
+    )
     background: bool = Field(False, description="True to answer 202 at once and run in the background.")
     on_disconnect: Literal["cancel", "continue"] | None = Field(
         None, description="Effect of a closed connection; absent: `cancel` for a plain request."

@@ -13,15 +13,17 @@ import anyio
 import typer
 from fastapi import FastAPI
 from rich.console import Console
+from rich.text import Text
 
 from app.domain.access import LOCAL
 from app.domain.ids import RequestId, TenantId
-from app.domain.lifecycle import Mode
+from app.domain.lifecycle import Mode, State
 from app.entrypoints.cli.check import CheckStorage, OpenService, run_checks
-from app.entrypoints.cli.execution import ExecuteOptions, OutputOptions, run_once
-from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, failures_as_exits, print_failure
+from app.entrypoints.cli.execution import ExecuteOptions, OutputOptions, read_request, run_once
+from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, SUSPENDED, failures_as_exits, print_failure
 from app.entrypoints.cli.replay import OpenHistoryReader, ReplayPrinter, ReplaySelection, exit_code, replay_stored
 from app.entrypoints.cli.server import bind_listener, serve
+from app.entrypoints.cli.suspension_prompt import describe_suspension
 from app.settings import Settings, load_settings
 
 
@@ -105,27 +107,46 @@ def _check(context: typer.Context, *, config: ConfigOption = None) -> None:
 
 def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
     context: typer.Context,
-    text: Annotated[str, typer.Argument(help="The user message.", show_default=False)],
+    text: Annotated[str | None, typer.Argument(help="The user message.", show_default=False)] = None,
     *,
-    mode: Annotated[Mode, typer.Option(help="Mode of the execution.")] = Mode.CHAT,
+    mode: Annotated[
+        Mode | None, typer.Option(help="Mode of the execution. Default: chat, with --schema structured.")
+    ] = None,
     tool: Annotated[list[str] | None, typer.Option(help="Tool to offer; repeat for several. Default: all.")] = None,
     model: Annotated[str | None, typer.Option(help="Name of a route or an engine.")] = None,
     system: Annotated[str | None, typer.Option(help="System prompt.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="File of a JSON Schema that the answer follows.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="File of a whole request as JSON, - for standard input, instead of TEXT.")
+    ] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is generated.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole SystemResponse as JSON.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Run one request in this process. Events go to standard error, the answer to standard output."""
+    """Run one request in this process. Events go to standard error, the answer to standard output.
+
+    A question to a person is asked at the terminal; without one the command ends with 3.
+    """
     wiring: Wiring = context.obj
+    if (text is None) == (file is None) or (file is not None and any((mode, tool, model, system, schema))):
+        raise typer.BadParameter("give TEXT with its options, or --file alone", param_hint="TEXT or --file")
+    ask = partial(typer.prompt, err=True) if sys.stdin.isatty() and not as_json else None
+    output = OutputOptions(stream=stream, as_json=as_json, ask=ask)
     with failures_as_exits():
         settings = load_settings(path=config)
-        request = ExecuteOptions(text, system, model, mode, tool).request()
-        response = anyio.run(
-            run_once, wiring.open_service, settings, request, OutputOptions(stream=stream, as_json=as_json)
+        request = (
+            ExecuteOptions(text or "", system, model, mode, tool, schema).request()
+            if file is None
+            else read_request(file)
         )
+        response = anyio.run(run_once, wiring.open_service, settings, request, output)
     if response.error is not None:
         print_failure(Console(stderr=True), response.error.code, response.error.message)
         raise typer.Exit(EXIT_CODES[response.error.category])
+    if response.state is State.SUSPENDED:
+        for suspension in response.suspensions:
+            Console(stderr=True).print(Text(f"suspended: {describe_suspension(suspension)}"), soft_wrap=True)
+        raise typer.Exit(SUSPENDED)
 
 
 def _replay(

@@ -5,8 +5,11 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 import anyio
+import orjson
 from anyio.abc import TaskStatus
 from pydantic import ValidationError
 from rich.console import Console
@@ -16,47 +19,91 @@ from app.domain.access import LOCAL
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, RequestFailure
-from app.domain.field_errors import invalid_fields
-from app.domain.lifecycle import Mode
+from app.domain.field_errors import invalid_fields, path_within
+from app.domain.ids import SuspensionId
+from app.domain.lifecycle import Mode, State
+from app.domain.strict_json import StrictJsonError, loads
 from app.entrypoints.cli.live_view import LiveView, write_answer
-from app.orchestration.facade import Accepted, CallOptions, ExecutionHandle, ExecutionView
+from app.entrypoints.cli.suspension_prompt import Ask, ask_person
+from app.orchestration.facade import (
+    Accepted,
+    CallOptions,
+    ExecutionHandle,
+    Executions,
+    ExecutionView,
+    ResumeAccepted,
+    ResumeRequest,
+)
 from app.settings import Settings
 
 TEMPORARY_STORE = "sqlite://"
+STANDARD_INPUT: Final = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
 class ExecuteOptions:
-    """Options of the request. No `tools` means all tools, as in a request."""
+    """Options of the request. No `tools` means all tools, as in a request.
+
+    `schema` is the file of a JSON Schema that the answer follows; with it the mode is structured unless one is given.
+    """
 
     text: str
     system: str | None
     model: str | None
-    mode: Mode
+    mode: Mode | None
     tools: list[str] | None
+    schema: Path | None
 
     def request(self) -> SystemRequest:
         """Return the request. Raises: RequestFailure (REQUEST_INVALID)."""
         texts = [("system", self.system), ("user", self.text)]
         messages = [{"role": role, "content": content} for role, content in texts if content is not None]
-        fields = {"messages": messages, "mode": self.mode, "model": self.model, "tools": self.tools or None}
-        try:
-            return SystemRequest.model_validate(fields)
-        except ValidationError as invalid:
-            errors = invalid_fields(invalid.errors(), schema=SystemRequest.model_json_schema())
-            failure = RequestFailure(Code.REQUEST_INVALID, "; ".join(map(str, errors)))
-        raise failure
+        fields: dict[str, Any] = {"messages": messages, "model": self.model, "tools": self.tools or None}
+        fields["mode"] = self.mode or (Mode.CHAT if self.schema is None else Mode.STRUCTURED)
+        if self.schema is not None:
+            fields["output"] = {"schema": _read_json(self.schema)}
+        return _request(fields)
+
+
+def read_request(file: Path) -> SystemRequest:
+    """Return the request in a file, as the body of `POST /v1/execute`; `-` is standard input.
+
+    Raises: RequestFailure (REQUEST_INVALID).
+    """
+    return _request(_read_json(file))
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return loads(sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes())
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}"
+    except StrictJsonError as error:
+        message = f"{file} is not acceptable JSON: {error.reason}"
+    raise RequestFailure(Code.REQUEST_INVALID, message)
+
+
+def _request(fields: Any) -> SystemRequest:
+    try:
+        return SystemRequest.model_validate_json(orjson.dumps(fields), strict=True)
+    except ValidationError as invalid:
+        schema = SystemRequest.model_json_schema()
+        errors = invalid_fields(invalid.errors(), path_of=path_within(fields), schema=schema)
+        failure = RequestFailure(Code.REQUEST_INVALID, "; ".join(map(str, errors)))
+    raise failure
 
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
     """Options of the output: the answer goes to standard output, as text or JSON.
 
-    Streamed tokens go to standard output too, or with JSON to standard error.
+    Streamed tokens go to standard output too, or with JSON to standard error. `ask` asks the person at the terminal the
+    questions of a suspended execution; without it the execution stays suspended.
     """
 
     stream: bool
     as_json: bool
+    ask: Ask | None = None
 
     def view(self) -> LiveView:
         """Return the view of the events."""
@@ -67,7 +114,7 @@ class OutputOptions:
         """Write the answer, unless all of it was streamed already."""
         if self.as_json:
             sys.stdout.write(response.model_dump_json(indent=2) + "\n")
-        elif response.error is None and not (self.stream and shown == response.content):
+        elif response.state is State.COMPLETE and not (self.stream and shown == response.content):
             write_answer(response, sys.stdout)
 
 
@@ -97,8 +144,24 @@ async def run_once(
         if isinstance(handle, ExecutionView | Accepted):
             raise AssertionError("an execution with a subscriber and without an Idempotency-Key starts at once")  # noqa: TRY004 - a bug, not a type error
         response = await _follow(handle, view)
+        while response.state is State.SUSPENDED and output.ask is not None:
+            response = await _follow(await _answer(service.facade.executions, response, output.ask), view)
     output.write(response, view.shown)
     return response
+
+
+async def _answer(executions: Executions, response: SystemResponse, ask: Ask) -> ExecutionHandle:
+    """Ask the person every open question, and return the execution, which continues after the last answer."""
+    resumed: ExecutionHandle | ResumeAccepted | None = None
+    for suspension in response.suspensions:
+        payload = ask_person(suspension, ask)
+        answer = ResumeRequest(
+            tool_id=suspension.tool_id, payload=payload, suspension_id=SuspensionId(suspension.suspension_id)
+        )
+        resumed = await executions.resume(LOCAL.tenant, response.request_id, answer, by=LOCAL.user, subscribe=True)
+    if not isinstance(resumed, ExecutionHandle):
+        raise AssertionError("an execution with an answer to every question continues")  # noqa: TRY004 - a bug, not a type error
+    return resumed
 
 
 async def _follow(handle: ExecutionHandle, view: LiveView) -> SystemResponse:

@@ -24,7 +24,10 @@ EXIT_CODES: Mapping[Category, int] = MappingProxyType(
         Category.STORAGE: 19,
     }
 )
-EPILOG = "Exit codes: 0 success, 2 wrong usage, " + ", ".join(f"{code} {kind}" for kind, code in EXIT_CODES.items())
+SUSPENDED = 3
+"""Exit code of an execution that waits for an answer."""
+_OTHER_CODES = f"0 success, 2 wrong usage, {SUSPENDED} suspended, "
+EPILOG = f"Exit codes: {_OTHER_CODES}" + ", ".join(f"{code} {kind}" for kind, code in EXIT_CODES.items())
 
 
 @contextmanager

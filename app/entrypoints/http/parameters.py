@@ -143,6 +143,14 @@ class MessageListQuery(QueryParameters):
     after: DecimalInt = Field(0, description="The `next` of the previous page.")
 
 
+class DeletionQuery(QueryParameters):
+    """Treatment of forks in a deletion."""
+
+    forks: Literal["refuse", "delete"] = Field(
+        "refuse", description="`refuse` (409) if forks hold copies of the messages; `delete` deletes these forks, too."
+    )
+
+
 class AfterEvent(QueryParameters):
     """Start of a reading of events."""
 

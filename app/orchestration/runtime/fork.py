@@ -4,6 +4,9 @@ The inherited steps are copied as recorded, and their events are emitted again u
 step of the fork the pattern asks for the same effects as the first time, so that every inherited step matches by its
 fingerprint; from that step on the overrides apply. They are stored in the header, so a fork replays like any execution.
 
+From the end, no steps are inherited: the new execution asks its messages after the whole transcript of one that
+completed (`transcript.py`), with the settings of that one.
+
 A fork with a session adds to that session but does not read its history: it continues the conversation of its inherited
 steps, and adds the messages of the whole request, the tool rounds and the answer. It does not wait for its turn in the
 session, since its times would suggest that it was at work meanwhile. Without inherited steps it reads no history

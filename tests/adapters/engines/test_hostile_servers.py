@@ -308,6 +308,14 @@ async def test_b1_28_a_line_without_an_end_is_malformed_and_left(speaker: Emulat
     ] * len(endless)
 
 
+@pytest.mark.parametrize(("surplus", "reason"), [(0, None), (1, AttemptFailureReason.MALFORMED)])
+async def test_b1_28_an_answer_of_exactly_the_limit_is_read_and_one_byte_more_is_not(
+    speaker: EmulatedProvider, surplus: int, reason: AttemptFailureReason | None
+):
+    caps = ReplyLimits(response_bytes=len(speaker.body) - surplus)
+    assert reasons(await attempt_outcomes(speaker, reply(speaker.body), stream=False, caps=caps)) == [reason]
+
+
 async def test_b1_28_an_answer_without_an_end_is_malformed_and_left(speaker: EmulatedProvider):
     event, noise = speaker.events[2], speaker.event(b'{"x":"%s"}' % (b"y" * 900))
     endless = [

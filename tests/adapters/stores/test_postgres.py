@@ -179,6 +179,20 @@ async def test_b4_86_a_silent_server_is_given_up_within_the_statement_timeout(
     assert await found(database, "a") == 0
 
 
+async def test_b4_86_idle_connections_to_a_silent_server_are_not_used_again(
+    database: RealTimeDatabase, proxy: PostgresProxy
+) -> None:
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(database.read, lambda: execute(SLEEP, {"seconds": 0.1}))
+    proxy.silent = True
+    await unavailable(found(database, "a"))
+    proxy.silent = False
+    before = proxy.connections
+    assert await found(database, "a") == 0
+    assert proxy.connections == before + 1
+
+
 async def test_a_silent_server_is_unhealthy_until_it_answers(database: RealTimeDatabase, proxy: PostgresProxy) -> None:
     assert database.health.failure is None
     proxy.silent = True

@@ -17,8 +17,7 @@ MESSAGES = [{"role": "user", "content": "Hello."}]
 LEAST: dict[str, Any] = {"messages": MESSAGES}
 RESPONSE_FIELDS = """
 request_id session_id trace_id mode state content structured_output tool_calls_made confidence confidence_source
-validation_result token_usage cost plan vote final_answer messages suspensions metadata
-error
+validation_result token_usage cost plan vote final_answer messages suspensions metadata error
 """
 IMAGE = {"type": "image", "media_type": "image/png", "data": "AAAA"}
 RESULT = {"role": "tool", "content": "7", "tool_call_id": "call-1"}
@@ -56,6 +55,7 @@ DEFAULTS: dict[str, Any] = {
     "redundancy": None,
     "flow": None,
     "limits": {"tool_rounds": None, "calls_per_reply": None, "attempts": None, "tokens": None, "cost": None},
+    "store": True,
     "background": False,
     "on_disconnect": None,
     "if_session_busy": "reject",
@@ -117,6 +117,7 @@ RULES: dict[str, tuple[list[Any], list[Any]]] = {
     "limits.tokens": ([1, None], [0, "1"]),
     "limits.cost": ([0.01, 1, None], [0, -1, "1"]),
     "after": ([None, "r-1", "x" * 128], ["", "a b", "x" * 129, 1]),
+    "store": ([True, False], ["true", 1, 0, None]),
     "background": ([True, False], ["true", 1, 0, None]),
     "on_disconnect": (["cancel", "continue", None], ["", "CANCEL", True]),
     "if_session_busy": (["reject", "enqueue"], ["", "wait", None]),

@@ -26,9 +26,10 @@ from app.domain.journal.events import CorrelationContext, InferenceDelta, LiveDe
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.cli.commands import Wiring, command_line
 from app.entrypoints.cli.exit_codes import EXIT_CODES
+from app.entrypoints.cli.suspension_prompt import describe_suspension
 from app.orchestration.facade import CallOptions
 from app.settings import Settings
-from tests.support.examples import EVENTS
+from tests.support.examples import EVENTS, SUSPENSION
 
 CORRELATION = CorrelationContext("r-1", None, "0" * 32, "0" * 16, None)
 ONE_OF_EACH = [next(row.code for row in TAXONOMY.values() if row.category is category) for category in Category]
@@ -281,6 +282,52 @@ class TestExecute:
         assert result.stderr.startswith("REQUEST_INVALID: tools.0: ")
         assert "reаd" not in result.stderr  # noqa: RUF001 - the same
 
+    def test_an_open_question_is_shown_and_ends_with_3(self) -> None:
+        asked = response().model_copy(update={"state": State.SUSPENDED, "suspensions": [SUSPENSION]})
+        result = StagedService(response=asked).run("execute", "hello")
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert result.stderr == f"suspended: {describe_suspension(SUSPENSION)}\n"
+        as_json = StagedService(response=asked).run("execute", "hello", "--json")
+        assert as_json.exit_code == 3
+        assert json.loads(as_json.stdout)["suspensions"][0]["suspension_id"] == "s-1"
+
+    def test_a_schema_makes_the_request_structured(self) -> None:
+        Path("schema.json").write_text('{"type": "object"}')
+        service = StagedService()
+        assert service.run("execute", "hello", "--schema", "schema.json").exit_code == 0
+        assert service.run("execute", "hello", "--schema", "schema.json", "--mode", "plan").exit_code == 0
+        assert [(each.mode, each.output.schema_) for each in service.requests] == [
+            (Mode.STRUCTURED, {"type": "object"}),
+            (Mode.PLAN, {"type": "object"}),
+        ]
+
+    def test_a_file_is_the_whole_request(self) -> None:
+        Path("request.json").write_text('{"messages": [{"role": "user", "content": "hello"}], "hints": {"seed": 7}}')
+        service = StagedService()
+        assert service.run("execute", "--file", "request.json").exit_code == 0
+        assert (service.requests[0].hints.seed, service.requests[0].messages[0].content) == (7, "hello")
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (
+                '{"messages": [',
+                "request.json is not acceptable JSON: line 1, column 15: expected a value, found the end",
+            ),
+            ('{"mesages": []}', 'messages: is required; mesages: is not a known field; did you mean "messages"?'),
+            ("[]", "must be an object"),
+        ],
+    )
+    def test_a_file_that_is_no_request_is_refused_in_one_line(self, content: str, message: str) -> None:
+        Path("request.json").write_text(content)
+        result = StagedService().run("execute", "--file", "request.json")
+        assert (result.exit_code, result.stderr) == (17, f"REQUEST_INVALID: {message}\n")
+
+    def test_a_missing_file_is_refused_by_name(self) -> None:
+        for option in (("--file", "away.json"), ("hello", "--schema", "away.json")):
+            result = StagedService().run("execute", *option)
+            assert result.stderr == "REQUEST_INVALID: away.json cannot be read: No such file or directory\n"
+
     def test_ctrl_c_cancels_the_execution_and_ends_with_its_answer(self) -> None:
         service = StagedService(at_end=lambda: os.kill(os.getpid(), signal.SIGINT))
         result = service.run("execute", "hello")
@@ -386,7 +433,15 @@ class TestHelp:
             assert f"{code} {category}" in shown
 
     @pytest.mark.parametrize(
-        "arguments", [("execute",), ("serve", "--port", "x"), ("execute", "a", "--mode", "b"), ("x",)]
+        "arguments",
+        [
+            ("execute",),
+            ("execute", "a", "--file", "b"),
+            ("execute", "--file", "b", "--mode", "chat"),
+            ("serve", "--port", "x"),
+            ("execute", "a", "--mode", "b"),
+            ("x",),
+        ],
     )
     def test_wrong_usage_ends_with_2(self, arguments: tuple[Any, ...]) -> None:
         assert StagedService().run(*arguments).exit_code == 2

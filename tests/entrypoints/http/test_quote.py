@@ -26,6 +26,22 @@ async def test_a_request_is_quoted_by_its_mode_and_the_limits_in_force() -> None
     }
 
 
+async def test_a_known_model_is_priced_without_a_price_in_the_configuration() -> None:
+    engines = {"known": {"model": "openai://gpt-4o-mini", "base_url": "http://127.0.0.1:1/v1"}}
+    limited = chat("Hello", tools=[], limits={"cost": 0.5})
+    async with portico(engines=engines) as (served, _):
+        (shown,) = (await served.get("/v1/engines")).json["data"]
+        quoted = await served.post(limited, path=QUOTE)
+    assert shown["price"] == {"input": 0.15, "output": 0.6, "cached": 0.075, "cache_write": 0.15}
+    assert (shown["context_window"], shown["known"]) == (128_000, ["context_window", "price"])
+    assert (quoted.status, quoted.json["cost"]["currency"]) == (200, "USD")
+    async with portico(engines=engines, telemetry={"currency": "EUR"}) as (served, _):
+        (shown,) = (await served.get("/v1/engines")).json["data"]
+        refused = await served.post(limited, path=QUOTE)
+    assert (shown["price"], shown["known"]) == (None, ["context_window"])
+    assert (refused.status, refused.json["details"]["errors"][0]["field"]) == (422, "limits.cost")
+
+
 async def test_a_narrower_request_has_a_smaller_quote() -> None:
     narrow = {"limits": {"tool_rounds": 0}, "hints": {"timeout": 10}, "tools": []}
     structured = {"mode": "structured", "output": {"schema": SCHEMA}, "limits": {"attempts": 2}}

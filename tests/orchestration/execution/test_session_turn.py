@@ -128,7 +128,7 @@ async def test_a_turn_in_a_session_that_was_deleted_fails(here: StoreReplica, cl
     world = make_harness(clock, scripted_engine(clock, "primary", {"text": "Hi."}))
     header = replace(on(here, world).execution(chat_request(session_id="s")).header, durability="journaled")
     await here.journal.open(header)
-    await here.conversations.delete("local", "s")
+    await here.records.erase_session("local", "s", with_forks=False)
     execution = Execution(header, environment=world.environment, journal=here.journal)
     await world.drive(execution)
     assert response_of(execution).error is not None
@@ -273,5 +273,5 @@ async def check(database: Database, clock: VirtualClock, stand: list[StoredExecu
                 replay_offline(record)
         waits = any(each.status.state is State.SUSPENDED for each in stand)
         assert session is None or session.busy == waits
-        await third.conversations.delete("local", "s")
+        await third.records.erase_session("local", "s", with_forks=False)
         return len(complete)

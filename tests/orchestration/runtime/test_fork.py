@@ -21,12 +21,12 @@ ADDED = [{"role": "user", "content": "and now?"}]
 
 
 async def fork(
-    here: Harness, origin: ExecutionHistory, from_step: int, **overrides: Any
+    here: Harness, origin: ExecutionHistory, from_step: int, *, name: str = "fork", **overrides: Any
 ) -> tuple[Execution, ExecutionHistory]:
     """Return a fork at that step, once it has ended, and its history."""
     request = ForkRequest.model_validate({"from_step": from_step, "overrides": overrides})
     header = here.execution(origin.header.request).header
-    fresh = replace(header, execution_id="fork", request_id="fork", durability="journaled")
+    fresh = replace(header, execution_id=name, request_id=name, durability="journaled")
     header, steps = fork_execution(fresh, origin, from_step, request, tools=request.overrides.tools)
     await here.journal.open(header, steps=steps)
     history = ExecutionHistory(header, {step.key: step for step in steps}, ())
@@ -126,9 +126,7 @@ async def test_a_fork_of_a_fork_inherits_the_inherited_steps(clock: VirtualClock
     tool = unsafe()
     here, origin = await acted(clock, tool, {"text": "again"}, {"text": "and again"})
     _, first = await fork(here, origin, 2)
-    here.journal.close("fork")
-    second = make_harness(clock, scripted_engine(clock, "a", {"text": "and again"}), tools=[tool])
-    execution, history = await fork(second, first, 2, messages=ADDED)
+    execution, history = await fork(here, first, 2, name="fork of the fork", messages=ADDED)
     assert response_of(execution).content == "and again"
     assert tool.run_count == 1
     assert replay_offline(history) == len(history.steps)

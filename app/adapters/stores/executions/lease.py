@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from app.adapters.stores import codec
 from app.adapters.stores.database import ResultRow, ResultRows, Transaction, execute, execute_each
+from app.adapters.stores.erasure import erase_rows
 from app.adapters.stores.executions.queries import CLAIM, END_UNREADABLE, IS_CANCEL_REQUESTED, REQUEST_CANCEL
 from app.adapters.stores.history import COMMITS
 from app.adapters.stores.journal.group_commit import INSERT_COMMIT, SessionTurnEnd, end_session_turn
@@ -90,13 +91,16 @@ def unreadable_events(claimed: ClaimedExecution, failure: StorageFailure, at: fl
 def end_unreadable(claimed: ClaimedExecution, events: Sequence[StoredEvent]) -> Transaction[bool]:
     """End the execution with these events, and its session's turn; return False if another owner has claimed it."""
     number = max([claimed.commits, *(row[0] for row in claimed.rows)]) + 1
-    if not (yield from execute(END_UNREADABLE, _end_columns(claimed, events, number))):
+    ended = yield from execute(END_UNREADABLE, _end_columns(claimed, events, number))
+    if not ended:
         return False
     stored = empty_commit_row(claimed.execution_id, number=number, epoch=claimed.epoch)
     yield from execute_each(INSERT_COMMIT, [stored | event_columns(events)])
     if claimed.session_id is not None:
         turn = SessionTurnEnd(claimed.tenant, claimed.session_id, events[-1].at, messages=())
         yield from end_session_turn(claimed.execution_id, turn)
+    if ended[0][0]:
+        yield from erase_rows([claimed.execution_id])
     return True
 
 

@@ -24,6 +24,8 @@ from sqlalchemy import (
 
 from app.adapters.stores.database import Statement
 from app.adapters.stores.schema import (
+    HAS_HISTORY,
+    HAS_NO_HISTORY,
     IS_LIVE,
     TEXT,
     cancels,
@@ -31,9 +33,9 @@ from app.adapters.stores.schema import (
     executions,
     idempotency_keys,
     metadata_entries,
+    sessions,
     suspensions,
 )
-from app.domain.lifecycle import TERMINAL
 
 _OF_TENANT = executions.c.tenant == bindparam("the_tenant")
 _IS_EXECUTION = executions.c.execution_id == bindparam("the_execution_id")
@@ -138,15 +140,21 @@ _FURTHER_FILTERS = (
 EVENTS_BETWEEN = Statement(
     lambda _: (
         select(commits.c.events)
-        .where(
-            commits.c.execution_id == bindparam("the_execution_id"),
-            commits.c.last_event > bindparam("after"),
-            commits.c.first_event <= bindparam("up_to"),
-            exists().where(_IS_EXECUTION, _OF_TENANT),
+        .select_from(
+            executions.outerjoin(
+                commits,
+                and_(
+                    commits.c.execution_id == executions.c.execution_id,
+                    commits.c.last_event > bindparam("after"),
+                    commits.c.first_event <= bindparam("up_to"),
+                ),
+            )
         )
+        .where(_IS_EXECUTION, _OF_TENANT)
         .order_by(commits.c.number)
     )
 )
+"""Events of the commits; a row without events if there are none, and no row if there is no such execution."""
 CLAIM = Statement(
     lambda _: (
         update(executions)
@@ -178,7 +186,7 @@ END_UNREADABLE = Statement(
         .where(_OF_TENANT, _IS_EXECUTION, executions.c.epoch == bindparam("the_epoch"), _IS_LIVE)
         .values({name: bindparam(name) for name in _END_COLUMNS})
         .values(owner=None)
-        .returning(executions.c.execution_id)
+        .returning(executions.c.erase_at_end)
     )
 )
 ORPHANED = Statement(
@@ -279,23 +287,33 @@ COUNT_WAITING = Statement(
     )
 )
 """Number of queued executions."""
-ENDED = Statement(
+WITH_HISTORY = Statement(
     lambda _: (
         select(executions.c.execution_id)
-        .where(
-            executions.c.state.in_([literal_column(f"'{state}'") for state in sorted(TERMINAL)]),
-            executions.c.entered_at < bindparam("before"),
-            exists().where(commits.c.execution_id == executions.c.execution_id),
-        )
-        .order_by(executions.c.execution_id)
+        .where(text(HAS_HISTORY), executions.c.entered_at < bindparam("before"))
+        .order_by(executions.c.entered_at)
         .limit(_LIMIT)
     )
 )
-DELETE_COMMITS = Statement(lambda _: delete(commits).where(commits.c.execution_id == bindparam("the_execution_id")))
-DELETE_SUSPENSIONS = Statement(
-    lambda _: delete(suspensions).where(suspensions.c.execution_id == bindparam("the_execution_id"))
+"""Executions that ended before a time and have steps and events."""
+WITHOUT_HISTORY = Statement(
+    lambda _: (
+        select(executions.c.execution_id)
+        .where(text(HAS_NO_HISTORY), executions.c.entered_at < bindparam("before"))
+        .order_by(executions.c.entered_at)
+        .limit(_LIMIT)
+    )
 )
-DELETE_CANCELS = Statement(lambda _: delete(cancels).where(cancels.c.execution_id == bindparam("the_execution_id")))
+"""Executions that ended before a time and have no steps and events any more."""
+IDLE_SESSIONS = Statement(
+    lambda _: (
+        select(sessions.c.tenant, sessions.c.session_id)
+        .where(sessions.c.updated_at < bindparam("before"), sessions.c.holder.is_(None))
+        .order_by(sessions.c.updated_at)
+        .limit(_LIMIT)
+    )
+)
+"""Sessions whose last turn ended before a time."""
 DELETE_OLD_IDEMPOTENCY_KEYS = Statement(
     lambda _: delete(idempotency_keys).where(idempotency_keys.c.created_at < bindparam("before"))
 )

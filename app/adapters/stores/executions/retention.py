@@ -1,8 +1,19 @@
-"""Number of queued executions, and deletion of old histories."""
+"""Number of queued executions, and deletion of what is older than its retention."""
 
-from app.adapters.stores.database import Database, Transaction, execute, execute_each
+from dataclasses import dataclass
+
+from app.adapters.stores.database import Database, Transaction, execute
+from app.adapters.stores.erasure import delete_histories, erase_rows, erase_session_rows
 from app.adapters.stores.executions import queries
 from app.adapters.stores.journal.insert_execution import IDEMPOTENCY_KEY_TTL_S
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionLimits:
+    """Times in Unix seconds before which data is deleted: steps and events, and everything else."""
+
+    events_before: float
+    answers_before: float
 
 
 async def count_waiting(database: Database) -> int:
@@ -12,20 +23,24 @@ async def count_waiting(database: Database) -> int:
     return count
 
 
-async def purge_histories(database: Database, *, ended_before: float, limit: int, now: float) -> int:
-    """Delete the histories of at most `limit` executions that ended before a time; return how many there were.
+async def purge(database: Database, limits: RetentionLimits, *, limit: int, now: float) -> int:
+    """Delete at most `limit` histories, executions and sessions each; return the largest of the three numbers.
 
-    Expired idempotency keys are deleted, too. Raises: StorageFailure.
+    A session is deleted some time after its last turn, as a whole; until then it keeps the messages of executions that
+    were deleted. Expired idempotency keys are deleted, too. Raises: StorageFailure.
     """
-    keys_before = now - IDEMPOTENCY_KEY_TTL_S
-    return await database.maintain(lambda: _purge(ended_before, limit, keys_before))
+    return await database.maintain(lambda: _purge(limits, limit, now - IDEMPOTENCY_KEY_TTL_S))
 
 
-def _purge(ended_before: float, limit: int, keys_before: float) -> Transaction[int]:
-    ended = yield from execute(queries.ENDED, {"before": ended_before, "at_most": limit})
-    these = [{"the_execution_id": execution_id} for (execution_id,) in ended]
-    yield from execute_each(queries.DELETE_COMMITS, these)
-    yield from execute_each(queries.DELETE_SUSPENSIONS, these)
-    yield from execute_each(queries.DELETE_CANCELS, these)
+def _purge(limits: RetentionLimits, limit: int, keys_before: float) -> Transaction[int]:
+    ended_before = max(limits.events_before, limits.answers_before)
+    ended = yield from execute(queries.WITH_HISTORY, {"before": ended_before, "at_most": limit})
+    yield from delete_histories([execution_id for (execution_id,) in ended])
+    before = {"before": limits.answers_before, "at_most": limit}
+    expired = yield from execute(queries.WITHOUT_HISTORY, before)
+    yield from erase_rows([execution_id for (execution_id,) in expired])
+    idle = yield from execute(queries.IDLE_SESSIONS, before)
+    for tenant, session_id in idle:
+        yield from erase_session_rows(tenant, session_id)
     yield from execute(queries.DELETE_OLD_IDEMPOTENCY_KEYS, {"before": keys_before})
-    return len(these)
+    return max(len(ended), len(expired), len(idle))

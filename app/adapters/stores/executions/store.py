@@ -82,10 +82,13 @@ class DatabaseExecutionStore:
 
     async def events(
         self, tenant: TenantId, execution_id: ExecutionId, *, after: int = 0, limit: int
-    ) -> Sequence[StoredEvent]:
+    ) -> Sequence[StoredEvent] | None:
         values = {"the_tenant": tenant, "the_execution_id": execution_id, "after": after, "up_to": after + limit}
         rows = await self._read(queries.EVENTS_BETWEEN, values)
-        return await decode_sized(lambda: _events(rows, after, after + limit), sum(len(row[0]) for row in rows))
+        if not rows:
+            return None
+        encoded = [row[0] for row in rows if row[0] is not None]
+        return await decode_sized(lambda: _events(encoded, after, after + limit), sum(map(len, encoded)))
 
     async def suspensions(self, tenant: TenantId, execution_id: ExecutionId | None = None) -> Sequence[OpenSuspension]:
         rows = await self._read(queries.OPEN_SUSPENSIONS, {"the_tenant": tenant, "the_execution_id": execution_id})
@@ -184,8 +187,8 @@ def _status(cells: Sequence[Any]) -> ExecutionStatus:
     )
 
 
-def _events(rows: ResultRows, after: int, up_to: int) -> list[StoredEvent]:
-    events = (event for row in rows for event in codec.decode_events(row[0]))
+def _events(encoded: Sequence[bytes], after: int, up_to: int) -> list[StoredEvent]:
+    events = (event for each in encoded for event in codec.decode_events(each))
     return [event for event in events if after < event.sequence_number <= up_to]
 
 

@@ -10,12 +10,13 @@ Theory of operation
    request_id in use. Anything that was granted to a refused execution is released.
 4. Executions that ended in memory are many and nearly always new, so they are inserted together, and checked one by
    one only if some exist already.
-5. A session's turn belongs to one execution from its insertion to its end, suspended or not, whichever replica owns it.
+5. An execution that is erased at its end is erased by the commit that ends it, so its answer is never stored.
+6. A session's turn belongs to one execution from its insertion to its end, suspended or not, whichever replica owns it.
    If it still has the turn at its end, its messages are appended and the turn is passed on in the same commit.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from sqlalchemy import bindparam, select, update
@@ -29,16 +30,20 @@ from app.adapters.stores.database import (
     execute,
     execute_each,
 )
+from app.adapters.stores.erasure import erase_rows
 from app.adapters.stores.journal.insert_execution import (
     INSERT_IF_ABSENT,
     PASS_ON_TURN,
     InsertRefusal,
     NewExecution,
     insert_executions,
+    origin_refusal,
     request_id_refusal,
 )
-from app.adapters.stores.schema import commits, executions, messages, metadata_entries, sessions, suspensions
+from app.adapters.stores.journal.lineage import without_origin
+from app.adapters.stores.schema import ancestors, commits, executions, messages, metadata_entries, sessions, suspensions
 from app.domain.ids import ExecutionId, SessionId, TenantId
+from app.domain.lifecycle import TERMINAL
 
 Values: TypeAlias = dict[str, Any]
 
@@ -83,20 +88,36 @@ class BatchResult:
 
 def apply_batch(batch: CommitBatch) -> Transaction[BatchResult]:
     """Commit the batch; applying it a second time changes nothing."""
-    opened, refused = yield from insert_executions(_new_with_last_row(batch))
+    new_executions = list(_new_with_last_row(batch))
+    orphans = yield from without_origin((*new_executions, *batch.ended))
+    opened, refused = yield from insert_executions(new_executions, without_origin=orphans)
     advancing = {each: advances for each, advances in batch.advances.items() if each not in batch.new_executions}
     advanced, lost = yield from _advance(advancing)
-    committed = [each for execution_id in (*opened, *advanced) for each in batch.advances.get(execution_id, ())]
-    new: list[NewExecution | ExecutionAdvance] = [*(batch.new_executions[each] for each in opened), *committed]
+    erased = {each for each, erase_at_end in (opened | advanced).items() if erase_at_end and _ends(batch, each)}
+    stored = [each for each in (*opened, *advanced) if each not in erased]
+    committed = [each for execution_id in stored for each in batch.advances.get(execution_id, ())]
+    new: list[NewExecution | ExecutionAdvance] = [batch.new_executions[each] for each in stored if each in opened]
+    new += committed
     yield from execute_each(INSERT_COMMIT, [each.commit for each in new])
     yield from execute_each(_INSERT_SUSPENSION, [row for each in new for row in each.suspensions])
-    yield from _insert_metadata([batch.new_executions[each] for each in opened])
+    yield from _insert_descriptions([batch.new_executions[each] for each in stored if each in opened])
     for each in committed:
         if each.turn is not None:
             yield from end_session_turn(each.execution_id, each.turn)
+    for last in (batch.advances[execution_id][-1] for execution_id in erased):
+        if last.turn is not None:
+            yield from end_session_turn(last.execution_id, replace(last.turn, messages=()))
+    yield from erase_rows(erased)
     if batch.ended:
-        refused |= yield from _insert_ended(batch.ended)
+        refused |= yield from _insert_ended([each for each in batch.ended if each.execution_id not in orphans])
+        refused |= {each.execution_id: origin_refusal() for each in batch.ended if each.execution_id in orphans}
     return BatchResult(lost, refused)
+
+
+def _ends(batch: CommitBatch, execution_id: str) -> bool:
+    """Return whether the batch has the last commit of the execution."""
+    advances = batch.advances.get(execution_id)
+    return advances is not None and advances[-1].row["state"] in TERMINAL
 
 
 def _insert_ended(ended: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, dict[str, InsertRefusal]]:
@@ -109,12 +130,14 @@ def _insert_ended(ended: Sequence[NewExecution]) -> Generator[StatementCall, Res
                 refused[each.execution_id] = refusal
     stored = [each for each in ended if each.execution_id not in refused]
     yield from execute_each(_INSERT_COMMIT_IF_ABSENT, [each.commit for each in stored])
-    yield from _insert_metadata(stored)
+    yield from _insert_descriptions(stored)
     return refused
 
 
-def _insert_metadata(stored: Iterable[NewExecution]) -> Generator[StatementCall, ResultRows, None]:
+def _insert_descriptions(stored: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, None]:
+    """Insert the entries and the ancestors by which the executions are found."""
     yield from execute_each(_INSERT_METADATA_ENTRY, [row for each in stored for row in each.metadata])
+    yield from execute_each(_INSERT_ANCESTOR, [row for each in stored for row in each.ancestors])
 
 
 def _new_with_last_row(batch: CommitBatch) -> Iterable[NewExecution]:
@@ -126,17 +149,24 @@ def _new_with_last_row(batch: CommitBatch) -> Iterable[NewExecution]:
 
 def _advance(
     advancing: Mapping[str, Sequence[ExecutionAdvance]],
-) -> Generator[StatementCall, ResultRows, tuple[set[str], frozenset[str]]]:
-    """Return the executions that were advanced now, and those that are lost."""
+) -> Generator[StatementCall, ResultRows, tuple[dict[str, int], frozenset[str]]]:
+    """Return the executions that were advanced now, each with its mark to be erased at its end, and the lost ones."""
     rows = yield from execute_each(_ADVANCE, [_advance_parameters(advances) for advances in advancing.values()])
-    advanced = {execution_id for (execution_id,) in rows}
+    advanced: dict[str, int] = {row[0]: row[1] for row in rows}
     lost = set()
     for execution_id in advancing.keys() - advanced:
         first = advancing[execution_id][0].commit
         found = yield from execute(_COMMITTED, {"the_execution_id": execution_id, "the_number": first["number"]})
-        if not found or found[0][0] != first["epoch"]:
-            lost.add(execution_id)
+        if found and found[0][0] == first["epoch"]:
+            continue
+        if advancing[execution_id][-1].row["state"] in TERMINAL and not (yield from _exists(execution_id)):
+            continue  # This batch was applied before and erased it, or it is gone and nothing is left to do.
+        lost.add(execution_id)
     return advanced, frozenset(lost)
+
+
+def _exists(execution_id: str) -> Generator[StatementCall, ResultRows, bool]:
+    return bool((yield from execute(_EPOCH, {"the_execution_id": execution_id})))
 
 
 def _advance_parameters(advances: Sequence[ExecutionAdvance]) -> Values:
@@ -188,8 +218,11 @@ _ADVANCE = Statement(
             executions.c.commits == bindparam("the_commits"),
         )
         .values({name: bindparam(name) for name in ADVANCED_COLUMNS})
-        .returning(executions.c.execution_id)
+        .returning(executions.c.execution_id, executions.c.erase_at_end)
     )
+)
+_EPOCH = Statement(
+    lambda _: select(executions.c.epoch).where(executions.c.execution_id == bindparam("the_execution_id"))
 )
 _COMMITTED = Statement(
     lambda _: select(commits.c.epoch).where(
@@ -199,6 +232,9 @@ _COMMITTED = Statement(
 INSERT_COMMIT = Statement(lambda insert: insert(commits))
 _INSERT_COMMIT_IF_ABSENT = Statement(
     lambda insert: insert(commits).on_conflict_do_nothing(index_elements=["execution_id", "number"])
+)
+_INSERT_ANCESTOR = Statement(
+    lambda insert: insert(ancestors).on_conflict_do_nothing(index_elements=["execution_id", "ancestor_id"])
 )
 _INSERT_METADATA_ENTRY = Statement(
     lambda insert: insert(metadata_entries).on_conflict_do_nothing(index_elements=["execution_id", "entry"])

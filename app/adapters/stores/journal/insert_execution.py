@@ -5,7 +5,7 @@ executions are ordered by id, which is the order of time; the commit that ends a
 """
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -31,7 +31,7 @@ class NewExecution:
     """Row and commit 0 of a new execution, with the key and the session's turn that it has to be granted.
 
     If it `may_wait`, the turn may be granted later. `suspensions` are questions that are open already, `metadata` the
-    entries by which it is found.
+    entries by which it is found. `ancestors` are the executions of which it has copies, that it goes on from last.
     """
 
     row: Values
@@ -41,6 +41,7 @@ class NewExecution:
     may_wait: bool = False
     suspensions: Sequence[Values] = ()
     metadata: Sequence[Values] = ()
+    ancestors: Sequence[Values] = ()
 
     def with_row(self, after: Mapping[str, Any]) -> "NewExecution":
         """Return a copy with the columns that its first commits changed."""
@@ -53,24 +54,30 @@ class NewExecution:
 
 
 def insert_executions(
-    new_executions: Iterable[NewExecution],
-) -> Generator[StatementCall, ResultRows, tuple[set[str], dict[str, InsertRefusal]]]:
-    """Return the executions inserted now and the reasons of the refused; earlier inserted ones are in neither."""
+    new_executions: Iterable[NewExecution], *, without_origin: Collection[str] = ()
+) -> Generator[StatementCall, ResultRows, tuple[dict[str, int], dict[str, InsertRefusal]]]:
+    """Return the executions inserted now, each with its mark to be erased at its end, and the reasons of the refused.
+
+    Earlier inserted ones are in neither. Those `without_origin` are refused, because it was erased meanwhile.
+    """
     requested = {each.execution_id: each for each in new_executions}
     busy = yield from _take_turns([each for each in requested.values() if each.session])
     busy -= yield from _may_wait([each for each in requested.values() if each.may_wait and each.execution_id in busy])
     with_used_key = yield from _take_keys(
         [each for each in requested.values() if each.key and each.execution_id not in busy]
     )
-    granted = [each for each in requested.values() if each.execution_id not in busy | with_used_key]
+    left_out = {*busy, *with_used_key, *without_origin}
+    granted = [each for each in requested.values() if each.execution_id not in left_out]
     inserted = yield from execute_each(_INSERT, [each.row for each in granted])
-    inserted_ids = {execution_id for (execution_id,) in inserted}
+    inserted_ids: dict[str, int] = {row[0]: row[1] for row in inserted}
     refused: dict[str, InsertRefusal] = {}
     for each in requested.values():
         if each.execution_id not in inserted_ids:
-            refusal = yield from _refusal_reason(
-                each, busy=each.execution_id in busy, with_used_key=each.execution_id in with_used_key
-            )
+            refusal: InsertRefusal | None = origin_refusal()
+            if each.execution_id not in without_origin:
+                refusal = yield from _refusal_reason(
+                    each, busy=each.execution_id in busy, with_used_key=each.execution_id in with_used_key
+                )
             if refusal is not None:
                 refused[each.execution_id] = refusal
                 yield from _release(each)
@@ -138,6 +145,11 @@ def request_id_refusal(new: NewExecution) -> Generator[StatementCall, ResultRows
     return RequestFailure(Code.REQUEST_ID_CONFLICT, "request_id is in use")
 
 
+def origin_refusal() -> RequestFailure:
+    """Return the refusal of an execution whose origin was erased before it was stored."""
+    return RequestFailure(Code.REQUEST_NOT_FOUND, "the execution to go on from was deleted", condition="path")
+
+
 def _busy_session(state: State) -> RequestFailure:
     if state is State.SUSPENDED:
         return RequestFailure(Code.REQUEST_RESUME_REQUIRED, "the session waits for a resume")
@@ -159,14 +171,18 @@ def _release(new: NewExecution) -> Generator[StatementCall, ResultRows, None]:
         yield from execute(_RELEASE_KEY, holder | {"the_key": new.key["key"]})
 
 
+_NEW_COLUMNS: Mapping[str, Any] = {
+    column.name: bindparam(column.name) for column in executions.c if column.name != "header"
+}
 _INSERT = Statement(
     lambda insert: (
         insert(executions)
+        .values(_NEW_COLUMNS)
         .on_conflict_do_nothing(index_elements=["tenant", "request_id"])
-        .returning(executions.c.execution_id)
+        .returning(executions.c.execution_id, executions.c.erase_at_end)
     )
 )
-INSERT_IF_ABSENT = Statement(lambda insert: insert(executions).on_conflict_do_nothing())
+INSERT_IF_ABSENT = Statement(lambda insert: insert(executions).values(_NEW_COLUMNS).on_conflict_do_nothing())
 """Insert, and ignore existing rows."""
 _BY_REQUEST_ID = Statement(
     lambda _: select(executions.c.execution_id).where(

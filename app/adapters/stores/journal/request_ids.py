@@ -3,6 +3,7 @@
 from collections import Counter, deque
 
 from app.domain.failures import Code, RequestFailure
+from app.domain.ids import RequestId, TenantId
 from app.domain.journal.header import ExecutionHeader
 
 
@@ -50,6 +51,12 @@ class RequestIds:
         self._oldest_first.append(request)
         if len(self._ended) > self._remembered:
             self._ended.discard(self._oldest_first.popleft())
+
+    def forget(self, tenant: TenantId, request_id: RequestId) -> None:
+        """Forget an id that is remembered, so that it can be used again."""
+        if (tenant, request_id) in self._ended:
+            self._ended.discard((tenant, request_id))
+            self._oldest_first.remove((tenant, request_id))
 
     def _release_shared(self, request: tuple[str, str]) -> None:
         self._shared[request] -= 1

@@ -51,7 +51,15 @@ def new_execution(
     stored = empty_commit_row(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_header(header)}
     key = None if claim is None else _idempotency_key(header, claim)
     may_wait = header.request.if_session_busy == "enqueue"
-    return NewExecution(row, stored, key, _session_row(header), may_wait=may_wait, metadata=_metadata_rows(header))
+    return NewExecution(
+        row,
+        stored,
+        key,
+        _session_row(header),
+        may_wait=may_wait,
+        metadata=_metadata_rows(header),
+        ancestors=_ancestor_rows(header),
+    )
 
 
 def execution_advance(
@@ -90,7 +98,12 @@ def whole_execution(
     stored |= log
     row = _execution_row(header, after, owner, events=len(events), response=response)
     return NewExecution(
-        row, stored, session=_session_row(header), suspensions=suspensions, metadata=_metadata_rows(header)
+        row,
+        stored,
+        session=_session_row(header),
+        suspensions=suspensions,
+        metadata=_metadata_rows(header),
+        ancestors=_ancestor_rows(header),
     )
 
 
@@ -160,6 +173,7 @@ def _execution_row(
     row["created_at"] = header.created_at
     row["epoch"] = 1
     row["agent"] = header.request.agent
+    row["erase_at_end"] = 0 if header.request.store else 1
     return row
 
 
@@ -191,6 +205,11 @@ def _status_columns(
         "model": status.model,
         "fork_points": status.fork_points,
     }
+
+
+def _ancestor_rows(header: ExecutionHeader) -> Sequence[Values]:
+    own = {"tenant": header.tenant, "execution_id": header.execution_id}
+    return [own | {"ancestor_id": each} for each in header.ancestors]
 
 
 def _metadata_rows(header: ExecutionHeader) -> Sequence[Values]:

@@ -40,7 +40,7 @@ from app.adapters.stores.journal.writer import (
 )
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, Failure, StorageFailure
-from app.domain.ids import ExecutionId, ReplicaId
+from app.domain.ids import ExecutionId, ReplicaId, RequestId, TenantId
 from app.domain.journal.events import (
     TERMINAL_EVENTS,
     CorrelationContext,
@@ -76,13 +76,17 @@ class JournalConfig:
 
 @dataclass(slots=True)
 class _OpenExecution:
-    """An open execution. `in_memory` are its commits while it is in memory, and None once it is stored."""
+    """An open execution. `in_memory` are its commits while it is in memory, and None once it is stored.
+
+    Nothing of it stays stored beyond its end unless it `stays`.
+    """
 
     header: ExecutionHeader
     stream: WriteStream
     status: ExecutionStatus
     timeline: Timeline
     in_memory: list[JournalCommit] | None = None
+    stays: bool = True
     epoch: int = 1
     commits: int = 0
     events: int = 0
@@ -122,7 +126,8 @@ class _OpenExecution:
         steps = [each.row for each in commits if each.row]
         events = [event for each in commits for event in each.events]
         self.status, self.commits = self.status.apply(steps, events), 0
-        return whole_execution(self.header, steps, events, self.status, owner=owner)
+        whole = whole_execution(self.header, steps, events, self.status, owner=owner)
+        return whole if self.stays else whole.with_row({"erase_at_end": 1})
 
 
 @asynccontextmanager
@@ -253,8 +258,20 @@ class StoredJournal:
         if execution is None:
             return
         self._request_ids.release(execution.header)
-        if execution.in_memory is not None and _has_ended(execution.in_memory):
+        if not execution.stays:
+            self._request_ids.forget(execution.header.tenant, execution.header.request_id)
+        elif execution.in_memory is not None and _has_ended(execution.in_memory):
             self._writer.write_ended(partial(self._encode_ended, execution))
+
+    def discard(self, execution_id: ExecutionId) -> bool:
+        execution = self._open.get(execution_id)
+        if execution is None or execution.in_memory is None:
+            return False
+        execution.stays = False
+        return True
+
+    def forget(self, tenant: TenantId, request_id: RequestId) -> None:
+        self._request_ids.forget(tenant, request_id)
 
     async def _flush(self, stream: WriteStream) -> None:
         await self._writer.flush(stream)
@@ -265,8 +282,8 @@ class StoredJournal:
         if header.execution_id in self._open:
             raise RuntimeError(f"execution {header.execution_id} is open already")
         reserve(header)
-        status, timeline = ExecutionStatus(header.created_at), Timeline(self._clock)
-        execution = _OpenExecution(header, WriteStream(header.execution_id), status, timeline)
+        status, timeline, stays = ExecutionStatus(header.created_at), Timeline(self._clock), header.request.store
+        execution = _OpenExecution(header, WriteStream(header.execution_id), status, timeline, stays=stays)
         self._open[header.execution_id] = execution
         return execution
 

@@ -31,6 +31,7 @@ from app.entrypoints.http.openapi import (
 )
 from app.entrypoints.http.parameters import (
     AfterEvent,
+    DeletionQuery,
     ExecutionListQuery,
     ExistingExecution,
     LastEventId,
@@ -94,6 +95,32 @@ async def show_execution(context: Context, request_id: RequestIdInPath) -> Respo
     """Return the current status of an execution, and its response once there is one."""
     view = await context.facade.executions.show(context.tenant, request_id)
     return context.object_response(view, request_id=request_id)
+
+
+@router.delete(
+    EXECUTION,
+    operation_id="delete_execution",
+    summary="Delete an execution",
+    response_class=Response,
+    response_description="The execution is gone, with its request, steps, events and answer",
+    status_code=204,
+    responses={
+        202: {"model": ExecutionView, "description": "The execution is stopping; it is deleted at its end"},
+        **failures(*READ_FAILURES, Code.REQUEST_HAS_FORKS, Code.REQUEST_SESSION_BUSY, Code.REQUEST_RESUME_REQUIRED),
+    },
+)
+async def delete_execution(
+    context: Context, request_id: ExistingExecution, _: ReadableQuery, query: Annotated[DeletionQuery, Query()]
+) -> Response:
+    """Cancel an execution if it runs, and delete it. Its messages are removed from its session, and the steps and
+    events of later turns, which have read them, are deleted. Its request id and Idempotency-Key are free afterwards. If
+    forks hold copies of its messages, the deletion is refused with their names, unless `forks=delete` deletes these.
+    """
+    view = await context.facade.executions.show(context.tenant, request_id)
+    with_forks = query.forks == "delete"
+    if await context.facade.erasure.delete_execution(context.tenant, request_id, with_forks=with_forks):
+        return WholeResponse(204, b"", context.correlate(request_id).headers())
+    return context.object_response(view, 202, request_id=request_id)
 
 
 @router.get(

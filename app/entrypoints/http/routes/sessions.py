@@ -17,6 +17,7 @@ from app.entrypoints.http.context import Context
 from app.entrypoints.http.errors import WholeResponse
 from app.entrypoints.http.openapi import READ_FAILURES, Page, describe_body, failures
 from app.entrypoints.http.parameters import (
+    DeletionQuery,
     ExistingSession,
     MessageListQuery,
     ReadableQuery,
@@ -87,11 +88,15 @@ async def update_session(
     response_class=Response,
     response_description="The session is gone, with its messages, its executions and their events",
     status_code=204,
-    responses=failures(*READ_FAILURES),
+    responses=failures(*READ_FAILURES, Code.REQUEST_HAS_FORKS),
 )
-async def delete_session(context: Context, session_id: SessionIdInPath) -> Response:
-    """Stop the executions of a session, then delete it."""
-    await context.facade.sessions.delete(context.tenant, session_id)
+async def delete_session(
+    context: Context, session_id: ExistingSession, _: ReadableQuery, query: Annotated[DeletionQuery, Query()]
+) -> Response:
+    """Stop the executions of a session, then delete it. Forks of its executions that are not in the session hold copies
+    of its messages: the deletion is refused with their names, unless `forks=delete` deletes them, too.
+    """
+    await context.facade.erasure.delete_session(context.tenant, session_id, with_forks=query.forks == "delete")
     return WholeResponse(204, b"", context.correlate().headers())
 
 

@@ -11,6 +11,9 @@ from app.adapters.engines.anthropic.dialect import AnthropicDialect
 from app.adapters.engines.dialect import Dialect
 from app.adapters.engines.gemini.dialect import GeminiDialect
 from app.adapters.engines.ollama.dialect import OllamaDialect
+from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from app.adapters.engines.openai.responses import ResponsesDialect
+from app.adapters.engines.wire.usage import NO_BOUNDS, TokenCounts, UsageAccumulator
 from app.domain.contract.response import NO_USAGE, TokenUsage
 from app.domain.model_call import AttemptFailureReason
 from app.ports.model import EngineError
@@ -129,3 +132,48 @@ async def test_i4_a_negative_count_is_not_hidden_in_a_sum(dialect: Dialect, body
     async with ScriptedUpstream(reply(body)) as upstream, engine_at(upstream.url, dialect) as asker:
         answer = await asker.attempt(call(), RecordedProgress(), stream=False)
     assert (answer.text, answer.usage, answer.flags) == ("Hi", NO_USAGE, ("usage_implausible",))
+
+
+CHAT_USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 20}
+RESPONSES_USAGE = {"input_tokens": 7, "output_tokens": 2, "total_tokens": 20}
+GEMINI_USAGE = {"promptTokenCount": 7, "candidatesTokenCount": 2, "totalTokenCount": 20}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "body"),
+    [
+        (ChatCompletionsDialect(), HI_REPLY | {"usage": CHAT_USAGE}),
+        (
+            ResponsesDialect(),
+            {
+                "status": "completed",
+                "output": [{"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}],
+                "usage": RESPONSES_USAGE,
+            },
+        ),
+        (
+            GeminiDialect(),
+            {
+                "candidates": [{"content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"}],
+                "usageMetadata": GEMINI_USAGE,
+            },
+        ),
+    ],
+)
+async def test_a_provider_s_own_total_counts_although_its_parts_are_less(
+    dialect: Dialect, body: dict[str, Any]
+) -> None:
+    async with ScriptedUpstream(reply(body)) as upstream, engine_at(upstream.url, dialect) as asker:
+        answer = await asker.attempt(call(), RecordedProgress(), stream=False)
+    assert answer.usage == TokenUsage(input_tokens=7, output_tokens=2, total_tokens=20)
+
+
+@pytest.mark.parametrize(("last", "total"), [((0, 2, 20), 20), ((0, 2, 0), 9)])
+def test_the_total_of_several_parts_is_the_last_one_s_but_no_less_than_their_sum(
+    last: tuple[int, int, int], total: int
+) -> None:
+    used = UsageAccumulator(NO_BOUNDS)
+    used.add(TokenCounts(input_tokens=7, output_tokens=1, total_tokens=8))
+    read, written, together = last
+    used.add(TokenCounts(input_tokens=read, output_tokens=written, total_tokens=together))
+    assert used.usage() == TokenUsage(input_tokens=7, output_tokens=2, total_tokens=total)
