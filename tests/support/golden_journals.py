@@ -99,7 +99,9 @@ class GoldenExecution:
     """The message of an earlier turn in its session."""
 
 
-SIZE = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
+SIZE: dict[str, Any] = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
+NESTED = {**SIZE, "properties": {**SIZE["properties"], "parts": {"type": "array", "items": {"$ref": "#"}}}}
+"""A recursive schema, so that a worker validates the answers."""
 ROLL = {"name": "roll", "type": "tool", "input": {"name": "roll_dice", "arguments": {"count": 2, "sides": 6}}}
 WHO = {"name": "who", "type": "tool", "input": {"name": "ask_person", "arguments": {"question": "Who?"}}}
 WHEN = {"name": "when", "type": "tool", "depends_on": [], "input": WHO["input"]}
@@ -132,6 +134,7 @@ GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
     "structured-gathered": GoldenExecution(
         "Please calculate 17*3", {"mode": "structured", "output": {"schema": SIZE}, "tools": ["calculate"]}
     ),
+    "structured-nested": GoldenExecution("How large is Ulm?", {"mode": "structured", "output": {"schema": NESTED}}),
     "redundant": GoldenExecution("How large is Ulm?", {"mode": "redundant", "output": {"schema": SIZE}}),
     "redundant-whole": GoldenExecution(
         "How large is Ulm?",
