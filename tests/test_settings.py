@@ -45,6 +45,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "storage": {
             "url": "sqlite:///var/portico.db",
             "event_retention_days": 7,
+            "answer_retention_days": 90,
             "statement_timeout": 5,
             "replica_timeout": 10,
         },

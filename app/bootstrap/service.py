@@ -127,6 +127,10 @@ class Service:
         self.telemetry.count_refused(failure.code)
         self.logs.log_refusal(failure, request)
 
+    def link_request(self, request_id: str, gateway_request_id: str) -> None:
+        """Log under which id a gateway knows a request."""
+        self.logs.log_link(request_id, gateway_request_id)
+
     def readiness(self) -> Readiness:
         """Return not ready while the process drains, and while the database does not answer."""
         if self.runner.is_draining:

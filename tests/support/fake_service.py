@@ -133,12 +133,16 @@ class FakeService:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.facade = FakeFacade()
+        self.links: list[tuple[str, str]] = []
         self.reason: str | None = None
         self.refusals: list[Code] = []
         self.refused_requests: list[dict[str, str | None]] = []
 
     def metrics(self) -> tuple[bytes, str]:
         return b"portico_up 1\n", "text/plain; version=0.0.4"
+
+    def link_request(self, request_id: str, gateway_request_id: str) -> None:
+        self.links.append((request_id, gateway_request_id))
 
     def readiness(self) -> Readiness:
         return Readiness(ready=self.reason is None, reason=self.reason)

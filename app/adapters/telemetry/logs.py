@@ -105,6 +105,10 @@ class LogSink:
         level = logging.WARNING if failure.status >= 500 else logging.INFO
         self._logger.log(level, "request.refused", code=failure.code, status=failure.status, **request)
 
+    def log_link(self, request_id: str, gateway_request_id: str) -> None:
+        """Log the id under which a gateway knows a request."""
+        self._logger.info("request.linked", request_id=request_id, gateway_request_id=gateway_request_id)
+
     def log_warning(self, message: str) -> None:
         """Log a warning about the configuration."""
         self._logger.warning("configuration.warning", message=message)

@@ -10,6 +10,7 @@ from app.domain.ids import SpanId, TraceId
 
 Header = tuple[bytes, bytes]
 
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
 
@@ -38,12 +39,24 @@ def caller_trace(scope: Scope) -> tuple[TraceId, SpanId] | tuple[None, None]:
     return TraceId(match[2].decode()), SpanId(match[3].decode())
 
 
+def gateway_request_id(scope: Scope) -> str | None:
+    """Return the X-Request-Id that a gateway or the client has given; None unless there is exactly one valid one.
+
+    It is no `request_id` of an execution: a gateway gives the same one to each attempt at a request.
+    """
+    given = [value for key, value in scope["headers"] if key == b"x-request-id"]
+    if len(given) != 1 or not _REQUEST_ID.fullmatch(given[0]):
+        return None
+    found: str = given[0].decode()
+    return found
+
+
 def correlate(scope: Scope, new_id: Callable[[], str], request_id: str | None = None) -> Correlation:
     """Return the ids of a response without an execution; they continue the caller's trace if there is one."""
     fresh = new_id()
     digits = fresh.replace("-", "")
     trace_id, _ = caller_trace(scope)
-    return Correlation(request_id or fresh, trace_id or digits, digits[-16:])
+    return Correlation(request_id or gateway_request_id(scope) or fresh, trace_id or digits, digits[-16:])
 
 
 def _is_valid(match: re.Match[bytes]) -> bool:

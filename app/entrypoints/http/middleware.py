@@ -6,18 +6,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.failures import Code, Failure, OrchestrationFailure, RequestFailure
-from app.entrypoints.http.correlation import correlate
+from app.entrypoints.http.correlation import correlate, gateway_request_id
 from app.entrypoints.http.errors import CLOSE, problem_response, record_refusal
 from app.entrypoints.http.protocol import is_surplus
 
 _LOG = logging.getLogger(__name__)
 LIVENESS = "/livez"
+_READING_METHODS = frozenset({"GET", "HEAD"})
 NewId = Callable[[Scope], str]
 
 
 class CorrelationMiddleware:
     """The outermost layer: adds missing X-Request-Id and traceparent headers and turns unexpected errors into 500.
 
+    If a gateway has given another X-Request-Id to a request that may change something, both ids are logged together.
     `new_id` makes an id for a request of the given scope.
     """
 
@@ -48,9 +50,14 @@ class CorrelationMiddleware:
 
     def _add_headers(self, scope: Scope, message: Message) -> None:
         headers = message["headers"]
-        if b"x-request-id" not in dict(headers):
+        request_id: bytes | None = dict(headers).get(b"x-request-id")
+        if request_id is None:
             correlation = correlate(scope, lambda: self._new_id(scope))
             message["headers"] = [*headers, *correlation.headers()]
+        elif scope["method"] not in _READING_METHODS:
+            given = gateway_request_id(scope)
+            if given is not None and given != request_id.decode():
+                scope["app"].state.service.link_request(request_id.decode(), given)
 
     async def _respond_500(self, scope: Scope, receive: Receive, send: Send) -> None:
         bug = OrchestrationFailure(Code.ORCHESTRATION_INVALID_TRANSITION, "internal error; the service has logged it")

@@ -44,7 +44,7 @@ _PUBLIC_NAMES: Mapping[str, str] = MappingProxyType(
 """Schema names that generated clients rely on, or that differ from classes which only their modules tell apart."""
 _HEADERS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "X-Request-Id": ("Id of the request.", "string"),
+        "X-Request-Id": ("Id of the execution; without one that of the gateway, if it gave one.", "string"),
         "traceparent": ("W3C trace context of the root span.", "string"),
         "Server-Timing": ("Milliseconds: total, upstream, overhead. Not on event streams.", "string"),
         "Retry-After": ("Seconds after which another attempt may succeed.", "integer"),

@@ -295,3 +295,9 @@ def test_a_refused_request_is_one_line_without_what_the_client_sent(
     assert (line["event"], line["level"], line["code"], line["status"]) == ("request.refused", level, code, status)
     assert (line["route"], line["request_id"]) == ("/v1/execute", "r-1")
     assert "secret" not in str(line)
+
+
+def test_the_request_id_of_a_gateway_is_logged_with_that_of_the_execution(pipe: Pipe) -> None:
+    _sink(pipe, "info").log_link("r-1", "gateway-1")
+    [line] = pipe.lines()
+    assert (line["event"], line["request_id"], line["gateway_request_id"]) == ("request.linked", "r-1", "gateway-1")

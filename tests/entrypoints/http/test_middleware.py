@@ -42,6 +42,36 @@ async def test_a_response_without_an_execution_continues_the_caller_s_trace() ->
     assert SPAN not in answer.headers["traceparent"]
 
 
+async def test_the_request_id_of_a_gateway_is_returned_where_there_is_no_execution() -> None:
+    app, service = fake_app()
+    async with running_server(app) as served:
+        listed = await served.get("/v1/tools", {"X-Request-Id": "gateway-1"})
+        refused = await served.post(b"{", {"X-Request-Id": "gateway-2"})
+    assert listed.headers["x-request-id"] == "gateway-1"
+    assert refused.json["request_id"] == refused.headers["x-request-id"] == "gateway-2"
+    assert service.links == []
+
+
+async def test_the_request_id_of_a_gateway_is_logged_with_that_of_the_execution() -> None:
+    app, service = fake_app()
+    service.facade.started = lambda running: running.complete()
+    async with running_server(app) as served:
+        for name in ("q-1", "gateway-1"):
+            body = b'{"request_id":"%b","messages":[{"role":"user","content":"x"}]}' % name.encode()
+            answer = await served.post(body, {"X-Request-Id": "gateway-1"})
+            assert (answer.status, answer.headers["x-request-id"]) == (200, name)
+    assert service.links == [("q-1", "gateway-1")]
+
+
+@pytest.mark.parametrize("given", ["a b", "x" * 129, "é", '"', "", "a, b"])
+async def test_an_invalid_request_id_of_a_gateway_is_ignored(given: str) -> None:
+    app, service = fake_app()
+    async with running_server(app) as served:
+        answer = await served.ask(request_bytes("POST", "/nowhere", {"X-Request-Id": given}))
+    assert UUID7.fullmatch(answer.headers["x-request-id"])
+    assert service.links == []
+
+
 @pytest.mark.parametrize(
     "path", ["/nowhere", "/v1/tools/", "/", "/v1/execute/x", "//v1/tools", "/docs/oauth2-redirect"]
 )
