@@ -184,6 +184,7 @@ def engine_profile(name: str, settings: Settings) -> EngineProfile:
         price=_prices(engine.price, known_prices),
         capabilities=replace(scheme.capabilities, **known_capabilities, **engine.capabilities),
         known=tuple(fact for fact, is_known in known.items() if is_known),
+        max_connections=engine.max_connections,
     )
 
 

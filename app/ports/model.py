@@ -72,6 +72,7 @@ class EngineProfile:
     """Facts about a configured engine. `options` are the `hints.options` keys that are passed on.
 
     `known` names the facts that the configuration leaves out and that are known of the model.
+    `max_connections` is the number of attempts that may run at the same time.
     """
 
     name: str
@@ -83,6 +84,7 @@ class EngineProfile:
     price: TokenPrices | None = None
     capabilities: EngineCapabilities = EngineCapabilities()
     known: tuple[str, ...] = ()
+    max_connections: int = 256
 
 
 class Engine(Protocol):

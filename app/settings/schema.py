@@ -295,6 +295,9 @@ class EngineSettings(_Table):
     headers: HeaderSettings = Field(
         default_factory=dict, description="Headers added to each request; values are treated as secrets"
     )
+    max_connections: Positive = Field(
+        256, description="Attempts on this engine that run at the same time; executions that wait share the next ones"
+    )
 
     @property
     def api_key(self) -> Secret:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
+from app.capabilities.models.connections import ConnectionLimit
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, RequestFailure
 from app.ports.model import Engine
@@ -20,6 +21,8 @@ class EngineCatalogue:
         self, engines: Mapping[str, Engine], routes: Mapping[str, Sequence[str]], *, rerouting: Collection[str] = ()
     ) -> None:
         self.engines = engines
+        self.connections = {name: ConnectionLimit(each.profile.max_connections) for name, each in engines.items()}
+        """The limit of the attempts on each engine that run at the same time."""
         self._moving = frozenset(rerouting)
         self.routes = {name: tuple(engines[each] for each in members) for name, members in routes.items()}
 

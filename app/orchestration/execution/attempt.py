@@ -155,7 +155,6 @@ class ProviderAttempt(Effect):
     """
 
     start_event: InferenceStart
-    is_model_call = True
 
     def __init__(
         self,
@@ -193,6 +192,10 @@ class ProviderAttempt(Effect):
             model=candidate.model,
             replica=request.replica,
         )
+
+    @property
+    def provider(self) -> str:
+        return self._candidate.provider
 
     @property
     def segment(self) -> str:

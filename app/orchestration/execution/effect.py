@@ -33,7 +33,7 @@ class Effect(ABC):
 
     `fingerprint` identifies the effect when it is replayed. The start event is recorded before the effect runs. An
     effect that `is_instant` never waits and uses nothing: buffered events need not be committed before it, and it is
-    not accounted for. One that `is_model_call` waits for its turn if many run at the same time.
+    not accounted for. One with a `provider` is a model call, and waits for its turn if many run at the same time.
     """
 
     key: StepKey
@@ -41,7 +41,11 @@ class Effect(ABC):
     correlation: CorrelationContext
     start_event: Event | None = None
     is_instant = False
-    is_model_call = False
+
+    @property
+    def provider(self) -> str | None:
+        """The engine that a model call asks; None for every other effect."""
+        return None
 
     @abstractmethod
     async def run(self, environment: Environment) -> Outcome:

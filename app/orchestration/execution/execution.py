@@ -27,6 +27,7 @@ from typing import NoReturn, TypeVar
 
 import anyio
 
+from app.capabilities.models.connections import ConnectionLimit
 from app.domain.contract.messages import Message
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, Failure
@@ -127,14 +128,13 @@ class Execution:
             return await self._run_once(effect, environment, 0)
         if effect.is_instant:
             return recorder.complete(effect, await effect.run(environment))
-        slots = self.branches.model_call_slots if effect.is_model_call else None
-        if slots is not None:
-            run = partial(self._run_in_turn, effect, environment, slots)
-        elif self.branches.cancellable_depth:
+        if effect.provider is None:
             run = partial(self._run, effect, environment)
+            may_stop_early = self.branches.cancellable_depth > 0
         else:
-            return await self._run(effect, environment)
-        return await self.branches.run_effect(effect.key, run)
+            run = partial(self._run_in_turn, effect, environment, environment.catalogue.connections[effect.provider])
+            may_stop_early = self.branches.cancellable_depth > 0 or self.branches.model_call_slots is not None
+        return await (self.branches.run_effect(effect.key, run) if may_stop_early else run())
 
     def answer_to(self, question: SuspensionRequest) -> RecordedStep:
         """Return the recorded answer. Raises: BranchSuspended without an answer; BranchStopped if stopped."""
@@ -226,20 +226,38 @@ class Execution:
             self.branches.suspend(resolve(effect, cursor.step).question, effect)
         raise diverged(effect.key, recorded=None, replayed=effect.fingerprint)
 
-    async def _run_in_turn(self, effect: Effect, environment: Environment, slots: anyio.Semaphore) -> RecordedStep:
-        """Start and run the effect once a slot is free; those that wait get one in the order in which they came."""
+    async def _run_in_turn(
+        self, effect: Effect, environment: Environment, connections: ConnectionLimit
+    ) -> RecordedStep:
+        """Start and run the model call once the execution has a slot for it and the engine a connection."""
+        slots = self.branches.model_call_slots
+        if slots is None:
+            return await self._run_on_connection(effect, environment, connections)
+        await self._wait(effect, slots.acquire())
         try:
-            await slots.acquire()
-        except anyio.get_cancelled_exc_class():
-            if self.recorder.is_closed(effect.key):
-                self._cancel_unfinished(effect)
-            raise
+            return await self._run_on_connection(effect, environment, connections)
+        finally:
+            slots.release()
+
+    async def _run_on_connection(
+        self, effect: Effect, environment: Environment, connections: ConnectionLimit
+    ) -> RecordedStep:
+        await self._wait(effect, connections.acquire(self.header.execution_id))
         try:
             if self.recorder.is_closed(effect.key):
                 self._refuse(effect)
             return await self._run(effect, environment)
         finally:
-            slots.release()
+            connections.release()
+
+    async def _wait(self, effect: Effect, turn: Awaitable[None]) -> None:
+        """Wait for the turn of an effect that has not started in this run."""
+        try:
+            await turn
+        except anyio.get_cancelled_exc_class():
+            if self.recorder.is_closed(effect.key):
+                self._cancel_unfinished(effect)
+            raise
 
     async def _run(self, effect: Effect, environment: Environment) -> RecordedStep:
         """Start the effect and run it to its end; one that is cancelled is recorded if a decision stopped it."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import anyio
 import pytest
@@ -24,8 +25,8 @@ from tests.support.virtual_time import VirtualClock
 class BusyEngine:
     """An engine that needs so many seconds for each call. `most` is the largest number of calls at the same time."""
 
-    def __init__(self, clock: Clock, seconds: float = 1.0) -> None:
-        self.profile = profile("busy")
+    def __init__(self, clock: Clock, seconds: float = 1.0, **changes: Any) -> None:
+        self.profile = profile("busy", **changes)
         self.running = self.most = 0
         self._clock = clock
         self._seconds = seconds
@@ -161,3 +162,40 @@ async def test_interrupted_inferences_that_are_cancelled_while_they_wait_are_rec
         assert is_complete_log(after)
         assert open_starts(after.events) == []
         replay_offline(after, FOUR)
+
+
+async def test_executions_share_the_connections_of_an_engine_fairly(clock: VirtualClock) -> None:
+    engine = BusyEngine(clock, max_connections=2)
+    here = make_harness(clock, engine, concurrent_inferences=32)
+    large, small = here.execution(chat_request()), here.execution(chat_request())
+    ended: list[float] = []
+
+    async def drive(execution: Execution, count: int) -> None:
+        await here.drive(execution, partial(many, count=count))
+        ended.append(clock.monotonic() - began)
+
+    began = clock.monotonic()
+    async with anyio.create_task_group() as group:
+        group.start_soon(drive, large, 20)
+        await clock.sleep(0.5)
+        group.start_soon(drive, small, 1)
+    assert engine.most == 2
+    assert ended == pytest.approx([2, 11])
+    record = here.record(small)
+    assert record.events[-1].event.response.token_usage is not None
+    assert replay_offline(record, partial(many, count=1)) == len(record.steps)
+
+
+async def test_a_cancel_while_an_attempt_waits_for_a_connection_starts_nothing_and_gives_it_on(
+    clock: VirtualClock,
+) -> None:
+    engine = BusyEngine(clock, max_connections=1)
+    here = make_harness(clock, engine)
+    blocking = here.execution(chat_request())
+    async with anyio.create_task_group() as group:
+        group.start_soon(here.drive, blocking, infer)
+        await clock.sleep(0.1)
+        response, record = await run_and_cancel(clock, here, chat_request(), 0.5, infer)
+    assert (response.state, started(record), engine.running) == (State.CANCELLED, [], 0)
+    assert is_complete_log(record)
+    assert (await here.run(chat_request(), infer))[0].state is State.COMPLETE
