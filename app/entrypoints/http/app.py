@@ -15,17 +15,14 @@ from app.bootstrap.service import Service, open_service
 from app.entrypoints.http.exception_handlers import HANDLERS
 from app.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware
 from app.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
-from app.entrypoints.http.routes import execute, executions, introspection, quote, sessions
+from app.entrypoints.http.routes import docs, execute, executions, introspection, quote, sessions
 from app.settings import Settings
 
 ServiceOpener = Callable[[Settings], AbstractAsyncContextManager[Service]]
 
 
 class PorticoApi(FastAPI):
-    """FastAPI with a description that adds what the routes cannot declare.
-
-    The page /docs loads its scripts from a CDN; the API itself needs no network.
-    """
+    """FastAPI with a description that adds what the routes cannot declare, and a page of it that needs no network."""
 
     def openapi(self) -> dict[str, Any]:
         if not self.openapi_schema:
@@ -51,6 +48,7 @@ def create_app(settings: Settings, opener: ServiceOpener = open_service) -> Fast
         lifespan=_lifespan(settings, opener),
         telemetry=_no_telemetry(),
         redirect_slashes=False,
+        docs_url=None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
@@ -66,7 +64,7 @@ def _routes() -> list[BaseRoute]:
 
     `include_router` would match every request twice, once in the application and once in the router.
     """
-    routers = (execute.router, quote.router, executions.router, sessions.router, introspection.router)
+    routers = (execute.router, quote.router, executions.router, sessions.router, introspection.router, docs.router)
     routes = [route for router in routers for route in router.routes]
     gets = [route for route in routes if isinstance(route, APIRoute) and "GET" in (route.methods or ())]
     heads = [

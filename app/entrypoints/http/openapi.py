@@ -18,6 +18,7 @@ from app.domain.contract.request import SystemRequest
 from app.domain.failures import TAXONOMY, Code
 from app.domain.journal.events import EVENT_TYPES, InferenceDelta
 from app.domain.lifecycle import Mode
+from app.entrypoints.http.docs.examples import add_examples
 from app.entrypoints.http.errors import Problem
 from app.orchestration.facade import ForkRequest, ResumeRequest, SessionChanges
 
@@ -167,6 +168,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     for path in document["paths"].values():
         for operation in path.values():
             _add_common_headers(operation["responses"])
+    add_examples(document)
     ordered: dict[str, Any] = json.loads(json.dumps(document, sort_keys=True))
     return ordered
 

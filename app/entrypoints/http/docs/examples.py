@@ -1,0 +1,122 @@
+"""Examples of every operation, which the rehearsal engine can answer.
+
+Together they are one conversation with a new service: in this order each gets the status that it names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class OperationExample:
+    """One request: its parameters by name, its body, and the status of its response."""
+
+    summary: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    status: int = 200
+
+
+def _user(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+_DICE: Mapping[str, str] = MappingProxyType({"request_id": "dice"})
+_GAMES: Mapping[str, str] = MappingProxyType({"session_id": "games"})
+_STRUCTURED: Mapping[str, Any] = MappingProxyType(
+    {
+        "messages": _user("How large is Ulm?"),
+        "output": {
+            "schema": {
+                "type": "object",
+                "required": ["size"],
+                "properties": {"size": {"enum": ["small", "large"]}},
+            }
+        },
+    }
+)
+EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
+    {
+        "livez": (OperationExample("Check that the process lives"),),
+        "readyz": (OperationExample("Check that work is accepted"),),
+        "tools": (OperationExample("See what tools there are"),),
+        "engines": (OperationExample("See what engines there are"),),
+        "errors": (OperationExample("See every error code"),),
+        "machines": (OperationExample("See the state machines"),),
+        "quote": (OperationExample("Ask what a request can cost", body={"messages": _user("Hello")}),),
+        "execute": (
+            OperationExample(
+                "Roll dice in a session",
+                body={**_DICE, **_GAMES, "messages": _user("Roll two dice with roll_dice, count 2, sides 6.")},
+            ),
+            OperationExample("Answer as JSON", body={"mode": "structured", **_STRUCTURED}),
+            OperationExample("Vote among three answers", body={"mode": "redundant", **_STRUCTURED}),
+            OperationExample(
+                "Follow a plan",
+                body={
+                    "mode": "plan",
+                    "messages": _user("Tell me of Ulm."),
+                    "plan": {"steps": [{"name": "think", "type": "infer"}, {"name": "tell", "type": "infer"}]},
+                },
+            ),
+            OperationExample(
+                "Do not wait for the answer",
+                {"Prefer": "respond-async"},
+                {"request_id": "later", "messages": _user("Hello")},
+                status=202,
+            ),
+            OperationExample(
+                "Let a tool ask a person",
+                body={"request_id": "question", "messages": _user('Use ask_person: "May I?"')},
+                status=202,
+            ),
+        ),
+        "executions": (OperationExample("List the ten newest chats", {"mode": "chat", "limit": "10"}),),
+        "execution": (OperationExample("Show an execution", _DICE),),
+        "input": (OperationExample("Show the request of an execution", _DICE),),
+        "steps": (OperationExample("Show the journal of an execution", _DICE),),
+        "events": (OperationExample("Read the events after the fifth", {**_DICE, "after": "5"}),),
+        "trace": (OperationExample("Summarise an execution", _DICE),),
+        "replay": (OperationExample("Replay an execution", _DICE),),
+        "fork": (OperationExample("Run an execution again from its start", _DICE, {"from_step": 0}),),
+        "cancel": (OperationExample("Cancel an execution, which has ended here", _DICE),),
+        "suspensions": (OperationExample("List the open questions"),),
+        "resume": (
+            OperationExample(
+                "Answer a question", {"request_id": "question"}, {"tool_id": "ask_person", "payload": "yes"}
+            ),
+        ),
+        "sessions": (OperationExample("List the ten sessions used last", {"limit": "10"}),),
+        "session": (OperationExample("Show a session", _GAMES),),
+        "change_session": (OperationExample("Keep a note with a session", _GAMES, {"state": {"topic": "dice"}}),),
+        "messages": (OperationExample("Read the first ten messages of a session", {**_GAMES, "limit": "10"}),),
+        "metrics": (OperationExample("Read the metrics"),),
+        "delete_execution": (OperationExample("Delete an execution", {"request_id": "question"}, status=204),),
+        "delete_session": (
+            OperationExample(
+                "Delete a session, and the forks of its executions", {**_GAMES, "forks": "delete"}, status=204
+            ),
+        ),
+    }
+)
+"""The examples by operation id."""
+
+
+def add_examples(document: dict[str, Any]) -> None:
+    """Add the examples to the operations of an API description."""
+    for path in document["paths"].values():
+        for operation in path.values():
+            _add_to_operation(operation, EXAMPLES[operation["operationId"]])
+
+
+def _add_to_operation(operation: dict[str, Any], examples: tuple[OperationExample, ...]) -> None:
+    for parameter in operation.get("parameters", ()):
+        values = [each.parameters[parameter["name"]] for each in examples if parameter["name"] in each.parameters]
+        if values:
+            parameter["example"] = values[0]
+    if "requestBody" in operation:
+        operation["requestBody"]["content"]["application/json"]["examples"] = {
+            each.summary.lower().replace(" ", "-"): {"summary": each.summary, "value": each.body} for each in examples
+        }
