@@ -14,6 +14,9 @@ from app.ports.storage import RecordStore
 class Erasure:
     """Commands that delete; what belongs to another tenant does not exist.
 
+    Executions in memory that have just ended are stored before, so that they are found if they hold copies. One that
+    still runs in memory and goes on from what was deleted is not stored at its end.
+
     Raises: RequestFailure (REQUEST_NOT_FOUND; REQUEST_HAS_FORKS naming the forks that hold copies of the messages),
     StorageFailure; nothing is changed then.
     """
@@ -44,12 +47,14 @@ class Erasure:
                 return False
             await journal.flush(local.execution_id)
         stored = await self._records.stored(tenant, request_id)
+        await journal.flushed()
         pending = await self._store.erase_execution(tenant, stored.execution_id, with_forks=with_forks)
         journal.forget(tenant, request_id)
         return await self._end(tenant, pending)
 
     async def delete_session(self, tenant: TenantId, session_id: SessionId, *, with_forks: bool) -> None:
         """Stop the executions of the session that run here, then delete it with its messages and executions."""
+        await self._environment.journal.flushed()
         has_forks = not with_forks and bool(await self._store.forks_of_session(tenant, session_id))
         running = () if has_forks else self._local.in_session(tenant, session_id)
         for local in running:

@@ -5,6 +5,7 @@ from typing import Any
 import anyio
 import pytest
 
+from app.adapters.runners.maintenance import MAINTENANCE_INTERVAL_S
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
 from tests.support.portico import (
     ASK_PERSON,
@@ -161,3 +162,34 @@ async def test_a_request_that_needs_to_be_stored_may_not_refuse_it(
         assert (refused.status, refused.json["code"]) == (422, "REQUEST_INVALID")
         assert [each["field"] for each in refused.json["details"]["errors"]] == ["store"]
         assert await listed_ids(served, "") == []
+
+
+async def test_an_execution_that_came_after_it_counts_as_a_fork() -> None:
+    async with portico() as (served, _):
+        await served.post(chat("Hello", request_id="q"))
+        await served.post(chat("And now?", request_id="r", after="q"))
+        refused = await delete(served)
+        assert (refused.status, refused.json["details"]) == (409, {"forks": ["r"]})
+        assert (await delete(served, "/v1/executions/r")).status == 204
+        assert (await delete(served)).status == 204
+
+
+async def test_the_request_and_the_answer_outlive_the_steps() -> None:
+    storage = {"url": "sqlite://", "event_retention_days": 1e-9}
+    async with portico(storage=storage) as (served, _):
+        await served.post(chat("Hello", request_id="q"))
+        assert await statuses(served, "", "/input", "/trace") == [200] * 3
+        await anyio.sleep(MAINTENANCE_INTERVAL_S * 2)
+        assert await statuses(served, "", "/input", "/trace") == [200, 200, 404]
+        assert (await served.get("/v1/executions/q/input")).json["messages"][0]["content"] == "Hello"
+        assert (await served.get("/v1/executions/q")).json["response"]["state"] == "COMPLETE"
+        assert (await served.post(chat("Go on.", after="q"))).status == 200
+
+
+async def test_everything_is_gone_after_the_retention_of_answers() -> None:
+    storage = {"url": "sqlite://", "event_retention_days": 7, "answer_retention_days": 1e-9}
+    async with portico(storage=storage) as (served, _):
+        await served.post(chat("Hello", request_id="q", session_id="s"))
+        await anyio.sleep(MAINTENANCE_INTERVAL_S * 2)
+        assert await statuses(served, "", "/input", "/events") == [404] * 3
+        assert (await served.get("/v1/sessions/s")).status == 404
