@@ -20,6 +20,7 @@ from app.orchestration.runtime.agent_trace import AgentTrace, agent_trace
 from app.orchestration.runtime.driver import require_current_version
 from app.orchestration.runtime.handle import CANCELLED_BY_CLIENT, ExecutionHandle
 from app.orchestration.runtime.launcher import Launcher
+from app.orchestration.runtime.lookup import no_such_execution, stored_execution
 from app.orchestration.runtime.recovery import Recovery
 from app.orchestration.runtime.replay import OfflineReplayer, ReplayReport, require_at_rest
 from app.orchestration.runtime.resume import RESUME_ANCHOR, answer_step, select_suspension, status_of
@@ -296,14 +297,7 @@ class Executions:
         return None if local is None else await self._environment.journal.load(local.execution_id)
 
     async def _stored(self, tenant: TenantId, request_id: RequestId) -> StoredExecution:
-        """Return the stored execution; one in memory that has just ended is written first."""
-        found = await self._store.find(tenant, request_id)
-        if found is None:
-            await self._environment.journal.flushed()
-            found = await self._store.find(tenant, request_id)
-        if found is None:
-            raise _not_found()
-        return found
+        return await stored_execution(self._store, self._environment.journal, tenant, request_id)
 
     async def _status(self, stored: StoredExecution) -> ExecutionStatus:
         """Return the status. An earlier version stored another one; it is folded again if the history is readable."""
@@ -325,7 +319,7 @@ class Executions:
     async def _history(self, stored: StoredExecution) -> ExecutionHistory:
         history = await self._store.load(stored.tenant, stored.execution_id)
         if history is None:
-            raise _not_found()
+            raise no_such_execution()
         return history
 
     async def _events(self, tenant: TenantId, execution_id: ExecutionId, after: int) -> list[StoredEvent]:
@@ -334,7 +328,7 @@ class Executions:
             last = events[-1].sequence_number if events else after
             page = await self._store.events(tenant, execution_id, after=last, limit=EVENTS_PER_PAGE)
             if page is None:
-                raise _not_found()
+                raise no_such_execution()
             events += page
             if len(page) < EVENTS_PER_PAGE:
                 return events
@@ -381,7 +375,3 @@ def _last_error(status: ExecutionStatus) -> SystemError | None:
     if response is not None and response.error is not None:
         return response.error
     return None if code is None else SystemError.of(failure(code, TAXONOMY[code].meaning))
-
-
-def _not_found() -> RequestFailure:
-    return RequestFailure(Code.REQUEST_NOT_FOUND, "no execution has this id", condition="path")

@@ -4,12 +4,13 @@ from functools import partial
 
 from app.domain.contract.messages import Message
 from app.domain.contract.request import SystemRequest
-from app.domain.failures import Code, RequestFailure, StorageFailure
+from app.domain.failures import Code, StorageFailure
 from app.domain.ids import RequestId, TenantId
 from app.domain.journal.header import ExecutionHeader
 from app.orchestration.execution.environment import Environment
 from app.orchestration.runtime.fork import whole_request
 from app.orchestration.runtime.launcher import Launcher
+from app.orchestration.runtime.lookup import no_such_execution, stored_execution
 from app.orchestration.runtime.step_list import StepView, step_views
 from app.orchestration.runtime.transcript import Transcript, require_completed, still_running, transcript_of
 from app.ports.journal import ExecutionHistory
@@ -44,7 +45,7 @@ class Records:
             stored = await self.stored(tenant, request_id)
             history = await self._store.load(tenant, stored.execution_id)
         if history is None:
-            raise not_found()
+            raise no_such_execution()
         return await self._environment.thread_pool.run(partial(step_views, history, self._patterns))
 
     async def transcript(self, tenant: TenantId, request_id: RequestId) -> tuple[ExecutionHeader, Transcript]:
@@ -69,13 +70,7 @@ class Records:
 
     async def stored(self, tenant: TenantId, request_id: RequestId) -> StoredExecution:
         """Return the stored execution; one in memory that has just ended is written first."""
-        found = await self._store.find(tenant, request_id)
-        if found is None:
-            await self._environment.journal.flushed()
-            found = await self._store.find(tenant, request_id)
-        if found is None:
-            raise not_found()
-        return found
+        return await stored_execution(self._store, self._environment.journal, tenant, request_id)
 
     async def _running_history(self, tenant: TenantId, request_id: RequestId) -> ExecutionHistory | None:
         local = self._local.find(tenant, request_id)
@@ -84,10 +79,5 @@ class Records:
     async def _header(self, stored: StoredExecution) -> ExecutionHeader:
         header = await self._records.header(stored.tenant, stored.execution_id)
         if header is None:
-            raise not_found()
+            raise no_such_execution()
         return header
-
-
-def not_found() -> RequestFailure:
-    """Return the refusal of an unknown execution."""
-    return RequestFailure(Code.REQUEST_NOT_FOUND, "no execution has this id", condition="path")
