@@ -51,6 +51,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         },
         "queue": {"waiting": 10_000, "at_once": 1_000, "per_tenant": 500},
         "grammars": {"directory": None},
+        "flows": {"modules": [], "working_dir": None, "commands": [], "http_timeout": 30},
         "auth": {"mode": "none"},
         "failover": {
             "max_retries": 1,
@@ -80,6 +81,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "attempts": 3,
             "replicas": 16,
             "plan_steps": 50,
+            "flow_steps": 500,
             "history_messages": 50,
             "history_tokens": 8_000,
             "timeout": 600,
@@ -323,7 +325,6 @@ class TestUnknownKeys:
         "text",
         [
             "[agents.support]\nmodel = 'a'",
-            "[flows]\nmodules = []",
             '[skills]\ndirectory = "skills"',
             "[policy]\nallow = []",
             '[tools.cli.grep]\ncommand = ["grep"]',

@@ -17,7 +17,7 @@ from typing import Literal, Self
 import anyio
 from pydantic import BaseModel, Field
 
-from app.adapters.engines.http.aiohttp_transport import open_session
+from app.adapters.engines.http.aiohttp_transport import HttpSession, open_session
 from app.adapters.event_bus import EventBus
 from app.adapters.grammar_directory import read_grammars
 from app.adapters.runners.dbos import DbosRunner
@@ -44,6 +44,14 @@ from app.adapters.thread_pool import WorkerThread
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
 from app.bootstrap.engines import EngineResources, build_engine
+from app.bootstrap.flows import (
+    LoadedFlow,
+    check_flows,
+    load_flows,
+    open_flows,
+    served_flows,
+    tools_of_flows,
+)
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
@@ -58,6 +66,8 @@ from app.orchestration.admission import ConfiguredLimits
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.pattern import Pattern
 from app.orchestration.facade import Facade, FacadeConfig
+from app.orchestration.flow.flow_loop import flow_pattern
+from app.orchestration.flow.served_flow import ServedFlow
 from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
 from app.orchestration.planning.planner import make_plan, refusal_of
 from app.orchestration.runtime.handle import LocalExecutions
@@ -95,6 +105,7 @@ PATTERNS: Mapping[Mode, Pattern] = MappingProxyType(
         Mode.STRUCTURED: specialized_loop.PATTERN,
         Mode.REDUNDANT: redundant_loop.PATTERN,
         Mode.PLAN: replace(plan_executor.PATTERN, plan=make_plan),
+        Mode.FLOW: flow_pattern({}),
     }
 )
 
@@ -161,12 +172,13 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
     async with (
         AsyncExitStack() as stack,
         open_session() as http,
+        open_flows(base.flows, settings.flows, base.logs.log_node_error) as flows,
         open_database(storage.url, clock, base.entropy, statement_timeout=storage.statement_timeout) as database,
     ):
         replica = replica_for(database, clock, ReplicaId(base.entropy.uuid7()), storage)
-        event_bus, config = base.event_bus(replica.sinks), JournalConfig(replica.owner, REMEMBERED_IDS)
+        event_bus, journal_config = base.event_bus(replica.sinks), JournalConfig(replica.owner, REMEMBERED_IDS)
         async with (
-            open_journal(database, event_bus, clock, config, base.writer_callbacks(fail_unsaved)) as journal,
+            open_journal(database, event_bus, clock, journal_config, base.writer_callbacks(fail_unsaved)) as journal,
             anyio.create_task_group() as group,
             open_worker_pool(WorkerLimits()) as validator,
             base.open_task_pool() as task_pool,
@@ -174,13 +186,12 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             group.start_soon(base.watch_loop_lag)
             store = DatabaseExecutionStore(database, clock, replica.owner, event_bus, replica.cancel)
             runner = replica.runner(task_pool, queue_limits(settings.queue), on_storage_error)
-            resources = EngineResources(clock, http, stack, metrics.count_unknown_frames)
-            engines = {name: build_engine(name, settings, resources) for name in settings.engines}
+            engines = base.engines(http, stack)
             environment = base.environment(journal, event_bus, DatabaseSessions(database), engines, validator)
             statistics = base.observe_gauges(runner, environment.health, database)
-            launcher, records = Launcher(environment, runner, patterns), DatabaseRecords(database)
+            launcher, records = Launcher(environment, runner, _with_flows(patterns, flows)), DatabaseRecords(database)
             recovery, tailer = Recovery(store, launcher), LogTailer(store, event_bus)
-            facade_config, purge = _facade_config(settings), partial(_purge, database, clock, settings)
+            facade_config, purge = _facade_config(settings, base.flows), partial(_purge, database, clock, settings)
             facade = Facade(
                 environment, store, records, facade_config, launcher=launcher, recovery=recovery, event_tailer=tailer
             )
@@ -199,7 +210,8 @@ async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader
     Raises: ConfigurationFailure, StorageFailure.
     """
     base = Foundation.of(settings)
-    patterns = _with_planner(PATTERNS, settings, base.tools)
+    flows = served_flows(base.flows, settings.flows, base.logs.log_node_error)
+    patterns = _with_flows(_with_planner(PATTERNS, settings, base.tools), flows)
     async with open_read_only(settings.storage.url, base.clock, base.entropy) as database:
         store = DatabaseExecutionStore(database, base.clock, ReplicaId(base.entropy.uuid7()), base.logs)
         yield HistoryReader(store, patterns)
@@ -218,20 +230,31 @@ class Foundation:
     settings: Settings
     clock: SystemClock
     entropy: SystemEntropy
+    flows: Mapping[str, LoadedFlow]
     tools: ToolRegistry
     logs: LogSink
     metrics: MetricsSink
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Create the parts; from then on, logs of libraries are written by the service's logger, too."""
-        clock, tools = SystemClock(), ToolRegistry(*BUILTIN_TOOLS)
+        """Create the parts; from then on, logs of libraries are written by the service's logger, too.
+
+        Raises: ConfigurationFailure for flows that cannot be served.
+        """
+        flows = load_flows(settings.flows, settings.directory)
+        others = [tool for tool in tools_of_flows(flows) if tool not in BUILTIN_TOOLS]
+        clock, tools = SystemClock(), ToolRegistry(*BUILTIN_TOOLS, *others)
         logger = open_logger(settings.telemetry.log_level, clock)
         route_standard_logging(logger, settings.telemetry.log_level)
         metrics, logs = MetricsSink(providers=settings.engines, tools=tools.names()), LogSink(logger)
         for warning in settings.warnings:
             logs.log_warning(warning)
-        return cls(settings, clock, SystemEntropy(clock), tools, logs, metrics)
+        return cls(settings, clock, SystemEntropy(clock), flows, tools, logs, metrics)
+
+    def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine]:
+        """Return the configured engines by name. Raises: ConfigurationFailure."""
+        resources = EngineResources(self.clock, http, stack, self.metrics.count_unknown_frames)
+        return {name: build_engine(name, self.settings, resources) for name in self.settings.engines}
 
     def event_bus(self, sinks: Sequence[EventSink]) -> EventBus:
         """Return the bus that publishes events to metrics, logs and these sinks."""
@@ -282,16 +305,21 @@ class Foundation:
         engines: Mapping[str, Engine],
         answer_validator: AnswerValidator,
     ) -> Environment:
-        """Return everything that executions act through."""
+        """Return everything that executions act through.
+
+        Raises: ConfigurationFailure (CONFIG_FLOW_INVALID) if an agent of a flow has an unknown model or tool.
+        """
         settings, clock, entropy = self.settings, self.clock, self.entropy
         routes = settings.routes.items()
         rerouting = [name for name, route in routes if route.on_content_failure == "next"]
+        catalogue = EngineCatalogue(engines, {name: route.engines for name, route in routes}, rerouting=rerouting)
+        check_flows(self.flows, catalogue, self.tools)
         return Environment(
             journal=journal,
             clock=clock,
             entropy=entropy,
             event_feed=event_feed,
-            catalogue=EngineCatalogue(engines, {name: route.engines for name, route in routes}, rerouting=rerouting),
+            catalogue=catalogue,
             tool_registry=self.tools,
             tool_executor=ToolExecutor(self.tools, clock, entropy, settings.limits.tool_result_bytes),
             health=ProviderHealth(_failover_policy(settings), clock, list(engines)),
@@ -351,10 +379,16 @@ def _with_planner(
     }
 
 
-def _facade_config(settings: Settings) -> FacadeConfig:
+def _with_flows(patterns: Mapping[Mode, Pattern], flows: Mapping[str, ServedFlow]) -> Mapping[Mode, Pattern]:
+    """Return the patterns with these flows in mode flow."""
+    return {mode: flow_pattern(flows) if mode is Mode.FLOW else pattern for mode, pattern in patterns.items()}
+
+
+def _facade_config(settings: Settings, flows: Mapping[str, LoadedFlow]) -> FacadeConfig:
     directory = settings.grammars.directory
     grammars = {} if directory is None else read_grammars(Path(directory))
-    return FacadeConfig(_limits(settings), settings.telemetry.currency, grammars)
+    graphs = {name: flow.graph for name, flow in flows.items()}
+    return FacadeConfig(_limits(settings), settings.telemetry.currency, grammars, graphs)
 
 
 def _limits(settings: Settings) -> ConfiguredLimits:
@@ -371,6 +405,7 @@ def _limits(settings: Settings) -> ConfiguredLimits:
         plan_steps=limits.plan_steps,
         history_messages=limits.history_messages,
         history_tokens=limits.history_tokens,
+        flow_steps=limits.flow_steps,
     )
 
 

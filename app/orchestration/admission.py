@@ -37,12 +37,13 @@ class ConfiguredLimits:
     plan_steps: int
     history_messages: int
     history_tokens: int
+    flow_steps: int
 
 
 _NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
 _NOT_YET = "is not in this version"
-_LATER_FIELDS = frozenset({"agent", "context", "flow", "on_limit"})
-_MODE_FIELDS = ("redundancy", "plan")
+_LATER_FIELDS = frozenset({"agent", "context", "on_limit"})
+_MODE_FIELDS = ("redundancy", "plan", "flow")
 """Request fields that only the patterns which claim them in `own_fields` accept."""
 
 
@@ -92,6 +93,7 @@ class Admission:
             cost=limits.cost,
             history_messages=caps.history_messages,
             history_tokens=caps.history_tokens,
+            flow_steps=caps.flow_steps if limits.flow_steps is None else limits.flow_steps,
         )
 
     def _errors(self, request: SystemRequest, limits: EffectiveLimits) -> Iterator[FieldError]:
@@ -109,6 +111,8 @@ class Admission:
         if request.if_session_busy == "enqueue" and request.session_id is None:
             yield FieldError("if_session_busy", "has no effect without a session_id")
         yield from _stored_fields(request)
+        if pattern is not None and pattern.needs_messages and not request.messages:
+            yield FieldError("messages", "must have at least one message")
         if pattern is not None:
             yield from pattern.admit(request, limits, self._catalogue)
         yield from self._unknown_options(request)
@@ -124,6 +128,7 @@ class Admission:
             ("limits.tool_rounds", request.limits.tool_rounds, caps.tool_rounds),
             ("limits.calls_per_reply", request.limits.calls_per_reply, caps.calls_per_reply),
             ("limits.attempts", request.limits.attempts, caps.attempts),
+            ("limits.flow_steps", request.limits.flow_steps, caps.flow_steps),
             ("plan.steps", len(plan.steps or ()), caps.plan_steps),
             ("plan.policy.max_steps", policy.max_steps, caps.plan_steps),
             ("plan.policy.timeout_per_step", policy.timeout_per_step, caps.timeout),
@@ -147,7 +152,11 @@ class Admission:
 
     def _possible_engines(self, request: SystemRequest) -> Sequence[Engine]:
         """Return the engines that the request may use; unknown names are left out."""
-        known = [model for model in requested_models(request) if model is None or self._catalogue.has(model)]
+        known = [
+            model
+            for model in self._patterns[request.mode].models(request)
+            if model is None or self._catalogue.has(model)
+        ]
         models = known or (request.model,)
         return tuple(dict.fromkeys(engine for model in models for engine in self._catalogue.resolve(model)))
 
@@ -196,7 +205,7 @@ def check_budget(
     output = OutputContract() if tools else request.output
     call = EngineCall(request.messages, tools, request.hints, output.schema_, output.grammar)
     refusals: list[OrchestrationFailure] = []
-    for engine in environment.catalogue.engines_for(request):
+    for engine in environment.catalogue.engines_for(requested_models(request)):
         try:
             first = prepare_call(call, engine.profile, choose_enforcement(call, engine.profile))
             budget.grant("", first, engine.profile, environment.token_counter)

@@ -17,7 +17,7 @@ from app.domain.journal.status import ExecutionStatus
 from app.domain.lifecycle import TERMINAL, Mode, State
 from app.orchestration.execution.environment import Environment
 from app.orchestration.runtime.agent_trace import AgentTrace, agent_trace
-from app.orchestration.runtime.driver import require_current_version
+from app.orchestration.runtime.driver import pattern_for, require_current_version
 from app.orchestration.runtime.handle import CANCELLED_BY_CLIENT, ExecutionHandle
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.lookup import no_such_execution, stored_execution
@@ -235,8 +235,13 @@ class Executions:
         self._launcher.require_accepting()
         stored = await self._stored(tenant, request_id)
         suspension = select_suspension(await self._open_suspensions(stored), answer.tool_id, answer.suspension_id)
-        step = answer_step(suspension, answer.payload, at=self._environment.clock.now())
         history = await self._history(stored)
+        step = answer_step(
+            suspension,
+            answer.payload,
+            at=self._environment.clock.now(),
+            errors=self._answer_errors(history, suspension, answer.payload),
+        )
         await self._verify_replayable(history)
         resumed = ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, by)
         event = (RESUME_ANCHOR, history.events[0].correlation, resumed)
@@ -247,6 +252,13 @@ class Executions:
             return await self._accepted(stored, subscribe=subscribe)
         history = await self._answered(stored, history, step, receipt)
         return self._launcher.start(history, claimed=True, subscribe=subscribe)
+
+    def _answer_errors(
+        self, history: ExecutionHistory, suspension: Suspension, payload: JsonValue
+    ) -> Sequence[tuple[str, str]]:
+        """Return the errors of an answer that only the pattern of the execution knows."""
+        pattern = pattern_for(history.header, self._launcher.patterns)
+        return pattern.answer_errors(history.header.request, suspension, payload)
 
     async def replay(self, tenant: TenantId, request_id: RequestId) -> ReplayReport:
         """Replay the execution offline. Raises: as `load_at_rest`."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from app.capabilities.answer_contract import AnswerContract
 from app.domain.access import Principal
@@ -29,7 +29,8 @@ from app.orchestration.executions import (
     ResumeRequest,
     summary_of,
 )
-from app.orchestration.introspection import EnginePing, EngineView, Introspection, ToolView
+from app.orchestration.flow.graph import FlowGraph
+from app.orchestration.introspection import EnginePing, EngineView, FlowView, Introspection, ToolView
 from app.orchestration.pipeline.stages import (
     AUTH_RESOLVE,
     Preparation,
@@ -69,6 +70,7 @@ __all__ = [
     "Executions",
     "Facade",
     "FacadeConfig",
+    "FlowView",
     "ForkRequest",
     "HistoryReader",
     "OpenSuspensionView",
@@ -103,11 +105,12 @@ DEFAULT_OPTIONS = CallOptions()
 
 @dataclass(frozen=True, slots=True)
 class FacadeConfig:
-    """Configuration besides engines and tools: caps, the currency of prices, and the text of grammars by name."""
+    """Configuration besides engines and tools: caps, the currency of prices, and grammars and flows by name."""
 
     limits: ConfiguredLimits
     currency: str
     grammars: Mapping[str, str] = field(default_factory=dict)
+    flows: Mapping[str, FlowGraph[Any, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ class Facade:
         self.records = Records(environment, store, records, launcher)
         self.erasure = Erasure(environment, records, self.executions, self.records, launcher.local)
         self.sessions = Sessions(environment)
-        self.introspection = Introspection(environment)
+        self.introspection = Introspection(environment, config.flows)
         self._environment = environment
         self._launcher = launcher
         self._config = config
@@ -339,6 +342,7 @@ class Facade:
             revision=REVISION,
             inherited_messages=transcript.messages,
             ancestors=transcript.ancestors,
+            flow_fingerprint=self._launcher.patterns[request.mode].fingerprint(request),
         )
 
 

@@ -1,12 +1,15 @@
 """Introspection: the configured engines and tools as clients see them, and a check that engines can be reached."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 from pydantic import BaseModel, Field, JsonValue
 
 from app.capabilities.models.breaker import BreakerState
 from app.domain.tools import SideEffects
 from app.orchestration.execution.environment import Environment
+from app.orchestration.flow.graph import FlowGraph
 from app.ports.model import EngineError
 
 
@@ -51,6 +54,17 @@ class ToolView(BaseModel):
     reason: str = Field(description="The reason if it cannot.")
 
 
+class FlowView(BaseModel):
+    """A registered flow as GET /v1/flows shows it."""
+
+    name: str = Field(description="The flow's name; `flow.name` in a request.")
+    fingerprint: str = Field(description="Digest of the graph; a suspended execution needs the same one to go on.")
+    input_schema: dict[str, JsonValue] = Field(description="JSON Schema of `flow.input`.")
+    output_schema: dict[str, JsonValue] = Field(description="JSON Schema of the result.")
+    graph: dict[str, JsonValue] = Field(description="Entry, output, and nodes with their kinds and edges.")
+    mermaid: str = Field(description="The graph as a Mermaid flowchart.")
+
+
 class EnginePing(BaseModel):
     """Result of a check that an engine's endpoint answers."""
 
@@ -62,8 +76,18 @@ class EnginePing(BaseModel):
 class Introspection:
     """Views of what is configured."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, flows: Mapping[str, FlowGraph[Any, Any]]) -> None:
         self._environment = environment
+        self._flows = flows
+
+    def flows(self) -> list[FlowView]:
+        """Return every registered flow, by name."""
+        return [_flow_view(name, graph) for name, graph in sorted(self._flows.items())]
+
+    def flow(self, name: str) -> FlowView | None:
+        """Return the flow of that name; None if there is none."""
+        graph = self._flows.get(name)
+        return None if graph is None else _flow_view(name, graph)
 
     def engines(self) -> list[EngineView]:
         """Return every configured engine, in the order of the configuration."""
@@ -116,3 +140,14 @@ class Introspection:
             return EnginePing(name=name, ok=True, detail=await engine.ping())
         except EngineError as error:
             return EnginePing(name=name, ok=False, detail=f"{error.reason}: {error.message}")
+
+
+def _flow_view(name: str, graph: FlowGraph[Any, Any]) -> FlowView:
+    return FlowView(
+        name=name,
+        fingerprint=graph.fingerprint,
+        input_schema=graph.entry.model.model_json_schema(),
+        output_schema=graph.output.model.model_json_schema(),
+        graph=graph.as_json(),
+        mermaid=graph.as_mermaid(),
+    )

@@ -34,7 +34,9 @@ class QuoteCalculator:
         inputs = BoundInputs(request, limits, tools, self.catalogue, self.registry, pattern.static_plan)
         bound = pattern.upper_bound(inputs)
         tokens = bound.tokens if limits.tokens is None else min(bound.tokens, limits.tokens + bound.tokens_in_flight)
-        highest_price = max(max_token_price(engine.profile) for engine in self.catalogue.engines_for(request))
+        highest_price = max(
+            max_token_price(engine.profile) for engine in self.catalogue.engines_for(pattern.models(request))
+        )
         cost = min(bound.cost, tokens * highest_price)
         if limits.cost is not None:
             cost = min(cost, limits.cost + bound.cost_in_flight)

@@ -34,7 +34,7 @@ from app.settings.values import NOT_IN_THIS_VERSION, SCHEMES, has_password
 _FILE, _CONFIG, _PREFIX = Path("portico.toml"), "PORTICO_CONFIG", "PORTICO__"
 _PLANNED_KEYS = frozenset(
     {
-        *("agents", "flows", "skills", "policy", "tools"),
+        *("agents", "skills", "policy", "tools"),
         *("auth.bootstrap_key_file", "auth.issuer", "auth.audience", "auth.jwks_url"),
         *("telemetry.otlp_endpoint", "telemetry.sample_ratio", "telemetry.capture_content"),
         "limits.passes",
@@ -67,7 +67,12 @@ def load_settings(
         tree |= _default_engines(variables, local_model)
     if not errors:
         try:
-            return Settings.model_validate(tree, context={"environ": variables, "warnings": _warnings(variables)})
+            context = {
+                "environ": variables,
+                "warnings": _warnings(variables),
+                "directory": _file_path(variables, path).parent,
+            }
+            return Settings.model_validate(tree, context=context)
         except ValidationError as error:
             errors = _messages(error)
     raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(errors), {"errors": errors})
@@ -83,9 +88,8 @@ def _default_engines(variables: Mapping[str, str], local_model: Callable[[], str
 
 
 def _file_tree(variables: Mapping[str, str], path: Path | None) -> Tree:
-    named = path or (Path(variables[_CONFIG]) if variables.get(_CONFIG) else None)
-    file = named or _FILE
-    if named is None and not file.exists():
+    file = _file_path(variables, path)
+    if path is None and not variables.get(_CONFIG) and not file.exists():
         return {}
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
@@ -96,6 +100,11 @@ def _file_tree(variables: Mapping[str, str], path: Path | None) -> Tree:
     except UnicodeDecodeError:
         problem = f"{file} is not UTF-8"
     raise ConfigurationFailure(Code.CONFIG_INVALID, problem)
+
+
+def _file_path(variables: Mapping[str, str], path: Path | None) -> Path:
+    """Return the path of the configuration file, which may not exist."""
+    return path or Path(variables.get(_CONFIG) or _FILE)
 
 
 def _file_errors(tree: Tree) -> Iterator[str]:

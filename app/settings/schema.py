@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import orjson
@@ -65,6 +66,7 @@ def _storage_url(url: str) -> str:
 _SQLITE_URL = re.compile(r"sqlite://(/[^?#\x00-\x1f]*[^/?#\x00-\x1f])?")
 _POSTGRESQL_URL = re.compile(r"postgres(ql)?://[^\s/?#]*/[^\s/?#]+(\?[^\s#]*)?")
 Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+ModuleName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
 CapabilityName = Annotated[str, AfterValidator(_known_capability)]
 HostPattern = Annotated[str, StringConstraints(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])$")]
 OptionName = Annotated[str, StringConstraints(min_length=1)]
@@ -137,6 +139,19 @@ class GrammarSettings(_Table):
     )
 
 
+class FlowSettings(_Table):
+    """Flows: the modules that register them, and the surroundings of their functions."""
+
+    modules: Annotated[tuple[ModuleName, ...], Field(strict=False)] = Field(
+        (), description="Python modules that register flows; the directory of the configuration file is importable"
+    )
+    working_dir: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="Root of all paths of nodes; the current directory if absent"
+    )
+    commands: Annotated[tuple[Name, ...], Field(strict=False)] = Field((), description="Commands that nodes may run")
+    http_timeout: Seconds = Field(30, description="Timeout of the HTTP client of nodes, in seconds")
+
+
 class AuthSettings(_Table):
     """Authentication."""
 
@@ -201,6 +216,7 @@ class LimitSettings(_Table):
     attempts: Annotated[int, Field(ge=1, le=100)] = Field(3, description="Attempts at a valid answer")
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(16, description="Replicas in mode redundant")
     plan_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = Field(50, description="Steps of a plan")
+    flow_steps: Annotated[int, Field(ge=1, le=100_000)] = Field(500, description="Steps of a flow")
     history_messages: Annotated[int, Field(ge=0, le=1000)] = Field(
         50, description="Messages of a session that the model sees"
     )
@@ -348,10 +364,12 @@ class Settings(_Table):
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     planner: PlannerSettings = Field(default_factory=PlannerSettings)
+    flows: FlowSettings = Field(default_factory=FlowSettings)
     engines: Mapping[Name, EngineSettings] = Field(default_factory=_rehearsal)
     routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
     _proxies: ProxyEnvironment = PrivateAttr(default_factory=ProxyEnvironment)
     _warnings: tuple[str, ...] = PrivateAttr(default=())
+    _directory: Path = PrivateAttr(default=Path())
 
     @property
     def is_rehearsal(self) -> bool:
@@ -362,6 +380,11 @@ class Settings(_Table):
     def warnings(self) -> tuple[str, ...]:
         """Return the warnings about the sources of the settings."""
         return self._warnings
+
+    @property
+    def directory(self) -> Path:
+        """Return the directory of the configuration file, or the current one if there is no file."""
+        return self._directory
 
     def plan_policy(self, tools: Iterable[str] | None = None) -> EffectivePlanPolicy:
         """Return the policy for the configured plan; without `tools` any tool may be called."""
@@ -400,6 +423,7 @@ class Settings(_Table):
         context = info.context or {}
         self._proxies = ProxyEnvironment.of(context.get("environ", {}))
         self._warnings = tuple(context.get("warnings", ()))
+        self._directory = context.get("directory", Path())
         return self
 
     @model_validator(mode="after")

@@ -26,9 +26,12 @@ RUNS_OTHERS_CODE = (
     "app/adapters/stores/journal/writer.py",
     "app/capabilities/tools/",
     "app/capabilities/output/rules/",
+    "app/orchestration/flow/",
+    "app/bootstrap/flows.py",
     "app/entrypoints/",
 )
-"""Entry points, the event bus, the journal's writer, the callers of tools and custom rules, and the runners."""
+"""Entry points, the event bus, the journal's writer, the runners, and the callers of tools, custom rules and flows.
+"""
 
 
 def time_and_chance(source: Source) -> Iterator[Finding]:

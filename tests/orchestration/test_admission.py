@@ -29,6 +29,7 @@ CAPS = ConfiguredLimits(
     plan_steps=10,
     history_messages=50,
     history_tokens=8_000,
+    flow_steps=500,
 )
 
 
@@ -69,12 +70,14 @@ def errors_of(failure: RequestFailure) -> list[dict[str, str]]:
 
 def test_a_mode_without_a_pattern_is_refused_and_not_quoted_as_another(here: Harness) -> None:
     request = chat_request(mode=Mode.FLOW)
+    without_flows = {mode: pattern for mode, pattern in PATTERNS.items() if mode is not Mode.FLOW}
     with pytest.raises(RequestFailure) as refused:
-        admission(here, {**PATTERNS}).admit(request)
+        admission(here, without_flows).admit(request)
     assert errors_of(refused.value) == [{"field": "mode", "message": "flow is not in this version"}]
     environment = here.environment
+    calculator = QuoteCalculator(environment.catalogue, environment.tool_registry, "USD", without_flows)
     with pytest.raises(KeyError):
-        QuoteCalculator(environment.catalogue, environment.tool_registry, "USD", PATTERNS).quote(request, here.limits)
+        calculator.quote(request, here.limits)
 
 
 def test_a_new_mode_is_admitted_and_quoted_by_the_hooks_of_its_pattern(here: Harness) -> None:

@@ -23,12 +23,14 @@ from app.domain.journal import events
 from app.domain.journal.events import CorrelationContext, Event, InferenceDelta, LiveDelta, StoredEvent, UnnumberedEvent
 from app.domain.journal.header import EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import (
+    AgentStarted,
     AnswerValidated,
     AttemptCancelled,
     AttemptFailed,
     AttemptSucceeded,
     Candidate,
     InferenceSetup,
+    NodeEnded,
     Plan,
     PlanningInputs,
     Prepared,
@@ -102,6 +104,8 @@ OUTCOMES: Sequence[Any] = (
     ),
     ToolEnded("[3, 4]", is_error=True, code=Code.TOOL_TIMEOUT, duration_ms=0.1, retry=True),
     ToolCallSuspended({"question": "really?"}, 0.5),
+    NodeEnded('{"text":"done"}', 1.5),
+    AgentStarted("Be brief.", "primary"),
     TimerFired(),
     SuspensionAnswer({"decision": "approve", "list": [1, 2.5, None]}),
     Refused(
@@ -220,6 +224,8 @@ EVENTS: Sequence[Event] = (
     events.VoteDecided(5, 3, 1, True, 3, 0.6, 0, None),
     events.StepStart("infer", 1),
     events.StepEnd("infer", 1, StepStatus.FAILED, 3.5, Code.CONSTRAINT_SCHEMA_INVALID),
+    events.NodeStart("Draft"),
+    events.FlowStep("Draft", "suspend"),
     SUSPENDED,
     events.ExecutionResumed("2/0/0/0/1", SuspensionKind.QUESTION, "ask_person", "local"),
     COMPLETED,

@@ -26,11 +26,13 @@ from app.domain.ids import RequestId, SessionId, SpanId, TraceId
 from app.domain.journal.events import CorrelationContext, Event, StoredEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import (
+    AgentStarted,
     AnswerValidated,
     AttemptCancelled,
     AttemptFailed,
     AttemptSucceeded,
     InferenceSetup,
+    NodeEnded,
     Outcome,
     Plan,
     PlanningInputs,
@@ -67,6 +69,8 @@ OUTCOME_TAGS: Mapping[type[Outcome], str] = MappingProxyType(
         AttemptFailed: "AttemptFailed",
         ToolEnded: "ToolEnded",
         ToolCallSuspended: "ToolAsked",
+        NodeEnded: "NodeEnded",
+        AgentStarted: "AgentStarted",
         TimerFired: "Slept",
         SuspensionAnswer: "Answered",
         Refused: "Refused",

@@ -109,6 +109,10 @@ class LogSink:
         """Log the id under which a gateway knows a request."""
         self._logger.info("request.linked", request_id=request_id, gateway_request_id=gateway_request_id)
 
+    def log_node_error(self, request_id: str, node: str, error: Exception) -> None:
+        """Log the error of a flow's node, whose text may hold anything and reaches no client."""
+        self._logger.error("flow.node_error", request_id=request_id, node=node, exc_info=error)
+
     def log_warning(self, message: str) -> None:
         """Log a warning about the configuration."""
         self._logger.warning("configuration.warning", message=message)

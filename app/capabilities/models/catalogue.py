@@ -1,6 +1,6 @@
 """The catalogue of engines and routes: it resolves a request's `model` to engines."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from app.capabilities.models.connections import ConnectionLimit
@@ -50,9 +50,9 @@ class EngineCatalogue:
         """Return True if it is the name of a route or an engine."""
         return name in self.routes or name in self.engines
 
-    def engines_for(self, request: SystemRequest) -> tuple[Engine, ...]:
-        """Return the engines that may answer any inference of the request. Raises: RequestFailure, as `resolve`."""
-        return tuple(dict.fromkeys(chain.from_iterable(map(self.resolve, requested_models(request)))))
+    def engines_for(self, models: Iterable[str | None]) -> tuple[Engine, ...]:
+        """Return the engines of any of these models, each once. Raises: RequestFailure, as `resolve`."""
+        return tuple(dict.fromkeys(chain.from_iterable(map(self.resolve, models))))
 
 
 def requested_models(request: SystemRequest) -> Sequence[str | None]:

@@ -147,6 +147,7 @@ class Limits(_Inbound):
     attempts: int | None = Field(None, ge=1, description="Maximum number of attempts at a valid answer.")
     tokens: int | None = Field(None, ge=1, description="Maximum number of tokens of all inferences together.")
     cost: float | None = Field(None, gt=0, description="Maximum cost, in the configured currency.")
+    flow_steps: int | None = Field(None, ge=1, description="Maximum number of steps of a flow.")
 
 
 _NO_HINTS, _NO_CONTRACT, _NO_CONTEXT, _NO_LIMITS = ExecutionHints(), OutputContract(), ContextOptions(), Limits()
@@ -166,7 +167,9 @@ class SystemRequest(_Inbound):
         None, description="32 hex digits; if absent, taken from `traceparent` or generated."
     )
     messages: list[Message] = Field(
-        min_length=1, max_length=MAX_MESSAGES, description="Conversation, the oldest message first."
+        default_factory=list,
+        max_length=MAX_MESSAGES,
+        description="Conversation, the oldest message first; optional in mode flow only.",
     )
     after: RequestIdText | None = Field(
         None, description="Id of a completed execution; the conversation begins with its whole transcript."

@@ -246,6 +246,23 @@ class StepEnd:
 
 
 @dataclass(frozen=True)
+class NodeStart:
+    """Start of the function of a flow's node."""
+
+    type: ClassVar[str] = "node.start"
+    node: str
+
+
+@dataclass(frozen=True)
+class FlowStep:
+    """Step of a flow: a node put out what follows, waits for an answer, or put out the flow's result."""
+
+    type: ClassVar[str] = "flow.step"
+    node: str
+    outcome: Literal["continue", "suspend", "done"]
+
+
+@dataclass(frozen=True)
 class ExecutionSuspended:
     """Suspension of the execution: nothing can run until the open suspensions are answered."""
 
@@ -310,6 +327,8 @@ Event: TypeAlias = (
     | VoteDecided
     | StepStart
     | StepEnd
+    | NodeStart
+    | FlowStep
     | ExecutionSuspended
     | ExecutionResumed
     | TerminalEvent
@@ -373,6 +392,8 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     VoteDecided,
     StepStart,
     StepEnd,
+    NodeStart,
+    FlowStep,
     ExecutionSuspended,
     ExecutionResumed,
     ExecutionCompleted,

@@ -38,11 +38,14 @@ class EffectiveLimits:
     cost: float | None = None
     history_messages: int = 50
     history_tokens: int = 8_000
+    flow_steps: int = 500
 
 
 @dataclass(frozen=True)
 class ExecutionHeader:
     """Facts about an execution that are recorded before its first step.
+
+    `flow_fingerprint` is that of the graph that it runs, in mode flow.
 
     `bounds` are its effective limits, `currency` is that of the prices, and `args_key` keys the hashes of tool
     arguments. `durability` is the initial one: an execution in memory becomes journaled before its first unsafe call.
@@ -64,6 +67,7 @@ class ExecutionHeader:
     created_at: float
     durability: Durability = "memory"
     fork: Fork | None = None
+    flow_fingerprint: str | None = None
     revision: int = 1
     inherited_messages: tuple[ModelMessage | Message, ...] = ()
     ancestors: tuple[ExecutionId, ...] = ()

@@ -162,6 +162,22 @@ class ToolCallSuspended:
 
 
 @dataclass(frozen=True)
+class NodeEnded:
+    """Outcome: the function of a flow's node returned. `output` is its output in JSON."""
+
+    output: str
+    duration_ms: float
+
+
+@dataclass(frozen=True)
+class AgentStarted:
+    """Outcome: an agent of a flow got its first task; this system prompt and this model hold from then on."""
+
+    preamble: str
+    model: str
+
+
+@dataclass(frozen=True)
 class TimerFired:
     """Outcome: the wait is over."""
 
@@ -246,6 +262,8 @@ Outcome: TypeAlias = (
     | AttemptFailed
     | ToolEnded
     | ToolCallSuspended
+    | NodeEnded
+    | AgentStarted
     | TimerFired
     | SuspensionAnswer
     | Refused

@@ -40,7 +40,7 @@ from app.domain.journal.outcomes import (
 )
 from app.domain.journal.step_key import segment_of
 from app.domain.model_call import NO_RESPONSE_FORMAT, AttemptFailureReason, EngineCall, Reply, ResponseFormat
-from app.domain.tools import ToolDefinition
+from app.domain.tools import OfferedTool, ToolDefinition
 from app.orchestration.execution.effect import Effect
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
@@ -69,6 +69,7 @@ class InferenceRequest:
     fingerprint: str
     correlation: CorrelationContext
     tools: Sequence[str]
+    submit: ToolDefinition | None = None
     response_format: ResponseFormat | None = None
     model: str | None = None
     replica: int | None = None
@@ -82,6 +83,15 @@ class InferenceRequest:
             "model": self.model,
             "hints": self.hints.model_dump(mode="json", exclude_defaults=True),
         }
+
+    def offer(
+        self, environment: Environment, names: Sequence[str]
+    ) -> tuple[tuple[OfferedTool, ...], list[ToolDefinition]]:
+        """Return those of the tools that are available now, and the tool with which the model hands in its answer."""
+        tools, definitions = environment.tool_registry.offer(names)
+        if self.submit is None:
+            return tools, definitions
+        return (*tools, OfferedTool(self.submit.name, unsafe=False)), [*definitions, self.submit]
 
     def engine_call(self, tools: Sequence[ToolDefinition]) -> EngineCall:
         """Return the call with these tools."""
@@ -277,7 +287,7 @@ class ProviderAttempt(Effect):
         profile, budget = self._profile(environment), self._execution.ledger.budget
         call = self._call
         if self._lacks_tools:
-            definitions = environment.tool_registry.offer([tool.name for tool in self._walk.setup.tools])[1]
+            _, definitions = self._request.offer(environment, [tool.name for tool in self._walk.setup.tools])
             call = self._request.engine_call(definitions)
         call = prepare_call(call, profile, self._candidate.way)
         return call if budget is None else budget.grant(self.key, call, profile, environment.token_counter)

@@ -63,6 +63,13 @@ class EarlyStop(Generic[T]):
         self.winners, self.decided_at = step.outcome.winners, step.at
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The end of a branch that waits for an answer. Without `has_run` that was recorded, and it did not run now."""
+
+    has_run: bool
+
+
 @dataclass(slots=True)
 class TimeLimit:
     """Time limit of a branch, in seconds of running time; its expiry is recorded as step `key`."""
@@ -116,6 +123,12 @@ class Branches:
                 del self._scopes[key]
         raise BranchStopped
 
+    async def run_for(self, seconds: float, run: Callable[[], Awaitable[T]]) -> T | None:
+        """Return the result of an effect, or None if it has not ended after so many seconds."""
+        with anyio.move_on_after(seconds):
+            return await run()
+        return None
+
     def suspend(self, question: SuspensionRequest, effect: NonIdempotentEffect | None = None) -> NoReturn:
         """End a branch that waits for this answer; the uncertain `effect` may be what is asked about."""
         self._suspended.append((question, effect))
@@ -152,6 +165,38 @@ class Branches:
         self.cancellable_depth -= early_stop is not None
         winners = None if early_stop is None else early_stop.winners
         return collect(ends, range(len(branches)) if winners is None else winners)
+
+    async def settle(self, key: StepKey, branches: Sequence[Callable[[], Awaitable[T]]]) -> list[T | Failure | Waiting]:
+        """Run the branches concurrently and return their ends in order: results, failures, and those that wait.
+
+        If some wait and some do not, the branches that have ended are recorded as step `key`. A replay does not begin
+        the others, so they wait there even if they were answered since. Raises: BranchStopped if any branch was
+        stopped; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) if any diverged.
+        """
+        fingerprint = digest("settle", key, len(branches))
+        decision = self._recorder.step(key, fingerprint)
+        begun: Sequence[int] = range(len(branches))
+        if decision is not None:
+            assert isinstance(decision.outcome, RaceDecided)  # noqa: S101 - the only outcome of a decision
+            begun = decision.outcome.winners
+        ends: dict[int, BranchEnd[T]] = {}
+
+        async def run(index: int) -> None:
+            ends[index] = await capture(branches[index])
+
+        if len(begun) > 1 and self._is_concurrent and decision is None:
+            await self._run_concurrently(run, len(begun), {})
+        else:
+            for index in begun:
+                await run(index)
+        ended = [index for index in begun if not isinstance(ends[index], BranchSuspended)]
+        results = collect(ends, ended)
+        if decision is None and 0 < len(ended) < len(branches):
+            self._recorder.record_step(key, fingerprint, RaceDecided(tuple(ended)))
+        return [
+            results[index] if index in results else Waiting(index in begun and not self._recorder.is_read_only)
+            for index in range(len(branches))
+        ]
 
     async def with_timeout(self, limit: TimeLimit, branch: Callable[[], Awaitable[T]]) -> T:
         """Return the result of the branch. Raises: Cancellation (CANCELLED_TIMEOUT) if its time has passed."""

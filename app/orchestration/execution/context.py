@@ -8,7 +8,7 @@ everything else is new there, so nothing leaks between branches.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar, overload
+from typing import Generic, TypeVar, overload
 
 from pydantic import JsonValue
 
@@ -36,8 +36,9 @@ from app.domain.journal.step_key import PREPARE_KEY, ROOT, StepKey
 from app.domain.lifecycle import State
 from app.domain.model_call import Reply, ResponseFormat
 from app.domain.pattern_result import PatternResult
+from app.domain.tools import ToolDefinition
 from app.orchestration.execution.attempt import InferenceRequest
-from app.orchestration.execution.branches import EarlyStop, TimeLimit
+from app.orchestration.execution.branches import EarlyStop, TimeLimit, Waiting
 from app.orchestration.execution.effect import Effect, SuspensionRequest
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
@@ -77,6 +78,10 @@ class BranchSettings:
     planned_at: float = 0.0
     is_side_question: bool = False
     revision: int = REVISION
+    submit: ToolDefinition | None = None
+    """The tool with which the model hands in its answer, offered beside the others; the pattern answers its call."""
+    tool_id_prefix: str = ""
+    """The beginning of the `tool_id` of every suspended call."""
 
     @property
     def is_strict(self) -> bool:
@@ -218,6 +223,7 @@ class RunContext:
             fingerprint=digest("inference", key, added, hints, *asked_format, *asked_model),
             correlation=settings.correlation,
             tools=settings.tools if tools else (),
+            submit=settings.submit if tools else None,
             response_format=response_format,
             model=settings.model,
             replica=settings.replica,
@@ -235,13 +241,16 @@ class RunContext:
         conversation.answer(result.reply, result.candidate.provider, result.setup, calls)
         return result.reply
 
-    async def call_tools(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Run all calls of the last reply and return their results in call order. A failed call is a result, too."""
+    async def call_tools(self, calls: Sequence[ToolCall], answered: Sequence[str] = ()) -> list[ToolResult]:
+        """Run all calls of the last reply and return their results in call order. A failed call is a result, too.
+
+        The last calls do not run if the pattern has `answered` them; these are their results.
+        """
         conversation = self._position.conversation
         if [state.call for state in conversation.open_calls] != list(calls):
             raise PatternMisuse("all calls of one reply belong in one call_tools")
         key = self._position.next_key()
-        return await self._run_calls(key, conversation.take_open_calls(), conversation.setup)
+        return await self._run_calls(key, conversation.take_open_calls(), conversation.setup, answered)
 
     async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
         """Call a tool that no model asked for. A failed or refused call is a result, too."""
@@ -355,10 +364,20 @@ class RunContext:
         if self._position.is_root:
             self._position.progress.partial_result = result
 
-    async def suspend(self, value: JsonValue, tool_id: str) -> JsonValue:
+    async def perform(self, effect_at: Callable[[Execution, StepKey, CorrelationContext], Effect]) -> RecordedStep:
+        """Perform the effect that `effect_at` makes for the next key of the branch, and return its recorded step."""
+        position = self._position
+        effect = effect_at(position.execution, position.next_key(), self.settings.correlation)
+        step = await position.execution.perform(effect)
+        position.move_to(effect.key, step.at)
+        return step
+
+    async def suspend(
+        self, value: JsonValue, tool_id: str, kind: SuspensionKind = SuspensionKind.QUESTION
+    ) -> JsonValue:
         """Ask a question outside of the service and return the answer; without one the branch ends here."""
         position = self._position
-        question = SuspensionRequest(position.next_key(), SuspensionKind.QUESTION, tool_id, value)
+        question = SuspensionRequest(position.next_key(), kind, tool_id, value)
         step = position.execution.answer_to(question)
         assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
         position.now = max(position.now, step.at)
@@ -453,7 +472,7 @@ class RunContext:
         return step.outcome
 
     async def _run_calls(
-        self, key: StepKey, states: Sequence[ToolCallState], setup: InferenceSetup
+        self, key: StepKey, states: Sequence[ToolCallState], setup: InferenceSetup, answered: Sequence[str] = ()
     ) -> list[ToolResult]:
         position = self._position
         tool_round = ToolRound(
@@ -463,14 +482,55 @@ class RunContext:
             offered=setup.tools,
             allowed=self.settings.tools,
             correlation=self.settings.correlation,
+            tool_id_prefix=self.settings.tool_id_prefix,
         )
-        results = await tool_round.run(self.limits.calls_per_reply)
+        results = await tool_round.run(self.limits.calls_per_reply, answered)
         position.now = max(position.now, tool_round.ended_at)
         return results
 
     def _start_attempt(self, step: StepProgress) -> None:
         self.emit(StepStart(step.step_type, step.attempt + 1))
         step.attempt, step.anchor, step.started_at = step.attempt + 1, self._position.anchor, self._position.now
+
+
+@dataclass(frozen=True, slots=True)
+class Branch(Generic[T]):
+    """A branch to run: its settings, the conversation that it continues, and its key if it waited before."""
+
+    run: Callable[[RunContext], Awaitable[T]]
+    settings: BranchSettings
+    conversation: Conversation
+    key: StepKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SettledBranch(Generic[T]):
+    """The end of a branch: its result, its failure, or that it waits; its key, and its conversation by then."""
+
+    end: T | Failure | Waiting
+    key: StepKey
+    conversation: Conversation
+
+
+async def settle(context: RunContext, branches: Sequence[Branch[T]]) -> list[SettledBranch[T]]:
+    """Run the branches concurrently and return their ends in order: results, failures, and those that wait.
+
+    A branch that waited before continues by its key and its conversation, from its first recorded step.
+    """
+    position = context._position
+    key = position.next_key()
+    children = [
+        position.child(key.child(index) if branch.key is None else branch.key, branch.conversation.copy())
+        for index, branch in enumerate(branches)
+    ]
+    contexts = [RunContext(child, branch.settings) for branch, child in zip(branches, children, strict=True)]
+    position.is_closed = True
+    ends = await position.execution.branches.settle(
+        key, [partial(branch.run, each) for branch, each in zip(branches, contexts, strict=True)]
+    )
+    position.is_closed = False
+    position.move_to(key, max(child.now for child in children))
+    return [SettledBranch(end, child.branch, child.conversation) for end, child in zip(ends, children, strict=True)]
 
 
 def start_context(execution: Execution, progress: RunProgress, messages: Sequence[Message]) -> RunContext:

@@ -131,7 +131,7 @@ class InferencePreparation(Effect):
         """Return the setup, or a refusal if the conversation exceeds every context window."""
         request, counter = self._request, environment.token_counter
         engines = self._engines(environment)
-        tools, definitions = environment.tool_registry.offer(request.tools)
+        tools, definitions = request.offer(environment, request.tools)
         self.call = request.engine_call(definitions)
         limit = max(map(capacity, engines))
         used = measure(request.conversation, definitions, counter).used

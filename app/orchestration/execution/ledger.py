@@ -184,6 +184,8 @@ class ToolCallState:
     attempts: int = 0
     duration_ms: float = 0.0
     violations: Sequence[ArgumentViolation] = ()
+    tool_id: str = ""
+    """Name by which a resume answers a question about the call."""
 
     def mark_waiting(self) -> None:
         """Show that the call waits for an answer."""

@@ -20,11 +20,14 @@ from functools import reduce
 from math import inf
 from typing import NamedTuple, TypeAlias
 
-from app.capabilities.models.catalogue import EngineCatalogue
+from pydantic import JsonValue
+
+from app.capabilities.models.catalogue import EngineCatalogue, requested_models
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain import fallback, lifecycle
 from app.domain.contract.request import PlanStep, SystemRequest
-from app.domain.journal.header import EffectiveLimits
+from app.domain.contract.response import Suspension
+from app.domain.journal.header import EffectiveLimits, ExecutionHeader
 from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.context import RunContext
@@ -166,6 +169,18 @@ def admit_everything(
     yield from ()
 
 
+def no_fingerprint(_request: SystemRequest) -> str | None:
+    """Return None: the records of the mode depend on nothing but the version of its pattern."""
+    return None
+
+
+def accept_any_answer(
+    _request: SystemRequest, _suspension: Suspension, _payload: JsonValue
+) -> Sequence[tuple[str, str]]:
+    """Return no errors: the kind of a suspension says everything about its answer."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """A mode: the code that runs it, the version that its records belong to, and what the rest of the core asks of it.
@@ -191,6 +206,19 @@ class Pattern:
     """True if a request that names no tools may use all of them; otherwise it may use none."""
     starts_with_request: bool = True
     """True if the first inference reads the request's messages and tools, so that its size is known beforehand."""
+    needs_messages: bool = True
+    """True if a request of this mode has at least one message."""
+    models: Callable[[SystemRequest], Sequence[str | None]] = requested_models
+    """The routes and engines that inferences of the request name; None is the default route."""
+    fingerprint: Callable[[SystemRequest], str | None] = no_fingerprint
+    """The fingerprint of what the records of a request depend on besides the version, such as a flow's graph."""
+    answer_errors: Callable[[SystemRequest, Suspension, JsonValue], Sequence[tuple[str, str]]] = accept_any_answer
+    """The errors of an answer to a suspension that only this mode knows, as pairs of path and message."""
+
+    def can_continue(self, header: ExecutionHeader) -> bool:
+        """Return True if the pattern, as it is now, can continue and replay the execution."""
+        same_version = self.version == header.pattern_version
+        return same_version and self.fingerprint(header.request) == header.flow_fingerprint
 
 
 def max_token_price(profile: EngineProfile) -> float:

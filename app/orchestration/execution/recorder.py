@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, Failure, OrchestrationFailure
@@ -12,8 +13,10 @@ from app.domain.journal.events import (
     Event,
     ExecutionResumed,
     ExecutionSuspended,
+    FlowStep,
     InferenceStart,
     LifecycleTransition,
+    NodeStart,
     StoredEvent,
     ToolStart,
     UnnumberedEvent,
@@ -26,6 +29,7 @@ from app.ports.journal import ExecutionHistory, Journal
 from app.ports.runtime import Clock, Timeline
 
 _STATES_AT_REST = frozenset({State.INIT, State.SUSPENDED})
+StartEvent: TypeAlias = InferenceStart | ToolStart | NodeStart
 MIN_REMAINING_SECONDS = 30.0
 """Least running time of an execution that is continued."""
 
@@ -187,17 +191,13 @@ class ReplayCursor:
         """Return True if the start of that step is recorded, with or without an outcome."""
         return bool(self.starts(key))
 
-    def starts(self, key: str) -> Sequence[InferenceStart | ToolStart]:
+    def starts(self, key: str) -> Sequence[StartEvent]:
         """Return the recorded starts of that step, one for each of its runs."""
-        return [event for event in self._events.get(key, ()) if isinstance(event, InferenceStart | ToolStart)]
+        return [event for event in self._events.get(key, ()) if isinstance(event, StartEvent)]
 
     def rewind_to_last_start(self, key: str) -> None:
         """Compare the events of that step from its last start."""
-        starts = [
-            index
-            for index, event in enumerate(self._events.get(key, ()))
-            if isinstance(event, InferenceStart | ToolStart)
-        ]
+        starts = [index for index, event in enumerate(self._events.get(key, ())) if isinstance(event, StartEvent)]
         if starts:
             self._next[key] = starts[-1]
 
@@ -260,7 +260,7 @@ def _kind(value: object) -> str | None:
 
 def _is_suspension_event(event: Event) -> bool:
     match event:
-        case ExecutionSuspended() | ExecutionResumed():
+        case ExecutionSuspended() | ExecutionResumed() | FlowStep(outcome="suspend"):
             return True
         case LifecycleTransition(from_state=before, to_state=after):
             return (before, after) in SUSPENSION_EDGES

@@ -6,7 +6,7 @@ from functools import partial
 import orjson
 from pydantic import JsonValue
 
-from app.domain.contract.messages import ToolCall, ToolResult
+from app.domain.contract.messages import ToolResult
 from app.domain.contract.response import SuspensionKind
 from app.domain.failures import Code
 from app.domain.fingerprints import args_hash, digest, idempotency_key, span_id
@@ -58,6 +58,7 @@ class ToolRound:
         offered: Sequence[OfferedTool],
         allowed: Collection[str],
         correlation: CorrelationContext,
+        tool_id_prefix: str = "",
     ) -> None:
         self.ended_at = 0.0
         """When its last call ended, in Unix seconds."""
@@ -67,15 +68,23 @@ class ToolRound:
         self._states = states
         self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
         self._allowed = allowed
+        for state in states:
+            state.tool_id = tool_id_prefix + state.call.name
 
-    async def run(self, limit: int) -> list[ToolResult]:
-        """Return the results in call order; calls beyond the first `limit` do not run and get an error as result."""
-        running = [state.call.name for state in self._states[:limit]]
+    async def run(self, limit: int, answered: Sequence[str] = ()) -> list[ToolResult]:
+        """Return the results in call order; calls beyond the first `limit` do not run and get an error as result.
+
+        The last calls have been `answered` by the pattern, with these results.
+        """
+        count = len(self._states) - len(answered)
+        running = [state.call.name for state in self._states[: min(limit, count)]]
         unsafe = frozenset(name for name, tool in self._offered.items() if tool.unsafe)
         for group in concurrent_groups(running, unsafe):
             await self._execution.branches.gather([partial(self._call, index) for index in group])
-        for state in self._states[limit:]:
+        for state in self._states[limit:count]:
             state.result = f"not run: only {limit} calls of one reply run"
+        for state, text in zip(self._states[count:], answered, strict=True):
+            state.result, state.is_error = text, False
         return [self._result(state) for state in self._states]
 
     async def _call(self, index: int) -> None:
@@ -110,9 +119,7 @@ class ToolRound:
         if not offered.approval and not repeated:
             return True
         state.mark_waiting()
-        decision = APPROVAL_DECISIONS.validate_python(
-            self._answer(question_about(SuspensionKind.APPROVAL, state.call, key))
-        )
+        decision = APPROVAL_DECISIONS.validate_python(self._answer(question_about(SuspensionKind.APPROVAL, state, key)))
         if isinstance(decision, Deny):
             state.result, state.is_error, state.code = _denied(decision), True, Code.TOOL_EXECUTION_FAILED
         return isinstance(decision, Approve)
@@ -121,7 +128,7 @@ class ToolRound:
         """Take the answer as the result of the call. Raises: BranchSuspended until there is one."""
         call = state.call
         question = SuspensionRequest(
-            attempt_key.child(1), SuspensionKind.QUESTION, call.name, value, tool_call_id=call.id
+            attempt_key.child(1), SuspensionKind.QUESTION, state.tool_id, value, tool_call_id=call.id
         )
         state.result = _text(self._answer(question))
 
@@ -224,7 +231,7 @@ class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
     def question(self, number: int) -> SuspensionRequest:
         """Return the question whether the call has happened."""
         key = self.key.child(0, number)
-        return question_about(SuspensionKind.UNKNOWN_OUTCOME, self._state.call, key)
+        return question_about(SuspensionKind.UNKNOWN_OUTCOME, self._state, key)
 
     def outcome_from_answer(self, payload: JsonValue) -> Outcome | None:
         """Return the outcome that the person decided; None to run the call once more."""
@@ -237,11 +244,12 @@ class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
                 return self.unknown_outcome
 
 
-def question_about(kind: SuspensionKind, call: ToolCall, key: StepKey) -> SuspensionRequest:
+def question_about(kind: SuspensionKind, state: ToolCallState, key: StepKey) -> SuspensionRequest:
     """Return the question about a call, bound to its arguments."""
+    call = state.call
     value: JsonValue = {"tool": call.name, "arguments": call.arguments}
     arguments = digest(call.arguments)
-    return SuspensionRequest(key, kind, call.name, value, tool_call_id=call.id, arguments_digest=arguments)
+    return SuspensionRequest(key, kind, state.tool_id, value, tool_call_id=call.id, arguments_digest=arguments)
 
 
 def _denied(decision: Deny) -> str:

@@ -187,7 +187,8 @@ def inherited_history(messages: Sequence[Message]) -> SessionHistory:
 
 def _largest_capacity(preparation: Preparation) -> int:
     """Return the tokens that fit the largest context window of the request's engines."""
-    return max(map(capacity, preparation.environment.catalogue.engines_for(preparation.request)))
+    models = preparation.pattern.models(preparation.request)
+    return max(map(capacity, preparation.environment.catalogue.engines_for(models)))
 
 
 def _is_system(message: Message) -> bool:

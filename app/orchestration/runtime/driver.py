@@ -212,9 +212,9 @@ def _reason(termination: Termination) -> str:
 
 
 def pattern_for(header: ExecutionHeader, patterns: Mapping[Mode, Pattern]) -> Pattern:
-    """Return the pattern that runs the execution; if its version differs from the header's, it fails when it runs."""
+    """Return the pattern that runs the execution; if it cannot continue its record, it fails when it runs."""
     pattern = patterns.get(header.mode, _UNKNOWN)
-    return pattern if pattern.version == header.pattern_version else replace(pattern, run=_refuse)
+    return pattern if pattern.can_continue(header) else replace(pattern, run=_refuse)
 
 
 def is_newer_version(header: ExecutionHeader, patterns: Mapping[Mode, Pattern]) -> bool:
@@ -226,14 +226,14 @@ def is_newer_version(header: ExecutionHeader, patterns: Mapping[Mode, Pattern]) 
 def require_current_version(header: ExecutionHeader, patterns: Mapping[Mode, Pattern]) -> None:
     """Raise StorageFailure (STORAGE_SNAPSHOT_INVALID) if today's pattern cannot continue the execution."""
     pattern = patterns.get(header.mode)
-    if pattern is None or header.pattern_version != pattern.version:
+    if pattern is None or not pattern.can_continue(header):
         raise version_mismatch()
 
 
 def version_mismatch() -> StorageFailure:
     """Return the failure of a journal that today's pattern cannot continue."""
     return StorageFailure(
-        Code.STORAGE_SNAPSHOT_INVALID, "the journal was written by another version of its mode's pattern"
+        Code.STORAGE_SNAPSHOT_INVALID, "the journal was written by another version of its mode's pattern or flow"
     )
 
 

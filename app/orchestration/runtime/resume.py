@@ -43,12 +43,14 @@ def select_suspension(
     return named[0]
 
 
-def answer_step(suspension: Suspension, payload: JsonValue, *, at: float) -> RecordedStep:
-    """Return the answer as the recorded step of its suspension.
+def answer_step(
+    suspension: Suspension, payload: JsonValue, *, at: float, errors: Sequence[tuple[str, str]] = ()
+) -> RecordedStep:
+    """Return the answer as the recorded step of its suspension; `errors` are those that only its pattern knows.
 
-    Raises: RequestFailure (REQUEST_INVALID) if the payload is not an answer to this kind of suspension.
+    Raises: RequestFailure (REQUEST_INVALID) if the payload is not an answer to this suspension.
     """
-    errors = payload_errors(suspension.kind, payload)
+    errors = payload_errors(suspension.kind, payload) or errors
     if errors:
         details = {"errors": [{"field": field, "message": message} for field, message in errors]}
         summary = "; ".join(f"{field}: {message}" for field, message in errors)

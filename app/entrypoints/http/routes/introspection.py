@@ -10,11 +10,11 @@ from starlette.responses import PlainTextResponse, Response
 
 from app.bootstrap.service import Readiness
 from app.domain.diagrams import machines
-from app.domain.failures import TAXONOMY, FailureRow
+from app.domain.failures import TAXONOMY, Code, FailureRow, RequestFailure
 from app.entrypoints.http.context import Context
 from app.entrypoints.http.errors import JSON, WholeResponse
 from app.entrypoints.http.openapi import Collection
-from app.orchestration.facade import EngineView, ToolView
+from app.orchestration.facade import EngineView, FlowView, ToolView
 
 router = APIRouter()
 
@@ -67,6 +67,21 @@ async def list_tools(context: Context) -> Response:
 async def list_engines(context: Context) -> Response:
     """Return every configured engine, in the order of the configuration."""
     return _collection([view.model_dump(mode="json", by_alias=True) for view in context.facade.introspection.engines()])
+
+
+@router.get("/v1/flows", operation_id="flows", summary="List the registered flows", response_model=Collection[FlowView])
+async def list_flows(context: Context) -> Response:
+    """Return every registered flow, by name."""
+    return _collection([view.model_dump(mode="json", by_alias=True) for view in context.facade.introspection.flows()])
+
+
+@router.get("/v1/flows/{name}", operation_id="flow", summary="Show a flow", response_model=FlowView)
+async def show_flow(name: str, context: Context) -> Response:
+    """Return the flow of that name, with its graph."""
+    view = context.facade.introspection.flow(name)
+    if view is None:
+        raise RequestFailure(Code.REQUEST_NOT_FOUND, "there is no flow of that name", condition="path")
+    return WholeResponse(200, orjson.dumps(view.model_dump(mode="json", by_alias=True)), (JSON,))
 
 
 @router.get("/v1/errors", operation_id="errors", summary="List the error codes", response_model=Collection[FailureView])

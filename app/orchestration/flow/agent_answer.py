@@ -1,0 +1,94 @@
+"""The answer of an agent: how it is asked for, and whether it is the node's output.
+
+An agent without tools answers in its response format. One with tools hands its answer in by calling `submit`, whose
+parameters are the same schema.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from app.capabilities.models.format_enforcement import SUBMIT_TOOL
+from app.capabilities.output.enforcement import enforce
+from app.capabilities.output.schema.compiled import compile_schema
+from app.capabilities.prompting.definition import PromptId
+from app.capabilities.prompting.prompts.output_format import StructuredViolationsInput, SubmitToolInput
+from app.capabilities.prompting.registry import default_registry
+from app.domain.contract.messages import UNREADABLE_ARGUMENTS, Message, ToolCall
+from app.domain.failures import ConstraintFailure
+from app.domain.model_call import ResponseFormat
+from app.domain.tools import ToolDefinition
+from app.orchestration.flow.nodes import AgentNode, StateType, validation_errors
+
+MAX_REPAIRS = 1
+"""How often an agent may correct its answer."""
+ACCEPTED = "accepted"
+CANCELLED = "cancelled: the answer was handed in"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAnswer:
+    """An answer as the node's output in JSON, or the violations that make it unusable, as pairs of path and message."""
+
+    output: str | None
+    violations: Sequence[tuple[str, str]] = ()
+
+
+NOT_SUBMITTED = AgentAnswer(None, [("$", f"hand in the answer by calling {SUBMIT_TOOL}")])
+
+
+def response_format(node: AgentNode) -> ResponseFormat:
+    """Return the format in which an agent without tools answers."""
+    return ResponseFormat(schema=_schema(node.outputs[0]))
+
+
+def submit_definition(node: AgentNode) -> ToolDefinition:
+    """Return the tool with which an agent hands in its answer."""
+    description = default_registry().get_prompt(PromptId.SUBMIT_TOOL_DESCRIPTION, SubmitToolInput())
+    return ToolDefinition(SUBMIT_TOOL, description, _schema(node.outputs[0]))
+
+
+def written_answer(node: AgentNode, text: str) -> AgentAnswer:
+    """Return the answer that a model wrote in the response format, repaired if that is possible."""
+    output = node.outputs[0]
+    try:
+        enforced = enforce(text, schema=compile_schema(_schema(output)), grammar=None, repair_allowed=True)
+    except ConstraintFailure as failure:
+        violations = failure.details.get("violations", ())
+        found = [(each["path"], each["message"]) for each in violations]
+        return AgentAnswer(None, found or [("$", failure.message)])
+    return _answer(output, enforced.value)
+
+
+def submitted_answer(node: AgentNode, call: ToolCall) -> AgentAnswer:
+    """Return the answer that a model submitted."""
+    if UNREADABLE_ARGUMENTS in call.arguments:
+        return AgentAnswer(None, [("$", "the arguments are no JSON object")])
+    return _answer(node.outputs[0], call.arguments)
+
+
+def correction(violations: Sequence[tuple[str, str]]) -> Message:
+    """Return the message that asks for a corrected answer."""
+    found = StructuredViolationsInput.from_pairs(violations)
+    prompt = default_registry().get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, found)
+    return Message(role="user", content=prompt)
+
+
+def rejection(violations: Sequence[tuple[str, str]]) -> str:
+    """Return the result of a `submit` that was rejected."""
+    return "rejected: " + "; ".join(f"{path}: {message}" for path, message in violations)
+
+
+def _answer(output: StateType, value: Any) -> AgentAnswer:
+    try:
+        read = output.model.__pydantic_validator__.validate_json(orjson.dumps(value))
+    except ValidationError as invalid:
+        return AgentAnswer(None, validation_errors(invalid))
+    return AgentAnswer(output.write(read))
+
+
+def _schema(output: StateType) -> dict[str, Any]:
+    return output.model.model_json_schema()

@@ -1,0 +1,285 @@
+"""FlowLoop, the pattern of mode `flow`: fire what can fire, in waves, until only the output is left.
+
+Theory of operation
+
+1. All nodes that can fire in the present state fire at once, as branches of one top-level step. Their outputs go to the
+   tail of the state in the order of the state; the first failure in that order is the failure of the flow.
+2. A node that waits for an answer keeps its place and is passed over. When nothing else can fire, the nodes that wait
+   continue in a wave of their own, each in its first branch, where its recorded steps are. Without their answers the
+   execution is suspended there.
+3. Which branches of a wave had ended is recorded as soon as one waits. So a replay, which knows the answers from the
+   start, takes the same waves.
+4. Every node that fires is one step of the limit, an agent as many as it has inferences.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import Any
+
+import orjson
+from pydantic import JsonValue
+
+from app.capabilities.models.catalogue import EngineCatalogue
+from app.capabilities.output.canonical_json import canonical_json
+from app.domain.contract.request import SystemRequest
+from app.domain.contract.response import Suspension, SuspensionKind
+from app.domain.contract.rules import AnswerContent
+from app.domain.failures import Code, ConfigurationFailure, Failure, OrchestrationFailure, StorageFailure, failure
+from app.domain.journal.events import FlowStep
+from app.domain.journal.header import EffectiveLimits
+from app.domain.journal.outcomes import AgentStarted, NodeEnded, Refused, ToolCallSuspended
+from app.domain.journal.step_key import StepKey
+from app.domain.lifecycle import State
+from app.domain.pattern_result import PatternResult
+from app.orchestration.execution.branches import Waiting
+from app.orchestration.execution.context import Branch, RunContext, settle
+from app.orchestration.execution.effect import BranchSuspended
+from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound, in_parallel
+from app.orchestration.execution.progress import Conversation
+from app.orchestration.flow.errors import DeserializeError, FlowError
+from app.orchestration.flow.node_run import replace_inputs, run_pure
+from app.orchestration.flow.nodes import AgentNode, EitherNode, ForkNode, JoinNode, Node, WorkNode
+from app.orchestration.flow.served_flow import ServedFlow
+from app.orchestration.flow.service_agent import ServiceAgent, step_limit
+from app.orchestration.flow.work_effect import NonIdempotentWorkEffect, WorkEffect
+from app.orchestration.patterns.validated_answer import compiled_contract, validate_answer
+
+VERSION = 1
+"""Raised by hand with every change of effects or their order; golden journals guard it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """The end of a node: its outputs by key, its steps, and what an agent goes on with."""
+
+    outputs: Mapping[str, str]
+    steps: int = 1
+    started: AgentStarted | None = None
+
+
+class FlowRun:
+    """One run of a flow, from its entry to its output."""
+
+    def __init__(self, context: RunContext, served: ServedFlow, entry: str) -> None:
+        self._context = context
+        self._served = served
+        self._graph = served.graph
+        self._state: dict[str, str] = {served.graph.entry.key: entry}
+        self._waiting: dict[str, tuple[StepKey, Waiting]] = {}
+        """The nodes that wait, by their first state: the key of their branch."""
+        self._conversations: dict[str, Conversation] = {}
+        self._started: dict[str, AgentStarted] = {}
+        self._steps_left = context.limits.flow_steps
+
+    async def run(self) -> str:
+        """Return the output in JSON.
+
+        Raises: Failure: that of a node; OrchestrationFailure (ORCHESTRATION_DEADLOCK, ORCHESTRATION_ITERATION_LIMIT).
+        """
+        output = self._graph.output.key
+        while list(self._state) != [output]:
+            await self._run_wave(self._next_wave())
+        self._context.emit(FlowStep(output, "done"))
+        return self._state[output]
+
+    def _next_wave(self) -> list[Node]:
+        """Return the nodes that can fire, else those that wait. Raises: BranchSuspended; OrchestrationFailure."""
+        nodes = dict.fromkeys(self._graph.consumers[key] for key in self._state if key in self._graph.consumers)
+        ready = [node for node in nodes if all(key in self._state for key in node.input_keys)]
+        fireable = [node for node in ready if node.key not in self._waiting]
+        if fireable:
+            return fireable
+        if not self._waiting:
+            waiting = [key for key in self._state if key != self._graph.output.key]
+            message = "no node of the flow can fire"
+            raise OrchestrationFailure(Code.ORCHESTRATION_DEADLOCK, message, {"waiting": waiting})
+        if any(end.has_run for _, end in self._waiting.values()):
+            raise BranchSuspended
+        return ready
+
+    async def _run_wave(self, wave: list[Node]) -> None:
+        if self._steps_left < len(wave):
+            raise step_limit(self._context)
+        ends = await settle(self._context, [self._branch(node) for node in wave])
+        for settled in ends:
+            if isinstance(settled.end, Failure):
+                raise settled.end
+        for node, settled in zip(wave, ends, strict=True):
+            if isinstance(settled.end, Fired):
+                self._apply(node, settled.end, settled.conversation)
+            elif isinstance(settled.end, Waiting):
+                self._waiting[node.key] = (settled.key, settled.end)
+                if settled.end.has_run:
+                    self._context.emit(FlowStep(node.key, "suspend"))
+        if not any(isinstance(settled.end, Fired) for settled in ends):
+            raise BranchSuspended
+
+    def _apply(self, node: Node, fired: Fired, conversation: Conversation) -> None:
+        """Replace the inputs of the node by its outputs. Raises: Failure if an output is there already."""
+        try:
+            self._state = replace_inputs(node, self._state, fired.outputs)
+        except FlowError as error:
+            raise self._failure(node, error) from error
+        self._waiting.pop(node.key, None)
+        self._steps_left -= fired.steps
+        if fired.started is not None:
+            self._started[node.key], self._conversations[node.key] = fired.started, conversation
+        self._context.emit(FlowStep(node.key, "continue"))
+
+    def _branch(self, node: Node) -> Branch[Fired]:
+        inputs = [self._state[key] for key in node.input_keys]
+        correlation = replace(self._context.settings.correlation, step_name=node.key)
+        key, _ = self._waiting.get(node.key, (None, None))
+        conversation = self._conversations.get(node.key, Conversation())
+        settings = replace(self._context.settings, correlation=correlation)
+        return Branch(partial(self._fire, node, inputs), settings, conversation, key)
+
+    async def _fire(self, node: Node, inputs: list[str], context: RunContext) -> Fired:
+        """Return the outputs of the node. Raises: Failure; BranchSuspended."""
+        match node:
+            case AgentNode():
+                agent = ServiceAgent(node, context, steps_left=self._steps_left)
+                task = canonical_json(orjson.loads(inputs[0])).decode()
+                output, started = await agent.run(task, self._started.get(node.key))
+                return Fired({node.outputs[0].key: output}, agent.inference_count, started)
+            case WorkNode():
+                return Fired({node.outputs[0].key: await self._work(node, inputs[0], context)})
+            case EitherNode() | ForkNode() | JoinNode():
+                try:
+                    return Fired(run_pure(node, inputs, self._served.context))
+                except FlowError as error:
+                    raise self._failure(node, error) from error
+            case _:
+                raise AssertionError("there are no other nodes")
+
+    async def _work(self, node: WorkNode, value: str, context: RunContext) -> str:
+        """Return the output of the function, or the answer to its question, in JSON."""
+        kind = WorkEffect if node.idempotent else NonIdempotentWorkEffect
+        outcome = (await context.perform(partial(kind, node, value, self._served))).outcome
+        if isinstance(outcome, Refused):
+            raise outcome.failure()
+        if isinstance(outcome, ToolCallSuspended):
+            payload = await context.suspend(outcome.value, node.key, SuspensionKind.FLOW)
+            return node.outputs[0].parse(payload)
+        assert isinstance(outcome, NodeEnded)  # noqa: S101 - the other outcome of the function
+        return outcome.output
+
+    def _failure(self, node: Node, error: FlowError) -> Failure:
+        """Return the failure of a node; the text of its error goes to the log and nowhere else."""
+        self._served.on_error(self._context.settings.correlation.request_id, node.key, error)
+        return failure(error.code, "a node of the flow failed", details={"node": node.key})
+
+
+async def flow_loop(flows: Mapping[str, ServedFlow], context: RunContext) -> PatternResult:
+    """Return the output of the request's flow, which keeps the output contract.
+
+    Raises: as `FlowRun.run`; ConstraintFailure, ValidationFailure for an output that breaks the contract.
+    """
+    options = context.request.flow
+    served = None if options is None else flows.get(options.name)
+    if options is None or served is None:
+        raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "the flow of the execution is not registered any more")
+    try:
+        entry = served.graph.entry.parse(options.input)
+    except DeserializeError as misfit:
+        raise failure(Code.REQUEST_INVALID, f"flow.input: {misfit}") from misfit
+    text = await FlowRun(context, served, entry).run()
+    context.transition_to(State.VALIDATE, "output_ready")
+    value: Any = orjson.loads(text)
+    output = context.settings.output
+    if output.schema_ is None and output.grammar is None and not output.rules and not output.semantic:
+        return PatternResult(text, value)
+    contract = await compiled_contract(context)
+    validated = await validate_answer(context, contract, AnswerContent(text, value), 1)
+    if validated.failure is not None:
+        raise validated.failure
+    return validated.pattern_result
+
+
+def flow_pattern(flows: Mapping[str, ServedFlow]) -> Pattern:
+    """Return the pattern of mode `flow` for these flows, by name."""
+    return Pattern(
+        partial(flow_loop, flows),
+        VERSION,
+        partial(upper_bound, flows),
+        admit=partial(admit, flows),
+        own_fields=frozenset({"flow"}),
+        starts_with_request=False,
+        needs_messages=False,
+        models=partial(_models, flows),
+        fingerprint=partial(_fingerprint, flows),
+        answer_errors=partial(_answer_errors, flows),
+    )
+
+
+def admit(
+    flows: Mapping[str, ServedFlow], request: SystemRequest, _limits: EffectiveLimits, _catalogue: EngineCatalogue
+) -> Iterator[FieldError]:
+    """Yield the errors of the flow's input. Raises: ConfigurationFailure (CONFIG_FLOW_INVALID) for an unknown flow."""
+    if request.flow is None:
+        yield FieldError("flow", "is required in mode flow")
+        return
+    served = flows.get(request.flow.name)
+    if served is None:
+        message = "flow.name: no flow has that name; GET /v1/flows lists them"
+        raise ConfigurationFailure(Code.CONFIG_FLOW_INVALID, message, {"field": "flow.name"})
+    try:
+        served.graph.entry.parse(request.flow.input)
+    except DeserializeError as misfit:
+        for path, what in misfit.errors:
+            yield FieldError(f"flow.input{path.removeprefix('$')}", what)
+
+
+def upper_bound(flows: Mapping[str, ServedFlow], inputs: BoundInputs) -> UpperBound:
+    """Return the bound of a flow: every step is at most one inference of the dearest of its agents, or one node."""
+    served = _served(flows, inputs.request)
+    agents = [] if served is None else [node for node in served.graph.nodes if isinstance(node, AgentNode)]
+    steps = inputs.limits.flow_steps
+    bounds = [
+        inputs.inferences(steps, node.config.model).then(
+            UpperBound(tool_calls=steps * inputs.limits.calls_per_reply * inputs.tool_attempts(node.config.tool_names))
+        )
+        for node in agents
+    ]
+    together = in_parallel(bounds)
+    one = reduce(UpperBound.maximum, bounds, UpperBound())
+    most = replace(one, tokens_in_flight=together.tokens_in_flight, cost_in_flight=together.cost_in_flight)
+    return most.then(inputs.transitions())
+
+
+def _served(flows: Mapping[str, ServedFlow], request: SystemRequest) -> ServedFlow | None:
+    return None if request.flow is None else flows.get(request.flow.name)
+
+
+def _models(flows: Mapping[str, ServedFlow], request: SystemRequest) -> Sequence[str | None]:
+    """Return the models of the flow's agents, and the request's own if there is none or a judge is asked."""
+    served = _served(flows, request)
+    nodes = () if served is None else served.graph.nodes
+    models: list[str | None] = [node.config.model for node in nodes if isinstance(node, AgentNode)]
+    return models if models and not request.output.semantic else [*models, request.model]
+
+
+def _fingerprint(flows: Mapping[str, ServedFlow], request: SystemRequest) -> str | None:
+    served = _served(flows, request)
+    return None if served is None else served.graph.fingerprint
+
+
+def _answer_errors(
+    flows: Mapping[str, ServedFlow], request: SystemRequest, suspension: Suspension, payload: JsonValue
+) -> Sequence[tuple[str, str]]:
+    """Return why the answer to a work node is not its output."""
+    served = _served(flows, request)
+    node = None if served is None else served.graph.consumers.get(suspension.tool_id)
+    result = payload
+    if suspension.kind is SuspensionKind.UNKNOWN_OUTCOME and isinstance(payload, dict):
+        if payload.get("decision") != "happened":
+            return ()
+        result = payload.get("result")
+    if not isinstance(node, WorkNode):
+        return ()
+    try:
+        node.outputs[0].parse(result)
+    except DeserializeError as misfit:
+        return [(f"payload{path.removeprefix('$')}", what) for path, what in misfit.errors]
+    return ()

@@ -1,0 +1,131 @@
+"""An agent node in the service: its inferences and tool calls go through the context, so they are recorded.
+
+The agent has a conversation of its own, which its later tasks continue. Each inference is a step of the flow's limit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from app.capabilities.models.format_enforcement import SUBMIT_TOOL
+from app.domain.contract.messages import Message
+from app.domain.failures import Code, ConstraintFailure, OrchestrationFailure
+from app.domain.journal.events import ValidationEnd
+from app.domain.journal.outcomes import AgentStarted, Outcome
+from app.domain.model_call import Reply
+from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.environment import Environment
+from app.orchestration.flow.agent_answer import (
+    ACCEPTED,
+    CANCELLED,
+    MAX_REPAIRS,
+    NOT_SUBMITTED,
+    AgentAnswer,
+    correction,
+    rejection,
+    response_format,
+    submit_definition,
+    submitted_answer,
+    written_answer,
+)
+from app.orchestration.flow.graph import SEPARATOR
+from app.orchestration.flow.nodes import AgentNode
+
+
+class ServiceAgent:
+    """An agent with one task. `steps_left` is the number of inferences that the flow's step limit leaves."""
+
+    def __init__(self, node: AgentNode, context: RunContext, *, steps_left: int) -> None:
+        self._node = node
+        self._context = context
+        self._steps_left = steps_left
+        self._rounds_left = context.limits.tool_rounds
+        self.inference_count = 0
+
+    async def run(self, task: str, started: AgentStarted | None) -> tuple[str, AgentStarted]:
+        """Return the output in JSON, and the settings that hold for the agent's next task.
+
+        Raises: Failure: as `RunContext.infer`; ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) for an answer that does
+        not fit after its correction; OrchestrationFailure (ORCHESTRATION_ITERATION_LIMIT).
+        """
+        messages = [Message(role="user", content=task)]
+        if started is None:
+            started = await self._start()
+            messages.insert(0, Message(role="system", content=started.preamble))
+        self._context = self._with_settings(started)
+        rejections = 0
+        while True:
+            answer, messages = await (self._submitted(messages) if self._node.config.tools else self._written(messages))
+            if answer is None:
+                continue
+            valid = answer.output is not None
+            errors = tuple({"path": path, "message": message} for path, message in answer.violations)
+            self._context.emit(ValidationEnd(rejections + 1, valid, errors, ()))
+            if answer.output is not None:
+                return answer.output, started
+            if rejections == MAX_REPAIRS:
+                details = {"node": self._node.key, "violations": list(errors)}
+                raise ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, "the agent's answer does not fit", details)
+            rejections += 1
+
+    async def _start(self) -> AgentStarted:
+        async def find(_environment: Environment) -> Outcome:
+            return AgentStarted(self._node.config.preamble, self._node.config.model)
+
+        outcome, _ = await self._context.record_value(find)
+        assert isinstance(outcome, AgentStarted)  # noqa: S101 - the only outcome of the search
+        return outcome
+
+    def _with_settings(self, started: AgentStarted) -> RunContext:
+        settings, key = self._context.settings, self._node.key
+        names = self._node.config.tool_names
+        return self._context.with_settings(
+            replace(
+                settings,
+                hints=settings.hints.model_copy(update={"tool_choice": None}),
+                model=started.model,
+                tools=[name for name in names if settings.allows_tool(name)],
+                submit=submit_definition(self._node) if names else None,
+                tool_id_prefix=key + SEPARATOR,
+            )
+        )
+
+    async def _written(self, messages: Sequence[Message]) -> tuple[AgentAnswer | None, list[Message]]:
+        """Return the answer in the response format, and the message that asks for another one."""
+        reply = await self._infer(messages)
+        answer = await self._context.compute(partial(written_answer, self._node, reply.text))
+        return answer, [] if answer.output is not None else [correction(answer.violations)]
+
+    async def _submitted(self, messages: Sequence[Message]) -> tuple[AgentAnswer | None, list[Message]]:
+        """Return the answer, None for a tool round, and the messages for the next inference."""
+        reply = await self._infer(messages)
+        calls = reply.tool_calls
+        if not calls:
+            return NOT_SUBMITTED, [correction(NOT_SUBMITTED.violations)]
+        if self._rounds_left == 0:
+            details = {"tool_rounds": self._context.limits.tool_rounds, "node": self._node.key}
+            message = "the model asked for another tool round"
+            raise OrchestrationFailure(Code.ORCHESTRATION_ITERATION_LIMIT, message, details)
+        self._rounds_left -= 1
+        index = next((number for number, call in enumerate(calls) if call.name == SUBMIT_TOOL), None)
+        answer, answered = None, list[str]()
+        if index is not None:
+            answer = submitted_answer(self._node, calls[index])
+            first = ACCEPTED if answer.output is not None else rejection(answer.violations)
+            answered = [first, *[CANCELLED] * (len(calls) - index - 1)]
+        results = await self._context.call_tools(calls, answered)
+        return answer, [result.message() for result in results]
+
+    async def _infer(self, messages: Sequence[Message]) -> Reply:
+        if self.inference_count == self._steps_left:
+            raise step_limit(self._context)
+        self.inference_count += 1
+        has_tools = bool(self._node.config.tools)
+        return await self._context.infer(messages, None if has_tools else response_format(self._node), tools=has_tools)
+
+
+def step_limit(context: RunContext) -> OrchestrationFailure:
+    """Return the failure of a flow that has taken all its steps."""
+    limit = context.limits.flow_steps
+    message = f"the flow has not ended within {limit} steps"
+    return OrchestrationFailure(Code.ORCHESTRATION_ITERATION_LIMIT, message, {"flow_steps": limit})
