@@ -364,14 +364,6 @@ class RunContext:
         if self._position.is_root:
             self._position.progress.partial_result = result
 
-    async def perform(self, effect_at: Callable[[Execution, StepKey, CorrelationContext], Effect]) -> RecordedStep:
-        """Perform the effect that `effect_at` makes for the next key of the branch, and return its recorded step."""
-        position = self._position
-        effect = effect_at(position.execution, position.next_key(), self.settings.correlation)
-        step = await position.execution.perform(effect)
-        position.move_to(effect.key, step.at)
-        return step
-
     async def suspend(
         self, value: JsonValue, tool_id: str, kind: SuspensionKind = SuspensionKind.QUESTION
     ) -> JsonValue:
@@ -510,6 +502,17 @@ class SettledBranch(Generic[T]):
     end: T | Failure | Waiting
     key: StepKey
     conversation: Conversation
+
+
+async def perform(
+    context: RunContext, effect_at: Callable[[Execution, StepKey, CorrelationContext], Effect]
+) -> RecordedStep:
+    """Perform the effect that `effect_at` makes for the next key of the branch, and return its recorded step."""
+    position = context._position
+    effect = effect_at(position.execution, position.next_key(), context.settings.correlation)
+    step = await position.execution.perform(effect)
+    position.move_to(effect.key, step.at)
+    return step
 
 
 async def settle(context: RunContext, branches: Sequence[Branch[T]]) -> list[SettledBranch[T]]:

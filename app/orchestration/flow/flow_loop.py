@@ -33,7 +33,7 @@ from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.branches import Waiting
-from app.orchestration.execution.context import Branch, RunContext, settle
+from app.orchestration.execution.context import Branch, RunContext, perform, settle
 from app.orchestration.execution.effect import BranchSuspended
 from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound, in_parallel
 from app.orchestration.execution.progress import Conversation
@@ -156,7 +156,7 @@ class FlowRun:
     async def _work(self, node: WorkNode, value: str, context: RunContext) -> str:
         """Return the output of the function, or the answer to its question, in JSON."""
         kind = WorkEffect if node.idempotent else NonIdempotentWorkEffect
-        outcome = (await context.perform(partial(kind, node, value, self._served))).outcome
+        outcome = (await perform(context, partial(kind, node, value, self._served))).outcome
         if isinstance(outcome, Refused):
             raise outcome.failure()
         if isinstance(outcome, ToolCallSuspended):
