@@ -43,6 +43,8 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "readyz": (OperationExample("Check that work is accepted"),),
         "tools": (OperationExample("See what tools there are"),),
         "engines": (OperationExample("See what engines there are"),),
+        "flows": (OperationExample("See what flows there are"),),
+        "flow": (OperationExample("Show a flow, which a new service does not have", {"name": "approval"}, status=404),),
         "errors": (OperationExample("See every error code"),),
         "machines": (OperationExample("See the state machines"),),
         "quote": (OperationExample("Ask what a request can cost", body={"messages": _user("Hello")}),),
