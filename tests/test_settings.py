@@ -102,6 +102,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
                 "proxy": None,
                 "ca_file": None,
                 "headers": {},
+                "max_connections": 256,
             }
         },
         "routes": {"default": {"engines": ["rehearsal"], "on_content_failure": "stay"}},
