@@ -198,7 +198,7 @@ _ROWS = (
     _row(_C.CONFIG_SCHEMA_INVALID, _K.CONFIGURATION, "The schema cannot be used",
          "Fix the schema at the path given", _always(422)),
     _row(_C.CONFIG_FLOW_INVALID, _K.CONFIGURATION, "The flow does not exist or cannot be built",
-         "Fix the flow, or the name of it", _always(422)),
+         "Name a flow from GET /v1/flows", _always(422)),
     _row(_C.CONFIG_NO_ENGINE, _K.CONFIGURATION, "No engine is configured",
          "Add an [engines.NAME] table", _always(500)),
     _row(_C.CONFIG_INVALID, _K.CONFIGURATION, "The configuration cannot be used",

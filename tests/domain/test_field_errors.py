@@ -24,7 +24,7 @@ def errors_of(request: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        ({"mesages": [HELLO]}, ["messages: is required", 'mesages: is not a known field; did you mean "messages"?']),
+        ({"mesages": [HELLO]}, ['mesages: is not a known field; did you mean "messages"?']),
         ({"messages": [HELLO], "zork": 1}, ["zork: is not a known field"]),
         (
             {"messages": [HELLO], "hints": {"temprature": 1}},
@@ -40,7 +40,7 @@ def errors_of(request: dict[str, Any]) -> list[str]:
         ),
         ({"messages": [HELLO | {"rolle": "x"}]}, ['messages.0.rolle: is not a known field; did you mean "role"?']),
         ({"messages": "Hello"}, ["messages: must be a list"]),
-        ({"messages": []}, ["messages: must have at least 1 item"]),
+        ({"messages": [HELLO], "hints": {"stop": []}}, ["hints.stop: must have at least 1 item"]),
         ({"messages": [{"role": "usr", "content": "x"}]}, [
             "messages.0.role: must be 'system', 'user', 'assistant' or 'tool'"
         ]),

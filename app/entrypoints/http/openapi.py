@@ -17,7 +17,6 @@ from pydantic import BaseModel, Field, TypeAdapter
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import TAXONOMY, Code
 from app.domain.journal.events import EVENT_TYPES, InferenceDelta
-from app.domain.lifecycle import Mode
 from app.entrypoints.http.docs.examples import add_examples
 from app.entrypoints.http.errors import Problem
 from app.orchestration.facade import ForkRequest, ResumeRequest, SessionChanges
@@ -162,7 +161,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     """Return the whole description, with sorted keys, so that equal code gives equal text."""
     document = get_openapi(title=app.title, version=app.version, license_info={"name": "Apache-2.0"}, routes=app.routes)
     components = document["components"]
-    components["schemas"] = _without_flows(_renamed(components["schemas"]) | _renamed(_added_schemas()))
+    components["schemas"] = _renamed(components["schemas"]) | _renamed(_added_schemas())
     components["headers"] = {name: _header(name) for name in _HEADERS}
     document["paths"] = _renamed(document["paths"])
     for path in document["paths"].values():
@@ -171,13 +170,6 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     add_examples(document)
     ordered: dict[str, Any] = json.loads(json.dumps(document, sort_keys=True))
     return ordered
-
-
-def _without_flows(schemas: dict[str, Any]) -> dict[str, Any]:
-    """Return the schemas without the mode `flow`, which this version refuses by name."""
-    del schemas["SystemRequest"]["properties"]["flow"]
-    schemas["Mode"]["enum"].remove(Mode.FLOW)
-    return {name: schema for name, schema in schemas.items() if name != "FlowOptions"}
 
 
 def _added_schemas() -> dict[str, Any]:

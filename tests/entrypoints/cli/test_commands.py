@@ -314,7 +314,7 @@ class TestExecute:
                 '{"messages": [',
                 "request.json is not acceptable JSON: line 1, column 15: expected a value, found the end",
             ),
-            ('{"mesages": []}', 'messages: is required; mesages: is not a known field; did you mean "messages"?'),
+            ('{"mesages": []}', 'mesages: is not a known field; did you mean "messages"?'),
             ("[]", "must be an object"),
         ],
     )

@@ -145,11 +145,3 @@ def test_the_framework_records_no_spans_of_its_own() -> None:
     app, service = fake_app()
     assert not app._native_telemetry.enabled()
     assert create_app(service.settings).title == "Portico"
-
-
-def test_no_flow_is_advertised() -> None:
-    document = description()
-    schemas = document["components"]["schemas"]
-    assert "flow" not in schemas["SystemRequest"]["properties"]
-    assert schemas["Mode"]["enum"] == ["chat", "structured", "plan", "redundant"]
-    assert "FlowOptions" not in json.dumps(document)

@@ -13,7 +13,7 @@ from app.domain.diagrams import machines
 from app.domain.failures import TAXONOMY, Code, FailureRow, RequestFailure
 from app.entrypoints.http.context import Context
 from app.entrypoints.http.errors import JSON, WholeResponse
-from app.entrypoints.http.openapi import Collection
+from app.entrypoints.http.openapi import Collection, failures
 from app.orchestration.facade import EngineView, FlowView, ToolView
 
 router = APIRouter()
@@ -75,7 +75,13 @@ async def list_flows(context: Context) -> Response:
     return _collection([view.model_dump(mode="json", by_alias=True) for view in context.facade.introspection.flows()])
 
 
-@router.get("/v1/flows/{name}", operation_id="flow", summary="Show a flow", response_model=FlowView)
+@router.get(
+    "/v1/flows/{name}",
+    operation_id="flow",
+    summary="Show a flow",
+    response_model=FlowView,
+    responses=failures(Code.REQUEST_NOT_FOUND),
+)
 async def show_flow(name: str, context: Context) -> Response:
     """Return the flow of that name, with its graph."""
     view = context.facade.introspection.flow(name)
