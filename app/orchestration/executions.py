@@ -45,8 +45,13 @@ class ExecutionFacts(BaseModel):
     attempt: int = Field(description="Attempts at a valid answer, the current one included.")
     provider: str | None = Field(description="The engine that was asked last; null before the first inference.")
     model: str | None = Field(description="The model that was asked last, as it is configured.")
-    total_steps: int = Field(description="Plan steps that have ended, or else rounds: inferences at the top level.")
-    last_step: str | None = Field(description="Name of the plan step that ended last, or else `round N`.")
+    total_steps: int = Field(
+        description="Plan steps that have ended, waves of a flow in which a node has, or else rounds: inferences at "
+        "the top level."
+    )
+    last_step: str | None = Field(
+        description="Name of the plan step, or key of the flow's node, that ended last, or else `round N`."
+    )
     fork_points: int | None = Field(
         description="Highest `from_step` of a fork besides `end`; null if it is not known any more."
     )

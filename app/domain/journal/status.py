@@ -12,8 +12,10 @@ from app.domain.journal.events import (
     ExecutionFailed,
     ExecutionSuspended,
     FallbackTransition,
+    FlowStep,
     InferenceStart,
     LifecycleTransition,
+    NodeStart,
     StepEnd,
     StepStart,
     StoredEvent,
@@ -33,7 +35,8 @@ class ExecutionStatus:
     """State, progress, most recent error, the engine that was asked last, and the response if there is one.
 
     `entered_at` and `started_at`, the time at which it began to run, are in Unix seconds. `total_steps` counts the plan
-    steps that have ended, or else the top-level inferences; `last_step` is the name of the last of them, or `round N`.
+    steps that have ended, the waves of a flow in which a node ended, or else the top-level inferences; `last_step` is
+    the name of the last plan step, the key of the last node, or `round N`.
     A fork may begin at step 0 to `fork_points`; an earlier version did not store it. The execution may have recovered
     from the error.
     """
@@ -44,7 +47,7 @@ class ExecutionStatus:
     total_steps: int = 0
     last_step: str | None = None
     last_round: int = -1
-    """Number of the top-level step of the last inference that was counted."""
+    """Number of the top-level step of the last inference or wave that was counted."""
     last_error: Code | None = None
     response: SystemResponse | None = None
     started_at: float | None = None
@@ -101,6 +104,10 @@ class ExecutionStatus:
                 if number > last_round:
                     total, last_round = total + 1, number
                     last_step = f"round {total}"
+            elif type(event) is FlowStep and event.outcome == "continue":
+                number, last_step = step_number_of(stored.anchor) or 0, event.node
+                if number > last_round:
+                    total, last_round = total + 1, number
             elif type(event) is StepStart and event.attempt > 1:
                 total -= 1
             elif type(event) is StepEnd:
@@ -131,4 +138,4 @@ _CODES: Mapping[str, Code] = MappingProxyType(
 """Code of a failed attempt or of a rejected answer, by the reason of the transition that follows it."""
 _RESTING = (ExecutionSuspended, ExecutionCompleted, ExecutionFailed, ExecutionCancelled)
 _MAY_FAIL = (ToolEnd, StepEnd, VoteCast, VoteDecided)
-_STARTS = frozenset({InferenceStart, ToolStart, StepStart})
+_STARTS = frozenset({InferenceStart, ToolStart, StepStart, NodeStart, FlowStep})

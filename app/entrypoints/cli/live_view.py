@@ -86,7 +86,7 @@ _STYLES: Mapping[type[Any], _EventStyle] = MappingProxyType(
         events.VoteDecided: _EventStyle("cyan", _vote),
         events.StepStart: _EventStyle("bold cyan", lambda event: f"{event.step_type}  attempt {event.attempt}"),
         events.StepEnd: _EventStyle("bold cyan", _step),
-        events.NodeStart: _EventStyle("bold cyan", lambda event: event.node),
+        events.NodeStart: _EventStyle("bold cyan", lambda event: "runs"),
         events.FlowStep: _EventStyle("bold cyan", lambda event: f"{event.node}  {event.outcome}"),
         events.ExecutionSuspended: _EventStyle("yellow", lambda event: f"{len(event.suspensions)} open suspensions"),
         events.ExecutionResumed: _EventStyle("yellow", lambda event: f"{event.tool_id} answered by {event.resumed_by}"),

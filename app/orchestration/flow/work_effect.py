@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import orjson
 from pydantic import JsonValue
 
 from app.domain.contract.response import SuspensionKind
@@ -41,6 +42,10 @@ class WorkEffect(Effect):
         self._value = value
         self._served = served
         self._execution = execution
+
+    def asked(self) -> JsonValue:
+        """Return the node and its input."""
+        return {"node": self._node.key, "input": orjson.loads(self._value)}
 
     async def run(self, environment: Environment) -> Outcome:
         """Call the function. The text of an error goes to the log and nowhere else."""

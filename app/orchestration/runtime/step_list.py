@@ -10,18 +10,21 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+import orjson
 from pydantic import BaseModel, Field, JsonValue
 
 from app.domain.contract.messages import Message
 from app.domain.contract.response import Cost, Json, TokenUsage, public_message
 from app.domain.failures import Failure
-from app.domain.journal.events import InferenceStart, StoredEvent, ToolStart
+from app.domain.journal.events import Event, InferenceStart, NodeStart, StoredEvent, ToolStart
 from app.domain.journal.outcomes import (
+    AgentStarted,
     AnswerValidated,
     AttemptCancelled,
     AttemptFailed,
     AttemptSucceeded,
     InferenceSetup,
+    NodeEnded,
     Outcome,
     Plan,
     PlanningInputs,
@@ -54,11 +57,11 @@ class StepView(BaseModel):
     key: str = Field(description="The step's key in the journal.")
     kind: str = Field(
         description="`prepare`, `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), "
-        "`tool_call`, `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, "
-        "`refusal`, or `stop`."
+        "`tool_call`, `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an "
+        "answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`."
     )
     from_step: int | None = Field(description="The `from_step` of a fork that runs it again; null before the first.")
-    step_name: str | None = Field(description="The plan step that it belongs to.")
+    step_name: str | None = Field(description="The plan step, or the node of a flow, that it belongs to.")
     started_at: datetime = Field(description="Start time.")
     duration_ms: float | None = Field(description="Duration in milliseconds; null if it takes no time.")
     provider: str | None = Field(description="The engine that was asked.")
@@ -75,7 +78,7 @@ def step_views(history: ExecutionHistory, patterns: Mapping[Mode, Pattern]) -> l
     starts: dict[str, StoredEvent] = {}
     for stored in history.events:
         first_events.setdefault(stored.anchor, stored)
-        if isinstance(stored.event, InferenceStart | ToolStart):
+        if isinstance(stored.event, InferenceStart | ToolStart | NodeStart):
             starts[stored.anchor] = stored
     return [
         _view(history, step, starts.get(key), first_events.get(key), requests.get(key))
@@ -137,14 +140,16 @@ def _view(
 
 def _kind(step: RecordedStep, start: StoredEvent | None) -> str:
     if start is not None:
-        return "attempt" if isinstance(start.event, InferenceStart) else "tool_call"
+        return _STARTED[type(start.event)]
     return step.key if step.key in {PREPARE_KEY, STOP_KEY} else OUTCOMES[type(step.outcome)][0]
 
 
 def _duration_ms(history: ExecutionHistory, step: RecordedStep) -> float | None:
     """Return the duration of what took time; None for what was only looked up or decided."""
     match step.outcome:
-        case AttemptSucceeded() | AttemptFailed() | AttemptCancelled() | ToolEnded() | ToolCallSuspended():
+        case (
+            AttemptSucceeded() | AttemptFailed() | AttemptCancelled() | ToolEnded() | ToolCallSuspended() | NodeEnded()
+        ):
             return step.outcome.duration_ms
         case Prepared() | Refused():
             return sum(stage.duration_ms for stage in step.outcome.stages) if step.outcome.stages else None
@@ -220,6 +225,8 @@ OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingPro
         AttemptFailed: ("attempt", _fault),
         AttemptCancelled: ("wait", lambda outcome: {"cancelled": True, "content": outcome.partial}),
         ToolEnded: ("tool_call", _tool_end),
+        NodeEnded: ("node", lambda outcome: {"output": orjson.loads(outcome.output)}),
+        AgentStarted: ("agent", lambda outcome: {"preamble": outcome.preamble, "model": outcome.model}),
         ToolCallSuspended: ("tool_call", lambda outcome: {"question": outcome.value}),
         TimerFired: ("wait", lambda _: {}),
         SuspensionAnswer: ("answer", lambda outcome: {"payload": outcome.payload}),
@@ -230,3 +237,7 @@ OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingPro
     }
 )
 """The kind of the step that each outcome makes, and the function that shows it."""
+_STARTED: Mapping[type[Event], str] = MappingProxyType(
+    {InferenceStart: "attempt", ToolStart: "tool_call", NodeStart: "node"}
+)
+"""The kind of a step that began with such an event."""

@@ -28,6 +28,8 @@ CONTRACT = {
     "vote.decided": "replicas voted failed stopped_early votes confidence replica error_code",
     "step.start": "step_type attempt",
     "step.end": "step_type attempt status duration_ms error_code",
+    "node.start": "node",
+    "flow.step": "node outcome",
     "execution.suspended": "suspensions response",
     "execution.resumed": "suspension_id kind tool_id resumed_by",
     "execution.completed": "response",
