@@ -116,13 +116,15 @@ def _definitions(module: str) -> list[FlowDefinition[Any, Any]]:
 def _graph(definition: FlowDefinition[Any, Any]) -> FlowGraph[Any, Any]:
     """Return the graph of a flow. Raises: ConfigurationFailure (CONFIG_FLOW_INVALID)."""
     try:
-        return definition()
+        graph = definition()
+        _ = graph.fingerprint  # made now, so that a state without a schema stops the start
     except Invalid as invalid:
         raise _invalid(definition.name, "; ".join(invalid.problems)) from invalid
     except FlowError as error:
         raise _invalid(definition.name, str(error)) from error
     except Exception as error:  # other people's code may raise anything
         raise _invalid(definition.name, f"{type(error).__name__}: {error}") from error
+    return graph
 
 
 def _agents(flow: LoadedFlow) -> list[AgentNode]:

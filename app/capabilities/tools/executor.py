@@ -103,7 +103,7 @@ async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
     except ToolError as error:
         return _failed(str(error))
     except asyncio.CancelledError as stray:
-        if _is_cancelled():
+        if is_cancelled():
             raise
         return _failed(type(stray).__name__)
     except (Exception, SystemExit) as crash:  # noqa: BLE001 - other people's code: any exception is the tool's result
@@ -132,7 +132,7 @@ def _is_json(value: object) -> bool:
     return True
 
 
-def _is_cancelled() -> bool:
+def is_cancelled() -> bool:
     """Return True if the own task is being cancelled, rather than a task of the tool that leaked its cancellation."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

@@ -8,9 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-from pydantic import ValidationError
-
 from app.capabilities.models.format_enforcement import SUBMIT_TOOL
 from app.capabilities.output.enforcement import enforce
 from app.capabilities.output.schema.compiled import compile_schema
@@ -21,7 +18,8 @@ from app.domain.contract.messages import UNREADABLE_ARGUMENTS, Message, ToolCall
 from app.domain.failures import ConstraintFailure
 from app.domain.model_call import ResponseFormat
 from app.domain.tools import ToolDefinition
-from app.orchestration.flow.nodes import AgentNode, StateType, validation_errors
+from app.orchestration.flow.errors import DeserializeError, SerializeError
+from app.orchestration.flow.nodes import NOT_WRITABLE, AgentNode, StateType
 
 MAX_REPAIRS = 1
 """How often an agent may correct its answer."""
@@ -42,20 +40,20 @@ NOT_SUBMITTED = AgentAnswer(None, [("$", f"hand in the answer by calling {SUBMIT
 
 def response_format(node: AgentNode) -> ResponseFormat:
     """Return the format in which an agent without tools answers."""
-    return ResponseFormat(schema=_schema(node.outputs[0]))
+    return ResponseFormat(schema=node.outputs[0].schema())
 
 
 def submit_definition(node: AgentNode) -> ToolDefinition:
     """Return the tool with which an agent hands in its answer."""
     description = default_registry().get_prompt(PromptId.SUBMIT_TOOL_DESCRIPTION, SubmitToolInput())
-    return ToolDefinition(SUBMIT_TOOL, description, _schema(node.outputs[0]))
+    return ToolDefinition(SUBMIT_TOOL, description, node.outputs[0].schema())
 
 
 def written_answer(node: AgentNode, text: str) -> AgentAnswer:
     """Return the answer that a model wrote in the response format, repaired if that is possible."""
     output = node.outputs[0]
     try:
-        enforced = enforce(text, schema=compile_schema(_schema(output)), grammar=None, repair_allowed=True)
+        enforced = enforce(text, schema=compile_schema(output.schema()), grammar=None, repair_allowed=True)
     except ConstraintFailure as failure:
         violations = failure.details.get("violations", ())
         found = [(each["path"], each["message"]) for each in violations]
@@ -84,11 +82,8 @@ def rejection(violations: Sequence[tuple[str, str]]) -> str:
 
 def _answer(output: StateType, value: Any) -> AgentAnswer:
     try:
-        read = output.model.__pydantic_validator__.validate_json(orjson.dumps(value))
-    except ValidationError as invalid:
-        return AgentAnswer(None, validation_errors(invalid))
-    return AgentAnswer(output.write(read))
-
-
-def _schema(output: StateType) -> dict[str, Any]:
-    return output.model.model_json_schema()
+        return AgentAnswer(output.parse(value))
+    except DeserializeError as misfit:
+        return AgentAnswer(None, misfit.errors)
+    except SerializeError:
+        return AgentAnswer(None, [("$", NOT_WRITABLE)])

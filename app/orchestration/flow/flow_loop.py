@@ -35,13 +35,22 @@ from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.branches import Waiting
 from app.orchestration.execution.context import Branch, RunContext, perform, settle
 from app.orchestration.execution.effect import BranchSuspended
-from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound, in_parallel
+from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound, in_parallel, in_sequence
 from app.orchestration.execution.progress import Conversation
-from app.orchestration.flow.errors import DeserializeError, FlowError
+from app.orchestration.flow.errors import DeserializeError, FlowError, SerializeError
 from app.orchestration.flow.node_run import replace_inputs, run_pure
-from app.orchestration.flow.nodes import AgentNode, EitherNode, ForkNode, JoinNode, Node, WorkNode
+from app.orchestration.flow.nodes import (
+    NOT_WRITABLE,
+    AgentNode,
+    EitherNode,
+    ForkNode,
+    JoinNode,
+    Node,
+    StateType,
+    WorkNode,
+)
 from app.orchestration.flow.served_flow import ServedFlow
-from app.orchestration.flow.service_agent import ServiceAgent, step_limit
+from app.orchestration.flow.service_agent import ServiceAgent, max_inferences, step_limit
 from app.orchestration.flow.work_effect import NonIdempotentWorkEffect, WorkEffect
 from app.orchestration.patterns.validated_answer import compiled_contract, validate_answer
 
@@ -161,7 +170,10 @@ class FlowRun:
             raise outcome.failure()
         if isinstance(outcome, ToolCallSuspended):
             payload = await context.suspend(outcome.value, node.key, SuspensionKind.FLOW)
-            return node.outputs[0].parse(payload)
+            try:
+                return node.outputs[0].parse(payload)
+            except FlowError as error:
+                raise self._failure(node, error) from error
         assert isinstance(outcome, NodeEnded)  # noqa: S101 - the other outcome of the function
         return outcome.output
 
@@ -182,7 +194,7 @@ async def flow_loop(flows: Mapping[str, ServedFlow], context: RunContext) -> Pat
         raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "the flow of the execution is not registered any more")
     try:
         entry = served.graph.entry.parse(options.input)
-    except DeserializeError as misfit:
+    except FlowError as misfit:
         raise failure(Code.REQUEST_INVALID, f"flow.input: {misfit}") from misfit
     text = await FlowRun(context, served, entry).run()
     context.transition_to(State.VALIDATE, "output_ready")
@@ -224,28 +236,33 @@ def admit(
     if served is None:
         message = "flow.name: no flow has that name; GET /v1/flows lists them"
         raise ConfigurationFailure(Code.CONFIG_FLOW_INVALID, message, {"field": "flow.name"})
-    try:
-        served.graph.entry.parse(request.flow.input)
-    except DeserializeError as misfit:
-        for path, what in misfit.errors:
-            yield FieldError(f"flow.input{path.removeprefix('$')}", what)
+    for path, what in _misfits(served.graph.entry, request.flow.input):
+        yield FieldError(f"flow.input{path.removeprefix('$')}", what)
 
 
 def upper_bound(flows: Mapping[str, ServedFlow], inputs: BoundInputs) -> UpperBound:
-    """Return the bound of a flow: every step is at most one inference of the dearest of its agents, or one node."""
-    served = _served(flows, inputs.request)
-    agents = [] if served is None else [node for node in served.graph.nodes if isinstance(node, AgentNode)]
-    steps = inputs.limits.flow_steps
-    bounds = [
-        inputs.inferences(steps, node.config.model).then(
-            UpperBound(tool_calls=steps * inputs.limits.calls_per_reply * inputs.tool_attempts(node.config.tool_names))
-        )
-        for node in agents
-    ]
-    together = in_parallel(bounds)
-    one = reduce(UpperBound.maximum, bounds, UpperBound())
-    most = replace(one, tokens_in_flight=together.tokens_in_flight, cost_in_flight=together.cost_in_flight)
-    return most.then(inputs.transitions())
+    """Return the bound of a flow: that of the tasks of its agents, which a cycle limits by the steps only."""
+    served, steps = _served(flows, inputs.request), inputs.limits.flow_steps
+    if served is None:
+        return inputs.transitions()
+    agents = [node for node in served.graph.nodes if isinstance(node, AgentNode)]
+    tasks = [_agent_bound(inputs, node, min(steps, max_inferences(node, inputs.limits.tool_rounds))) for node in agents]
+    together, visits = in_parallel(tasks), served.graph.max_visits
+    if visits is None:
+        # Agents that work at once know the steps that were left before them, so the last ones may exceed the limit.
+        one = reduce(UpperBound.maximum, [_agent_bound(inputs, node, steps) for node in agents], UpperBound())
+        most = one if len(agents) == 1 else one.then(together)
+    else:
+        most = in_sequence(task.times(min(steps, visits[node.key])) for node, task in zip(agents, tasks, strict=True))
+    most = replace(most, tokens_in_flight=together.tokens_in_flight, cost_in_flight=together.cost_in_flight)
+    judgement = inputs.inferences(1 if inputs.request.output.semantic else 0)
+    return most.then(judgement).then(inputs.transitions())
+
+
+def _agent_bound(inputs: BoundInputs, node: AgentNode, count: int) -> UpperBound:
+    """Return the bound of so many inferences of an agent, each with tool calls."""
+    calls = count * inputs.limits.calls_per_reply * inputs.tool_attempts(node.config.tool_names)
+    return inputs.inferences(count, node.config.model).then(UpperBound(tool_calls=calls))
 
 
 def _served(flows: Mapping[str, ServedFlow], request: SystemRequest) -> ServedFlow | None:
@@ -271,15 +288,22 @@ def _answer_errors(
     """Return why the answer to a work node is not its output."""
     served = _served(flows, request)
     node = None if served is None else served.graph.consumers.get(suspension.tool_id)
-    result = payload
+    field, result = "payload", payload
     if suspension.kind is SuspensionKind.UNKNOWN_OUTCOME and isinstance(payload, dict):
         if payload.get("decision") != "happened":
             return ()
-        result = payload.get("result")
-    if not isinstance(node, WorkNode):
+        field, result = "payload.result", payload.get("result")
+    if not isinstance(node, WorkNode) or suspension.kind not in {SuspensionKind.FLOW, SuspensionKind.UNKNOWN_OUTCOME}:
         return ()
+    return [(f"{field}{path.removeprefix('$')}", what) for path, what in _misfits(node.outputs[0], result)]
+
+
+def _misfits(state: StateType, value: JsonValue) -> Sequence[tuple[str, str]]:
+    """Return why a value that comes from outside does not fit, as pairs of path and message."""
     try:
-        node.outputs[0].parse(result)
+        state.parse(value)
     except DeserializeError as misfit:
-        return [(f"payload{path.removeprefix('$')}", what) for path, what in misfit.errors]
+        return misfit.errors
+    except SerializeError:
+        return [("$", NOT_WRITABLE)]
     return ()

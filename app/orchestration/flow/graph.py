@@ -15,6 +15,7 @@ A state is keyed by the name of its model, a node by the names of its inputs. `b
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, JsonValue
@@ -83,8 +84,31 @@ class FlowGraph(Generic[Input, Output]):
         return states
 
     @cached_property
+    def max_visits(self) -> Mapping[str, int] | None:
+        """How often each node fires at most, by key; None for a graph with a cycle, which has no such number."""
+        producers: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for state in node.outputs:
+                producers.setdefault(state.key, []).append(node)
+        before = {node: [each for key in node.input_keys for each in producers.get(key, ())] for node in self.nodes}
+        visits: dict[str, int] = {}
+
+        def arrivals(key: str) -> int:
+            return (key == self.entry.key) + sum(visits[node.key] for node in producers.get(key, ()))
+
+        try:
+            for node in TopologicalSorter(before).static_order():
+                visits[node.key] = min(map(arrivals, node.input_keys))
+        except CycleError:
+            return None
+        return visits
+
+    @cached_property
     def fingerprint(self) -> str:
-        """Digest of keys, kinds, edges, the schemas of the states, and `idempotent`: what a snapshot depends on."""
+        """Digest of keys, kinds, edges, the schemas of the states, and `idempotent`: what a snapshot depends on.
+
+        Raises: Invalid for a state without a schema.
+        """
         nodes = [
             (
                 node.key,
@@ -95,7 +119,7 @@ class FlowGraph(Generic[Input, Output]):
             )
             for node in self.nodes
         ]
-        schemas = {key: state.model.model_json_schema() for key, state in self.states.items()}
+        schemas = {key: state.schema() for key, state in self.states.items()}
         return digest(self.entry.key, self.output.key, nodes, schemas)
 
     def as_json(self) -> dict[str, JsonValue]:

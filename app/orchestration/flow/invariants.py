@@ -23,6 +23,7 @@ def violations(entry: StateType, output: StateType, nodes: Sequence[Node]) -> It
             yield f"{key}: more than one node takes it; give each node an input of its own"
     if entry.key not in consumers:
         yield f"{entry.key}: the entry has no node; add one that takes it"
+    yield from _ambiguous_keys(nodes)
     yield from _unregistered(nodes, consumers, producers)
     yield from _unreachable(entry, nodes, consumers)
     yield from _terminal_violations(output, consumers, producers)
@@ -66,6 +67,14 @@ def _agent_violations(node: AgentNode) -> Iterator[str]:
     longest = max((len(name) for name in names), default=0)
     if len(node.key) + len("::") + longest > MAX_TOOL_ID_CHARACTERS:
         yield f"{node.key}: node::tool must be at most {MAX_TOOL_ID_CHARACTERS} characters; shorten the name"
+
+
+def _ambiguous_keys(nodes: Sequence[Node]) -> Iterator[str]:
+    """Yield the keys that two nodes share: that of a join is like the name of a state."""
+    inputs: dict[str, tuple[str, ...]] = {}
+    for node in nodes:
+        if inputs.setdefault(node.key, node.input_keys) != node.input_keys:
+            yield f"{node.key}: two nodes have this name; give a model another title"
 
 
 def _unregistered(nodes: Sequence[Node], consumers: NodesByKey, producers: NodesByKey) -> Iterator[str]:

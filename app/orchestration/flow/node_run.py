@@ -1,10 +1,12 @@
 """Firing of a node: its function is called with copies of its inputs, and what it returns becomes its outputs."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import orjson
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
+from app.capabilities.tools.executor import is_cancelled
 from app.orchestration.flow.context import Context
 from app.orchestration.flow.errors import NodeFailed
 from app.orchestration.flow.nodes import EitherNode, ForkNode, JoinNode, Node, StateType, WorkNode
@@ -20,10 +22,12 @@ async def run_work(node: WorkNode, inputs: Sequence[str], context: Context) -> d
     try:
         result = await node.function(value, context)
     except ToolSuspended as question:
-        if not _is_json(question.value):
-            raise NodeFailed(node.key, "its question must be JSON") from None
-        raise
-    except Exception as error:  # other people's code may raise anything
+        raise ToolSuspended(_question(node, question.value)) from None
+    except asyncio.CancelledError as stray:
+        if is_cancelled():
+            raise
+        raise _failed(node, stray) from stray
+    except (Exception, SystemExit) as error:  # other people's code may raise anything
         raise _failed(node, error) from error
     return _write(node, [(node.outputs[0], result)])
 
@@ -33,7 +37,7 @@ def run_pure(node: EitherNode | ForkNode | JoinNode, inputs: Sequence[str], cont
     values = _read(node, inputs)
     try:
         result = node.function(*values, context)
-    except Exception as error:  # other people's code may raise anything
+    except (Exception, SystemExit) as error:  # other people's code may raise anything
         raise _failed(node, error) from error
     match node:
         case EitherNode():
@@ -79,13 +83,14 @@ def _write(node: Node, results: Sequence[tuple[StateType, object]]) -> dict[str,
     return outputs
 
 
-def _is_json(value: object) -> bool:
+def _question(node: Node, value: object) -> JsonValue:
+    """Return what the function asks as it is stored. Raises: NodeFailed."""
     try:
-        orjson.dumps(value)
+        question: JsonValue = orjson.loads(orjson.dumps(value))
     except TypeError:
-        return False
-    return True
+        raise NodeFailed(node.key, "its question must be JSON") from None
+    return question
 
 
-def _failed(node: Node, error: Exception) -> NodeFailed:
+def _failed(node: Node, error: BaseException) -> NodeFailed:
     return NodeFailed(node.key, f"{type(error).__name__}: {error}")

@@ -11,10 +11,12 @@ from pydantic_core import PydanticSerializationError, to_json
 from app.domain.field_errors import invalid_fields
 from app.domain.json_path import format_path
 from app.orchestration.flow.agent_config import AgentConfig
-from app.orchestration.flow.errors import DeserializeError, SerializeError
+from app.orchestration.flow.errors import DeserializeError, Invalid, SerializeError
 
 SyncFunction: TypeAlias = Callable[..., Any]
 AsyncFunction: TypeAlias = Callable[..., Awaitable[Any]]
+
+NOT_WRITABLE = "cannot be written as JSON by its model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class StateType:
             return self.model.model_validate_json(text)
         except ValidationError as invalid:
             raise DeserializeError(self.key, validation_errors(invalid)) from None
+        except Exception as error:  # a validator is other people's code and may raise anything
+            raise DeserializeError(self.key, [("$", f"its model failed with {type(error).__name__}")]) from error
 
     def write(self, value: BaseModel) -> str:
         """Return the value as JSON. Raises: SerializeError."""
@@ -37,12 +41,24 @@ class StateType:
             return self.model.__pydantic_serializer__.to_json(
                 value, by_alias=True, round_trip=True, warnings="error"
             ).decode()
-        except PydanticSerializationError as cause:
+        except Exception as cause:  # a serializer is other people's code and may raise anything
             raise SerializeError(f"{self.key}: {cause}") from cause
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the model. Raises: Invalid if it has none."""
+        try:
+            return self.model.model_json_schema()
+        except Exception as error:  # a model may make its schema itself
+            problem = f"{self.key}: its model has no JSON Schema ({error}); use types that JSON has"
+            raise Invalid([problem]) from error
 
     def parse(self, value: object) -> str:
         """Return a JSON value that comes from outside as it is stored. Raises: DeserializeError; SerializeError."""
-        return self.write(self.read(to_json(value).decode()))
+        try:
+            text = to_json(value).decode()
+        except (PydanticSerializationError, ValueError) as error:
+            raise DeserializeError(self.key, [("$", "must be JSON")]) from error
+        return self.write(self.read(text))
 
 
 @dataclass(frozen=True, eq=False)

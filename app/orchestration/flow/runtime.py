@@ -26,6 +26,7 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar, cast
 
 import orjson
 from pydantic import BaseModel, JsonValue
+from pydantic_core import from_json
 
 from app.capabilities.output.canonical_json import canonical_json
 from app.domain.contract.messages import Message
@@ -158,7 +159,7 @@ class FlowRuntime(Generic[Input, Output]):
         return FlowSnapshot(
             flow=self._graph.name,
             fingerprint=self._graph.fingerprint,
-            state=tuple((key, orjson.loads(text)) for key, text in progress.state.items()),
+            state=tuple((key, from_json(text)) for key, text in progress.state.items()),
             suspensions=tuple(progress.suspended.values()),
             agents=dict(progress.agents),
             steps=progress.steps,
@@ -281,7 +282,12 @@ def _restored(graph: FlowGraph[Any, Any], snapshot: FlowSnapshot) -> _Progress:
         except FlowError as unreadable:
             raise SnapLoadError(f"the snapshot cannot be read: {unreadable}") from unreadable
     suspended = {each.node: each for each in snapshot.suspensions}
-    waiting = {*suspended, *(each.node for record in snapshot.agents.values() for each in record.suspensions)}
+    agents = {key for key, node in graph.consumers.items() if isinstance(node, AgentNode)}
+    if not snapshot.agents.keys() <= agents or not suspended.keys() <= graph.consumers.keys() - agents:
+        raise SnapLoadError("the snapshot has the record of a node that the graph does not have")
+    if any(each.node != key for key, record in snapshot.agents.items() for each in record.suspensions):
+        raise SnapLoadError("a question of an agent of the snapshot names another node")
+    waiting = {*suspended, *(key for key, record in snapshot.agents.items() if record.suspensions)}
     if not waiting <= state.keys():
         raise SnapLoadError("a node of the snapshot waits for an answer, and has no input")
     return _Progress(state, suspended, dict(snapshot.agents), snapshot.steps, snapshot.usage, snapshot.is_announced)

@@ -124,6 +124,11 @@ class ServiceAgent:
         return await self._context.infer(messages, None if has_tools else response_format(self._node), tools=has_tools)
 
 
+def max_inferences(node: AgentNode, tool_rounds: int) -> int:
+    """Return how many inferences one task takes at most: with tools, also the one that asks for a round too many."""
+    return (tool_rounds if node.config.tools else 0) + 1 + MAX_REPAIRS
+
+
 def step_limit(context: RunContext) -> OrchestrationFailure:
     """Return the failure of a flow that has taken all its steps."""
     limit = context.limits.flow_steps
