@@ -85,7 +85,7 @@ class FlowGraph(Generic[Input, Output]):
 
     @cached_property
     def max_visits(self) -> Mapping[str, int] | None:
-        """How often each node fires at most, by key; None for a graph with a cycle, which has no such number."""
+        """The highest number of times that each node fires, by key; None for a graph with a cycle, which has none."""
         producers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for state in node.outputs:
