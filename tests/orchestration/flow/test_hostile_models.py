@@ -243,7 +243,7 @@ ACTS: list[str] = []
 
 async def act_once(act: Act, context: Context) -> Count:
     ACTS.append(act.text)
-    await asyncio.sleep(10_000)
+    await asyncio.Event().wait()
     return Count(count=1)
 
 
@@ -282,7 +282,7 @@ async def test_a_node_that_must_not_run_twice_asks_a_person_after_a_crash(
 
 
 async def waits(text: Text, context: Context) -> Count:
-    await asyncio.sleep(10_000)
+    await asyncio.Event().wait()
     return Count(count=1)
 
 
