@@ -115,7 +115,9 @@ class EventStreamResponse(Response):
         if not items and not self._ended:
             return None
         data = self._encoder.encode(items)
-        if self._ended and (not items or type(items[-1].event) not in RESTING_EVENTS or self._is_stopping()):
+        if self._ended and not (items and type(items[-1].event) in RESTING_EVENTS):
+            data += RETRY
+        elif self._ended and self._is_stopping():
             data = RETRY + data
         return _body(data, more=not self._ended)
 

@@ -68,6 +68,10 @@ def continuation(origin: ExecutionHeader, overrides: ForkOverrides) -> SystemReq
 
     Raises: RequestFailure (REQUEST_INVALID).
     """
+    if not overrides.messages:
+        errors = [{"field": "overrides.messages", "message": "must have at least one message"}]
+        message = "overrides.messages: must have at least one message"
+        raise RequestFailure(Code.REQUEST_INVALID, message, {"errors": errors})
     merged = _merged(strip_identity(whole_request(origin)), (overrides,))
     return _validated(merged.model_copy(update={"messages": list(overrides.messages), "after": origin.request_id}))
 

@@ -54,7 +54,14 @@ DEFAULTS: dict[str, Any] = {
     "plan": None,
     "redundancy": None,
     "flow": None,
-    "limits": {"tool_rounds": None, "calls_per_reply": None, "attempts": None, "tokens": None, "cost": None},
+    "limits": {
+        "tool_rounds": None,
+        "calls_per_reply": None,
+        "attempts": None,
+        "tokens": None,
+        "cost": None,
+        "flow_steps": None,
+    },
     "store": True,
     "background": False,
     "on_disconnect": None,
@@ -115,6 +122,7 @@ RULES: dict[str, tuple[list[Any], list[Any]]] = {
     "limits.calls_per_reply": ([1, None], [0, "1"]),
     "limits.attempts": ([1, None], [0, "1"]),
     "limits.tokens": ([1, None], [0, "1"]),
+    "limits.flow_steps": ([1, None], [0, "1"]),
     "limits.cost": ([0.01, 1, None], [0, -1, "1"]),
     "after": ([None, "r-1", "x" * 128], ["", "a b", "x" * 129, 1]),
     "store": ([True, False], ["true", 1, 0, None]),
@@ -134,7 +142,6 @@ RULES: dict[str, tuple[list[Any], list[Any]]] = {
             [{"role": "user", "content": "a", "name": "ada", "tool_calls": None, "tool_call_id": None}],
         ],
         [
-            [],
             None,
             {},
             "Hello.",
@@ -185,15 +192,14 @@ def shown(request: SystemRequest) -> dict[str, Any]:
     return request.model_dump(mode="json", by_alias=True)
 
 
-def test_only_messages_are_required_and_all_other_fields_have_the_defaults_of_the_contract() -> None:
+def test_all_other_fields_have_the_defaults_of_the_contract() -> None:
     found = shown(take(LEAST))
     assert found.pop("messages")[0]["content"] == "Hello."
     assert found == DEFAULTS
 
 
-def test_messages_are_required() -> None:
-    with pytest.raises(ValidationError, match="messages"):
-        take({})
+def test_messages_may_be_absent_since_a_flow_needs_none() -> None:
+    assert take({}).messages == []
 
 
 def test_every_field_has_a_rule_here() -> None:

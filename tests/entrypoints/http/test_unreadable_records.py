@@ -130,22 +130,6 @@ async def test_an_execution_of_a_newer_pattern_version_waits_and_of_an_older_one
     assert (shown["state"], ended) == (state, "CANCELLED" if state == "EXECUTE" else "ERROR")
 
 
-async def test_an_execution_of_an_unknown_mode_waits_and_can_be_cancelled(tmp_path: Path) -> None:
-    await interrupt(tmp_path, LATER)
-    with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
-        database.execute("""UPDATE commits SET outcome = replace(CAST(outcome AS TEXT), '"chat"', '"flow"')
-            WHERE number = 0 AND execution_id = (SELECT execution_id FROM executions WHERE request_id = 'third')""")
-        database.execute("UPDATE commits SET outcome = CAST(outcome AS BLOB)")
-        database.execute("UPDATE executions SET mode = 'flow' WHERE request_id = 'third'")
-    async with kept(tmp_path) as (served, service):
-        await anyio.sleep(MANY_SWEEPS)
-        assert (await served.get("/v1/executions/third")).json["state"] == "EXECUTE"
-        await send_command(served, "cancel", "third")
-        await wait_for_idle(service)
-        assert (await served.get("/v1/executions/third")).json["state"] == "CANCELLED"
-        assert b"portico_bugs_total{" not in (await served.get("/metrics")).body
-
-
 @pytest.mark.parametrize(("other", "state"), [(BROKEN, "ERROR"), (LATER, "SUSPENDED")], ids=["broken", "later"])
 async def test_a_suspension_expires_beside_an_unreadable_one(tmp_path: Path, other: bytes, state: str) -> None:
     async with kept(tmp_path) as (served, _):

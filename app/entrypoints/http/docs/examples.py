@@ -53,7 +53,7 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
                 "Roll dice in a session",
                 body={**_DICE, **_GAMES, "messages": _user("Roll two dice with roll_dice, count 2, sides 6.")},
             ),
-            OperationExample("Answer as JSON", body={"mode": "structured", **_STRUCTURED}),
+            OperationExample("Get a JSON value", body={"mode": "structured", **_STRUCTURED}),
             OperationExample("Vote among three answers", body={"mode": "redundant", **_STRUCTURED}),
             OperationExample(
                 "Follow a plan",
