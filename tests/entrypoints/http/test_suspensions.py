@@ -351,7 +351,9 @@ async def test_an_execution_that_ends_at_full_capacity_ends_when_there_is_room(t
 
 
 @pytest.mark.parametrize("form", ["stream", "reader"])
-async def test_a_reader_of_an_execution_whose_records_were_erased_reads_on_to_its_end(tmp_path: Path, form: str) -> None:
+async def test_a_reader_of_an_execution_whose_records_were_erased_reads_on_to_its_end(
+    tmp_path: Path, form: str
+) -> None:
     async with (
         portico(storage={"url": f"sqlite:///{tmp_path}/portico.db"}) as (served, service),
         served.connect() as it,
