@@ -191,7 +191,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             statistics = base.observe_gauges(runner, environment.health, database)
             launcher, records = Launcher(environment, runner, _with_flows(patterns, flows)), DatabaseRecords(database)
             recovery, tailer = Recovery(store, launcher), LogTailer(store, event_bus)
-            facade_config, purge = _facade_config(settings, base.flows), partial(_purge, database, clock, settings)
+            facade_config, purge = _facade_config(settings, flows), partial(_purge, database, clock, settings)
             facade = Facade(
                 environment, store, records, facade_config, launcher=launcher, recovery=recovery, event_tailer=tailer
             )
@@ -384,11 +384,10 @@ def _with_flows(patterns: Mapping[Mode, Pattern], flows: Mapping[str, ServedFlow
     return {mode: flow_pattern(flows) if mode is Mode.FLOW else pattern for mode, pattern in patterns.items()}
 
 
-def _facade_config(settings: Settings, flows: Mapping[str, LoadedFlow]) -> FacadeConfig:
+def _facade_config(settings: Settings, flows: Mapping[str, ServedFlow]) -> FacadeConfig:
     directory = settings.grammars.directory
     grammars = {} if directory is None else read_grammars(Path(directory))
-    graphs = {name: flow.graph for name, flow in flows.items()}
-    return FacadeConfig(_limits(settings), settings.telemetry.currency, grammars, graphs)
+    return FacadeConfig(_limits(settings), settings.telemetry.currency, grammars, flows)
 
 
 def _limits(settings: Settings) -> ConfiguredLimits:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from app.capabilities.answer_contract import AnswerContract
 from app.domain.access import Principal
@@ -29,7 +29,8 @@ from app.orchestration.executions import (
     ResumeRequest,
     summary_of,
 )
-from app.orchestration.flow.graph import FlowGraph
+from app.orchestration.flow.served_flow import ServedFlow
+from app.orchestration.flow.snapshot import FlowSnapshot
 from app.orchestration.introspection import EnginePing, EngineView, FlowView, Introspection, ToolView
 from app.orchestration.pipeline.stages import (
     AUTH_RESOLVE,
@@ -70,6 +71,7 @@ __all__ = [
     "Executions",
     "Facade",
     "FacadeConfig",
+    "FlowSnapshot",
     "FlowView",
     "ForkRequest",
     "HistoryReader",
@@ -110,7 +112,7 @@ class FacadeConfig:
     limits: ConfiguredLimits
     currency: str
     grammars: Mapping[str, str] = field(default_factory=dict)
-    flows: Mapping[str, FlowGraph[Any, Any]] = field(default_factory=dict)
+    flows: Mapping[str, ServedFlow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class Facade:
         self.executions = Executions(
             environment, store, launcher=launcher, recovery=recovery, event_tailer=event_tailer
         )
-        self.records = Records(environment, store, records, launcher)
+        self.records = Records(environment, store, records, launcher, config.flows)
         self.erasure = Erasure(environment, records, self.executions, self.records, launcher.local)
         self.sessions = Sessions(environment)
         self.introspection = Introspection(environment, config.flows)

@@ -10,6 +10,7 @@ from app.capabilities.models.breaker import BreakerState
 from app.domain.tools import SideEffects
 from app.orchestration.execution.environment import Environment
 from app.orchestration.flow.graph import FlowGraph
+from app.orchestration.flow.served_flow import ServedFlow
 from app.ports.model import EngineError
 
 
@@ -76,18 +77,18 @@ class EnginePing(BaseModel):
 class Introspection:
     """Views of what is configured."""
 
-    def __init__(self, environment: Environment, flows: Mapping[str, FlowGraph[Any, Any]]) -> None:
+    def __init__(self, environment: Environment, flows: Mapping[str, ServedFlow]) -> None:
         self._environment = environment
         self._flows = flows
 
     def flows(self) -> list[FlowView]:
         """Return every registered flow, by name."""
-        return [_flow_view(name, graph) for name, graph in sorted(self._flows.items())]
+        return [_flow_view(name, served.graph) for name, served in sorted(self._flows.items())]
 
     def flow(self, name: str) -> FlowView | None:
         """Return the flow of that name; None if there is none."""
-        graph = self._flows.get(name)
-        return None if graph is None else _flow_view(name, graph)
+        served = self._flows.get(name)
+        return None if served is None else _flow_view(name, served.graph)
 
     def engines(self) -> list[EngineView]:
         """Return every configured engine, in the order of the configuration."""

@@ -1,13 +1,18 @@
 """Records of executions: what was asked and what was answered, as far as it is stored."""
 
+from collections.abc import Mapping
 from functools import partial
 
 from app.domain.contract.messages import Message
 from app.domain.contract.request import SystemRequest
-from app.domain.failures import Code, StorageFailure
+from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import RequestId, TenantId
 from app.domain.journal.header import ExecutionHeader
+from app.domain.lifecycle import Mode
 from app.orchestration.execution.environment import Environment
+from app.orchestration.flow.served_flow import ServedFlow
+from app.orchestration.flow.snapshot import FlowSnapshot
+from app.orchestration.runtime.flow_snapshot import flow_snapshot
 from app.orchestration.runtime.fork import whole_request
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.lookup import no_such_execution, stored_execution
@@ -24,13 +29,19 @@ class Records:
     """
 
     def __init__(
-        self, environment: Environment, store: ExecutionStore, records: RecordStore, launcher: Launcher
+        self,
+        environment: Environment,
+        store: ExecutionStore,
+        records: RecordStore,
+        launcher: Launcher,
+        flows: Mapping[str, ServedFlow],
     ) -> None:
         self._environment = environment
         self._store = store
         self._records = records
         self._local = launcher.local
         self._patterns = launcher.patterns
+        self._flows = flows
 
     async def input(self, tenant: TenantId, request_id: RequestId) -> SystemRequest:
         """Return the request as it was admitted; that of a fork, with its overrides."""
@@ -40,13 +51,19 @@ class Records:
 
     async def steps(self, tenant: TenantId, request_id: RequestId) -> list[StepView]:
         """Return the steps that are recorded so far."""
-        history = await self._running_history(tenant, request_id)
-        if history is None:
-            stored = await self.stored(tenant, request_id)
-            history = await self._store.load(tenant, stored.execution_id)
-        if history is None:
-            raise no_such_execution()
+        history = await self._history(tenant, request_id)
         return await self._environment.thread_pool.run(partial(step_views, history, self._patterns))
+
+    async def snapshot(self, tenant: TenantId, request_id: RequestId) -> FlowSnapshot:
+        """Return where an execution of mode flow stands.
+
+        Raises: RequestFailure (REQUEST_NOT_FOUND) for another mode; StorageFailure (STORAGE_SNAPSHOT_INVALID) if the
+        flow's graph has changed since.
+        """
+        history = await self._history(tenant, request_id)
+        if history.header.mode is not Mode.FLOW:
+            raise RequestFailure(Code.REQUEST_NOT_FOUND, "only a flow has a snapshot", condition="path")
+        return await self._environment.thread_pool.run(partial(flow_snapshot, history, self._flows))
 
     async def transcript(self, tenant: TenantId, request_id: RequestId) -> tuple[ExecutionHeader, Transcript]:
         """Return the header of a completed execution and the conversation that it ended with.
@@ -71,6 +88,16 @@ class Records:
     async def stored(self, tenant: TenantId, request_id: RequestId) -> StoredExecution:
         """Return the stored execution; one in memory that has just ended is written first."""
         return await stored_execution(self._store, self._environment.journal, tenant, request_id)
+
+    async def _history(self, tenant: TenantId, request_id: RequestId) -> ExecutionHistory:
+        """Return what is recorded so far."""
+        history = await self._running_history(tenant, request_id)
+        if history is None:
+            stored = await self.stored(tenant, request_id)
+            history = await self._store.load(tenant, stored.execution_id)
+        if history is None:
+            raise no_such_execution()
+        return history
 
     async def _running_history(self, tenant: TenantId, request_id: RequestId) -> ExecutionHistory | None:
         local = self._local.find(tenant, request_id)

@@ -485,6 +485,11 @@ class RunContext:
         step.attempt, step.anchor, step.started_at = step.attempt + 1, self._position.anchor, self._position.now
 
 
+def conversation_of(context: RunContext) -> Conversation:
+    """Return the conversation of the branch, which only its context changes."""
+    return context._position.conversation
+
+
 @dataclass(frozen=True, slots=True)
 class Branch(Generic[T]):
     """A branch to run: its settings, the conversation that it continues, and its key if it waited before."""

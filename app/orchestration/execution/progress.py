@@ -38,6 +38,11 @@ class Conversation:
         rounds = [each for each in self.messages[self.turn_start :] if each.role == "tool" or each.tool_calls]
         return [*rounds, *self._last_answer()]
 
+    @property
+    def transcript(self) -> list[Message]:
+        """All messages, the last answer included."""
+        return [*self.messages, *self._last_answer()]
+
     def extend(self, messages: Sequence[Message]) -> list[Message]:
         """Add the last answer, these messages and those that are pending; return what was added."""
         is_first = not self.messages

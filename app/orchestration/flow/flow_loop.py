@@ -12,7 +12,7 @@ Theory of operation
 4. Every node that fires is one step of the limit, an agent as many as it has inferences.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
@@ -38,6 +38,7 @@ from app.orchestration.execution.effect import BranchSuspended
 from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound, in_parallel, in_sequence
 from app.orchestration.execution.progress import Conversation
 from app.orchestration.flow.errors import DeserializeError, FlowError, SerializeError
+from app.orchestration.flow.graph import FlowGraph
 from app.orchestration.flow.node_run import replace_inputs, run_pure
 from app.orchestration.flow.nodes import (
     NOT_WRITABLE,
@@ -80,6 +81,24 @@ class FlowRun:
         self._conversations: dict[str, Conversation] = {}
         self._started: dict[str, AgentStarted] = {}
         self._steps_left = context.limits.flow_steps
+        self.agents: dict[str, ServiceAgent] = {}
+        """The agents with their last tasks, by node."""
+
+    @property
+    def graph(self) -> FlowGraph[Any, Any]:
+        """The graph of the flow."""
+        return self._graph
+
+    @property
+    def state(self) -> Mapping[str, str]:
+        """The state at the end of the last wave: keys and JSON, from its head."""
+        return self._state
+
+    @property
+    def steps(self) -> int:
+        """The steps that were taken, those of agents at work included."""
+        at_work = sum(agent.inference_count for agent in self.agents.values() if agent.is_working)
+        return self._context.limits.flow_steps - self._steps_left + at_work
 
     async def run(self) -> str:
         """Return the output in JSON.
@@ -148,7 +167,7 @@ class FlowRun:
         """Return the outputs of the node. Raises: Failure; BranchSuspended."""
         match node:
             case AgentNode():
-                agent = ServiceAgent(node, context, steps_left=self._steps_left)
+                agent = self.agents[node.key] = ServiceAgent(node, context, steps_left=self._steps_left)
                 task = canonical_json(orjson.loads(inputs[0])).decode()
                 output, started = await agent.run(task, self._started.get(node.key))
                 return Fired({node.outputs[0].key: output}, agent.inference_count, started)
@@ -183,8 +202,10 @@ class FlowRun:
         return failure(error.code, "a node of the flow failed", details={"node": node.key})
 
 
-async def flow_loop(flows: Mapping[str, ServedFlow], context: RunContext) -> PatternResult:
-    """Return the output of the request's flow, which keeps the output contract.
+async def flow_loop(
+    flows: Mapping[str, ServedFlow], context: RunContext, observe: Callable[[FlowRun], None] | None = None
+) -> PatternResult:
+    """Return the output of the request's flow, which keeps the output contract; `observe` gets the run as it begins.
 
     Raises: as `FlowRun.run`; ConstraintFailure, ValidationFailure for an output that breaks the contract.
     """
@@ -196,7 +217,10 @@ async def flow_loop(flows: Mapping[str, ServedFlow], context: RunContext) -> Pat
         entry = served.graph.entry.parse(options.input)
     except FlowError as misfit:
         raise failure(Code.REQUEST_INVALID, f"flow.input: {misfit}") from misfit
-    text = await FlowRun(context, served, entry).run()
+    flow_run = FlowRun(context, served, entry)
+    if observe is not None:
+        observe(flow_run)
+    text = await flow_run.run()
     context.transition_to(State.VALIDATE, "output_ready")
     value: Any = orjson.loads(text)
     output = context.settings.output

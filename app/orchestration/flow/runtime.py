@@ -31,12 +31,13 @@ from pydantic_core import from_json
 from app.capabilities.output.canonical_json import canonical_json
 from app.domain.contract.messages import Message
 from app.domain.contract.response import NO_USAGE, SuspensionKind, TokenUsage
-from app.domain.suspensions import payload_errors
+from app.domain.suspensions import UNKNOWN_OUTCOME_DECISIONS, GiveUp, Happened, RunAgain, payload_errors
 from app.orchestration.flow.context import Context
 from app.orchestration.flow.errors import (
     Deadlock,
     DeserializeError,
     FlowError,
+    NodeFailed,
     NotFound,
     ResumeRequired,
     ResumptionMismatch,
@@ -197,8 +198,7 @@ class FlowRuntime(Generic[Input, Output]):
         if isinstance(node, AgentNode):
             await self._answer_agent(node, suspension, payload)
         else:
-            output = node.outputs[0]
-            self._replace(node, {output.key: output.parse(payload)})
+            self._answer_node(node, suspension, payload)
             del progress.suspended[node.key]
         progress.is_announced = bool(progress.suspensions)
         return RunOut.Suspend(progress.suspensions) if progress.suspensions else _CONTINUE
@@ -251,6 +251,19 @@ class FlowRuntime(Generic[Input, Output]):
         self._progress.suspended[node.key] = FlowSuspension(
             suspension_id=suspension_id, kind=SuspensionKind.FLOW, node=node.key, tool_id=node.key, value=value
         )
+
+    def _answer_node(self, node: Node, suspension: FlowSuspension, payload: JsonValue) -> None:
+        """Take the answer as the node's output; a node that is to run once more keeps its input. Raises: FlowError."""
+        output = node.outputs[0]
+        if suspension.kind is SuspensionKind.UNKNOWN_OUTCOME:
+            match UNKNOWN_OUTCOME_DECISIONS.validate_python(payload):
+                case Happened(result=result):
+                    payload = result
+                case RunAgain():
+                    return
+                case GiveUp():
+                    raise NodeFailed(node.key, "it is not known what it has done")
+        self._replace(node, {output.key: output.parse(payload)})
 
     async def _answer_agent(self, node: AgentNode, suspension: FlowSuspension, payload: JsonValue) -> None:
         agent, record = LocalAgent(node, self._engines), self._progress.agents[node.key]

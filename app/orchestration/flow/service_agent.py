@@ -13,8 +13,10 @@ from app.domain.failures import Code, ConstraintFailure, OrchestrationFailure
 from app.domain.journal.events import ValidationEnd
 from app.domain.journal.outcomes import AgentStarted, Outcome
 from app.domain.model_call import Reply
-from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.context import RunContext, conversation_of
 from app.orchestration.execution.environment import Environment
+from app.orchestration.execution.ledger import ToolCallState
+from app.orchestration.execution.progress import Conversation
 from app.orchestration.flow.agent_answer import (
     ACCEPTED,
     CANCELLED,
@@ -41,6 +43,24 @@ class ServiceAgent:
         self._steps_left = steps_left
         self._rounds_left = context.limits.tool_rounds
         self.inference_count = 0
+        self.started: AgentStarted | None = None
+        """The settings of the agent; None before its first inference."""
+        self.is_working = True
+        self.rejections = 0
+        self.calls: Sequence[ToolCallState] = ()
+        """The calls of the last reply."""
+        self.results: Sequence[Message] = ()
+        """Their results, once all of them have ended."""
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation so far."""
+        return conversation_of(self._context)
+
+    @property
+    def tool_rounds(self) -> int:
+        """The number of tool rounds of this task."""
+        return self._context.limits.tool_rounds - self._rounds_left
 
     async def run(self, task: str, started: AgentStarted | None) -> tuple[str, AgentStarted]:
         """Return the output in JSON, and the settings that hold for the agent's next task.
@@ -48,25 +68,26 @@ class ServiceAgent:
         Raises: Failure: as `RunContext.infer`; ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) for an answer that does
         not fit after its correction; OrchestrationFailure (ORCHESTRATION_ITERATION_LIMIT).
         """
-        messages = [Message(role="user", content=task)]
+        messages: Sequence[Message] = [Message(role="user", content=task)]
         if started is None:
             started = await self._start()
-            messages.insert(0, Message(role="system", content=started.preamble))
+            messages = [Message(role="system", content=started.preamble), *messages]
+        self.started = started
         self._context = self._with_settings(started)
-        rejections = 0
         while True:
             answer, messages = await (self._submitted(messages) if self._node.config.tools else self._written(messages))
             if answer is None:
                 continue
             valid = answer.output is not None
             errors = tuple({"path": path, "message": message} for path, message in answer.violations)
-            self._context.emit(ValidationEnd(rejections + 1, valid, errors, ()))
+            self._context.emit(ValidationEnd(self.rejections + 1, valid, errors, ()))
             if answer.output is not None:
+                self.is_working = False
                 return answer.output, started
-            if rejections == MAX_REPAIRS:
+            if self.rejections == MAX_REPAIRS:
                 details = {"node": self._node.key, "violations": list(errors)}
                 raise ConstraintFailure(Code.CONSTRAINT_SCHEMA_INVALID, "the agent's answer does not fit", details)
-            rejections += 1
+            self.rejections += 1
 
     async def _start(self) -> AgentStarted:
         async def find(_environment: Environment) -> Outcome:
@@ -96,7 +117,7 @@ class ServiceAgent:
         answer = await self._context.compute(partial(written_answer, self._node, reply.text))
         return answer, [] if answer.output is not None else [correction(answer.violations)]
 
-    async def _submitted(self, messages: Sequence[Message]) -> tuple[AgentAnswer | None, list[Message]]:
+    async def _submitted(self, messages: Sequence[Message]) -> tuple[AgentAnswer | None, Sequence[Message]]:
         """Return the answer, None for a tool round, and the messages for the next inference."""
         reply = await self._infer(messages)
         calls = reply.tool_calls
@@ -113,13 +134,16 @@ class ServiceAgent:
             answer = submitted_answer(self._node, calls[index])
             first = ACCEPTED if answer.output is not None else rejection(answer.violations)
             answered = [first, *[CANCELLED] * (len(calls) - index - 1)]
+        self.calls = self.conversation.open_calls
         results = await self._context.call_tools(calls, answered)
-        return answer, [result.message() for result in results]
+        self.results = [result.message() for result in results]
+        return answer, self.results
 
     async def _infer(self, messages: Sequence[Message]) -> Reply:
         if self.inference_count == self._steps_left:
             raise step_limit(self._context)
         self.inference_count += 1
+        self.calls = self.results = ()
         has_tools = bool(self._node.config.tools)
         return await self._context.infer(messages, None if has_tools else response_format(self._node), tools=has_tools)
 

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from tests.support.http_server import HttpAnswer, RunningServer
-from tests.support.portico import portico
+from tests.support.portico import chat, portico
 
 FLOWS = {"modules": ["tests.support.example_flows"]}
 BIG_ORDER = {"number": "7", "amount": 500}
@@ -56,3 +56,20 @@ async def test_a_node_that_waits_is_no_ended_wave() -> None:
         steps = (await served.get(f"{VIEW}/steps")).json["data"]
     assert (view["state"], view["total_steps"], view["fork_points"]) == ("SUSPENDED", 0, 0)
     assert (steps[-1]["kind"], steps[-1]["outcome"].keys()) == ("node", {"question"})
+
+
+async def test_a_snapshot_shows_where_a_flow_stands() -> None:
+    async with portico(flows=FLOWS) as (served, _):
+        asked = await served.post(flow("approval", BIG_ORDER))
+        snapshot = await served.get(f"{VIEW}/snapshot")
+        assert (await answer(served, {"by": "ada"}, "Invoice")).status == 200
+        done = await served.get(f"{VIEW}/snapshot")
+        await served.post(chat("Hello", request_id="c"))
+        other = await served.get("/v1/executions/c/snapshot")
+        unknown = await served.get("/v1/executions/nothing/snapshot")
+    assert snapshot.status == 200
+    assert snapshot.json["state"] == [["Invoice", BIG_ORDER]]
+    [open_suspension] = snapshot.json["suspensions"]
+    assert open_suspension["suspension_id"] == asked.json["suspensions"][0]["suspension_id"]
+    assert done.json["state"] == [["Payment", {"receipt": "paid, approved by ada"}]]
+    assert [(each.status, each.json["code"]) for each in (other, unknown)] == [(404, "REQUEST_NOT_FOUND")] * 2

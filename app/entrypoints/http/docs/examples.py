@@ -79,6 +79,9 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "execution": (OperationExample("Show an execution", _DICE),),
         "input": (OperationExample("Show the request of an execution", _DICE),),
         "steps": (OperationExample("Show the journal of an execution", _DICE),),
+        "snapshot": (
+            OperationExample("Show where a flow stands; this is no flow", {"request_id": "dice"}, status=404),
+        ),
         "events": (OperationExample("Read the events after the fifth", {**_DICE, "after": "5"}),),
         "trace": (OperationExample("Summarise an execution", _DICE),),
         "replay": (OperationExample("Replay an execution", _DICE),),

@@ -48,6 +48,7 @@ from app.orchestration.facade import (
     ExecutionHandle,
     ExecutionSummary,
     ExecutionView,
+    FlowSnapshot,
     ForkRequest,
     OpenSuspensionView,
     ReplayReport,
@@ -198,6 +199,22 @@ async def list_steps(context: Context, request_id: RequestIdInPath) -> Response:
     steps = await context.facade.records.steps(context.tenant, request_id)
     data = [orjson.Fragment(step.model_dump_json()) for step in steps]
     return context.json_response(orjson.dumps({"data": data}), request_id=request_id)
+
+
+@router.get(
+    f"{EXECUTION}/snapshot",
+    operation_id="snapshot",
+    summary="Show where a flow stands",
+    response_model=FlowSnapshot,
+    responses=failures(*READ_FAILURES, Code.STORAGE_SNAPSHOT_INVALID),
+)
+async def show_snapshot(context: Context, request_id: RequestIdInPath) -> Response:
+    """Return the snapshot of an execution of mode `flow`: its state in order, open suspensions, the conversations of
+    its agents, steps and usage; while it runs, at the end of its last wave. `FlowRuntime.from_snapshot` goes on from
+    there. With a graph that has changed since, the snapshot cannot be made.
+    """
+    snapshot = await context.facade.records.snapshot(context.tenant, request_id)
+    return context.object_response(snapshot, request_id=request_id)
 
 
 @router.get(
