@@ -485,11 +485,6 @@ class RunContext:
         step.attempt, step.anchor, step.started_at = step.attempt + 1, self._position.anchor, self._position.now
 
 
-def conversation_of(context: RunContext) -> Conversation:
-    """Return the conversation of the branch, which only its context changes."""
-    return context._position.conversation
-
-
 @dataclass(frozen=True, slots=True)
 class Branch(Generic[T]):
     """A branch to run: its settings, the conversation that it continues, and its key if it waited before."""
@@ -528,7 +523,7 @@ async def settle(context: RunContext, branches: Sequence[Branch[T]]) -> list[Set
     position = context._position
     key = position.next_key()
     children = [
-        position.child(key.child(index) if branch.key is None else branch.key, branch.conversation.copy())
+        position.child(key.child(index) if branch.key is None else branch.key, branch.conversation)
         for index, branch in enumerate(branches)
     ]
     contexts = [RunContext(child, branch.settings) for branch, child in zip(branches, children, strict=True)]

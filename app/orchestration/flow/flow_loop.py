@@ -159,15 +159,15 @@ class FlowRun:
         inputs = [self._state[key] for key in node.input_keys]
         correlation = replace(self._context.settings.correlation, step_name=node.key)
         key, _ = self._waiting.get(node.key, (None, None))
-        conversation = self._conversations.get(node.key, Conversation())
+        conversation = self._conversations.get(node.key, Conversation()).copy()
         settings = replace(self._context.settings, correlation=correlation)
-        return Branch(partial(self._fire, node, inputs), settings, conversation, key)
+        return Branch(partial(self._fire, node, inputs, conversation), settings, conversation, key)
 
-    async def _fire(self, node: Node, inputs: list[str], context: RunContext) -> Fired:
+    async def _fire(self, node: Node, inputs: list[str], conversation: Conversation, context: RunContext) -> Fired:
         """Return the outputs of the node. Raises: Failure; BranchSuspended."""
         match node:
             case AgentNode():
-                agent = self.agents[node.key] = ServiceAgent(node, context, steps_left=self._steps_left)
+                agent = self.agents[node.key] = ServiceAgent(node, context, conversation, steps_left=self._steps_left)
                 task = canonical_json(orjson.loads(inputs[0])).decode()
                 output, started = await agent.run(task, self._started.get(node.key))
                 return Fired({node.outputs[0].key: output}, agent.inference_count, started)

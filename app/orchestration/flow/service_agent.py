@@ -13,7 +13,7 @@ from app.domain.failures import Code, ConstraintFailure, OrchestrationFailure
 from app.domain.journal.events import ValidationEnd
 from app.domain.journal.outcomes import AgentStarted, Outcome
 from app.domain.model_call import Reply
-from app.orchestration.execution.context import RunContext, conversation_of
+from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.ledger import ToolCallState
 from app.orchestration.execution.progress import Conversation
@@ -37,11 +37,13 @@ from app.orchestration.flow.nodes import AgentNode
 class ServiceAgent:
     """An agent with one task. `steps_left` is the number of inferences that the flow's step limit leaves."""
 
-    def __init__(self, node: AgentNode, context: RunContext, *, steps_left: int) -> None:
+    def __init__(self, node: AgentNode, context: RunContext, conversation: Conversation, *, steps_left: int) -> None:
         self._node = node
         self._context = context
         self._steps_left = steps_left
         self._rounds_left = context.limits.tool_rounds
+        self.conversation = conversation
+        """The conversation of the branch, which only its context changes."""
         self.inference_count = 0
         self.started: AgentStarted | None = None
         """The settings of the agent; None before its first inference."""
@@ -51,11 +53,6 @@ class ServiceAgent:
         """The calls of the last reply."""
         self.results: Sequence[Message] = ()
         """Their results, once all of them have ended."""
-
-    @property
-    def conversation(self) -> Conversation:
-        """The conversation so far."""
-        return conversation_of(self._context)
 
     @property
     def tool_rounds(self) -> int:
