@@ -37,7 +37,7 @@ TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
 ALL = "\n".join(TEXTS.values())
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
-COMMANDS = {command.name for command in command_line().registered_commands}
+COMMANDS = {each.name for each in (*command_line().registered_commands, *command_line().registered_groups)}
 PYTHON = [(name, code) for name, text in TEXTS.items() for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
 
 

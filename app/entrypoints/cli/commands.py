@@ -1,4 +1,4 @@
-"""Commands of `portico`: serve, check, execute, replay, openapi."""
+"""Commands of `portico`: serve, check, execute, replay, flow, openapi."""
 
 import asyncio
 import json
@@ -16,11 +16,14 @@ from rich.console import Console
 from rich.text import Text
 
 from app.domain.access import LOCAL
+from app.domain.contract.response import SystemResponse
+from app.domain.failures import Category
 from app.domain.ids import RequestId, TenantId
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.cli.check import CheckStorage, OpenService, run_checks
 from app.entrypoints.cli.execution import ExecuteOptions, OutputOptions, read_request, run_once
 from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, SUSPENDED, failures_as_exits, print_failure
+from app.entrypoints.cli.flows import check_suspended_flows, flow_diagram, read_flow_request
 from app.entrypoints.cli.replay import OpenHistoryReader, ReplayPrinter, ReplaySelection, exit_code, replay_stored
 from app.entrypoints.cli.server import bind_listener, serve
 from app.entrypoints.cli.suspension_prompt import describe_suspension
@@ -61,8 +64,17 @@ def command_line() -> typer.Typer:
     portico.command("check", epilog=EPILOG)(_check)
     portico.command("execute", epilog=EPILOG)(_execute)
     portico.command("replay", epilog=EPILOG)(_replay)
+    portico.add_typer(_flow_commands(), name="flow")
     portico.command("openapi")(_openapi)
     return portico
+
+
+def _flow_commands() -> typer.Typer:
+    flows = typer.Typer(help="Run a flow, print its graph, or check suspended flows before a deploy.", epilog=EPILOG)
+    flows.command("run", epilog=EPILOG)(_run_flow)
+    flows.command("graph", epilog=EPILOG)(_print_flow)
+    flows.command("check", epilog=EPILOG)(_check_flows)
+    return flows
 
 
 def _serve(
@@ -140,6 +152,10 @@ def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
             else read_request(file)
         )
         response = anyio.run(run_once, wiring.open_service, settings, request, output)
+    _exit_unless_complete(response)
+
+
+def _exit_unless_complete(response: SystemResponse) -> None:
     if response.error is not None:
         print_failure(Console(stderr=True), response.error.code, response.error.message)
         raise typer.Exit(EXIT_CODES[response.error.category])
@@ -174,6 +190,57 @@ def _replay(
     code = exit_code(outcomes, selection, fail_on_difference=fail_on_difference)
     if code:
         raise typer.Exit(code)
+
+
+def _run_flow(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the flow.")],
+    *,
+    input_file: Annotated[Path, typer.Option("--input", help="File of the input as JSON, - for standard input.")],
+    stream: Annotated[bool, typer.Option("--stream", help="Show what agents write while it is generated.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole SystemResponse as JSON.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Run a flow in this process. Events go to standard error, the result to standard output.
+
+    A question to a person is asked at the terminal; without one the command ends with 3.
+    """
+    wiring: Wiring = context.obj
+    ask = partial(typer.prompt, err=True) if sys.stdin.isatty() and not as_json else None
+    output = OutputOptions(stream=stream, as_json=as_json, ask=ask)
+    with failures_as_exits():
+        settings = load_settings(path=config)
+        request = read_flow_request(name, input_file)
+        response = anyio.run(run_once, wiring.open_service, settings, request, output)
+    _exit_unless_complete(response)
+
+
+def _print_flow(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the flow.")],
+    *,
+    config: ConfigOption = None,
+) -> None:
+    """Print the graph of a flow as a Mermaid flowchart."""
+    wiring: Wiring = context.obj
+    with failures_as_exits():
+        diagram = anyio.run(flow_diagram, wiring.open_service, load_settings(path=config), name)
+    sys.stdout.write(diagram + "\n")
+
+
+def _check_flows(
+    context: typer.Context,
+    *,
+    tenant: Annotated[str, typer.Option(help="Tenant of the executions.")] = LOCAL.tenant,
+    config: ConfigOption = None,
+) -> None:
+    """Say which suspended flows would not resume with today's graphs, and why; exit with 19 if there are any."""
+    wiring: Wiring = context.obj
+    with failures_as_exits():
+        settings = load_settings(path=config)
+        obstacles = anyio.run(check_suspended_flows, wiring.open_history_reader, settings, TenantId(tenant))
+    if obstacles:
+        raise typer.Exit(EXIT_CODES[Category.STORAGE])
 
 
 def _openapi(context: typer.Context) -> None:

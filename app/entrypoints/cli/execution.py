@@ -11,18 +11,19 @@ from typing import Any, Final
 import anyio
 import orjson
 from anyio.abc import TaskStatus
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from rich.console import Console
 
 from app.bootstrap.service import Service
 from app.domain.access import LOCAL
 from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import SystemResponse
+from app.domain.contract.response import Suspension, SystemResponse
 from app.domain.failures import Code, RequestFailure
 from app.domain.field_errors import invalid_fields, path_within
-from app.domain.ids import SuspensionId
+from app.domain.ids import RequestId, SuspensionId
 from app.domain.lifecycle import Mode, State
 from app.domain.strict_json import StrictJsonError, loads
+from app.entrypoints.cli.exit_codes import print_failure
 from app.entrypoints.cli.live_view import LiveView, write_answer
 from app.entrypoints.cli.suspension_prompt import Ask, ask_person
 from app.orchestration.facade import (
@@ -61,8 +62,8 @@ class ExecuteOptions:
         fields: dict[str, Any] = {"messages": messages, "model": self.model, "tools": self.tools or None}
         fields["mode"] = self.mode or (Mode.CHAT if self.schema is None else Mode.STRUCTURED)
         if self.schema is not None:
-            fields["output"] = {"schema": _read_json(self.schema)}
-        return _request(fields)
+            fields["output"] = {"schema": read_json(self.schema)}
+        return parse_request(fields)
 
 
 def read_request(file: Path) -> SystemRequest:
@@ -70,10 +71,11 @@ def read_request(file: Path) -> SystemRequest:
 
     Raises: RequestFailure (REQUEST_INVALID).
     """
-    return _request(_read_json(file))
+    return parse_request(read_json(file))
 
 
-def _read_json(file: Path) -> Any:
+def read_json(file: Path) -> Any:
+    """Return the JSON in a file; `-` is standard input. Raises: RequestFailure (REQUEST_INVALID)."""
     try:
         return loads(sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes())
     except OSError as error:
@@ -83,7 +85,8 @@ def _read_json(file: Path) -> Any:
     raise RequestFailure(Code.REQUEST_INVALID, message)
 
 
-def _request(fields: Any) -> SystemRequest:
+def parse_request(fields: Any) -> SystemRequest:
+    """Return the request with these fields. Raises: RequestFailure (REQUEST_INVALID)."""
     try:
         return SystemRequest.model_validate_json(orjson.dumps(fields), strict=True)
     except ValidationError as invalid:
@@ -154,14 +157,27 @@ async def _answer(executions: Executions, response: SystemResponse, ask: Ask) ->
     """Ask the person every open question, and return the execution, which continues after the last answer."""
     resumed: ExecutionHandle | ResumeAccepted | None = None
     for suspension in response.suspensions:
-        payload = ask_person(suspension, ask)
-        answer = ResumeRequest(
-            tool_id=suspension.tool_id, payload=payload, suspension_id=SuspensionId(suspension.suspension_id)
-        )
-        resumed = await executions.resume(LOCAL.tenant, response.request_id, answer, by=LOCAL.user, subscribe=True)
+        resumed = None
+        while resumed is None:
+            resumed = await _resume(executions, response.request_id, suspension, ask_person(suspension, ask))
     if not isinstance(resumed, ExecutionHandle):
         raise AssertionError("an execution with an answer to every question continues")  # noqa: TRY004 - a bug, not a type error
     return resumed
+
+
+async def _resume(
+    executions: Executions, request_id: RequestId, suspension: Suspension, payload: JsonValue
+) -> ExecutionHandle | ResumeAccepted | None:
+    """Answer the suspension; show why a payload is no answer to it, and return None."""
+    suspension_id = SuspensionId(suspension.suspension_id)
+    answer = ResumeRequest(tool_id=suspension.tool_id, payload=payload, suspension_id=suspension_id)
+    try:
+        return await executions.resume(LOCAL.tenant, request_id, answer, by=LOCAL.user, subscribe=True)
+    except RequestFailure as misfit:
+        if misfit.code is not Code.REQUEST_INVALID:
+            raise
+        print_failure(Console(stderr=True), misfit.code, misfit.message)
+        return None
 
 
 async def _follow(handle: ExecutionHandle, view: LiveView) -> SystemResponse:

@@ -6,6 +6,7 @@ import orjson
 from pydantic import JsonValue
 
 from app.domain.contract.response import Suspension, SuspensionKind
+from app.domain.strict_json import StrictJsonError, loads
 from app.entrypoints.cli.exit_codes import printable
 
 Ask = Callable[[str], str]
@@ -28,8 +29,18 @@ def ask_person(suspension: Suspension, ask: Ask) -> JsonValue:
             decision = _choice(ask, f"{question} [happened/run/give_up]", ("happened", "run", "give_up"))
             result: dict[str, JsonValue] = {"result": ask("result")} if decision == "happened" else {}
             return {"decision": decision, **result}
-        case SuspensionKind.QUESTION | SuspensionKind.FLOW:
+        case SuspensionKind.QUESTION:
             return ask(question)
+        case SuspensionKind.FLOW:
+            return _json_or_text(ask(f"{question} [JSON]"))
+
+
+def _json_or_text(answer: str) -> JsonValue:
+    try:
+        value: JsonValue = loads(answer.encode())
+    except StrictJsonError:
+        return answer
+    return value
 
 
 def _choice(ask: Ask, question: str, choices: tuple[str, ...]) -> str:

@@ -1,6 +1,7 @@
 """Offline replay of stored executions: over HTTP, before a resume, and from the command line."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pydantic import BaseModel, Field
 
@@ -25,6 +26,15 @@ class ReplayReport(BaseModel):
     step: str | None = Field(None, description="The first step that differs.")
     recorded: str | None = Field(None, description="The kind of that step in the record.")
     replayed: str | None = Field(None, description="The kind of that step in the replay.")
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendedFlow:
+    """A suspended execution of a flow. `obstacle` is the reason for which it would not resume; None if it would."""
+
+    request_id: RequestId
+    flow: str
+    obstacle: str | None
 
 
 class OfflineReplayer:
@@ -55,6 +65,7 @@ class HistoryReader:
 
     def __init__(self, store: ExecutionStore, patterns: Mapping[Mode, Pattern]) -> None:
         self._store = store
+        self._patterns = patterns
         self._replayer = OfflineReplayer(patterns)
 
     async def newest(self, tenant: TenantId, count: int) -> list[RequestId]:
@@ -84,6 +95,33 @@ class HistoryReader:
         if history is None:
             raise RequestFailure(Code.REQUEST_NOT_FOUND, "the execution's journal was deleted", condition="path")
         return self._replayer.replay(history)
+
+    async def suspended_flows(self, tenant: TenantId) -> list[SuspendedFlow]:
+        """Return all suspended executions of flows, newest first, and if they would resume with today's graphs."""
+        selected = ExecutionFilter(state=State.SUSPENDED, mode=Mode.FLOW)
+        found: list[SuspendedFlow] = []
+        after: str | None = None
+        while True:
+            page = await self._store.executions(tenant, selected, after=after, limit=_PAGE_SIZE)
+            for stored in page.items:
+                history = await self._store.load(tenant, stored.execution_id)
+                if history is not None and history.header.request.flow is not None:
+                    name = history.header.request.flow.name
+                    found.append(SuspendedFlow(stored.request_id, name, self._obstacle(history)))
+            if page.next is None:
+                return found
+            after = page.next
+
+    def _obstacle(self, history: ExecutionHistory) -> str | None:
+        header, pattern = history.header, self._patterns[Mode.FLOW]
+        if pattern.fingerprint(header.request) is None:
+            return "the flow is not registered"
+        if pattern.fingerprint(header.request) != header.flow_fingerprint:
+            return "the graph of the flow has changed"
+        if not pattern.can_continue(header):
+            return "another version of this service wrote its journal"
+        report = self._replayer.replay(history)
+        return None if report.identical else f"the flow differs from its record at step {report.step}"
 
 
 def require_at_rest(stored: StoredExecution) -> None:

@@ -42,6 +42,7 @@ async def test_a_question_is_asked_and_its_answer_continues_the_execution(capsys
     [
         (SuspensionKind.QUESTION, ["42"], "42"),
         (SuspensionKind.FLOW, ["go on"], "go on"),
+        (SuspensionKind.FLOW, ['{"by": "ada"}'], {"by": "ada"}),
         (SuspensionKind.APPROVAL, ["maybe", "", "approve"], {"decision": "approve"}),
         (SuspensionKind.APPROVAL, ["deny"], {"decision": "deny"}),
         (SuspensionKind.UNKNOWN_OUTCOME, ["run"], {"decision": "run"}),
