@@ -6,6 +6,7 @@ from typing import Any
 
 from anyio.lowlevel import checkpoint
 
+from app.capabilities.models.format_enforcement import SUBMIT_TOOL
 from app.capabilities.tools.definition import tool
 from app.domain.contract.messages import ToolCall
 from app.domain.contract.response import TokenUsage
@@ -50,6 +51,9 @@ class RandomEngine:
         usage = TokenUsage(input_tokens=3, output_tokens=2, total_tokens=5)
         if call.schema is not None:
             return Reply(self._dice.choice(FORMED), (), "stop", "", usage, self.profile.model)
+        if any(each.name == SUBMIT_TOOL for each in call.tools) and self._dice.random() < 0.6:
+            handed_in = ToolCall(id="c0", name=SUBMIT_TOOL, arguments={"size": self._dice.choice(["small", "huge"])})
+            return Reply("", (handed_in,), "tool", "", usage, self.profile.model)
         if self._dice.random() < 0.5:
             calls = tuple(self._call(index) for index in range(self._dice.randrange(1, 5)))
             return Reply("", calls, "tool", "", usage, self.profile.model)

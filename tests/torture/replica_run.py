@@ -35,6 +35,7 @@ from app.orchestration.planning.planner import make_plan
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery
 from app.ports.journal import ExecutionHistory
+from tests.support.acting_flows import acting_flow_request, acting_pattern
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import Harness, chat_request, fail_on_fault
 from tests.support.postgres import open_real_time_postgres
@@ -45,7 +46,10 @@ Instant: TypeAlias = Literal["before", "during", "after"]
 MAX_RUN_SECONDS = 60
 """Real time after which a run that hangs is killed."""
 SIZE = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
-ALL_PATTERNS = PATTERNS | {Mode.PLAN: replace(PATTERNS[Mode.PLAN], plan=make_plan)}
+ALL_PATTERNS = PATTERNS | {
+    Mode.PLAN: replace(PATTERNS[Mode.PLAN], plan=make_plan),
+    Mode.FLOW: acting_pattern(ToolActions()),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +235,8 @@ class _Replica:
         self._clock = VirtualClock()
         self._commits = _KillCounter("commit", run.kill_point)
         self._effects = _KillCounter("effect", run.kill_point)
+        self._actions = ToolActions()
+        self._actions.performed = _ActionLog(self._folder, self._effects)
 
     async def run(self) -> InstantCounts:
         """Start or recover executions, and return when all of them have ended or are suspended."""
@@ -254,7 +260,8 @@ class _Replica:
             runner = LocalRunner(
                 pool, QueueLimits(max_waiting=100, max_running=100, max_running_per_tenant=100), self._clock
             )
-            launcher = Launcher(harness.environment, runner, ALL_PATTERNS)
+            patterns = ALL_PATTERNS | {Mode.FLOW: acting_pattern(self._actions)}
+            launcher = Launcher(harness.environment, runner, patterns)
             store = DatabaseExecutionStore(_KillingDatabase(database, self._commits), self._clock, journal.owner, bus)
             if self._run.starts_execution:
                 await self._start(harness, launcher)
@@ -272,10 +279,8 @@ class _Replica:
         return JournalConfig(f"replica-{os.getpid()}", 100, WriterLimits(group_items=1))
 
     def _make_harness(self, journal: StoredJournal, bus: EventBus) -> Harness:
-        actions = ToolActions()
-        actions.performed = _ActionLog(self._folder, self._effects)
         seed = self._run.seed if self._run.starts_execution else self._run.seed + 1_000
-        harness = chaos_harness(self._clock, seed, actions, tool_rounds=3)
+        harness = chaos_harness(self._clock, seed, self._actions, tool_rounds=3)
         harness.environment = replace(harness.environment, journal=journal, event_feed=bus)
         return harness
 
@@ -287,6 +292,7 @@ class _Replica:
             request_id=self._run.name,
             pattern_version=ALL_PATTERNS[request.mode].version,
             durability=self._run.durability,
+            flow_fingerprint=ALL_PATTERNS[request.mode].fingerprint(request),
         )
         await harness.environment.journal.open(header)
         launcher.start(ExecutionHistory(header, {}, ()))
@@ -301,4 +307,5 @@ REQUESTS: Mapping[Mode, Callable[[Random], SystemRequest]] = {
     Mode.STRUCTURED: lambda _: chat_request(mode=Mode.STRUCTURED, output={"schema": SIZE}),
     Mode.REDUNDANT: lambda _: chat_request(mode=Mode.REDUNDANT, output={"schema": SIZE}, redundancy={"n": 3}),
     Mode.PLAN: random_plan_request,
+    Mode.FLOW: acting_flow_request,
 }

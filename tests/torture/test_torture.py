@@ -34,6 +34,8 @@ from tests.torture.replica_run import (
     repeated_writes,
 )
 
+EVERY_FLOW = (0, 1, 3, 7, 12, 13, 14)
+"""Seeds that choose each of the flows once."""
 INSTANTS: tuple[Instant, ...] = get_args(Instant)
 CASES: tuple[tuple[Mode, Durability, int], ...] = (
     (Mode.CHAT, "journaled", 9),
@@ -41,9 +43,18 @@ CASES: tuple[tuple[Mode, Durability, int], ...] = (
     (Mode.STRUCTURED, "journaled", 2),
     (Mode.REDUNDANT, "journaled", 3),
     (Mode.PLAN, "journaled", 5),
+    (Mode.FLOW, "journaled", 12),
+    (Mode.FLOW, "journaled", 13),
 )
 """Mode, durability and seed of the executions in every run of the tests."""
-ALL_CASES = tuple((mode, durability, seed) for seed in (*range(20, 26), *new_seeds()) for mode, durability, _ in CASES)
+ALL_CASES = tuple(
+    dict.fromkeys(
+        [
+            *((mode, durability, seed) for seed in (*range(20, 26), *new_seeds()) for mode, durability, _ in CASES),
+            *((Mode.FLOW, durability, seed) for durability in get_args(Durability) for seed in EVERY_FLOW),
+        ]
+    )
+)
 
 
 class ReplicaRunner:

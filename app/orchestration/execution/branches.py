@@ -65,9 +65,13 @@ class EarlyStop(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The end of a branch that waits for an answer. Without `has_run` that was recorded, and it did not run now."""
+    """The end of a branch that waits for an answer. Without `has_run` that was recorded, and it did not run now.
+
+    It `is_unread` if an offline replay did not begin it, so that its recorded steps were not compared.
+    """
 
     has_run: bool
+    is_unread: bool = False
 
 
 @dataclass(slots=True)
@@ -194,9 +198,13 @@ class Branches:
         if decision is None and 0 < len(ended) < len(branches):
             self._recorder.record_step(key, fingerprint, RaceDecided(tuple(ended)))
         return [
-            results[index] if index in results else Waiting(index in begun and not self._recorder.is_read_only)
+            results[index] if index in results else self._waiting(has_begun=index in begun)
             for index in range(len(branches))
         ]
+
+    def _waiting(self, *, has_begun: bool) -> Waiting:
+        is_offline = self._recorder.is_read_only
+        return Waiting(has_begun and not is_offline, is_offline and not has_begun)
 
     async def with_timeout(self, limit: TimeLimit, branch: Callable[[], Awaitable[T]]) -> T:
         """Return the result of the branch. Raises: Cancellation (CANCELLED_TIMEOUT) if its time has passed."""

@@ -13,6 +13,7 @@ Theory of operation
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
@@ -34,7 +35,7 @@ from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.branches import Waiting
 from app.orchestration.execution.context import Branch, RunContext, perform, settle
-from app.orchestration.execution.effect import BranchSuspended
+from app.orchestration.execution.effect import BranchStopped, BranchSuspended
 from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound, in_parallel, in_sequence
 from app.orchestration.execution.progress import Conversation
 from app.orchestration.flow.errors import DeserializeError, FlowError, SerializeError
@@ -106,8 +107,12 @@ class FlowRun:
         Raises: Failure: that of a node; OrchestrationFailure (ORCHESTRATION_DEADLOCK, ORCHESTRATION_ITERATION_LIMIT).
         """
         output = self._graph.output.key
-        while list(self._state) != [output]:
-            await self._run_wave(self._next_wave())
+        try:
+            while list(self._state) != [output]:
+                await self._run_wave(self._next_wave())
+        except (Failure, BranchSuspended):
+            await self._read_waiting()
+            raise
         self._context.emit(FlowStep(output, "done"))
         return self._state[output]
 
@@ -130,18 +135,28 @@ class FlowRun:
         if self._steps_left < len(wave):
             raise step_limit(self._context)
         ends = await settle(self._context, [self._branch(node) for node in wave])
+        for node, settled in zip(wave, ends, strict=True):
+            if isinstance(settled.end, Waiting):
+                self._waiting[node.key] = (settled.key, settled.end)
         for settled in ends:
             if isinstance(settled.end, Failure):
                 raise settled.end
         for node, settled in zip(wave, ends, strict=True):
             if isinstance(settled.end, Fired):
                 self._apply(node, settled.end, settled.conversation)
-            elif isinstance(settled.end, Waiting):
-                self._waiting[node.key] = (settled.key, settled.end)
-                if settled.end.has_run:
-                    self._context.emit(FlowStep(node.key, "suspend"))
+            elif isinstance(settled.end, Waiting) and settled.end.has_run:
+                self._context.emit(FlowStep(node.key, "suspend"))
         if not any(isinstance(settled.end, Fired) for settled in ends):
             raise BranchSuspended
+
+    async def _read_waiting(self) -> None:
+        """Compare the recorded steps of nodes that wait, in an offline replay that did not begin them."""
+        unread = [
+            node for node in self._graph.nodes if node.key in self._waiting and self._waiting[node.key][1].is_unread
+        ]
+        if unread:
+            with suppress(BranchStopped):  # their steps end before the node does
+                await settle(self._context, [self._branch(node) for node in unread])
 
     def _apply(self, node: Node, fired: Fired, conversation: Conversation) -> None:
         """Replace the inputs of the node by its outputs. Raises: Failure if an output is there already."""

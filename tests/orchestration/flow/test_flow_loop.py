@@ -237,6 +237,35 @@ async def test_the_other_branch_runs_to_its_end_while_one_waits(clock: VirtualCl
     assert replay_offline(record, pattern) == len(record.steps)
 
 
+async def fails_second(middle: Middle, context: Context) -> RightDone:
+    raise OSError("broken")
+
+
+async def asks_second(middle: Middle, context: Context) -> RightDone:
+    raise ToolError.suspend("and now?")
+
+
+async def fails_first(right: Right, context: Context) -> RightDone:
+    raise OSError("broken")
+
+
+@pytest.mark.parametrize(
+    "work", [[fails_first], [first, fails_second], [first, asks_second]], ids=["at once", "later", "by asking"]
+)
+async def test_a_flow_that_ends_while_a_node_waits_is_replayed_whole(clock: VirtualClock, work: list[Any]) -> None:
+    def build() -> FlowGraph[Topic, Draft]:
+        builder = FlowGraph.builder(Topic, Draft).fork(split).work(wait).join(meet)
+        for function in work:
+            builder = builder.work(function)
+        return builder.build()
+
+    definition = examples.flow("ends")(build)
+    here = make_harness(clock, scripted_engine(clock, "default"))
+    response, record = await here.run(flow_request(definition, input={"topic": "sea"}), pattern_of(definition))
+    assert response.state is (State.SUSPENDED if work[-1] is asks_second else State.ERROR)
+    assert replay_offline(record, pattern_of(definition)) == len(record.steps)
+
+
 async def broken(text: examples.Text, context: Context) -> examples.Count:
     raise ValueError("the secret is 42")
 
