@@ -35,10 +35,10 @@ from app.orchestration.planning.planner import make_plan
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery
 from app.ports.journal import ExecutionHistory
-from tests.support.acting_flows import acting_flow_request, acting_pattern
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import Harness, chat_request, fail_on_fault
 from tests.support.postgres import open_real_time_postgres
+from tests.support.random_flows import acting_flow_request, acting_pattern
 from tests.support.random_plans import random_plan_request
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
