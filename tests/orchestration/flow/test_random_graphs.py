@@ -142,7 +142,7 @@ def end_of(response: SystemResponse) -> object:
 
 @given(SHAPES)
 async def test_a_graph_ends_in_the_service_as_it_does_alone(shape: tuple[bool, list[tuple[str, int]]]) -> None:
-    """Where a state may be written twice the order of the nodes counts, which is not that of the waves."""
+    """If a state may be written twice, the order of the nodes counts, which is not that of the waves."""
     is_careful, choices = shape
     try:
         graph = random_builder(is_careful, choices).build()
