@@ -325,6 +325,7 @@ class Facade:
 
     def _header(self, admitted: "_Admitted", principal: Principal, options: CallOptions) -> ExecutionHeader:
         request, limits, transcript = admitted
+        pattern = self._launcher.patterns[request.mode]
         execution_id = ExecutionId(self._environment.entropy.uuid7())
         own_trace = request.trace_id is not None and request.trace_id != options.trace_id
         return ExecutionHeader(
@@ -334,7 +335,7 @@ class Facade:
             trace_id=request.trace_id or options.trace_id or TraceId(self._environment.entropy.token(16)),
             parent_span_id=None if own_trace else options.parent_span_id,
             mode=request.mode,
-            pattern_version=self._launcher.patterns[request.mode].version,
+            pattern_version=pattern.version,
             request=request,
             bounds=limits,
             currency=self._config.currency,
@@ -344,7 +345,7 @@ class Facade:
             revision=REVISION,
             inherited_messages=transcript.messages,
             ancestors=transcript.ancestors,
-            flow_fingerprint=self._launcher.patterns[request.mode].fingerprint(request),
+            flow_fingerprint=None if pattern.fingerprint is None else pattern.fingerprint(request),
         )
 
 

@@ -169,11 +169,6 @@ def admit_everything(
     yield from ()
 
 
-def no_fingerprint(_request: SystemRequest) -> str | None:
-    """Return None: the records of the mode depend on nothing but the version of its pattern."""
-    return None
-
-
 def accept_any_answer(
     _request: SystemRequest, _suspension: Suspension, _payload: JsonValue
 ) -> Sequence[tuple[str, str]]:
@@ -210,7 +205,7 @@ class Pattern:
     """True if a request of this mode has at least one message."""
     models: Callable[[SystemRequest], Sequence[str | None]] = requested_models
     """The routes and engines that inferences of the request name; None is the default route."""
-    fingerprint: Callable[[SystemRequest], str | None] = no_fingerprint
+    fingerprint: Callable[[SystemRequest], str | None] | None = None
     """The fingerprint of what the records of a request depend on besides the version, such as a flow's graph."""
     answer_errors: Callable[[SystemRequest, Suspension, JsonValue], Sequence[tuple[str, str]]] = accept_any_answer
     """The errors of an answer to a suspension that only this mode knows, as pairs of path and message."""
@@ -218,7 +213,8 @@ class Pattern:
     def can_continue(self, header: ExecutionHeader) -> bool:
         """Return True if the pattern, as it is now, can continue and replay the execution."""
         same_version = self.version == header.pattern_version
-        return same_version and self.fingerprint(header.request) == header.flow_fingerprint
+        fingerprint = None if self.fingerprint is None else self.fingerprint(header.request)
+        return same_version and fingerprint == header.flow_fingerprint
 
 
 def max_token_price(profile: EngineProfile) -> float:
