@@ -114,9 +114,10 @@ class HistoryReader:
 
     def _obstacle(self, history: ExecutionHistory) -> str | None:
         header, pattern = history.header, self._patterns[Mode.FLOW]
-        if pattern.fingerprint(header.request) is None:
+        fingerprint = None if pattern.fingerprint is None else pattern.fingerprint(header.request)
+        if fingerprint is None:
             return "the flow is not registered"
-        if pattern.fingerprint(header.request) != header.flow_fingerprint:
+        if fingerprint != header.flow_fingerprint:
             return "the graph of the flow has changed"
         if not pattern.can_continue(header):
             return "another version of this service wrote its journal"
