@@ -1,9 +1,14 @@
 """Stable interface for modules that extend the service; nothing else is promised to them.
 
 Tools, rules, plan steps and flows are functions: `tool`, `rule`, `step` and `flow` declare them. No module of the
-service imports this one.
+service imports this one. `scripted_engine` plays the model in unit tests of flows.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
+from app.adapters.engines.scripted import CAPABILITIES, ScriptedEngine
+from app.adapters.system import SystemClock
 from app.capabilities.output.rules.rule_set import rule
 from app.capabilities.tools.definition import tool
 from app.domain.contract.rules import AnswerContent
@@ -15,10 +20,12 @@ from app.orchestration.flow import (
     FlowGraph,
     FlowRuntime,
     FlowSnapshot,
+    FlowSuspension,
     RunOut,
     flow,
 )
 from app.orchestration.patterns.steps import step
+from app.ports.model import EngineProfile
 from app.ports.tool import ToolContext, ToolError
 
 __all__ = [
@@ -29,12 +36,23 @@ __all__ = [
     "FlowGraph",
     "FlowRuntime",
     "FlowSnapshot",
+    "FlowSuspension",
     "RunOut",
     "SideEffects",
     "ToolContext",
     "ToolError",
     "flow",
     "rule",
+    "scripted_engine",
     "step",
     "tool",
 ]
+
+
+def scripted_engine(name: str, *replies: Mapping[str, Any]) -> ScriptedEngine:
+    """Return an engine of that name that gives these replies in order, such as `{"text": "Hello"}`.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID) for a reply of unknown form.
+    """
+    profile = EngineProfile(name, "script", "scripted", 128_000, 4_096, frozenset(), capabilities=CAPABILITIES)
+    return ScriptedEngine(profile, replies, SystemClock())

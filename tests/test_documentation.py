@@ -60,7 +60,7 @@ def test_a_part_of_unknown_name_is_refused() -> None:
 
 @pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if "<!-- answer" in text])
 def test_every_answer_is_what_a_server_gives(name: str) -> None:
-    with documented_server() as server:
+    with documented_server(page=TEXTS[name]) as server:
         assert masked(with_answers(TEXTS[name], server)) == masked(TEXTS[name]), "make docs"
 
 
@@ -73,9 +73,10 @@ def test_an_answer_that_drifted_is_noticed() -> None:
 
 @pytest.mark.parametrize(("name", "code"), PYTHON, ids=[f"{name}-{number}" for number, (name, _) in enumerate(PYTHON)])
 def test_every_python_example_runs(name: str, code: str) -> None:
-    with documented_server() as server:
+    tests = [f"{test}()" for test in re.findall(r"^def (test_\w+)\(", code, re.MULTILINE)]
+    with documented_server(page=TEXTS[name]) as server:
         ran = subprocess.run(
-            [sys.executable, "-c", code.replace(SERVER, server.url)],
+            [sys.executable, "-c", "\n".join([code.replace(SERVER, server.url), *tests])],
             cwd=server.directory,
             env=dict(server.environment),
             capture_output=True,

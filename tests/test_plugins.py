@@ -15,6 +15,16 @@ from tests.support.virtual_time import VirtualClock
 
 def test_the_interface_has_what_is_promised() -> None:
     promised = {"tool", "SideEffects", "ToolError", "rule", "step"}
+    promised |= {
+        "AgentConfig",
+        "Context",
+        "FlowGraph",
+        "FlowRuntime",
+        "FlowSnapshot",
+        "RunOut",
+        "flow",
+        "scripted_engine",
+    }
     assert promised <= set(plugins.__all__)
     assert all(getattr(plugins, name) is not None for name in plugins.__all__)
 

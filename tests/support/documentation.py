@@ -47,6 +47,8 @@ VARYING = re.compile(
     r"|(?<=_ms\":)\s*\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
     r"|\d+\.\d(?= ms)|\d+\.\d{3}(?= s )"
 )
+FILE = re.compile(r"```\w+\n# (?P<name>\w+\.(?:py|toml))\n(?P<text>.*?)```", re.DOTALL)
+"""A block of a page that is a file beside the server."""
 STARTUP_SECONDS = 30.0
 
 
@@ -165,12 +167,14 @@ class DocumentedServer:
 
 
 @contextmanager
-def documented_server(configuration: str = "", **variables: str) -> Iterator[DocumentedServer]:
-    """Serve in a temporary directory with this configuration and these environment variables."""
+def documented_server(configuration: str = "", page: str = "", **variables: str) -> Iterator[DocumentedServer]:
+    """Serve in a new directory with this configuration, these environment variables, and the files of the page."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         if configuration:
             (directory / "portico.toml").write_text(configuration, encoding="utf-8")
+        for file in FILE.finditer(page):
+            (directory / file["name"]).write_text(file["text"], encoding="utf-8")
         environment = {
             key: value
             for key, value in os.environ.items()
@@ -295,8 +299,9 @@ def _error_row(row: FailureRow) -> str:
 
 def _write() -> None:
     for page in PAGES:
-        with documented_server() as server:
-            page.write_text(with_answers(regenerate(page.read_text(encoding="utf-8")), server), encoding="utf-8")
+        text = page.read_text(encoding="utf-8")
+        with documented_server(page=text) as server:
+            page.write_text(with_answers(regenerate(text), server), encoding="utf-8")
 
 
 if __name__ == "__main__":
