@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from bench.flows import FLOW_SCENARIOS
 from bench.hostile import HOSTILE_SCENARIOS
 from bench.local_storage import LOCAL_STORAGE_SCENARIOS
 from bench.orchestration import orchestration
@@ -36,6 +37,7 @@ def main(
         for scenario in (
             *SCENARIOS,
             orchestration,
+            *FLOW_SCENARIOS,
             *HOSTILE_SCENARIOS,
             *LOCAL_STORAGE_SCENARIOS,
             *SHARED_STORAGE_SCENARIOS,

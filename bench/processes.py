@@ -80,6 +80,7 @@ async def open_portico(
             "PORTICO_CONFIG": _write_configuration(Path(directory), upstream_port, configuration),
             "PORTICO__SERVER__PORT": str(port),
             "BENCH_KEY": "bench",
+            "PYTHONPATH": str(Path(__file__).parents[1]),
             "PORTICO__STORAGE__URL": storage or f"sqlite:///{directory}/portico.db",
         }
         command = (str(Path(sys.executable).with_name("portico")), "serve")
