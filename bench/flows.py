@@ -67,7 +67,7 @@ async def _next_seconds(graph: FlowGraph[Any, End]) -> float:
 
 def _build_ms() -> float:
     """Return the CPU time of a build; the models and the functions exist before."""
-    models = [create_model(f"State{number}", number=(int, 0)) for number in range(MANY_NODES)]
+    models: list[type[BaseModel]] = [create_model(f"State{number}", number=(int, 0)) for number in range(MANY_NODES)]
     functions = [increment(source, target) for source, target in zip(models, [*models[1:], End], strict=True)]
 
     def build(entry: type[BaseModel]) -> FlowGraph[Any, Any]:
@@ -89,7 +89,9 @@ def _once_ms(prepare: Callable[[], Any], measured: Callable[[Any], object]) -> f
 
 def _wide() -> FlowGraph[Any, Any]:
     """Return a flow whose first node puts out 100 states."""
-    models = [create_model(f"Part{number}", text=(str, "text"), number=(int, number)) for number in range(WIDE_KEYS)]
+    models: list[type[BaseModel]] = [
+        create_model(f"Part{number}", text=(str, "text"), number=(int, number)) for number in range(WIDE_KEYS)
+    ]
     builder: Any = FlowGraph.builder(_Whole, End).fork(_split(models))
     for model in models:
         builder = builder.work(increment(model, End))

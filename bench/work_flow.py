@@ -17,7 +17,7 @@ class End(BaseModel):
 
 def chain(length: int) -> FlowGraph[Any, End]:
     """Return a flow of so many work nodes, one behind the other."""
-    models = [create_model(f"State{number}", number=(int, 0)) for number in range(length)]
+    models: list[type[BaseModel]] = [create_model(f"State{number}", number=(int, 0)) for number in range(length)]
     builder: Any = FlowGraph.builder(models[0], End)
     for source, target in zip(models, [*models[1:], End], strict=True):
         builder = builder.work(increment(source, target))
