@@ -67,8 +67,9 @@ async def _next_seconds(graph: FlowGraph[Any, End]) -> float:
 
 def _build_ms() -> float:
     """Return the CPU time of a build; the models and the functions exist before."""
-    models: list[type[BaseModel]] = [create_model(f"State{number}", number=(int, 0)) for number in range(MANY_NODES)]
-    functions = [increment(source, target) for source, target in zip(models, [*models[1:], End], strict=True)]
+    models = [create_model(f"State{number}", number=(int, 0)) for number in range(MANY_NODES)]
+    targets: list[type[BaseModel]] = [*models[1:], End]
+    functions = [increment(source, target) for source, target in zip(models, targets, strict=True)]
 
     def build(entry: type[BaseModel]) -> FlowGraph[Any, Any]:
         builder: Any = FlowGraph.builder(entry, End)

@@ -17,9 +17,10 @@ class End(BaseModel):
 
 def chain(length: int) -> FlowGraph[Any, End]:
     """Return a flow of so many work nodes, one behind the other."""
-    models: list[type[BaseModel]] = [create_model(f"State{number}", number=(int, 0)) for number in range(length)]
+    models = [create_model(f"State{number}", number=(int, 0)) for number in range(length)]
     builder: Any = FlowGraph.builder(models[0], End)
-    for source, target in zip(models, [*models[1:], End], strict=True):
+    targets: list[type[BaseModel]] = [*models[1:], End]
+    for source, target in zip(models, targets, strict=True):
         builder = builder.work(increment(source, target))
     graph: FlowGraph[Any, End] = builder.build()
     return graph
