@@ -4,6 +4,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Callable
+from types import GenericAlias
 from typing import Any
 
 from pydantic import BaseModel, create_model
@@ -108,7 +109,7 @@ def _split(models: list[type[BaseModel]]) -> Any:
     def split(whole: Any, context: Context) -> Any:
         return tuple(model() for model in models)
 
-    split.__annotations__ = {"whole": _Whole, "context": Context, "return": tuple[tuple(models)]}  # type: ignore[misc]
+    split.__annotations__ = {"whole": _Whole, "context": Context, "return": GenericAlias(tuple, tuple(models))}
     return split
 
 
