@@ -241,6 +241,7 @@ class Executions:
         stored = await self._stored(tenant, request_id)
         suspension = select_suspension(await self._open_suspensions(stored), answer.tool_id, answer.suspension_id)
         history = await self._history(stored)
+        require_current_version(history.header, self._launcher.patterns)
         step = answer_step(
             suspension,
             answer.payload,

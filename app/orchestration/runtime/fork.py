@@ -29,6 +29,7 @@ from app.domain.journal.fork import Fork
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import Prepared, RecordedStep
 from app.domain.journal.step_key import STOP_KEY, StepKey
+from app.domain.lifecycle import Mode
 from app.orchestration.execution.context import merge_hints
 from app.orchestration.runtime.resume import status_of
 from app.ports.journal import ExecutionHistory
@@ -59,6 +60,7 @@ class ForkRequest(BaseModel):
 
 def merge_overrides(origin: ExecutionHeader, from_step: int, overrides: ForkOverrides) -> SystemRequest:
     """Return the request that would ask for the whole fork. Raises: RequestFailure (REQUEST_INVALID)."""
+    _require_conversation(origin, overrides)
     merged = _merged(strip_identity(origin.request), (*_inherited_forks(origin, from_step), overrides))
     return _validated(merged)
 
@@ -72,6 +74,7 @@ def continuation(origin: ExecutionHeader, overrides: ForkOverrides) -> SystemReq
         errors = [{"field": "overrides.messages", "message": "must have at least one message"}]
         message = "overrides.messages: must have at least one message"
         raise RequestFailure(Code.REQUEST_INVALID, message, {"errors": errors})
+    _require_conversation(origin, overrides)
     merged = _merged(strip_identity(whole_request(origin)), (overrides,))
     return _validated(merged.model_copy(update={"messages": list(overrides.messages), "after": origin.request_id}))
 
@@ -93,6 +96,14 @@ def _merged(request: SystemRequest, changes: Sequence[Fork | ForkOverrides]) -> 
             update["tools"] = list(change.tools)
         request = request.model_copy(update=update)
     return request
+
+
+def _require_conversation(origin: ExecutionHeader, overrides: ForkOverrides) -> None:
+    """Raise RequestFailure (REQUEST_INVALID) for messages to a flow, whose agents have conversations of their own."""
+    if origin.mode is Mode.FLOW and overrides.messages:
+        message = "must be absent in the fork of a flow"
+        details = {"errors": [{"field": "overrides.messages", "message": message}]}
+        raise RequestFailure(Code.REQUEST_INVALID, f"overrides.messages {message}", details)
 
 
 def _validated(merged: SystemRequest) -> SystemRequest:
