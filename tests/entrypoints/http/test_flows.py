@@ -236,21 +236,21 @@ async def refusal_at_start(code: str, flows: dict[str, Any]) -> str:
     return refusal.message
 
 
-def install(monkeypatch: pytest.MonkeyPatch, name: str, *definitions: FlowDefinition[Any, Any]) -> dict[str, Any]:
+def install(name: str, *definitions: FlowDefinition[Any, Any]) -> dict[str, Any]:
     """Make an importable module of these flows, and return the table of the configuration that loads it."""
     module = ModuleType(name)
     for number, definition in enumerate(definitions):
         setattr(module, f"flow_{number}", definition)
-    monkeypatch.setitem(sys.modules, name, module)
+    sys.modules[name] = module
     return {"modules": [name]}
 
 
 async def test_a_suspended_flow_whose_graph_has_changed_stays_suspended_until_the_graph_is_back(
-    kept: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    kept: dict[str, Any],
 ) -> None:
     async with portico(**kept) as (served, _):
         await served.post(flow("approval", BIG_ORDER))
-    changed = install(monkeypatch, "changed_flows", invoices(pay_at_once))
+    changed = install("changed_flows", invoices(pay_at_once))
     for flows in (changed, {}):
         async with portico(**kept | {"flows": flows}) as (served, _):
             refused = await answer(served, {"by": "ada"}, "Invoice")
@@ -264,15 +264,13 @@ async def test_a_suspended_flow_whose_graph_has_changed_stays_suspended_until_th
         assert (await answer(served, {"by": "ada"}, "Invoice")).json["state"] == "COMPLETE"
 
 
-async def test_a_running_flow_that_a_changed_graph_takes_over_ends_with_its_record_kept(
-    kept: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_running_flow_that_a_changed_graph_takes_over_ends_with_its_record_kept(kept: dict[str, Any]) -> None:
     kept["server"] = {"drain_seconds": 0.1}
-    before = install(monkeypatch, "earlier_flows", invoices(pay))
+    before = install("earlier_flows", invoices(pay))
     async with portico(**kept | {"flows": before}) as (served, service):
         await served.post(flow("approval", {"number": 7}), RESPOND_ASYNC)
         await wait_for_running(service)
-    after = install(monkeypatch, "later_flows", invoices(pay_at_once))
+    after = install("later_flows", invoices(pay_at_once))
     async with portico(**kept | {"flows": after}) as (served, service):
         await wait_for_idle(service)
         view = (await served.get(VIEW)).json
@@ -292,10 +290,8 @@ async def test_a_running_flow_that_a_changed_graph_takes_over_ends_with_its_reco
     ],
     ids=["no flow", "two of one name", "not valid", "unknown model", "unknown tool"],
 )
-async def test_flows_that_cannot_be_served_stop_the_start(
-    monkeypatch: pytest.MonkeyPatch, definitions: Any, code: str, message: str
-) -> None:
-    flows = install(monkeypatch, "broken_flows", *definitions)
+async def test_flows_that_cannot_be_served_stop_the_start(definitions: Any, code: str, message: str) -> None:
+    flows = install("broken_flows", *definitions)
     assert message in await refusal_at_start(code, flows)
 
 
