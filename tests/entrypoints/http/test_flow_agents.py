@@ -80,7 +80,7 @@ async def test_limits_of_a_flow_hold_before_and_during_its_run(tmp_path: Path) -
     )
     assert quote.json["inferences"] == 44
     assert (unpriced.status, unpriced.json["code"]) == (422, "REQUEST_INVALID")
-    assert (few.status, few.json["code"]) == (422, "ORCHESTRATION_BUDGET_EXCEEDED")
+    assert (few.status, few.json["error"]["code"]) == (422, "ORCHESTRATION_BUDGET_EXCEEDED")
 
 
 async def test_the_fork_of_a_flow_takes_no_messages(tmp_path: Path) -> None:
@@ -93,5 +93,5 @@ async def test_the_fork_of_a_flow_takes_no_messages(tmp_path: Path) -> None:
         ]
         forked = await served.post(orjson.dumps({"from_step": 1}), path="/v1/executions/q/fork")
     errors = [(each.status, each.json["details"]["errors"][0]["field"]) for each in refused]
-    assert errors == [(422, "overrides.messages"), (422, "from_step")]
+    assert errors == [(422, "overrides.messages"), (422, "overrides.messages")]
     assert (forked.status, forked.json["structured_output"]) == (200, {"answer": "deep"})
