@@ -53,6 +53,11 @@ class Conversation:
             self.turn_start = len(self.messages)
         return added
 
+    def end_round(self, results: Sequence[Message]) -> None:
+        """Add the last answer with the results of its calls, which no inference follows now."""
+        self.extend(results)
+        self._last_reply = None
+
     def answer(self, reply: Reply, provider: str, setup: InferenceSetup, calls: Sequence[ToolCallState]) -> None:
         """Take a reply with the calls that it asks for and the tools that it was offered."""
         self._last_reply, self.last_provider = reply, provider

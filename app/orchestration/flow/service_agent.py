@@ -80,6 +80,9 @@ class ServiceAgent:
             self._context.emit(ValidationEnd(self.rejections + 1, valid, errors, ()))
             if answer.output is not None:
                 self.is_working = False
+                if self.results:
+                    self.conversation.end_round(self.results)
+                    self.calls = self.results = ()
                 return answer.output, started
             if self.rejections == MAX_REPAIRS:
                 details = {"node": self._node.key, "violations": list(errors)}

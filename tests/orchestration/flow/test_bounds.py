@@ -16,7 +16,7 @@ from app.ports.model import Progress
 from tests.orchestration.flow.test_flow_loop import calls, flow_request, inferences, pattern_of, submit
 from tests.support import example_flows as examples
 from tests.support.example_flows import Draft, Topic
-from tests.support.harness import Harness, make_harness, profile, scripted_engine
+from tests.support.harness import Harness, make_harness, profile, replay_offline, scripted_engine
 from tests.support.virtual_time import VirtualClock
 
 
@@ -65,6 +65,13 @@ def criticise(found: Found, context: Context) -> Poor | Draft:
 def improve() -> FlowGraph[Topic, Draft]:
     builder = FlowGraph.builder(Topic, Draft).agent(Topic, Found, CONFIG).either(criticise)
     return builder.agent(Poor, Found, CONFIG).build()
+
+
+@flow("improve-with-tools")
+def improve_with_tools() -> FlowGraph[Topic, Draft]:
+    config = CONFIG.with_tools([examples.search])
+    builder = FlowGraph.builder(Topic, Draft).agent(Topic, Found, config).either(criticise)
+    return builder.agent(Poor, Found, config).build()
 
 
 class ListeningEngine(ScriptedEngine):
@@ -139,3 +146,15 @@ async def test_an_agent_that_is_visited_twice_goes_on_in_its_conversation(clock:
             ("user", '{"text":"second"}'),
         ],
     ]
+
+
+async def test_an_agent_with_tools_that_is_visited_twice_has_the_result_of_its_submission(clock: VirtualClock) -> None:
+    replies = [submit("first"), submit("second"), submit("good third")]
+    engine = ListeningEngine(profile("default"), replies, clock)
+    here = make_harness(clock, engine, tools=[examples.search])
+    response, record = await here.run(
+        flow_request(improve_with_tools, input={"topic": "sea"}), pattern_of(improve_with_tools)
+    )
+    assert response.structured_output == {"text": "good third"}
+    assert [role for role, _ in engine.heard[2]] == ["system", "user", "assistant", "tool", "user"]
+    assert replay_offline(record, pattern_of(improve_with_tools)) == len(record.steps)
