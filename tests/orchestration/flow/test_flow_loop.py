@@ -318,3 +318,13 @@ async def test_the_output_is_held_to_the_output_contract_without_a_retry(clock: 
     response, _ = await here.run(request, pattern_of(examples.linear))
     assert response.error is not None
     assert response.error.code == Code.CONSTRAINT_SCHEMA_INVALID
+
+
+async def test_a_flow_is_journaled_from_a_node_that_must_not_run_twice(clock: VirtualClock) -> None:
+    for definition, entry, durability in (
+        (examples.linear, {"text": "a"}, "memory"),
+        (examples.approval, {"number": "7", "amount": 5}, "journaled"),
+    ):
+        here = make_harness(clock, scripted_engine(clock, "default"))
+        response, _ = await here.run(flow_request(definition, input=entry), pattern_of(definition))
+        assert (response.state, response.metadata.durability) == (State.COMPLETE, durability)
