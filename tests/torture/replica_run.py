@@ -286,13 +286,14 @@ class _Replica:
 
     async def _start(self, harness: Harness, launcher: Launcher) -> None:
         request = REQUESTS[self._run.mode](Random(self._run.seed))
+        fingerprint = ALL_PATTERNS[request.mode].fingerprint
         header = replace(
             harness.execution(request).header,
             execution_id=f"e-{self._run.name}",
             request_id=self._run.name,
             pattern_version=ALL_PATTERNS[request.mode].version,
             durability=self._run.durability,
-            flow_fingerprint=ALL_PATTERNS[request.mode].fingerprint(request),
+            flow_fingerprint=None if fingerprint is None else fingerprint(request),
         )
         await harness.environment.journal.open(header)
         launcher.start(ExecutionHistory(header, {}, ()))
