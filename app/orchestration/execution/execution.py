@@ -222,6 +222,7 @@ class Execution:
         """End an offline replay at an effect without an outcome, which only an uncertain one may lack."""
         cursor = self.recorder.cursor
         if isinstance(effect, NonIdempotentEffect) and cursor.has_started(effect.key):
+            self._mark_unsafe()
             cursor.mark_matched(effect.key)
             self.branches.suspend(resolve(effect, cursor.step).question, effect)
         raise diverged(effect.key, recorded=None, replayed=effect.fingerprint)
@@ -275,9 +276,14 @@ class Execution:
             del self._running[effect.key]
         return self.recorder.complete(effect, outcome)
 
+    def _mark_unsafe(self) -> None:
+        """Note that a non-idempotent effect has started; earlier records note only those that have an outcome."""
+        self.ledger.tool_calls.has_run_unsafe |= self.header.revision > 1
+
     async def _run_once(self, effect: NonIdempotentEffect, environment: Environment, number: int) -> RecordedStep:
         """Run for the time of that number, counted from 0, once its start is durable; nothing interrupts it."""
         await self._make_start_durable(effect, environment)
+        self._mark_unsafe()
         with anyio.CancelScope(shield=True):
             outcome = await effect.run(environment)
         if not effect.is_uncertain(outcome):
@@ -300,6 +306,7 @@ class Execution:
 
     async def _resume(self, effect: NonIdempotentEffect, environment: Environment) -> RecordedStep:
         """Continue an uncertain effect by the answer to its last question, or ask it."""
+        self._mark_unsafe()
         self.recorder.cursor.mark_matched(effect.key)
         unknown = resolve(effect, self.recorder.cursor.step)
         if unknown.outcome is not None:
