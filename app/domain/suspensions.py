@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from app.domain.contract.response import SuspensionKind
@@ -52,6 +53,8 @@ class GiveUp(_Decision):
     decision: Literal["give_up"]
 
 
+UNKNOWN_OUTCOME_TEXT = "it is not known whether this call has happened"
+"""The result of a call whose outcome stays unknown."""
 ApprovalDecision = Annotated[Approve | Deny, Field(discriminator="decision")]
 UnknownOutcomeDecision = Annotated[Happened | RunAgain | GiveUp, Field(discriminator="decision")]
 APPROVAL_DECISIONS: TypeAdapter[Approve | Deny] = TypeAdapter(ApprovalDecision)
@@ -71,3 +74,13 @@ def payload_errors(kind: SuspensionKind, payload: JsonValue) -> list[tuple[str, 
         fields = invalid_fields(error.errors(include_url=False, include_input=False), path_of=path_within(payload))
         return [(".".join(("payload", *each.path)), each.message) for each in fields]
     return []
+
+
+def answer_text(answer: JsonValue) -> str:
+    """Return the answer to a question as the text that the model sees."""
+    return answer if isinstance(answer, str) else orjson.dumps(answer).decode()
+
+
+def denial_text(decision: Deny) -> str:
+    """Return the result of a call that was not approved."""
+    return "not approved" if decision.reason is None else f"not approved: {decision.reason}"

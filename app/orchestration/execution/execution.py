@@ -114,6 +114,8 @@ class Execution:
         """
         recorder = self.recorder
         step = recorder.step(effect.key, effect.fingerprint) if recorder.has_history else None
+        if isinstance(effect, NonIdempotentEffect) and recorder.cursor.has_started(effect.key):
+            self._mark_unsafe()
         if step is not None:
             return self._replay(effect, step)
         if recorder.has_stopped and recorder.is_closed(effect.key):
@@ -222,7 +224,6 @@ class Execution:
         """End an offline replay at an effect without an outcome, which only an uncertain one may lack."""
         cursor = self.recorder.cursor
         if isinstance(effect, NonIdempotentEffect) and cursor.has_started(effect.key):
-            self._mark_unsafe()
             cursor.mark_matched(effect.key)
             self.branches.suspend(resolve(effect, cursor.step).question, effect)
         raise diverged(effect.key, recorded=None, replayed=effect.fingerprint)
@@ -306,7 +307,6 @@ class Execution:
 
     async def _resume(self, effect: NonIdempotentEffect, environment: Environment) -> RecordedStep:
         """Continue an uncertain effect by the answer to its last question, or ask it."""
-        self._mark_unsafe()
         self.recorder.cursor.mark_matched(effect.key)
         unknown = resolve(effect, self.recorder.cursor.step)
         if unknown.outcome is not None:

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-import orjson
 from pydantic import JsonValue
 
 from app.domain.contract.messages import ToolResult
@@ -23,11 +22,14 @@ from app.domain.journal.step_key import StepKey
 from app.domain.suspensions import (
     APPROVAL_DECISIONS,
     UNKNOWN_OUTCOME_DECISIONS,
+    UNKNOWN_OUTCOME_TEXT,
     Approve,
     Deny,
     GiveUp,
     Happened,
     RunAgain,
+    answer_text,
+    denial_text,
 )
 from app.domain.tools import OfferedTool, concurrent_groups
 from app.orchestration.execution.effect import Effect, NonIdempotentEffect, SuspensionRequest
@@ -35,7 +37,6 @@ from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
 from app.orchestration.execution.ledger import ToolCallState
 
-_UNKNOWN_OUTCOME = "it is not known whether this call has happened"
 _UNKNOWN_TOOL = "no such tool"
 _UNAVAILABLE = "the tool cannot run right now"
 _BUDGET_SPENT = "not run: the budget of the execution is spent"
@@ -121,7 +122,7 @@ class ToolRound:
         state.mark_waiting()
         decision = APPROVAL_DECISIONS.validate_python(self._answer(question_about(SuspensionKind.APPROVAL, state, key)))
         if isinstance(decision, Deny):
-            state.result, state.is_error, state.code = _denied(decision), True, Code.TOOL_EXECUTION_FAILED
+            state.result, state.is_error, state.code = denial_text(decision), True, Code.TOOL_EXECUTION_FAILED
         return isinstance(decision, Approve)
 
     def _ask(self, state: ToolCallState, value: JsonValue, attempt_key: StepKey) -> None:
@@ -130,7 +131,7 @@ class ToolRound:
         question = SuspensionRequest(
             attempt_key.child(1), SuspensionKind.QUESTION, state.tool_id, value, tool_call_id=call.id
         )
-        state.result = _text(self._answer(question))
+        state.result = answer_text(self._answer(question))
 
     def _answer(self, question: SuspensionRequest) -> JsonValue:
         step = self._execution.answer_to(question)
@@ -222,7 +223,7 @@ class ToolAttempt(Effect):
 class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
     """An attempt at a call that must not happen twice: after a timeout, only a person knows whether it has."""
 
-    unknown_outcome = ToolEnded(_UNKNOWN_OUTCOME, is_error=True, code=Code.TOOL_OUTCOME_UNKNOWN, duration_ms=0.0)
+    unknown_outcome = ToolEnded(UNKNOWN_OUTCOME_TEXT, is_error=True, code=Code.TOOL_OUTCOME_UNKNOWN, duration_ms=0.0)
 
     def is_uncertain(self, outcome: Outcome) -> bool:
         """Return True after a timeout."""
@@ -237,7 +238,7 @@ class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
         """Return the outcome that the person decided; None to run the call once more."""
         match UNKNOWN_OUTCOME_DECISIONS.validate_python(payload):
             case Happened(result=result):
-                return ToolEnded(_text(result), is_error=False, code=None, duration_ms=0.0)
+                return ToolEnded(answer_text(result), is_error=False, code=None, duration_ms=0.0)
             case RunAgain():
                 return None
             case GiveUp():
@@ -250,11 +251,3 @@ def question_about(kind: SuspensionKind, state: ToolCallState, key: StepKey) -> 
     value: JsonValue = {"tool": call.name, "arguments": call.arguments}
     arguments = digest(call.arguments)
     return SuspensionRequest(key, kind, state.tool_id, value, tool_call_id=call.id, arguments_digest=arguments)
-
-
-def _denied(decision: Deny) -> str:
-    return "not approved" if decision.reason is None else f"not approved: {decision.reason}"
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()

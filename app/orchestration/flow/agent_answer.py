@@ -23,8 +23,8 @@ from app.orchestration.flow.nodes import NOT_WRITABLE, AgentNode, StateType
 
 MAX_REPAIRS = 1
 """How often an agent may correct its answer."""
-ACCEPTED = "accepted"
-CANCELLED = "cancelled: the answer was handed in"
+_ACCEPTED = "accepted"
+_CANCELLED = "cancelled: the answer was handed in"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,14 @@ def written_answer(node: AgentNode, text: str) -> AgentAnswer:
     return _answer(output, enforced.value)
 
 
-def submitted_answer(node: AgentNode, call: ToolCall) -> AgentAnswer:
-    """Return the answer that a model submitted."""
-    if UNREADABLE_ARGUMENTS in call.arguments:
-        return AgentAnswer(None, [("$", "the arguments are no JSON object")])
-    return _answer(node.outputs[0], call.arguments)
+def submission(node: AgentNode, calls: Sequence[ToolCall]) -> tuple[AgentAnswer | None, list[str]]:
+    """Return the answer that a reply submits, None without one, and the results of `submit` and of the calls behind."""
+    index = next((number for number, call in enumerate(calls) if call.name == SUBMIT_TOOL), None)
+    if index is None:
+        return None, []
+    answer = _submitted(node, calls[index])
+    result = _ACCEPTED if answer.output is not None else rejection(answer.violations)
+    return answer, [result, *[_CANCELLED] * (len(calls) - index - 1)]
 
 
 def correction(violations: Sequence[tuple[str, str]]) -> Message:
@@ -78,6 +81,12 @@ def correction(violations: Sequence[tuple[str, str]]) -> Message:
 def rejection(violations: Sequence[tuple[str, str]]) -> str:
     """Return the result of a `submit` that was rejected."""
     return "rejected: " + "; ".join(f"{path}: {message}" for path, message in violations)
+
+
+def _submitted(node: AgentNode, call: ToolCall) -> AgentAnswer:
+    if UNREADABLE_ARGUMENTS in call.arguments:
+        return AgentAnswer(None, [("$", "the arguments are no JSON object")])
+    return _answer(node.outputs[0], call.arguments)
 
 
 def _answer(output: StateType, value: Any) -> AgentAnswer:

@@ -4,15 +4,14 @@ The calls of a reply run one after the other, in their order. A call that waits 
 calls behind it; an answer lets the reply go on without another inference.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import anyio
-import orjson
 from pydantic import BaseModel, JsonValue
 
-from app.capabilities.models.format_enforcement import SUBMIT_TOOL, choose_enforcement, prepare_call, submitted_reply
+from app.capabilities.models.format_enforcement import choose_enforcement, prepare_call, submitted_reply
 from app.capabilities.models.replies import normalise_reply
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
@@ -26,23 +25,24 @@ from app.domain.model_call import RULES, EngineCall, Reply
 from app.domain.suspensions import (
     APPROVAL_DECISIONS,
     UNKNOWN_OUTCOME_DECISIONS,
+    UNKNOWN_OUTCOME_TEXT,
     Approve,
     GiveUp,
     Happened,
     RunAgain,
+    answer_text,
+    denial_text,
 )
 from app.domain.tools import OfferedTool, concurrent_groups
 from app.orchestration.flow.agent_answer import (
-    ACCEPTED,
-    CANCELLED,
     MAX_REPAIRS,
     NOT_SUBMITTED,
     AgentAnswer,
     correction,
     rejection,
     response_format,
+    submission,
     submit_definition,
-    submitted_answer,
     written_answer,
 )
 from app.orchestration.flow.errors import AgentError, Missing, NotFound
@@ -53,7 +53,6 @@ from app.ports.tool import Tool
 
 Stored = TypeVar("Stored", bound=BaseModel)
 _NO_KEY = IdempotencyKey("")
-_UNKNOWN_OUTCOME = "it is not known whether this call has happened"
 MAX_TOOL_ROUNDS = 20
 RESULT_BYTES = 262_144
 CALL_SECONDS = 600.0
@@ -103,9 +102,10 @@ class LocalAgent:
     async def run_calls(self, record: AgentRecord) -> AgentStep:
         """Run the calls that wait for nothing, and end the reply once all have results. Raises: AgentError."""
         calls = list(record.calls)
-        submit = next((index for index, each in enumerate(calls) if each.call.name == SUBMIT_TOOL), None)
+        answer, answered = submission(self._node, [each.call for each in calls])
+        running = calls[: len(calls) - len(answered)]
         offered = {tool.name: tool for tool in self._registry.offer(self._registry.names())[0]}
-        names = [each.call.name for each in calls[:submit]]
+        names = [each.call.name for each in running]
         unsafe = frozenset(name for name, tool in offered.items() if tool.unsafe)
         for group in concurrent_groups(names, unsafe):
             for index in group:
@@ -113,7 +113,13 @@ class LocalAgent:
                     calls[index] = await self._run(calls[index], offered.get(names[index]))
             if any(calls[index].suspension for index in group):
                 return AgentStep(_updated(record, calls=tuple(calls)))
-        return self._end_reply(record, calls, submit)
+        texts = [*(each.result or "" for each in calls[: len(running)]), *answered]
+        results = [
+            Message(role="tool", content=text, tool_call_id=each.call.id, name=each.call.name[:64])
+            for each, text in zip(calls, texts, strict=True)
+        ]
+        record = _updated(record, messages=(*record.messages, *results), calls=())
+        return AgentStep(record) if answer is None else self._judge(record, answer)
 
     def answer(self, call: PendingCall, payload: JsonValue) -> PendingCall:
         """Return the call with the answer to its question, which is valid for its kind."""
@@ -124,33 +130,17 @@ class LocalAgent:
                 decision = APPROVAL_DECISIONS.validate_python(payload)
                 if isinstance(decision, Approve):
                     return _updated(answered, is_approved=True)
-                reason = "" if decision.reason is None else f": {decision.reason}"
-                return _updated(answered, result=f"not approved{reason}")
+                return _updated(answered, result=denial_text(decision))
             case SuspensionKind.UNKNOWN_OUTCOME:
                 match UNKNOWN_OUTCOME_DECISIONS.validate_python(payload):
                     case Happened(result=result):
-                        return _updated(answered, result=_text(result))
+                        return _updated(answered, result=answer_text(result))
                     case RunAgain():
                         return _updated(answered, is_approved=True)
                     case GiveUp():
-                        return _updated(answered, result=_UNKNOWN_OUTCOME)
+                        return _updated(answered, result=UNKNOWN_OUTCOME_TEXT)
             case _:
-                return _updated(answered, result=_text(payload))
-
-    def _end_reply(self, record: AgentRecord, calls: Sequence[PendingCall], submit: int | None) -> AgentStep:
-        """Return the step behind the last result. Calls behind `submit` are cancelled."""
-        texts = [each.result or "" for each in calls[:submit]]
-        answer = None
-        if submit is not None:
-            answer = submitted_answer(self._node, calls[submit].call)
-            texts.append(rejection(answer.violations) if answer.output is None else ACCEPTED)
-        texts += [CANCELLED] * (len(calls) - len(texts))
-        results = [
-            Message(role="tool", content=text, tool_call_id=each.call.id, name=each.call.name[:64])
-            for each, text in zip(calls, texts, strict=True)
-        ]
-        record = _updated(record, messages=(*record.messages, *results), calls=())
-        return AgentStep(record) if answer is None else self._judge(record, answer)
+                return _updated(answered, result=answer_text(payload))
 
     def _judge(self, record: AgentRecord, answer: AgentAnswer) -> AgentStep:
         """Return the end of the task, or the next attempt at its answer, of which the model learns what is wrong.
@@ -191,14 +181,13 @@ class LocalAgent:
     async def _run(self, pending: PendingCall, offered: OfferedTool | None) -> PendingCall:
         """Return the call with its result, or with the question it waits for."""
         call = pending.call
+        value: JsonValue = {"tool": call.name, "arguments": call.arguments}
         if offered is not None and offered.approval and not pending.is_approved:
-            value: JsonValue = {"tool": call.name, "arguments": call.arguments}
             return self._suspended(pending, SuspensionKind.APPROVAL, value)
         outcome = await self._executor.attempt(call, key=_NO_KEY, attempt=0, seconds_left=CALL_SECONDS)
         if isinstance(outcome, ToolCallSuspended):
             return self._suspended(pending, SuspensionKind.QUESTION, outcome.value)
         if offered is not None and offered.unsafe and outcome.code is Code.TOOL_TIMEOUT:
-            value = {"tool": call.name, "arguments": call.arguments}
             return self._suspended(pending, SuspensionKind.UNKNOWN_OUTCOME, value)
         return _updated(pending, result=outcome.content)
 
@@ -256,7 +245,3 @@ class _NoEntropy:
 
 def _updated(stored: Stored, **fields: Any) -> Stored:
     return stored.model_copy(update=fields)
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from app.capabilities.models.format_enforcement import SUBMIT_TOOL
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, ConstraintFailure, OrchestrationFailure
 from app.domain.journal.events import ValidationEnd
@@ -18,16 +17,13 @@ from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.ledger import ToolCallState
 from app.orchestration.execution.progress import Conversation
 from app.orchestration.flow.agent_answer import (
-    ACCEPTED,
-    CANCELLED,
     MAX_REPAIRS,
     NOT_SUBMITTED,
     AgentAnswer,
     correction,
-    rejection,
     response_format,
+    submission,
     submit_definition,
-    submitted_answer,
     written_answer,
 )
 from app.orchestration.flow.graph import SEPARATOR
@@ -128,12 +124,7 @@ class ServiceAgent:
             message = "the model asked for another tool round"
             raise OrchestrationFailure(Code.ORCHESTRATION_ITERATION_LIMIT, message, details)
         self._rounds_left -= 1
-        index = next((number for number, call in enumerate(calls) if call.name == SUBMIT_TOOL), None)
-        answer, answered = None, list[str]()
-        if index is not None:
-            answer = submitted_answer(self._node, calls[index])
-            first = ACCEPTED if answer.output is not None else rejection(answer.violations)
-            answered = [first, *[CANCELLED] * (len(calls) - index - 1)]
+        answer, answered = submission(self._node, calls)
         self.calls = self.conversation.open_calls
         results = await self._context.call_tools(calls, answered)
         self.results = [result.message() for result in results]

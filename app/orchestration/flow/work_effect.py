@@ -9,7 +9,7 @@ from app.domain.contract.response import SuspensionKind
 from app.domain.failures import Code
 from app.domain.fingerprints import digest, span_id
 from app.domain.journal.events import CorrelationContext, NodeStart
-from app.domain.journal.outcomes import NodeEnded, Outcome, RecordedStep, Refused, ToolCallSuspended
+from app.domain.journal.outcomes import NodeEnded, Outcome, Refused, ToolCallSuspended
 from app.domain.journal.step_key import StepKey
 from app.domain.suspensions import UNKNOWN_OUTCOME_DECISIONS, GiveUp, Happened, RunAgain
 from app.orchestration.execution.effect import Effect, NonIdempotentEffect, SuspensionRequest
@@ -81,10 +81,6 @@ class NonIdempotentWorkEffect(WorkEffect, NonIdempotentEffect):
         seconds = self._execution.seconds_left + NON_IDEMPOTENT_GRACE_S
         outcome = await self._execution.branches.run_for(seconds, partial(super().run, environment))
         return self.unknown_outcome if outcome is None else outcome
-
-    def account(self, step: RecordedStep) -> None:
-        """Note that the execution ran what must not run twice, so that it is journaled from here on."""
-        self._execution.ledger.tool_calls.has_run_unsafe = True
 
     def is_uncertain(self, outcome: Outcome) -> bool:
         """Return True if the time was over before the function returned."""
