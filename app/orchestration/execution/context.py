@@ -15,19 +15,18 @@ from pydantic import JsonValue
 from app.capabilities.answer_contract import AnswerContract, ValidatedAnswer
 from app.capabilities.prompting.prompt_call import Output, PromptCall
 from app.domain.contract.messages import Message, ToolCall, ToolResult
-from app.domain.contract.request import ExecutionHints, OutputContract, RedundancyOptions, SystemRequest
+from app.domain.contract.request import ExecutionHints, SystemRequest
 from app.domain.contract.response import StepStatus, SuspensionKind
 from app.domain.contract.rules import AnswerContent
 from app.domain.failures import Code, Failure
 from app.domain.fingerprints import digest
 from app.domain.journal.events import INIT_ANCHOR, CorrelationContext, Event, StepStart
 from app.domain.journal.fork import Fork
-from app.domain.journal.header import REVISION, EffectiveLimits
+from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import (
     AnswerValidated,
     InferenceSetup,
     Outcome,
-    Plan,
     Prepared,
     RecordedStep,
     SuspensionAnswer,
@@ -36,8 +35,8 @@ from app.domain.journal.step_key import PREPARE_KEY, ROOT, StepKey
 from app.domain.lifecycle import State
 from app.domain.model_call import Reply, ResponseFormat
 from app.domain.pattern_result import PatternResult
-from app.domain.tools import ToolDefinition
 from app.orchestration.execution.attempt import InferenceRequest
+from app.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, BranchSettings
 from app.orchestration.execution.branches import EarlyStop, TimeLimit, Waiting
 from app.orchestration.execution.effect import Effect, SuspensionRequest
 from app.orchestration.execution.environment import Environment
@@ -49,68 +48,10 @@ from app.orchestration.execution.tool_round import ToolRound
 
 T = TypeVar("T")
 _GREEDY = ExecutionHints(temperature=0)
-_DEFAULT_REDUNDANCY = RedundancyOptions()
 
 
 class PatternMisuse(RuntimeError):  # noqa: N818 - a misuse of the interface, named as such
     """A pattern broke a rule of the context; the message is the rule."""
-
-
-@dataclass(frozen=True, slots=True)
-class BranchSettings:
-    """Settings of a branch.
-
-    `messages` begin its conversation. `tools` may be offered; `allowed_tools` are those that the request allows, all if
-    it is None. `model` is the route or engine that is asked. `replica` is the number of the branch where several answer
-    the same question. `plan` was made at `planned_at`, in Unix seconds. A side question is no part of the response.
-    """
-
-    output: OutputContract
-    hints: ExecutionHints
-    correlation: CorrelationContext
-    messages: Sequence[Message] = ()
-    tools: Sequence[str] = ()
-    allowed_tools: Sequence[str] | None = None
-    redundancy: RedundancyOptions = _DEFAULT_REDUNDANCY
-    model: str | None = None
-    replica: int | None = None
-    plan: Plan | None = None
-    planned_at: float = 0.0
-    is_side_question: bool = False
-    revision: int = REVISION
-    submit: ToolDefinition | None = None
-    """The tool with which the model hands in its answer, offered beside the others; the pattern answers its call."""
-    tool_id_prefix: str = ""
-    """The beginning of the `tool_id` of every suspended call."""
-
-    @property
-    def is_strict(self) -> bool:
-        """True if an answer that breaks a rule, or that a judge rejects, is a failure after its last attempt."""
-        return self.output.strict_validation or self.revision == 1
-
-    @property
-    def shows_rejected_answers(self) -> bool:
-        """True if the response shows an answer that was rejected."""
-        return not self.is_strict or self.revision == 1
-
-    @property
-    def last_user_text(self) -> str:
-        """The text of the last user message; empty if there is none."""
-        return next((message.text for message in reversed(self.messages) if message.role == "user"), "")
-
-    def allows_tool(self, name: str) -> bool:
-        """Return True if the request lets a tool of that name be called."""
-        return self.allowed_tools is None or name in self.allowed_tools
-
-    def with_fork(self, fork: Fork) -> "BranchSettings":
-        """Return the settings with what the fork overrides."""
-        return replace(
-            self,
-            model=fork.model or self.model,
-            hints=merge_hints(self.hints, fork.hints),
-            tools=self.tools if fork.tools is None else fork.tools,
-            allowed_tools=self.allowed_tools if fork.tools is None else fork.tools,
-        )
 
 
 class Position:
@@ -545,7 +486,7 @@ def start_context(execution: Execution, progress: RunProgress, messages: Sequenc
         correlation=execution.correlation,
         messages=messages,
         allowed_tools=request.tools,
-        redundancy=request.redundancy or _DEFAULT_REDUNDANCY,
+        redundancy=request.redundancy or DEFAULT_REDUNDANCY,
         model=request.model,
         revision=execution.header.revision,
     )
@@ -574,11 +515,6 @@ class RecordedValue(Effect):
     async def run(self, environment: Environment) -> Outcome:
         """Look it up."""
         return await self._find(environment)
-
-
-def merge_hints(hints: ExecutionHints, others: ExecutionHints | None) -> ExecutionHints:
-    """Return the hints with those of the others that are not absent."""
-    return hints.model_copy(update={name: value for name, value in others or () if value is not None and value != {}})
 
 
 def _hints(hints: ExecutionHints, *, is_first: bool) -> ExecutionHints:

@@ -20,7 +20,8 @@ from app.domain.contract.request import NamedTool, OutputContract, PlanStep, Red
 from app.domain.contract.rules import AnswerContent
 from app.domain.plan.plan import arguments_refused, output_contract_of, parse_options, step_mismatch
 from app.domain.plan.steps import InferInput, RedundantInput, RerankInput, StepInput, StepType, ToolInput
-from app.orchestration.execution.context import BranchSettings, RunContext
+from app.orchestration.execution.branch_settings import BranchSettings
+from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.orchestration.patterns.redundant_loop import redundant_loop
 from app.orchestration.patterns.specialized_loop import specialized_loop

@@ -19,7 +19,8 @@ from app.domain.failures import ConstraintFailure
 from app.domain.journal.events import ConstraintRepaired, ValidationEnd
 from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
-from app.orchestration.execution.context import BranchSettings, RunContext
+from app.orchestration.execution.branch_settings import BranchSettings
+from app.orchestration.execution.context import RunContext
 
 AnswerSource = Callable[[Sequence[Message]], Awaitable[str]]
 """Asks a model with these messages and returns its answer."""

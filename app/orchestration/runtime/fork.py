@@ -30,7 +30,7 @@ from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import Prepared, RecordedStep
 from app.domain.journal.step_key import STOP_KEY, StepKey
 from app.domain.lifecycle import Mode
-from app.orchestration.execution.context import merge_hints
+from app.orchestration.execution.branch_settings import merge_hints
 from app.orchestration.runtime.resume import status_of
 from app.ports.journal import ExecutionHistory
 

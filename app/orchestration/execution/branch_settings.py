@@ -1,0 +1,77 @@
+"""Settings of a branch, which its pattern hands on with changes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from app.domain.contract.messages import Message
+from app.domain.contract.request import ExecutionHints, OutputContract, RedundancyOptions
+from app.domain.journal.events import CorrelationContext
+from app.domain.journal.fork import Fork
+from app.domain.journal.header import REVISION
+from app.domain.journal.outcomes import Plan
+from app.domain.tools import ToolDefinition
+
+DEFAULT_REDUNDANCY: Final = RedundancyOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class BranchSettings:
+    """Settings of a branch.
+
+    `messages` begin its conversation. `tools` may be offered; `allowed_tools` are those that the request allows, all if
+    it is None. `model` is the route or engine that is asked. `replica` is the number of the branch where several answer
+    the same question. `plan` was made at `planned_at`, in Unix seconds. A side question is no part of the response.
+    """
+
+    output: OutputContract
+    hints: ExecutionHints
+    correlation: CorrelationContext
+    messages: Sequence[Message] = ()
+    tools: Sequence[str] = ()
+    allowed_tools: Sequence[str] | None = None
+    redundancy: RedundancyOptions = DEFAULT_REDUNDANCY
+    model: str | None = None
+    replica: int | None = None
+    plan: Plan | None = None
+    planned_at: float = 0.0
+    is_side_question: bool = False
+    revision: int = REVISION
+    submit: ToolDefinition | None = None
+    """The tool with which the model hands in its answer, offered beside the others; the pattern answers its call."""
+    tool_id_prefix: str = ""
+    """The beginning of the `tool_id` of every suspended call."""
+
+    @property
+    def is_strict(self) -> bool:
+        """True if an answer that breaks a rule, or that a judge rejects, is a failure after its last attempt."""
+        return self.output.strict_validation or self.revision == 1
+
+    @property
+    def shows_rejected_answers(self) -> bool:
+        """True if the response shows an answer that was rejected."""
+        return not self.is_strict or self.revision == 1
+
+    @property
+    def last_user_text(self) -> str:
+        """The text of the last user message; empty if there is none."""
+        return next((message.text for message in reversed(self.messages) if message.role == "user"), "")
+
+    def allows_tool(self, name: str) -> bool:
+        """Return True if the request lets a tool of that name be called."""
+        return self.allowed_tools is None or name in self.allowed_tools
+
+    def with_fork(self, fork: Fork) -> "BranchSettings":
+        """Return the settings with what the fork overrides."""
+        return replace(
+            self,
+            model=fork.model or self.model,
+            hints=merge_hints(self.hints, fork.hints),
+            tools=self.tools if fork.tools is None else fork.tools,
+            allowed_tools=self.allowed_tools if fork.tools is None else fork.tools,
+        )
+
+
+def merge_hints(hints: ExecutionHints, others: ExecutionHints | None) -> ExecutionHints:
+    """Return the hints with those of the others that are not absent."""
+    return hints.model_copy(update={name: value for name, value in others or () if value is not None and value != {}})
