@@ -1,18 +1,77 @@
 """Callers and their permissions."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
 
-from app.domain.ids import TenantId, UserId
+from app.domain.ids import KeyId, TenantId, UserId
+
+
+class Permission(StrEnum):
+    """Permissions without an object; those of tools, models and agents are `tool:NAME`, `model:NAME`, `agent:NAME`."""
+
+    SEND_MESSAGES = "can_send_messages"
+    VIEW_FULL_HISTORY = "can_view_full_history"
+    VIEW_TENANT = "can_view_tenant"
+    APPROVE = "can_approve"
+    READ_METRICS = "can_read_metrics"
+    SHARE_MEMORY = "can_share_memory"
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """Set of permissions by name, sorted. A name that ends with `*` permits all that begin like it."""
+
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "Permissions":
+        """Return the set of these names."""
+        return cls(tuple(sorted(set(names))))
+
+    def allows(self, name: str) -> bool:
+        """Return whether the permission of that name is in the set."""
+        return any(name == each or (each[-1:] == "*" and name.startswith(each[:-1])) for each in self.names)
+
+    def allows_tool(self, name: str) -> bool:
+        return self.allows(f"tool:{name}")
+
+    def allows_model(self, name: str) -> bool:
+        """Return whether a route or engine of that name is permitted; a route's permission covers its engines."""
+        return self.allows(f"model:{name}")
+
+    def allows_agent(self, name: str) -> bool:
+        return self.allows(f"agent:{name}")
+
+
+ALL: Final = Permissions(("*",))
+"""Every permission."""
+KEY_DEFAULT: Final = Permissions.of(
+    (
+        Permission.SEND_MESSAGES,
+        Permission.VIEW_FULL_HISTORY,
+        Permission.APPROVE,
+        Permission.SHARE_MEMORY,
+        *("tool:*", "model:*", "agent:*"),
+    )
+)
+"""Permissions of a key that names none: everything in its tenant, without other users' data and the metrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Caller: the tenant whose data it may access, and the user it acts for."""
+    """Caller: the tenant and the user that it acts for, its key, what it may do, and until when.
+
+    `key_id` is None without a key, and `expires_at`, in Unix seconds, without an end.
+    """
 
     tenant: TenantId
     user: UserId
-    can_send_messages: bool = True
+    key_id: KeyId | None = None
+    permissions: Permissions = ALL
+    expires_at: float | None = None
 
 
-LOCAL = Principal(tenant=TenantId("local"), user=UserId("local"))
+LOCAL: Final = Principal(tenant=TenantId("local"), user=UserId("local"))
 """The only principal of a deployment without authentication; it may do everything."""

@@ -5,6 +5,9 @@ from typing import NewType
 TenantId = NewType("TenantId", str)
 """Owner of executions and sessions."""
 UserId = NewType("UserId", str)
+"""Owner of executions and sessions within a tenant."""
+KeyId = NewType("KeyId", str)
+"""Public part of an access key."""
 RequestId = NewType("RequestId", str)
 """Name of an execution that clients use, unique within a tenant."""
 ExecutionId = NewType("ExecutionId", str)

@@ -346,6 +346,9 @@ class Facade:
             inherited_messages=transcript.messages,
             ancestors=transcript.ancestors,
             flow_fingerprint=None if pattern.fingerprint is None else pattern.fingerprint(request),
+            user=principal.user,
+            key_id=principal.key_id,
+            permissions=principal.permissions,
         )
 
 

@@ -49,7 +49,7 @@ from app.domain.journal.outcomes import (
 from app.domain.journal.step_key import StepKey
 
 T = TypeVar("T")
-FORMAT = 2
+FORMAT = 3
 """Increment for every change that an older release cannot read: a kind, a field or a value.
 
 An older release leaves records of a newer format to others; an unreadable record of a known format counts as damaged.
@@ -100,7 +100,7 @@ _RENAMED: Mapping[type[Outcome], Sequence[tuple[str, str]]] = MappingProxyType(
 _StoredIds: TypeAlias = tuple[RequestId, SessionId | None, TraceId, SpanId, SpanId | None, str | None, str | None]
 _StoredEventFields: TypeAlias = tuple[str, Annotated[int, Field(ge=0)], str, dict[str, Any]]
 _StoredStep: TypeAlias = tuple[str, str, float, str, dict[str, Any]]
-_Version: TypeAlias = Literal[1, 2]
+_Version: TypeAlias = Literal[1, 2, 3]
 
 
 def _exact(kind: Any) -> TypeAdapter[Any]:

@@ -7,7 +7,8 @@ of one commit; commit 0 has the header as its outcome, together with the steps t
 `epoch` counts the owners of an execution: writes of an earlier owner are refused. `metadata_entries` has a digest of
 each pair of the client's metadata, by which executions are found. `ancestors` has every execution from which a fork
 comes, and so holds copies of its messages. `header` is set when the steps and events of an ended execution are deleted;
-an execution with `erase_at_end` is erased by the commit that ends it.
+an execution with `erase_at_end` is erased by the commit that ends it. Rows without a user are of releases that knew no
+other than `local`.
 """
 
 from typing import Final
@@ -59,8 +60,11 @@ executions: Final = Table(
     Column("fork_points", BigInteger),
     Column("header", LargeBinary),
     Column("erase_at_end", BigInteger, nullable=False, server_default=text("0")),
+    Column("user_id", TEXT, nullable=False, server_default=text("'local'")),
+    Column("key_id", TEXT),
     Index("executions_request", "tenant", "request_id", unique=True),
     Index("executions_newest", "tenant", "execution_id"),
+    Index("executions_of_user", "tenant", "user_id", "execution_id"),
     Index(
         "executions_with_history",
         "entered_at",
@@ -162,8 +166,10 @@ sessions: Final = Table(
     Column("messages", BigInteger, nullable=False),
     Column("holder", TEXT),
     Column("details", LargeBinary),
+    Column("user_id", TEXT, nullable=False, server_default=text("'local'")),
     PrimaryKeyConstraint("tenant", "session_id"),
     Index("sessions_newest", "tenant", "updated_at", "session_id"),
+    Index("sessions_of_user", "tenant", "user_id", "updated_at", "session_id"),
     Index("sessions_idle", "updated_at"),
 )
 

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Final
 
+from app.domain.access import ALL, LOCAL, Permissions
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Durability
 from app.domain.fingerprints import span_id
-from app.domain.ids import ExecutionId, RequestId, SpanId, TenantId, TraceId
+from app.domain.ids import ExecutionId, KeyId, RequestId, SpanId, TenantId, TraceId, UserId
 from app.domain.journal.fork import Fork
 from app.domain.lifecycle import Mode
 
@@ -50,7 +51,8 @@ class ExecutionHeader:
     `bounds` are its effective limits, `currency` is that of the prices, and `args_key` keys the hashes of tool
     arguments. `durability` is the initial one: an execution in memory becomes journaled before its first unsafe call.
     `inherited_messages` are those of an earlier execution with which the conversation begins, and `ancestors` are all
-    executions of which this one holds messages or steps, the latest last.
+    executions of which this one holds messages or steps, the latest last. `user` and `key_id` are those of the
+    principal that it was admitted for, and `permissions` are the rights under which it runs to its end.
     """
 
     execution_id: ExecutionId
@@ -71,6 +73,9 @@ class ExecutionHeader:
     revision: int = 1
     inherited_messages: tuple[ModelMessage | Message, ...] = ()
     ancestors: tuple[ExecutionId, ...] = ()
+    user: UserId = LOCAL.user
+    key_id: KeyId | None = None
+    permissions: Permissions = ALL
 
     @property
     def origin(self) -> RequestId | None:

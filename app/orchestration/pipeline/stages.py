@@ -17,7 +17,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from app.capabilities.models.context_window import capacity, context_exceeded, measure
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.access import Principal
+from app.domain.access import Permission, Principal
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import AccessFailure, Code
@@ -100,8 +100,10 @@ class HistoryLimits:
 
 async def _auth_resolve(principal: Principal) -> Principal:
     """Return the principal that the execution runs for. Raises: AccessFailure (ACCESS_DENIED)."""
-    if not principal.can_send_messages:
-        raise AccessFailure(Code.ACCESS_DENIED, "the caller may not send messages", {"permission": "can_send_messages"})
+    if not principal.permissions.allows(Permission.SEND_MESSAGES):
+        raise AccessFailure(
+            Code.ACCESS_DENIED, "the caller may not send messages", {"permission": Permission.SEND_MESSAGES}
+        )
     return principal
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.bootstrap.service import PATTERNS
 from app.capabilities.models.context_window import EstimatingTokenCounter
-from app.domain.access import LOCAL
+from app.domain.access import LOCAL, Permissions
 from app.domain.contract.messages import Message, ToolCall, conversation_errors
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import AccessFailure, Code, InferenceFailure
@@ -203,4 +203,4 @@ async def test_a_stage_that_refuses_the_request_leaves_its_trace(clock: VirtualC
 
 async def test_a_caller_that_may_not_send_messages_is_refused(clock: VirtualClock) -> None:
     with pytest.raises(AccessFailure):
-        await StageTimer(clock).run(AUTH_RESOLVE, replace(LOCAL, can_send_messages=False))
+        await StageTimer(clock).run(AUTH_RESOLVE, replace(LOCAL, permissions=Permissions(("tool:*",))))

@@ -189,15 +189,19 @@ _BY_REQUEST_ID = Statement(
         executions.c.tenant == bindparam("the_tenant"), executions.c.request_id == bindparam("the_request_id")
     )
 )
+_SESSION_COLUMNS = ("tenant", "session_id", "user_id", "created_at", "updated_at", "holder")
 _TAKE_TURN = Statement(
     lambda insert: (
         insert(sessions)
-        .values({name: bindparam(name) for name in ("tenant", "session_id", "created_at", "updated_at", "holder")})
+        .values({name: bindparam(name) for name in _SESSION_COLUMNS})
         .values(messages=0)
         .on_conflict_do_update(
             index_elements=["tenant", "session_id"],
             set_={"holder": bindparam("holder"), "updated_at": bindparam("updated_at")},
-            where=or_(sessions.c.holder.is_(None), sessions.c.holder == bindparam("holder")),
+            where=and_(
+                sessions.c.user_id == bindparam("user_id"),
+                or_(sessions.c.holder.is_(None), sessions.c.holder == bindparam("holder")),
+            ),
         )
         .returning(sessions.c.holder)
     )

@@ -174,6 +174,8 @@ def _execution_row(
     row["epoch"] = 1
     row["agent"] = header.request.agent
     row["erase_at_end"] = 0 if header.request.store else 1
+    row["user_id"] = header.user
+    row["key_id"] = header.key_id
     return row
 
 
@@ -254,7 +256,7 @@ def _session_row(header: ExecutionHeader) -> Values | None:
     if session_id is None:
         return None
     names = {"tenant": header.tenant, "session_id": session_id, "holder": header.execution_id}
-    return names | {"created_at": at, "updated_at": at}
+    return names | {"created_at": at, "updated_at": at, "user_id": header.user}
 
 
 def _idempotency_key(header: ExecutionHeader, claim: IdempotencyClaim) -> Values:
