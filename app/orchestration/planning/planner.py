@@ -39,7 +39,7 @@ from app.domain.plan.steps import STEP_SPECS, StepType, step_options
 from app.domain.tools import ToolDefinition
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
-from app.orchestration.patterns.plan_executor import initial_report
+from app.orchestration.patterns.plan_run import initial_report
 from app.ports.validation import AnswerValidator
 
 MAX_SCHEMA_BYTES: Final = 131_072
