@@ -1,0 +1,1 @@
+"""Programs as tools: command templates, contained processes and their output."""
