@@ -26,7 +26,7 @@ from app.orchestration.flow import (
 )
 from app.orchestration.patterns.steps import step
 from app.ports.model import EngineProfile
-from app.ports.tool import ToolContext, ToolError
+from app.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
 
 __all__ = [
     "AgentConfig",
@@ -41,6 +41,7 @@ __all__ = [
     "SideEffects",
     "ToolContext",
     "ToolError",
+    "ToolOutcomeUnknown",
     "flow",
     "rule",
     "scripted_engine",

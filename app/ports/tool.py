@@ -43,6 +43,10 @@ class ToolSuspended(ToolError):  # noqa: N818 - a question, not an error
         self.value = value
 
 
+class ToolOutcomeUnknown(ToolError):  # noqa: N818 - the call may have succeeded
+    """The call was sent and its connection was lost: nothing here knows whether it has acted."""
+
+
 class Tool(Protocol):
     """Tool as the service calls it: the four methods of the tool seed."""
 

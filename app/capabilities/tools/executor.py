@@ -17,7 +17,7 @@ from app.domain.ids import IdempotencyKey
 from app.domain.journal.outcomes import ToolCallSuspended, ToolEnded
 from app.domain.tools import ArgumentViolation
 from app.ports.runtime import Clock, Entropy
-from app.ports.tool import Tool, ToolContext, ToolError, ToolSuspended
+from app.ports.tool import Tool, ToolContext, ToolError, ToolOutcomeUnknown, ToolSuspended
 
 _CUT_MARK = "\n[cut: the result was longer]"
 
@@ -101,7 +101,7 @@ async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
     except ToolSuspended as question:
         return _Attempt("", question=question) if _is_json(question.value) else _failed("what it asks is no JSON")
     except ToolError as error:
-        return _failed(str(error))
+        return _failed_or_lost(tool, error)
     except asyncio.CancelledError as stray:
         if is_cancelled():
             raise
@@ -122,6 +122,13 @@ def _refused(violations: tuple[ArgumentViolation, ...]) -> _Attempt:
 
 def _failed(why: str) -> _Attempt:
     return _Attempt(f"The tool failed: {why}", Code.TOOL_EXECUTION_FAILED, is_repeatable=True)
+
+
+def _failed_or_lost(tool: Tool, error: ToolError) -> _Attempt:
+    """Return the end of a call that failed; one whose connection was lost is in doubt if it could act twice."""
+    if isinstance(error, ToolOutcomeUnknown) and tool.info().unsafe:
+        return _Attempt(f"The tool may have acted: {error}", Code.TOOL_OUTCOME_UNKNOWN)
+    return _failed(str(error))
 
 
 def _is_json(value: object) -> bool:

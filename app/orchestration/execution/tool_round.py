@@ -221,13 +221,13 @@ class ToolAttempt(Effect):
 
 
 class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
-    """An attempt at a call that must not happen twice: after a timeout, only a person knows whether it has."""
+    """An attempt at a call that must not happen twice: if it did not end here, only a person knows whether it has."""
 
     unknown_outcome = ToolEnded(UNKNOWN_OUTCOME_TEXT, is_error=True, code=Code.TOOL_OUTCOME_UNKNOWN, duration_ms=0.0)
 
     def is_uncertain(self, outcome: Outcome) -> bool:
-        """Return True after a timeout."""
-        return isinstance(outcome, ToolEnded) and outcome.code is Code.TOOL_TIMEOUT
+        """Return True after a timeout and after a connection that was lost."""
+        return isinstance(outcome, ToolEnded) and outcome.code in {Code.TOOL_TIMEOUT, Code.TOOL_OUTCOME_UNKNOWN}
 
     def question(self, number: int) -> SuspensionRequest:
         """Return the question whether the call has happened."""

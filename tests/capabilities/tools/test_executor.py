@@ -16,7 +16,7 @@ from app.domain.contract.messages import ToolCall
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.journal.outcomes import ToolEnded
 from app.domain.tools import Availability, SideEffects
-from app.ports.tool import Tool, ToolContext, ToolError
+from app.ports.tool import Tool, ToolContext, ToolError, ToolOutcomeUnknown
 from tests.support.entropy import SeededEntropy
 from tests.support.tools import FakeTool, ToolBody, tool_call
 from tests.support.virtual_time import VirtualClock
@@ -226,6 +226,22 @@ async def test_a_failed_call_is_granted_one_more_attempt_only_when_idempotent(
         Code.TOOL_EXECUTION_FAILED,
         "The tool failed: no answer",
     )
+
+
+@pytest.mark.parametrize(
+    ("side_effects", "idempotent", "ending"),
+    [
+        (SideEffects.READ, False, ("The tool failed: the connection broke", Code.TOOL_EXECUTION_FAILED, False)),
+        (SideEffects.WRITE, True, ("The tool failed: the connection broke", Code.TOOL_EXECUTION_FAILED, True)),
+        (SideEffects.WRITE, False, ("The tool may have acted: the connection broke", Code.TOOL_OUTCOME_UNKNOWN, False)),
+    ],
+)
+async def test_a_call_whose_connection_broke_is_in_doubt_if_it_could_act_twice(
+    executes: Executes, side_effects: SideEffects, idempotent: bool, ending: tuple[str, Code, bool]
+) -> None:
+    lost = _raises(ToolOutcomeUnknown("the connection broke"))
+    ended = await _once(executes(FakeTool(body=lost, side_effects=side_effects, idempotent=idempotent)))
+    assert (ended.content, ended.code, ended.retry) == ending
 
 
 @pytest.mark.parametrize(

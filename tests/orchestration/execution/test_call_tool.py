@@ -10,7 +10,7 @@ from app.domain.lifecycle import State
 from app.domain.tools import SideEffects
 from app.orchestration.execution.context import RunContext
 from app.ports.journal import ExecutionHistory
-from app.ports.tool import Tool, ToolContext, ToolError
+from app.ports.tool import Tool, ToolContext, ToolError, ToolOutcomeUnknown
 from tests.support.harness import chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.recovery import open_starts
 from tests.support.tools import FakeTool
@@ -27,7 +27,9 @@ def shown(result: ToolResult) -> str:
 
 
 def act(clock: VirtualClock, *outcomes: str | float, **changes: object) -> tuple[Tool, list[str]]:
-    """Return a tool with these outcomes in turn: a text is returned, `!` fails, a number waits for so many seconds."""
+    """Return a tool with these outcomes in turn: a text is returned, `!` fails, `?` loses its
+    connection, a number waits for so many seconds.
+    """
     left, done = list(outcomes), list[str]()
 
     @tool(**{"side_effects": SideEffects.WRITE, "idempotent": False} | changes)
@@ -40,6 +42,8 @@ def act(clock: VirtualClock, *outcomes: str | float, **changes: object) -> tuple
             return "late"
         if outcome == "!":
             raise ToolError("no luck")
+        if outcome == "?":
+            raise ToolOutcomeUnknown("the connection broke")
         return outcome
 
     return act, done
@@ -144,8 +148,11 @@ async def test_a_name_of_no_tool_and_arguments_that_do_not_fit_are_results_too(c
     assert replay_offline(record, mistaken) == len(record.steps)
 
 
-async def test_an_unsafe_call_that_is_in_doubt_waits_for_a_person_and_is_never_made_again(clock: VirtualClock) -> None:
-    doing, done = act(clock, 100.0, timeout=1)
+@pytest.mark.parametrize("outcome", [100.0, "?"], ids=["timeout", "lost connection"])
+async def test_an_unsafe_call_that_is_in_doubt_waits_for_a_person_and_is_never_made_again(
+    clock: VirtualClock, outcome: str | float
+) -> None:
+    doing, done = act(clock, outcome, timeout=1)
     response, record = await make_harness(clock, scripted_engine(clock, "a"), tools=[doing]).run(
         chat_request(), calling
     )
