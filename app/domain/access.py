@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from app.domain.access_limits import NO_LIMITS, AccessLimits
 from app.domain.ids import KeyId, TenantId, UserId
 
 
@@ -63,7 +64,8 @@ KEY_DEFAULT: Final = Permissions.of(
 class Principal:
     """Caller: the tenant and the user that it acts for, its key, what it may do, and until when.
 
-    `key_id` is None without a key, and `expires_at`, in Unix seconds, without an end.
+    `key_id` is None without a key, and `expires_at`, in Unix seconds, without an end. `limits` are those of the key,
+    which hold beside those of the tenant.
     """
 
     tenant: TenantId
@@ -71,6 +73,7 @@ class Principal:
     key_id: KeyId | None = None
     permissions: Permissions = ALL
     expires_at: float | None = None
+    limits: AccessLimits = NO_LIMITS
 
 
 LOCAL: Final = Principal(tenant=TenantId("local"), user=UserId("local"))

@@ -349,6 +349,7 @@ class Facade:
             user=principal.user,
             key_id=principal.key_id,
             permissions=principal.permissions,
+            key_limits=principal.limits,
         )
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.domain.access import ALL, LOCAL, Permissions
+from app.domain.access_limits import NO_LIMITS, AccessLimits
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Durability
@@ -52,7 +53,8 @@ class ExecutionHeader:
     arguments. `durability` is the initial one: an execution in memory becomes journaled before its first unsafe call.
     `inherited_messages` are those of an earlier execution with which the conversation begins, and `ancestors` are all
     executions of which this one holds messages or steps, the latest last. `user` and `key_id` are those of the
-    principal that it was admitted for, and `permissions` are the rights under which it runs to its end.
+    principal that it was admitted for, `permissions` are the rights under which it runs to its end, and `key_limits`
+    are those of the key.
     """
 
     execution_id: ExecutionId
@@ -76,6 +78,7 @@ class ExecutionHeader:
     user: UserId = LOCAL.user
     key_id: KeyId | None = None
     permissions: Permissions = ALL
+    key_limits: AccessLimits = NO_LIMITS
 
     @property
     def origin(self) -> RequestId | None:
