@@ -27,10 +27,12 @@ RUNS_OTHERS_CODE = (
     "app/capabilities/tools/",
     "app/capabilities/output/rules/",
     "app/orchestration/flow/",
+    "app/orchestration/planning/synthesis.py",
     "app/bootstrap/flows.py",
     "app/entrypoints/",
 )
-"""Entry points, the event bus, the journal's writer, the runners, and the callers of tools, custom rules and flows.
+"""Entry points, the event bus, the journal's writer, the runners, the callers of tools, custom rules and flows, and
+phase E, which owes an answer in every case.
 """
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from app.capabilities.output.extract import JSONExtractionError, extract
 from app.capabilities.prompting.definition import PromptDefinition, PromptId
-from app.capabilities.prompting.prompts import assessment, output_format, planning
+from app.capabilities.prompting.prompts import answer, assessment, output_format, planning
 
 __all__ = ["JSONExtractionError", "PromptRegistry", "default_registry"]
 
@@ -88,4 +88,4 @@ class PromptRegistry:
 @lru_cache(maxsize=1)
 def default_registry() -> PromptRegistry:
     """Return the registry of all shipped prompts; always the same one."""
-    return PromptRegistry((*planning.PROMPTS, *assessment.PROMPTS, *output_format.PROMPTS))
+    return PromptRegistry((*planning.PROMPTS, *assessment.PROMPTS, *answer.PROMPTS, *output_format.PROMPTS))

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from app.capabilities.output.schema.compiled import compile_schema
 from app.capabilities.prompting.definition import PromptId, PromptInput
+from app.capabilities.prompting.prompts.answer import AnswerSynthesisInput, FinalAnswerOutput
 from app.capabilities.prompting.prompts.assessment import SemanticValidationInput
 from app.capabilities.prompting.prompts.output_format import (
     MAX_MESSAGE_CHARACTERS,
@@ -39,6 +40,21 @@ def planning(**changed: object) -> PlanGenerationInput:
     )
 
 
+def synthesis(**changed: object) -> AnswerSynthesisInput:
+    return AnswerSynthesisInput.model_validate(
+        {
+            "request": "Compare two cats.",
+            "correlation_id": "0" * 32,
+            "execution_start_timestamp": "2026-01-01T00:00:00Z",
+            "convergence_status": "converged",
+            "total_passes": 2,
+            "total_refinements": 1,
+            "ttl_remaining": 3,
+            **changed,
+        }
+    )
+
+
 EXAMPLES: dict[PromptId, PromptInput] = {
     PromptId.PLAN_GENERATION_SYSTEM: planning(request=INJECTION),
     PromptId.PLAN_GENERATION_USER: planning(
@@ -49,6 +65,16 @@ EXAMPLES: dict[PromptId, PromptInput] = {
     PromptId.VALIDATION_SEMANTIC_SYSTEM: SemanticValidationInput(request=INJECTION, answer=INJECTION),
     PromptId.VALIDATION_SEMANTIC_USER: SemanticValidationInput(
         request=INJECTION, intent=INJECTION, answer={INJECTION: INJECTION}
+    ),
+    PromptId.ANSWER_SYNTHESIS_SYSTEM: synthesis(request=INJECTION),
+    PromptId.ANSWER_SYNTHESIS_USER: synthesis(
+        request=INJECTION,
+        plan_state={"steps": [INJECTION]},
+        execution_results={INJECTION: INJECTION},
+        convergence_assessment={"detected_issues": [INJECTION]},
+        execution_passes=[{"reasons": INJECTION}],
+        semantic_validation={"issues": [INJECTION]},
+        task_profile={"raw_inference": INJECTION},
     ),
     PromptId.STRUCTURED_CONTRACT_SYSTEM: StructuredContractInput(json_schema={"description": INJECTION}),
     PromptId.GRAMMAR_CONTRACT_SYSTEM: GrammarContractInput(grammar=INJECTION),
@@ -158,6 +184,25 @@ def test_a_judge_without_an_intent_gets_the_default_intent() -> None:
     assert SemanticValidationInput(request="Cats?", answer="Tom.").intent.startswith("Answer the request")
     with pytest.raises(ValidationError):
         SemanticValidationInput(request="Cats?", answer="Tom.", intent="")
+
+
+def test_the_final_answer_is_written_from_the_results_and_from_how_the_work_ended() -> None:
+    given = synthesis(execution_results={"look": "Tom is grey."}, ttl_remaining=0, convergence_status="ttl_expired")
+    prompt = REGISTRY.get_prompt(PromptId.ANSWER_SYNTHESIS_USER, given)
+    quoted = {name: text for name, _, text in QUOTATION.findall(prompt)}
+    assert quoted["request"] == "Compare two cats."
+    assert quoted["execution_results"] == '{"look": "Tom is grey."}'
+    assert quoted["plan_state"] == "null"
+    assert "The passes ran out" in prompt
+    assert "Passes that ran: 2. Changes of the plan: 1. Passes left: 0." in prompt
+    limited = REGISTRY.get_prompt(PromptId.ANSWER_SYNTHESIS_USER, synthesis(has_reached_limit=True))
+    assert "A limit of the request ended the work" in limited
+
+
+def test_no_model_is_asked_for_the_facts_that_the_service_knows() -> None:
+    schema = synthesis().output_schema(FinalAnswerOutput)
+    assert list(schema["properties"]) == ["answer_text", "confidence", "used_step_ids", "notes"]
+    assert schema["required"] == ["answer_text"]
 
 
 def test_a_schema_is_quoted_with_its_members_in_order() -> None:

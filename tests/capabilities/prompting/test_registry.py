@@ -9,7 +9,8 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from app.capabilities.output.extract import EXTRACTION_METHODS
 from app.capabilities.prompting.definition import PromptDefinition, PromptId, PromptInput, PromptOutput
-from app.capabilities.prompting.prompts import assessment, output_format, planning
+from app.capabilities.prompting.prompts import answer, assessment, output_format, planning
+from app.capabilities.prompting.prompts.answer import FinalAnswerOutput
 from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
 from app.capabilities.prompting.prompts.output_format import SubmitToolInput
 from app.capabilities.prompting.prompts.planning import PlanGenerationOutput
@@ -26,7 +27,7 @@ PLAN: JsonValue = {"rationale": "One step will do.", "steps": [{"name": "look", 
 def test_every_id_has_exactly_one_definition() -> None:
     assert REGISTRY.ids() == tuple(PromptId)
     assert [definition.prompt_id for definition in ALL] == list(PromptId)
-    families = (*planning.PROMPTS, *assessment.PROMPTS, *output_format.PROMPTS)
+    families = (*planning.PROMPTS, *assessment.PROMPTS, *answer.PROMPTS, *output_format.PROMPTS)
     assert sorted(definition.prompt_id for definition in families) == sorted(PromptId)
 
 
@@ -45,11 +46,13 @@ def test_exactly_the_prompts_that_ask_for_json_have_an_output_model() -> None:
         PromptId.PLAN_GENERATION_SYSTEM: PlanGenerationOutput,
         PromptId.PLAN_GENERATION_USER: PlanGenerationOutput,
         PromptId.VALIDATION_SEMANTIC_USER: SemanticValidationOutput,
+        PromptId.ANSWER_SYNTHESIS_SYSTEM: FinalAnswerOutput,
+        PromptId.ANSWER_SYNTHESIS_USER: FinalAnswerOutput,
     }
 
 
 def test_a_system_prompt_and_its_user_prompt_are_rendered_from_the_same_input() -> None:
-    for name in ("PLAN_GENERATION", "VALIDATION_SEMANTIC"):
+    for name in ("PLAN_GENERATION", "VALIDATION_SEMANTIC", "ANSWER_SYNTHESIS"):
         system, user = (REGISTRY.definition(PromptId(f"{name}_{role}")) for role in ("SYSTEM", "USER"))
         assert system.input_model is user.input_model
 

@@ -1,0 +1,179 @@
+"""Phase E: the final answer of an execution, written by a model or, where that fails, by the service itself [003].
+
+Theory of operation
+
+1. There is an answer in every case. If the model's cannot be used, the answer says so and shows what was found.
+2. The service alone says how far the execution got. The model writes the text, its confidence, the names of the steps
+   that it used, and notes; what it writes into our members of `metadata` is dropped.
+3. A degraded answer has one of the reasons of `_reasons`, the first that holds. What was found goes with it, under the
+   names of the input; parts that are too long are cut and end in a mark.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from pydantic import BaseModel, JsonValue
+
+from app.capabilities.prompting.definition import PromptId
+from app.capabilities.prompting.prompts.answer import AnswerSynthesisInput, FinalAnswer, FinalAnswerOutput
+from app.capabilities.prompting.registry import default_registry
+from app.domain.contract.final_answer import PhaseEInput
+from app.domain.failures import Failure
+
+__all__ = ["FinalAnswer", "PhaseEInput", "answer_without_model", "execute_phase_e"]
+
+Ask: TypeAlias = Callable[[PromptId, AnswerSynthesisInput], Awaitable[object]]
+"""Asks a model and returns its output: a `FinalAnswerOutput`, its JSON, or its members."""
+ARTIFACTS: Final = (
+    "plan_state",
+    "execution_results",
+    "convergence_assessment",
+    "execution_passes",
+    "semantic_validation",
+    "task_profile",
+)
+"""The parts of the input that an execution may not have reached."""
+MAX_ARTIFACT_BYTES: Final = 256 * 1024
+CUT_MARK: Final = "… [cut]"
+_SHOWN_CHARACTERS: Final = 4000
+"""Most characters of the results that stand in an answer which no model wrote."""
+_OWN_METADATA: Final = frozenset({"degraded", "reason", "missing_fields", "limit", *ARTIFACTS})
+_WHY: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "incomplete_state": "the work ended before all of its parts were reached",
+        "ttl_expiration": "no pass was left",
+        "zero_passes": "no pass ran",
+        "non_convergent": "the result was not found complete and consistent",
+        "synthesis_failed": "no model could write it",
+    }
+)
+
+
+async def execute_phase_e(data: PhaseEInput, ask: Ask) -> FinalAnswer:
+    """Return the final answer. It never raises an Exception; cancellation and the kernel's own signals pass."""
+    try:
+        asked = AnswerSynthesisInput.model_validate(dict(data))
+        written = _read(await ask(PromptId.ANSWER_SYNTHESIS_USER, asked))
+    # An answer is owed even if the model, its provider, a prompt of the deployment or our own code fails.
+    except Exception as cause:  # noqa: BLE001 - the reason stands above
+        return answer_without_model(data, cause)
+    reason = next(_reasons(data), None)
+    return FinalAnswer(
+        answer_text=written.answer_text if reason is None else f"{written.answer_text}\n\n{_sentence(data, reason)}",
+        confidence=written.confidence,
+        used_step_ids=_known_steps(written.used_step_ids, data),
+        notes=written.notes,
+        ttl_exhausted=data.ttl_remaining == 0 or None,
+        metadata=_metadata(data, reason, written.metadata),
+    )
+
+
+def answer_without_model(data: PhaseEInput, cause: Exception | None = None) -> FinalAnswer:
+    """Return the final answer that the service writes itself; `cause` is the reason why no model did."""
+    reason = next(_reasons(data), "synthesis_failed")
+    results = _shown(data.execution_results)
+    return FinalAnswer(
+        answer_text="\n\n".join(filter(None, (f"No model wrote this answer. {_sentence(data, reason)}", results))),
+        used_step_ids=[],
+        notes=f"No model wrote this answer: {_cause(cause)}.",
+        ttl_exhausted=data.ttl_remaining == 0 or None,
+        metadata=_metadata(data, reason, {}),
+    )
+
+
+def _read(output: object) -> FinalAnswerOutput:
+    """Return the model's output with unknown fields dropped.
+
+    Raises: JSONExtractionError; pydantic.ValidationError; TypeError for anything but text and members.
+    """
+    if isinstance(output, BaseModel):
+        output = output.model_dump()
+    if isinstance(output, str) or (isinstance(output, Mapping) and "answer_text" not in output and "text" in output):
+        return default_registry().validate_output(PromptId.ANSWER_SYNTHESIS_USER, output, FinalAnswerOutput)
+    if not isinstance(output, Mapping):
+        raise TypeError("a model's output is a text or an object")
+    return FinalAnswerOutput.model_validate(dict(output))
+
+
+def _reasons(data: PhaseEInput) -> Iterator[str]:
+    """Yield the reasons for which the answer is degraded, by priority."""
+    if any(True for _ in _missing(data)):
+        yield "incomplete_state"
+    if data.ttl_remaining == 0:
+        yield "ttl_expiration"
+    if data.total_passes == 0:
+        yield "zero_passes"
+    if data.convergence_status != "converged":
+        yield "non_convergent"
+
+
+def _missing(data: PhaseEInput) -> Iterator[str]:
+    return (name for name in ARTIFACTS if getattr(data, name) is None)
+
+
+def _sentence(data: PhaseEInput, reason: str) -> str:
+    """Return the sentence about a degraded answer: why it is, what is missing, and what there is."""
+    missing, found = list(_missing(data)), [name for name in ARTIFACTS if getattr(data, name) is not None]
+    return f"This answer is degraded: {_WHY[reason]}; missing: {_names(missing)}; available: {_names(found)}."
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(name.replace("_", " ") for name in names) or "nothing"
+
+
+def _metadata(data: PhaseEInput, reason: str | None, of_model: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    metadata = {name: value for name, value in of_model.items() if name not in _OWN_METADATA}
+    if reason is None:
+        return {**metadata, "degraded": False}
+    found = {name: bounded_value(value) for name in ARTIFACTS if (value := getattr(data, name)) is not None}
+    return {**metadata, "degraded": True, "reason": reason, "missing_fields": list(_missing(data)), **found}
+
+
+def bounded_value(value: object) -> JsonValue:
+    """Return the value as JSON; one of more than 256 KiB is the beginning of its text and ends in a mark."""
+    written = _json(value).encode()
+    if len(written) <= MAX_ARTIFACT_BYTES:
+        found: JsonValue = json.loads(written, parse_constant=str)
+        return found
+    return written[: MAX_ARTIFACT_BYTES - len(CUT_MARK.encode())].decode(errors="ignore") + CUT_MARK
+
+
+def _json(value: object) -> str:
+    """Return the value as JSON; what JSON does not have is text."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace").decode()
+    except (TypeError, ValueError, RecursionError):
+        return '"[cannot be shown]"'
+
+
+def _shown(value: object) -> str:
+    """Return the beginning of what was found, as text; empty if nothing was."""
+    if not value:
+        return ""
+    text = _json(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + CUT_MARK
+
+
+def _known_steps(named: list[str] | None, data: PhaseEInput) -> list[str] | None:
+    """Return those of the names that are steps of the plan or have a result."""
+    if named is None:
+        return None
+    known = {*(data.execution_results or {}), *_step_names((data.plan_state or {}).get("steps"))}
+    return [name for name in dict.fromkeys(named) if name in known]
+
+
+def _step_names(steps: Any) -> Iterator[str]:
+    """Yield the names of steps, listed or by name."""
+    for step in steps if isinstance(steps, list | tuple | Mapping) else ():
+        name = step.get("name", step.get("step_id", step.get("id"))) if isinstance(step, Mapping) else step
+        if isinstance(name, str):
+            yield name
+
+
+def _cause(cause: Exception | None) -> str:
+    """Return why no model wrote the answer, without the words of what went wrong, which may quote the input."""
+    if cause is None:
+        return "none was asked"
+    return cause.code if isinstance(cause, Failure) else type(cause).__name__
