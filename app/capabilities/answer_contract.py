@@ -19,7 +19,7 @@ from app.capabilities.output.grammar import Grammar, GrammarError, cached_gramma
 from app.capabilities.output.rules.custom import CUSTOM_RULES
 from app.capabilities.output.rules.rule_set import RuleRegistry, RuleSet, RuleViolation
 from app.capabilities.output.schema.compiled import CompiledSchema, compile_schema, invalid_schema
-from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
+from app.capabilities.prompting.prompts.assessment import AnswerJudgementOutput
 from app.domain.contract.constrained_types import ConfidenceSource
 from app.domain.contract.request import OutputContract
 from app.domain.contract.response import ValidationResult
@@ -88,7 +88,7 @@ class ValidatedAnswer:
         failure = None if self.failure is None else Refused.by(self.failure)
         return AnswerValidated(self.pattern_result.structured_output, self.validation, failure)
 
-    def with_judgement(self, judgement: SemanticValidationOutput) -> "ValidatedAnswer":
+    def with_judgement(self, judgement: AnswerJudgementOutput) -> "ValidatedAnswer":
         """Return the answer with the judgement of a judge, whose score is the confidence.
 
         The issues of a valid answer are warnings.

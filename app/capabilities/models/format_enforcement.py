@@ -14,12 +14,8 @@ from typing import Any
 import orjson
 
 from app.capabilities.models.engine_downgrade import downgrade, unsupported_parts
-from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.prompts.output_format import (
-    GrammarContractInput,
-    StructuredContractInput,
-    SubmitToolInput,
-)
+from app.capabilities.prompting.definition import EmptyInput, PromptId
+from app.capabilities.prompting.prompts.output_format import GrammarContractInput, StructuredContractInput
 from app.capabilities.prompting.registry import default_registry
 from app.domain.contract.constrained_types import FormatEnforcement
 from app.domain.contract.messages import UNREADABLE_ARGUMENTS, Message, ToolCall
@@ -92,7 +88,7 @@ def _describes_object(schema: Mapping[str, Any]) -> bool:
 
 
 def _submit_description() -> str:
-    return default_registry().get_prompt(PromptId.SUBMIT_TOOL_DESCRIPTION, SubmitToolInput())
+    return default_registry().get_prompt(PromptId.SUBMIT_TOOL_DESCRIPTION, EmptyInput())
 
 
 def _with_contract(call: EngineCall) -> Sequence[Message]:

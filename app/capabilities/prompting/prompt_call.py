@@ -37,12 +37,8 @@ class PromptCall(Generic[Output]):
     def messages(self) -> Sequence[Message]:
         """Return the messages for the model."""
         registry = default_registry()
-        system = self._prompt_id.removesuffix("_USER") + "_SYSTEM"
-        first = (
-            [Message(role="system", content=registry.get_prompt(PromptId(system), self._prompt_input))]
-            if system in registry.ids()
-            else []
-        )
+        system = registry.system_prompt_of(self._prompt_id, self._prompt_input)
+        first = [] if system is None else [Message(role="system", content=system)]
         return [*first, _user(registry.get_prompt(self._prompt_id, self._prompt_input))]
 
     @property

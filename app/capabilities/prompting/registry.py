@@ -7,17 +7,55 @@ a judgement that was cut off must not be taken for a shorter one.
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 from pydantic import BaseModel
 
 from app.capabilities.output.extract import JSONExtractionError, extract
-from app.capabilities.prompting.definition import PromptDefinition, PromptId
-from app.capabilities.prompting.prompts import answer, assessment, output_format, planning
+from app.capabilities.prompting.definition import EmptyInput, PromptDefinition, PromptId, PromptInput
+from app.capabilities.prompting.prompts import (
+    answer,
+    assessment,
+    output_format,
+    planning,
+    recursion,
+    repair,
+    task_profile,
+)
 
 __all__ = ["JSONExtractionError", "PromptRegistry", "default_registry"]
 
 Output = TypeVar("Output", bound=BaseModel)
+FAMILIES: Final = (
+    planning.PROMPTS,
+    recursion.PROMPTS,
+    assessment.PROMPTS,
+    task_profile.PROMPTS,
+    repair.PROMPTS,
+    answer.PROMPTS,
+    output_format.PROMPTS,
+)
+"""All shipped prompts, by family."""
+# fmt: off
+SYSTEM_PROMPTS: Final[Mapping[PromptId, PromptId]] = MappingProxyType({
+    PromptId.PLAN_GENERATION_USER: PromptId.PLAN_GENERATION_SYSTEM,
+    PromptId.RECURSIVE_PLAN_GENERATION_USER: PromptId.PLAN_GENERATION_SYSTEM,
+    PromptId.RECURSIVE_SUBPLAN_GENERATION_USER: PromptId.PLAN_GENERATION_SYSTEM,
+    PromptId.RECURSIVE_REFINEMENT_USER: PromptId.RECURSIVE_REFINEMENT_SYSTEM,
+    PromptId.REASONING_STEP_USER: PromptId.REASONING_STEP_SYSTEM,
+    PromptId.VALIDATION_SEMANTIC_USER: PromptId.VALIDATION_SEMANTIC_SYSTEM,
+    PromptId.CONVERGENCE_ASSESSMENT_USER: PromptId.CONVERGENCE_ASSESSMENT_SYSTEM,
+    PromptId.TASKPROFILE_INFERENCE_USER: PromptId.TASKPROFILE_INFERENCE_SYSTEM,
+    PromptId.TASKPROFILE_UPDATE_USER: PromptId.TASKPROFILE_UPDATE_SYSTEM,
+    PromptId.SUPERVISOR_REPAIR_JSON_USER: PromptId.SUPERVISOR_REPAIR_SYSTEM,
+    PromptId.SUPERVISOR_REPAIR_TOOLCALL_USER: PromptId.SUPERVISOR_REPAIR_SYSTEM,
+    PromptId.SUPERVISOR_REPAIR_PLAN_USER: PromptId.SUPERVISOR_REPAIR_SYSTEM,
+    PromptId.SUPERVISOR_REPAIR_MISSINGTOOL_USER: PromptId.SUPERVISOR_REPAIR_SYSTEM,
+    PromptId.ANSWER_SYNTHESIS_USER: PromptId.ANSWER_SYNTHESIS_SYSTEM,
+    PromptId.ANSWER_JUDGEMENT_USER: PromptId.ANSWER_JUDGEMENT_SYSTEM,
+})
+# fmt: on
+"""The system prompt of each user prompt that has one."""
 
 
 class PromptRegistry:
@@ -56,6 +94,17 @@ class PromptRegistry:
         """
         return self.definition(prompt_id).render(input_data)
 
+    def system_prompt_of(self, prompt_id: PromptId, input_data: PromptInput) -> str | None:
+        """Return the system prompt that goes with a user prompt of that input; None if there is none.
+
+        A system prompt that does not take that input takes none.
+        """
+        system = SYSTEM_PROMPTS.get(prompt_id)
+        if system is None:
+            return None
+        takes_input = isinstance(input_data, self.definition(system).input_model)
+        return self.get_prompt(system, input_data if takes_input else EmptyInput())
+
     @overload
     def validate_output(
         self, prompt_id: PromptId, response: str | Mapping[str, Any], output_model: type[Output]
@@ -88,4 +137,4 @@ class PromptRegistry:
 @lru_cache(maxsize=1)
 def default_registry() -> PromptRegistry:
     """Return the registry of all shipped prompts; always the same one."""
-    return PromptRegistry((*planning.PROMPTS, *assessment.PROMPTS, *answer.PROMPTS, *output_format.PROMPTS))
+    return PromptRegistry(prompt for family in FAMILIES for prompt in family)

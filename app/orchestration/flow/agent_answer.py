@@ -11,8 +11,8 @@ from typing import Any
 from app.capabilities.models.format_enforcement import SUBMIT_TOOL
 from app.capabilities.output.enforcement import enforce
 from app.capabilities.output.schema.compiled import compile_schema
-from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.prompts.output_format import StructuredViolationsInput, SubmitToolInput
+from app.capabilities.prompting.definition import EmptyInput, PromptId
+from app.capabilities.prompting.prompts.output_format import StructuredViolationsInput
 from app.capabilities.prompting.registry import default_registry
 from app.domain.contract.messages import UNREADABLE_ARGUMENTS, Message, ToolCall
 from app.domain.failures import ConstraintFailure
@@ -45,7 +45,7 @@ def response_format(node: AgentNode) -> ResponseFormat:
 
 def submit_definition(node: AgentNode) -> ToolDefinition:
     """Return the tool with which an agent hands in its answer."""
-    description = default_registry().get_prompt(PromptId.SUBMIT_TOOL_DESCRIPTION, SubmitToolInput())
+    description = default_registry().get_prompt(PromptId.SUBMIT_TOOL_DESCRIPTION, EmptyInput())
     return ToolDefinition(SUBMIT_TOOL, description, node.outputs[0].schema())
 
 

@@ -7,8 +7,7 @@ response format and is offered no tools. The model learns what is wrong with an 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.prompts.output_format import StructuredAnswerInput
+from app.capabilities.prompting.definition import EmptyInput, PromptId
 from app.capabilities.prompting.registry import default_registry
 from app.domain.contract.messages import Message
 from app.domain.pattern_result import PatternResult
@@ -32,7 +31,7 @@ async def specialized_loop(context: RunContext, attempts: int | None = None) -> 
     messages = context.settings.messages
     if context.settings.tools:
         await ToolLoop(context).answer(messages)
-        prompt = default_registry().get_prompt(PromptId.STRUCTURED_ANSWER_USER, StructuredAnswerInput())
+        prompt = default_registry().get_prompt(PromptId.STRUCTURED_ANSWER_USER, EmptyInput())
         messages = (Message(role="user", content=prompt),)
     settings = context.settings
     if settings.hints.temperature is None:

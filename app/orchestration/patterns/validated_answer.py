@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from app.capabilities.answer_contract import AnswerContract, ValidatedAnswer
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompt_call import PromptCall
-from app.capabilities.prompting.prompts.assessment import SemanticValidationInput, SemanticValidationOutput
+from app.capabilities.prompting.prompts.assessment import AnswerJudgementInput, AnswerJudgementOutput
 from app.capabilities.prompting.prompts.output_format import StructuredViolationsInput
 from app.capabilities.prompting.registry import default_registry
 from app.domain.contract.messages import Message
@@ -101,13 +101,13 @@ async def _judge(context: RunContext, validated: ValidatedAnswer) -> ValidatedAn
     return validated.with_judgement(judgement)
 
 
-def _judge_question(settings: BranchSettings, result: PatternResult) -> PromptCall[SemanticValidationOutput]:
+def _judge_question(settings: BranchSettings, result: PatternResult) -> PromptCall[AnswerJudgementOutput]:
     answer = result.content if result.structured_output is None else result.structured_output
     fields = {"request": settings.last_user_text, "answer": answer}
     if isinstance(settings.output.semantic, str):
         fields["intent"] = settings.output.semantic
     return PromptCall(
-        PromptId.VALIDATION_SEMANTIC_USER, SemanticValidationInput.model_validate(fields), SemanticValidationOutput
+        PromptId.ANSWER_JUDGEMENT_USER, AnswerJudgementInput.model_validate(fields), AnswerJudgementOutput
     )
 
 

@@ -78,4 +78,7 @@ def test_other_text_is_not_reported_as_a_prompt(path: str, text: str) -> None:
 
 def test_the_prompts_of_the_registry_would_be_reported() -> None:
     found = [source.path for source in repository() if source.path.startswith(OURS) and list(prompts(source))]
-    assert {f"{OURS}prompts/{name}.py" for name in ("planning", "assessment", "output_format")} <= set(found)
+    assert {
+        f"{OURS}prompts/{name}.py"
+        for name in ("planning", "assessment", "output_format", "recursion", "repair", "task_profile")
+    } <= set(found)

@@ -8,13 +8,22 @@ import pytest
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from app.capabilities.output.extract import EXTRACTION_METHODS
-from app.capabilities.prompting.definition import PromptDefinition, PromptId, PromptInput, PromptOutput
-from app.capabilities.prompting.prompts import answer, assessment, output_format, planning
-from app.capabilities.prompting.prompts.answer import FinalAnswerOutput
-from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
-from app.capabilities.prompting.prompts.output_format import SubmitToolInput
+from app.capabilities.prompting.definition import (
+    EmptyInput,
+    PromptDefinition,
+    PromptId,
+    PromptInput,
+    PromptOutput,
+)
+from app.capabilities.prompting.prompts.assessment import AnswerJudgementOutput
 from app.capabilities.prompting.prompts.planning import PlanGenerationOutput
-from app.capabilities.prompting.registry import JSONExtractionError, PromptRegistry, default_registry
+from app.capabilities.prompting.registry import (
+    FAMILIES,
+    SYSTEM_PROMPTS,
+    JSONExtractionError,
+    PromptRegistry,
+    default_registry,
+)
 from app.domain.contract.request import PlanStep
 from app.domain.failures import Code, Failure
 
@@ -27,8 +36,7 @@ PLAN: JsonValue = {"rationale": "One step will do.", "steps": [{"name": "look", 
 def test_every_id_has_exactly_one_definition() -> None:
     assert REGISTRY.ids() == tuple(PromptId)
     assert [definition.prompt_id for definition in ALL] == list(PromptId)
-    families = (*planning.PROMPTS, *assessment.PROMPTS, *answer.PROMPTS, *output_format.PROMPTS)
-    assert sorted(definition.prompt_id for definition in families) == sorted(PromptId)
+    assert sorted(definition.prompt_id for family in FAMILIES for definition in family) == sorted(PromptId)
 
 
 def test_an_id_is_written_as_it_is_named() -> None:
@@ -41,20 +49,35 @@ def test_every_prompt_has_an_input_model_of_its_own_kind_and_no_other_than_an_ou
         assert definition.output_model is None or issubclass(definition.output_model, PromptOutput)
 
 
-def test_exactly_the_prompts_that_ask_for_json_have_an_output_model() -> None:
-    assert {definition.prompt_id: definition.output_model for definition in ALL if definition.output_model} == {
-        PromptId.PLAN_GENERATION_SYSTEM: PlanGenerationOutput,
-        PromptId.PLAN_GENERATION_USER: PlanGenerationOutput,
-        PromptId.VALIDATION_SEMANTIC_USER: SemanticValidationOutput,
-        PromptId.ANSWER_SYNTHESIS_SYSTEM: FinalAnswerOutput,
-        PromptId.ANSWER_SYNTHESIS_USER: FinalAnswerOutput,
-    }
+JSON_PROMPTS = {
+    *("PLAN_GENERATION_SYSTEM", "PLAN_GENERATION_USER", "RECURSIVE_PLAN_GENERATION_USER"),
+    *("RECURSIVE_SUBPLAN_GENERATION_USER", "RECURSIVE_REFINEMENT_SYSTEM", "RECURSIVE_REFINEMENT_USER"),
+    *("CONVERGENCE_ASSESSMENT_SYSTEM", "CONVERGENCE_ASSESSMENT_USER", "VALIDATION_SEMANTIC_USER"),
+    *("TASKPROFILE_INFERENCE_USER", "TASKPROFILE_UPDATE_USER"),
+    *("SUPERVISOR_REPAIR_JSON_USER", "SUPERVISOR_REPAIR_TOOLCALL_USER", "SUPERVISOR_REPAIR_PLAN_USER"),
+    *("SUPERVISOR_REPAIR_MISSINGTOOL_USER", "ANSWER_JUDGEMENT_SYSTEM", "ANSWER_JUDGEMENT_USER"),
+    *("ANSWER_SYNTHESIS_SYSTEM", "ANSWER_SYNTHESIS_USER"),
+}
+DEMAND = "Reply with one JSON object and nothing else"
 
 
-def test_a_system_prompt_and_its_user_prompt_are_rendered_from_the_same_input() -> None:
-    for name in ("PLAN_GENERATION", "VALIDATION_SEMANTIC", "ANSWER_SYNTHESIS"):
-        system, user = (REGISTRY.definition(PromptId(f"{name}_{role}")) for role in ("SYSTEM", "USER"))
-        assert system.input_model is user.input_model
+def test_exactly_the_listed_prompts_have_an_output_model() -> None:
+    assert {definition.prompt_id for definition in ALL if definition.output_model} == JSON_PROMPTS
+
+
+def test_a_prompt_has_an_output_model_exactly_if_it_or_its_system_prompt_asks_for_json() -> None:
+    for definition in ALL:
+        system = SYSTEM_PROMPTS.get(definition.prompt_id)
+        demands = [definition.template, "" if system is None else REGISTRY.definition(system).template]
+        assert any(DEMAND in each for each in demands) == (definition.output_model is not None), definition.prompt_id
+
+
+def test_every_system_prompt_belongs_to_a_user_prompt_and_takes_its_input_or_none() -> None:
+    contracts = {PromptId.STRUCTURED_CONTRACT_SYSTEM, PromptId.GRAMMAR_CONTRACT_SYSTEM}
+    assert {each for each in PromptId if each.endswith("_SYSTEM")} == {*SYSTEM_PROMPTS.values(), *contracts}
+    for user, system in SYSTEM_PROMPTS.items():
+        taken, given = (REGISTRY.definition(each).input_model for each in (system, user))
+        assert taken is EmptyInput or issubclass(given, taken)
 
 
 def test_models_can_be_shown_as_json_schema() -> None:
@@ -87,7 +110,7 @@ def test_an_id_without_a_definition_is_refused() -> None:
 def test_an_unknown_id_is_refused(unknown: Any) -> None:
     for use in (
         lambda: REGISTRY.definition(unknown),
-        lambda: REGISTRY.get_prompt(unknown, SubmitToolInput()),
+        lambda: REGISTRY.get_prompt(unknown, EmptyInput()),
         lambda: REGISTRY.validate_output(unknown, "{}"),
     ):
         with pytest.raises(KeyError, match="there is no prompt") as caught:
@@ -119,7 +142,7 @@ def test_every_prompt_refuses_an_input_that_is_not_its_own(definition: PromptDef
     ],
 )
 def test_a_judgement_is_extracted_and_parsed(response: str | Mapping[str, Any]) -> None:
-    assert REGISTRY.validate_output(PromptId.VALIDATION_SEMANTIC_USER, response) == SemanticValidationOutput(
+    assert REGISTRY.validate_output(PromptId.ANSWER_JUDGEMENT_USER, response) == AnswerJudgementOutput(
         valid=False, score=0.25, issues=("It is late.",)
     )
 
@@ -142,7 +165,7 @@ def test_another_output_model_may_be_asked_for() -> None:
     class Score(BaseModel):
         score: float
 
-    for prompt_id in (PromptId.VALIDATION_SEMANTIC_USER, PromptId.VALIDATION_SEMANTIC_SYSTEM):
+    for prompt_id in (PromptId.ANSWER_JUDGEMENT_USER, PromptId.REASONING_STEP_USER):
         assert REGISTRY.validate_output(prompt_id, json.dumps(JUDGEMENT), Score) == Score(score=0.25)
 
 
@@ -153,11 +176,11 @@ def test_an_error_of_a_reply_without_json_names_its_prompt_and_the_methods_tried
     response: str | Mapping[str, Any],
 ) -> None:
     with pytest.raises(JSONExtractionError) as caught:
-        REGISTRY.validate_output(PromptId.VALIDATION_SEMANTIC_USER, response)
+        REGISTRY.validate_output(PromptId.ANSWER_JUDGEMENT_USER, response)
     error = caught.value
     assert isinstance(error, Failure)
     assert error.code is Code.CONSTRAINT_JSON_INVALID
-    assert error.prompt_id is PromptId.VALIDATION_SEMANTIC_USER
+    assert error.prompt_id is PromptId.ANSWER_JUDGEMENT_USER
     assert error.extraction_methods_attempted == [method.value for method in EXTRACTION_METHODS]
     assert error.message
 
@@ -165,15 +188,15 @@ def test_an_error_of_a_reply_without_json_names_its_prompt_and_the_methods_tried
 @pytest.mark.parametrize(
     ("prompt_id", "value"),
     [
-        (PromptId.VALIDATION_SEMANTIC_USER, []),
-        (PromptId.VALIDATION_SEMANTIC_USER, "yes"),
-        (PromptId.VALIDATION_SEMANTIC_USER, {}),
-        (PromptId.VALIDATION_SEMANTIC_USER, {"valid": True}),
-        (PromptId.VALIDATION_SEMANTIC_USER, {"valid": True, "score": 1.01}),
-        (PromptId.VALIDATION_SEMANTIC_USER, {"valid": True, "score": -0.01}),
-        (PromptId.VALIDATION_SEMANTIC_USER, {"valid": "perhaps", "score": 1}),
-        (PromptId.VALIDATION_SEMANTIC_USER, {"valid": True, "score": 1, "issues": "none"}),
-        (PromptId.VALIDATION_SEMANTIC_USER, {"valid": True, "score": 1, "issues": [{}]}),
+        (PromptId.ANSWER_JUDGEMENT_USER, []),
+        (PromptId.ANSWER_JUDGEMENT_USER, "yes"),
+        (PromptId.ANSWER_JUDGEMENT_USER, {}),
+        (PromptId.ANSWER_JUDGEMENT_USER, {"valid": True}),
+        (PromptId.ANSWER_JUDGEMENT_USER, {"valid": True, "score": 1.01}),
+        (PromptId.ANSWER_JUDGEMENT_USER, {"valid": True, "score": -0.01}),
+        (PromptId.ANSWER_JUDGEMENT_USER, {"valid": "perhaps", "score": 1}),
+        (PromptId.ANSWER_JUDGEMENT_USER, {"valid": True, "score": 1, "issues": "none"}),
+        (PromptId.ANSWER_JUDGEMENT_USER, {"valid": True, "score": 1, "issues": [{}]}),
         (PromptId.PLAN_GENERATION_USER, {"rationale": "none"}),
         (PromptId.PLAN_GENERATION_USER, {"steps": []}),
         (PromptId.PLAN_GENERATION_USER, {"steps": [{"name": "a"}]}),
@@ -190,10 +213,10 @@ def test_json_that_does_not_fit_is_a_validation_error(prompt_id: PromptId, value
 
 def test_a_refused_answer_is_not_shown() -> None:
     with pytest.raises(ValidationError) as caught:
-        REGISTRY.validate_output(PromptId.VALIDATION_SEMANTIC_USER, '{"valid": "secret", "score": "secret"}')
+        REGISTRY.validate_output(PromptId.ANSWER_JUDGEMENT_USER, '{"valid": "secret", "score": "secret"}')
     assert "secret" not in str(caught.value)
 
 
 def test_a_prompt_that_asks_for_text_has_no_output_to_validate() -> None:
-    with pytest.raises(ValueError, match="VALIDATION_SEMANTIC_SYSTEM asks for text"):
-        REGISTRY.validate_output(PromptId.VALIDATION_SEMANTIC_SYSTEM, "{}")
+    with pytest.raises(ValueError, match="SUPERVISOR_REPAIR_SYSTEM asks for text"):
+        REGISTRY.validate_output(PromptId.SUPERVISOR_REPAIR_SYSTEM, "{}")

@@ -8,7 +8,7 @@ import pytest
 
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompt_call import PromptCall
-from app.capabilities.prompting.prompts.assessment import SemanticValidationInput, SemanticValidationOutput
+from app.capabilities.prompting.prompts.assessment import AnswerJudgementInput, AnswerJudgementOutput
 from app.domain.failures import Code, Failure, ValidationFailure
 from app.orchestration.execution.context import RunContext
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine
@@ -20,9 +20,9 @@ PROSE = {"text": "it is fine", "usage": USAGE}
 ANSWER = {"text": "the answer", "usage": USAGE}
 
 
-def question(check: Any = lambda _: None) -> PromptCall[SemanticValidationOutput]:
-    prompt = SemanticValidationInput(request="why?", answer="because")
-    return PromptCall(PromptId.VALIDATION_SEMANTIC_USER, prompt, SemanticValidationOutput, check)
+def question(check: Any = lambda _: None) -> PromptCall[AnswerJudgementOutput]:
+    prompt = AnswerJudgementInput(request="why?", answer="because")
+    return PromptCall(PromptId.ANSWER_JUDGEMENT_USER, prompt, AnswerJudgementOutput, check)
 
 
 async def aside(context: RunContext) -> str:
@@ -75,7 +75,7 @@ async def test_after_the_last_attempt_it_is_the_answers_failure(
 
 
 async def test_what_is_checked_is_asked_for_again_and_fails_as_it_was_checked(clock: VirtualClock) -> None:
-    def strict(answer: SemanticValidationOutput) -> None:
+    def strict(answer: AnswerJudgementOutput) -> None:
         if answer.score < 1:
             raise ValidationFailure(Code.VALIDATION_RULE_FAILED, "too low")
 

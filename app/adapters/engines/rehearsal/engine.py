@@ -29,7 +29,7 @@ from app.adapters.engines.unsupported import ALL_ROLES, DEFAULT_NAMES, unsent_me
 from app.adapters.engines.wire.faults import reason_by_status
 from app.capabilities.models.context_window import EstimatingTokenCounter, count_tokens
 from app.capabilities.output.grammar import Grammar, GrammarError
-from app.capabilities.prompting.prompts.assessment import SemanticValidationOutput
+from app.capabilities.prompting.prompts.assessment import AnswerJudgementOutput
 from app.capabilities.prompting.prompts.output_format import REJECTED_ANSWER_NOTICE
 from app.domain.contract.messages import Message, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
@@ -44,7 +44,7 @@ NOTICE: Final = "This is the rehearsal engine, no model was asked."
 _ECHO_CHARACTERS: Final = 300
 _GARBLED_WORDS: Final = 3
 _COUNTER: Final = EstimatingTokenCounter()
-_VERDICT_SCHEMA: Final = SemanticValidationOutput.model_json_schema()
+_VERDICT_SCHEMA: Final = AnswerJudgementOutput.model_json_schema()
 _DIRECTIVE: Final = re.compile(
     r"\[\[(?:fail:(?P<fail>\d{3})|slow:(?P<slow>\d{1,6}(?:\.\d{1,3})?)|(?P<garble>garble)|(?P<refuse>refuse))\]\]"
 )
@@ -139,9 +139,9 @@ def _answer(turn: _Turn, call: EngineCall) -> str:
     return _repeated(turn.results) if turn.results else _echo(turn.text)
 
 
-def _verdict(*, is_valid: bool) -> SemanticValidationOutput:
+def _verdict(*, is_valid: bool) -> AnswerJudgementOutput:
     issues = () if is_valid else ("Rehearsed: the message asked for a refusal.",)
-    return SemanticValidationOutput(valid=is_valid, score=int(is_valid), issues=issues)
+    return AnswerJudgementOutput(valid=is_valid, score=int(is_valid), issues=issues)
 
 
 def _shortest_text(grammar: str) -> str:

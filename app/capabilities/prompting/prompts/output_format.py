@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic import Field, JsonValue
 
-from app.capabilities.prompting.definition import PromptDefinition, PromptId, PromptInput
+from app.capabilities.prompting.definition import EmptyInput, PromptDefinition, PromptId, PromptInput
 
 REJECTED_ANSWER_NOTICE: Final = "Your last answer was refused."
 """The beginning of a message that lists the violations of an answer."""
@@ -57,14 +57,6 @@ class StructuredViolationsInput(PromptInput):
         return f"There are {self.left_out} more that are not listed. " if self.left_out else ""
 
 
-class StructuredAnswerInput(PromptInput):
-    """No input: the results are in the conversation."""
-
-
-class SubmitToolInput(PromptInput):
-    """No input: the description is the same for every answer."""
-
-
 def _cut(text: str, most_characters: int) -> str:
     return text if len(text) <= most_characters else text[: most_characters - 1] + "…"
 
@@ -97,7 +89,7 @@ Write no character that the grammar does not allow.
     PromptDefinition(
         prompt_id=PromptId.STRUCTURED_ANSWER_USER,
         template="Now give your final answer to the request, in the form demanded of it, from what has been found.",
-        input_model=StructuredAnswerInput,
+        input_model=EmptyInput,
         output_model=None,
     ),
     PromptDefinition(
@@ -118,7 +110,7 @@ what is wrong there.
         prompt_id=PromptId.SUBMIT_TOOL_DESCRIPTION,
         template="Hands in the final answer and ends the task. Call it once, when the work is done, with the answer as "
         "its arguments.",
-        input_model=SubmitToolInput,
+        input_model=EmptyInput,
         output_model=None,
     ),
 )

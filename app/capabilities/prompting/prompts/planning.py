@@ -35,9 +35,17 @@ STEP_TYPE_DESCRIPTIONS: Mapping[str, str] = MappingProxyType({
     "redundant":
         'Asks several times at once and takes a vote. Input: an object as for infer, with "schema", "n": integer and '
         '"voting": "majority", "unanimity" or "field_majority". Output: the value that won.',
+    "subplan":
+        "Is planned and carried out as steps of its own. Input: a string, what it has to achieve. "
+        "Output: that of the last of these steps.",
 })
 # fmt: on
 """The description of each type of step for the planner, in the order of the table."""
+
+
+def lower_case(value: object) -> object:
+    """Return a text in lower case, anything else as it is."""
+    return value.lower() if isinstance(value, str) else value
 
 
 class PlannableTool(PromptInput):
@@ -46,6 +54,25 @@ class PlannableTool(PromptInput):
     name: str = Field(description="The tool's name.")
     description: str = Field(description="What it does.")
     parameters: dict[str, JsonValue] = Field(description="JSON Schema of its arguments.")
+
+
+class ToolSummary(PromptInput):
+    """A tool, for those who judge a plan."""
+
+    name: str = Field(description="Name of the tool.")
+    description: str = Field(description="What it does.")
+
+
+class PlanStepState(PromptInput):
+    """A step of a plan, and how far it is."""
+
+    name: str = Field(description="Name of the step.")
+    type: str = Field(description="Type of the step.")
+    input: JsonValue = Field(None, description="Input of its own; null if it gets outputs of other steps.")
+    depends_on: tuple[str, ...] | None = Field(None, description="Steps that it waits for; null for the one before.")
+    status: str = Field("pending", description="Pending, or how it ended.")
+    output: JsonValue = Field(None, description="Output; null if there is none.")
+    error: str | None = Field(None, description="Reason for its failure; null if it did not fail.")
 
 
 class HistoryMessage(PromptInput):

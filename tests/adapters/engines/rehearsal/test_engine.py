@@ -10,7 +10,7 @@ from app.adapters.engines.rehearsal.engine import RehearsalEngine
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompt_call import PromptCall
-from app.capabilities.prompting.prompts.assessment import SemanticValidationInput, SemanticValidationOutput
+from app.capabilities.prompting.prompts.assessment import AnswerJudgementInput, AnswerJudgementOutput
 from app.capabilities.prompting.prompts.output_format import StructuredViolationsInput
 from app.capabilities.prompting.registry import default_registry
 from app.domain.contract.messages import Message, TextPart, ToolCall
@@ -117,8 +117,8 @@ async def test_the_named_tool_is_called_and_no_other(engine: RehearsalEngine) ->
 async def test_a_judge_finds_an_answer_good_unless_it_reads_that_it_shall_not(
     said: str, valid: bool, engine: RehearsalEngine
 ) -> None:
-    judged = SemanticValidationInput(request=said, answer="Hi")
-    question = PromptCall(PromptId.VALIDATION_SEMANTIC_USER, judged, SemanticValidationOutput)
+    judged = AnswerJudgementInput(request=said, answer="Hi")
+    question = PromptCall(PromptId.ANSWER_JUDGEMENT_USER, judged, AnswerJudgementOutput)
     call = replace(engine_call(*question.messages), schema=question.response_format.schema)
     judgement = question.parse_reply((await engine.attempt(call, RecordedProgress(), stream=False)).text)
     assert (judgement.valid, judgement.score, bool(judgement.issues)) == (valid, float(valid), not valid)
