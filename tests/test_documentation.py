@@ -11,7 +11,7 @@ from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.capabilities.tools.registry import ToolRegistry
 from app.entrypoints.cli.commands import command_line
 from app.entrypoints.http.app import create_app
-from app.orchestration.planning.planner import refusal_of
+from app.orchestration.planning.plan_check import refusal_of
 from app.settings import load_settings
 from app.settings.schema import Settings
 from bench.bounds import BOUNDS

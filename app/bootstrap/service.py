@@ -69,7 +69,8 @@ from app.orchestration.facade import Facade, FacadeConfig
 from app.orchestration.flow.flow_loop import flow_pattern
 from app.orchestration.flow.served_flow import ServedFlow
 from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
-from app.orchestration.planning.planner import make_plan, refusal_of
+from app.orchestration.planning.plan_check import refusal_of
+from app.orchestration.planning.planner import make_plan
 from app.orchestration.runtime.handle import LocalExecutions
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery

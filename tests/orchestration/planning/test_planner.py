@@ -22,7 +22,8 @@ from app.domain.model_call import EngineCall, Reply
 from app.domain.plan.steps import STEP_SPECS
 from app.domain.tools import Availability
 from app.orchestration.execution.context import RunContext
-from app.orchestration.planning.planner import MAX_SCHEMA_BYTES, make_plan
+from app.orchestration.planning.plan_check import MAX_SCHEMA_BYTES
+from app.orchestration.planning.planner import make_plan
 from app.ports.journal import ExecutionHistory
 from app.ports.model import Engine, EngineCapabilities, Progress
 from app.ports.tool import Tool

@@ -1,0 +1,126 @@
+"""Checks of plans: their policy, their inputs, the arguments of their tools, and the contracts of their steps.
+
+A model learns why its plan was refused and tries again, so a replay has to refuse it for the same reasons: the tools
+that it may call are recorded first, all else is in the header of the execution.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import chain
+from typing import Final
+
+import orjson
+
+from app.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, AnswerContract
+from app.capabilities.tools.arguments import ArgumentValidators
+from app.domain.contract.request import OutputContract, PlanStep, SystemRequest
+from app.domain.failures import ConfigurationFailure, OrchestrationFailure, RequestFailure
+from app.domain.journal.outcomes import Outcome, Plan, Refused
+from app.domain.plan.plan import output_contract_of, plan_refused, validate_plan
+from app.domain.plan.policy import EffectivePlanPolicy
+from app.domain.plan.steps import step_options
+from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.environment import Environment
+from app.ports.validation import AnswerValidator
+
+MAX_SCHEMA_BYTES: Final = 131_072
+"""Limit of the schemas and rules of all steps, so that the large ones stay in the schema cache while the plan runs."""
+_LARGE_BYTES: Final = 65_536
+
+
+def refusal_of(
+    steps: Sequence[PlanStep], policy: EffectivePlanPolicy, *, plain_only: bool = False
+) -> OrchestrationFailure | None:
+    """Return why the plan cannot run, with `details.violations`; None if it can. It may take a while.
+
+    With `plain_only` only those schemas and rules are compiled that are small and plain.
+    """
+    return validate_plan(steps, policy) or _contract_errors(steps, plain_only=plain_only)
+
+
+def check_made_plan(
+    steps: Sequence[PlanStep], policy: EffectivePlanPolicy, validators: ArgumentValidators, *, plain_only: bool
+) -> None:
+    """Raise OrchestrationFailure for a plan of a model that cannot run.
+
+    Large schemas and rules are checked later, outside of the event loop; with `plain_only` also those not plain.
+    """
+    refusal = validate_plan(steps, policy)
+    violations = [] if refusal else list(validators.plan_violations(steps))
+    if violations:
+        raise plan_refused(violations)
+    if refusal is None and _contract_bytes(steps) <= LARGE_CONTRACT_CHARACTERS:
+        refusal = _contract_errors(steps, plain_only=plain_only)
+    if refusal is not None:
+        raise refusal
+
+
+async def checked_plan(context: RunContext, plan: Plan | Refused, environment: Environment) -> Outcome:
+    """Return the plan, or its refusal. Large schemas and rules are compiled outside of the event loop."""
+    if isinstance(plan, Refused):
+        return plan
+    policy = plan_policy(context, allowed_tools_of(context.request, environment))
+    check = partial(refusal_of, plan.steps, policy, plain_only=True)
+    refusal = await environment.thread_pool.run(check) if _is_large(plan.steps) else check()
+    refusal = refusal or await _worker_refusal(plan.steps, environment.answer_validator)
+    return plan if refusal is None else Refused.by(refusal)
+
+
+async def _worker_refusal(steps: Sequence[PlanStep], validator: AnswerValidator) -> OrchestrationFailure | None:
+    """Return the refusal of the first schema or rules that are not small and plain and cannot be compiled."""
+    for index, contract in enumerate(map(_contract_of, steps)):
+        if not contract.size.is_plain:
+            try:
+                await validator.check_contract(contract.output)
+            except (ConfigurationFailure, RequestFailure) as failure:
+                return plan_refused([_contract_error(index, failure)])
+    return None
+
+
+def plan_policy(context: RunContext, tools: Iterable[str]) -> EffectivePlanPolicy:
+    """Return the policy of the request's plan, whose steps may call these tools."""
+    policy = None if context.request.plan is None else context.request.plan.policy
+    return EffectivePlanPolicy.from_request(policy, context.limits, frozenset(tools))
+
+
+def allowed_tools_of(request: SystemRequest, environment: Environment) -> list[str]:
+    """Return the names of the registered tools that the request allows."""
+    return [name for name in environment.tool_registry.names() if request.tools is None or name in request.tools]
+
+
+def _is_large(steps: Sequence[PlanStep]) -> bool:
+    """Return True if the plan is checked on a thread."""
+    size = len(orjson.dumps([(step.input, step.depends_on, step.model_extra) for step in steps]))
+    return size > _LARGE_BYTES or _contract_bytes(steps) > LARGE_CONTRACT_CHARACTERS
+
+
+def _contract_bytes(steps: Sequence[PlanStep]) -> int:
+    """Return the size of all schemas and rules, valid or not."""
+    inner = [step.input.get("schema") for step in steps if isinstance(step.input, dict)]
+    own = [(step_options(step).get("schema"), step_options(step).get("rules")) for step in steps]
+    return len(orjson.dumps([each for each in (*inner, *chain.from_iterable(own)) if each is not None]))
+
+
+def _contract_errors(steps: Sequence[PlanStep], *, plain_only: bool) -> OrchestrationFailure | None:
+    """Return the refusal of schemas and rules that cannot be compiled, of steps that are valid otherwise."""
+    if _contract_bytes(steps) > MAX_SCHEMA_BYTES:
+        return plan_refused([("steps", f"must have schemas and rules of at most {MAX_SCHEMA_BYTES} bytes together")])
+    errors = []
+    for index, contract in enumerate(map(_contract_of, steps)):
+        try:
+            if contract.size.is_plain or not plain_only:
+                contract.compile()
+        except (ConfigurationFailure, RequestFailure) as failure:
+            errors.append(_contract_error(index, failure))
+    return plan_refused(errors) if errors else None
+
+
+def _contract_of(step: PlanStep) -> AnswerContract:
+    return AnswerContract(output_contract_of(step) or OutputContract())
+
+
+def _contract_error(index: int, failure: ConfigurationFailure | RequestFailure) -> tuple[str, str]:
+    """Return the place in the plan and the message of a contract that cannot be compiled."""
+    if isinstance(failure, ConfigurationFailure):
+        return f"steps.{index}.schema", failure.message
+    return f"steps.{index}.rules", failure.message.removeprefix("output.")
