@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pydantic import JsonValue
 
 from app.domain.contract.constrained_types import ConfidenceSource
+from app.domain.contract.final_answer import FinalAnswer
 from app.domain.contract.response import PlanReport, ValidationResult, VoteReport
 
 
@@ -19,6 +20,7 @@ class PatternResult:
     confidence_source: ConfidenceSource | None = None
     vote: VoteReport | None = None
     plan: PlanReport | None = None
+    final_answer: FinalAnswer | None = None
 
     def without_value(self) -> "PatternResult":
         """Return the result without the answer."""

@@ -20,6 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from app.domain.contract.constrained_types import ConfidenceSource, FormatEnforcement, UnitInterval
+from app.domain.contract.final_answer import FinalAnswer
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.failures import Category, Code, Failure
 from app.domain.ids import RequestId, SessionId, SuspensionId, ToolCallId, TraceId
@@ -254,9 +255,7 @@ class SystemResponse(_Outbound):
     cost: Cost | None = Field(None, description="Cost, if prices are configured.")
     plan: PlanReport | None = Field(None, description="Plan, in plan mode.")
     vote: VoteReport | None = Field(None, description="Vote, in redundant mode.")
-    final_answer: dict[str, JsonValue] | None = Field(
-        None, description="Final answer of multi-pass reasoning or salvage."
-    )
+    final_answer: FinalAnswer | None = Field(None, description="Final answer of multi-pass reasoning or salvage.")
     messages: Annotated[
         list[Annotated[Message, BeforeValidator(_read_message)]],
         PlainSerializer(_serialize_messages),

@@ -23,7 +23,7 @@ from app.domain.field_errors import invalid_fields, path_within
 from app.domain.ids import RequestId, SuspensionId
 from app.domain.lifecycle import Mode, State
 from app.domain.strict_json import StrictJsonError, loads
-from app.entrypoints.cli.exit_codes import print_failure
+from app.entrypoints.cli.exit_codes import print_degradation, print_failure
 from app.entrypoints.cli.live_view import LiveView, write_answer
 from app.entrypoints.cli.suspension_prompt import Ask, ask_person
 from app.orchestration.facade import (
@@ -114,11 +114,13 @@ class OutputOptions:
         return LiveView(Console(stderr=True, highlight=False), tokens if self.stream else None)
 
     def write(self, response: SystemResponse, shown: str) -> None:
-        """Write the answer, unless all of it was streamed already."""
+        """Write the answer, unless all of it was streamed already, and a warning if it is degraded."""
         if self.as_json:
             sys.stdout.write(response.model_dump_json(indent=2) + "\n")
         elif response.state is State.COMPLETE and not (self.stream and shown == response.content):
             write_answer(response, sys.stdout)
+        if response.final_answer is not None and response.final_answer.is_degraded:
+            print_degradation(Console(stderr=True), response.final_answer)
 
 
 def settings_of_command(settings: Settings) -> Settings:

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from app.domain.contract.final_answer import FinalAnswer
 from app.domain.failures import Category, Code, Failure
 
 EXIT_CODES: Mapping[Category, int] = MappingProxyType(
@@ -54,6 +55,16 @@ def _flatten(group: BaseExceptionGroup[Failure]) -> Iterator[Failure]:
 def print_failure(console: Console, code: Code, message: str) -> None:
     """Print the line that describes the failure."""
     console.print(Text.assemble((code, "bold red"), f": {printable(message)}"), soft_wrap=True)
+
+
+def print_degradation(console: Console, answer: FinalAnswer) -> None:
+    """Print the line that warns of a degraded answer: the reason, the limit that was reached, and what is missing."""
+    metadata = answer.metadata
+    missing = metadata.get("missing_fields")
+    without = f"without {', '.join(map(str, missing))}" if isinstance(missing, list) and missing else None
+    facts = [metadata.get("reason"), metadata.get("limit"), without]
+    summary = ", ".join(str(fact) for fact in facts if fact)
+    console.print(Text.assemble(("degraded answer", "bold yellow"), f": {printable(summary)}"), soft_wrap=True)
 
 
 def printable(text: str) -> str:

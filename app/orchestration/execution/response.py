@@ -89,6 +89,7 @@ def build_response(
         cost=Cost(amount=ledger.cost, currency=header.currency) if ledger.is_priced else None,
         plan=None if result is None or result.plan is None else _final_plan(result.plan, state),
         vote=None if result is None else result.vote,
+        final_answer=None if result is None else result.final_answer,
         messages=[] if header.revision == 1 else list(termination.new_messages),
         suspensions=list(suspensions),
         metadata=_metadata(execution, progress, state, last_reply=last_reply, last_speaker=last_speaker),

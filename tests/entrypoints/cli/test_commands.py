@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.bootstrap.service import open_history_reader
 from app.domain.access import Principal
+from app.domain.contract.final_answer import FinalAnswer
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import ResponseMetadata, SystemError, SystemResponse
 from app.domain.failures import TAXONOMY, Category, Code, RequestFailure, StorageFailure, failure
@@ -183,6 +184,21 @@ class TestExecute:
         assert [line[2] for line in lines] == [item.event.type for item in items]
         assert [line[0] for line in lines] == ["0.000", "0.250", "0.500", "1.000"]
         assert "primary gpt-4o-mini" in result.stderr
+
+    @pytest.mark.parametrize("arguments", [["execute", "hello"], ["execute", "--json", "hello"]])
+    def test_a_degraded_answer_is_followed_by_a_warning(self, arguments: list[str]) -> None:
+        limited = {"degraded": True, "reason": "limit_reached", "limit": "ORCHESTRATION_ITERATION_LIMIT"}
+        partial = {"degraded": True, "reason": "incomplete_state", "missing_fields": ["task_profile", "\x1b[2J"]}
+        for metadata, warning in (
+            (limited, "degraded answer: limit_reached, ORCHESTRATION_ITERATION_LIMIT\n"),
+            (partial, "degraded answer: incomplete_state, without task_profile, \\x1b[2J\n"),
+            ({"degraded": False}, ""),
+        ):
+            answer = FinalAnswer(answer_text="the answer", metadata=metadata)
+            staged = response("the answer").model_copy(update={"final_answer": answer})
+            result = StagedService(response=staged).run(*arguments)
+            assert result.exit_code == 0
+            assert result.stderr == warning
 
     def test_every_event_has_a_line(self) -> None:
         items: list[StoredEvent | LiveDelta] = [recorded(event, 100.0) for event in EVENTS]
