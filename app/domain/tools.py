@@ -32,7 +32,10 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ToolInfo:
-    """Facts about a tool for the service. `timeout` is the tool's own limit in seconds; None for the deadline alone."""
+    """Facts about a tool for the service. `timeout` is the tool's own limit in seconds; None for the deadline alone.
+
+    `identity` stands for what a call reaches, such as a command or a URL: an approval does not outlive its change.
+    """
 
     name: str
     type: str
@@ -41,6 +44,7 @@ class ToolInfo:
     idempotent: bool
     requires: tuple[str, ...] = ()
     timeout: float | None = None
+    identity: str = ""
 
     @property
     def unsafe(self) -> bool:
@@ -59,13 +63,14 @@ class Availability:
 @dataclass(frozen=True)
 class OfferedTool:
     """Tool as one inference offered it. Calls of an `unsafe` one are barriers; with `approval` each call waits for a
-    person.
+    person. `digest` is that of its source and definition; empty in older records.
     """
 
     name: str
     unsafe: bool
     idempotent: bool = False
     approval: bool = False
+    digest: str = ""
 
 
 def concurrent_groups(names: Sequence[str], unsafe: frozenset[str]) -> list[list[int]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.capabilities.models.catalogue import EngineCatalogue, requested_models
 from app.capabilities.models.format_enforcement import choose_enforcement, prepare_call
-from app.capabilities.tools.arguments import ArgumentValidators
+from app.capabilities.tools.arguments import plan_violations
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.contract.request import NamedTool, OutputContract, PlanOptions, PlanPolicy, SystemRequest
@@ -60,8 +60,7 @@ class Admission:
         self._limits = limits
         self._patterns = patterns
         self._catalogue = catalogue
-        self._tools = frozenset(registry.names())
-        self._arguments = ArgumentValidators(registry.all_definitions())
+        self._registry = registry
 
     def admit(self, request: SystemRequest) -> EffectiveLimits:
         """Return the limits that apply to the execution.
@@ -166,7 +165,7 @@ class Admission:
         named = [*(request.tools or ()), *([choice.name] if isinstance(choice, NamedTool) else ())]
         if request.plan is not None:
             named += _tools_of_steps(request.plan)
-        unknown = [name for name in named if name not in self._tools]
+        unknown = [name for name in named if name not in self._registry]
         if unknown:
             raise ToolFailure(
                 Code.TOOL_NOT_FOUND, "the request names a tool that is not registered", {"tools": unknown}
@@ -177,7 +176,7 @@ class Admission:
     def _check_arguments(self, plan: PlanOptions) -> None:
         """Raise if a step of the plan calls a tool with arguments that can never fit it."""
         steps = plan.steps or []
-        errors = [FieldError(f"plan.{path}", message) for path, message in self._arguments.plan_violations(steps)]
+        errors = [FieldError(f"plan.{path}", message) for path, message in plan_violations(steps, self._registry)]
         if errors:
             raise _invalid(errors)
 

@@ -46,6 +46,7 @@ class ToolView(BaseModel):
 
     name: str = Field(description="The tool's name.")
     type: str = Field(description="The kind of tool.")
+    source: str = Field(description="The source: `built-in`, `modules`, `flows`, `cli`, `http` or `mcp`.")
     description: str = Field(description="The description that the model reads.")
     parameters: dict[str, JsonValue] = Field(description="JSON Schema of its arguments.")
     side_effects: SideEffects = Field(description="The effect of a call on the outside world.")
@@ -94,23 +95,22 @@ class Introspection:
         """Return every configured engine, in the order of the configuration."""
         return [self._engine_view(name) for name in self._environment.catalogue.engines]
 
-    def tools(self) -> list[ToolView]:
-        """Return every registered tool, by name."""
-        registry = self._environment.tool_registry
-        definitions = {tool.name: tool for tool in registry.all_definitions()}
+    async def tools(self) -> list[ToolView]:
+        """Return every registered tool, by source and name."""
         return [
             ToolView(
                 name=status.info.name,
                 type=status.info.type,
                 description=status.info.description,
-                parameters=dict(definitions[status.info.name].parameters),
+                source=status.source,
+                parameters=dict(status.definition.parameters),
                 side_effects=status.info.side_effects,
                 idempotent=status.info.idempotent,
                 requires=list(status.info.requires),
                 available=status.available,
                 reason=status.reason,
             )
-            for status in registry.check_availability()
+            for status in await self._environment.tool_registry.check_availability()
         ]
 
     async def ping_engines(self) -> list[EnginePing]:

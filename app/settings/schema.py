@@ -152,6 +152,17 @@ class FlowSettings(_Table):
     http_timeout: Seconds = Field(30, description="Timeout of the HTTP client of nodes, in seconds")
 
 
+class ToolSettings(_Table):
+    """Tools: the Python modules that define them, and the threads of their blocking functions."""
+
+    modules: Annotated[tuple[ModuleName, ...], Field(strict=False)] = Field(
+        (), description="Python modules that define tools; the directory of the configuration file is importable"
+    )
+    threads: Positive = Field(
+        32, description="Blocking functions of tools that run at the same time, those included that never return"
+    )
+
+
 class AuthSettings(_Table):
     """Authentication."""
 
@@ -365,6 +376,7 @@ class Settings(_Table):
     limits: LimitSettings = Field(default_factory=LimitSettings)
     planner: PlannerSettings = Field(default_factory=PlannerSettings)
     flows: FlowSettings = Field(default_factory=FlowSettings)
+    tools: ToolSettings = Field(default_factory=ToolSettings)
     engines: Mapping[Name, EngineSettings] = Field(default_factory=_rehearsal)
     routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
     _proxies: ProxyEnvironment = PrivateAttr(default_factory=ProxyEnvironment)

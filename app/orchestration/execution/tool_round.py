@@ -205,6 +205,7 @@ class ToolAttempt(Effect):
             key=idempotency_key(execution.header.execution_id, call_key, call.id),
             attempt=0 if self.key.is_first_attempt else 1,
             seconds_left=execution.seconds_left + grace_s,
+            digest=self._offered.digest,
         )
 
     def end_events(self, outcome: Outcome) -> tuple[Event, ...]:

@@ -150,8 +150,7 @@ def allowed_tools(request: SystemRequest, pattern: Pattern, registry: ToolRegist
     """Return the names of the registered tools that the request may use, available or not."""
     if request.tools is None:
         return tuple(registry.names()) if pattern.offers_all_tools else ()
-    requested = frozenset(request.tools)
-    return tuple(name for name in registry.names() if name in requested)
+    return tuple(registry.names(request.tools))
 
 
 def build_conversation(preparation: Preparation) -> SanitizedHistory:

@@ -58,7 +58,8 @@ class Alive(BaseModel):
 @router.get("/v1/tools", operation_id="tools", summary="List the registered tools", response_model=Collection[ToolView])
 async def list_tools(context: Context) -> Response:
     """Return every registered tool."""
-    return _collection([view.model_dump(mode="json", by_alias=True) for view in context.facade.introspection.tools()])
+    views = await context.facade.introspection.tools()
+    return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
 
 
 @router.get(
