@@ -12,7 +12,7 @@ from app.adapters.system import SystemClock
 from app.capabilities.output.rules.rule_set import rule
 from app.capabilities.tools.definition import tool
 from app.domain.contract.rules import AnswerContent
-from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
+from app.domain.tools import SideEffects
 from app.orchestration.flow import (
     AgentConfig,
     Context,
@@ -31,7 +31,6 @@ from app.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
 __all__ = [
     "AgentConfig",
     "AnswerContent",
-    "Availability",
     "Context",
     "FlowError",
     "FlowGraph",
@@ -41,9 +40,7 @@ __all__ = [
     "RunOut",
     "SideEffects",
     "ToolContext",
-    "ToolDefinition",
     "ToolError",
-    "ToolInfo",
     "ToolOutcomeUnknown",
     "flow",
     "rule",

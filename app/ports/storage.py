@@ -37,6 +37,7 @@ class StoredExecution:
     owner: ReplicaId | None
     epoch: int
     last_sequence_number: int
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Tool port: tools, their context and errors."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from pydantic import JsonValue
 
@@ -10,32 +10,13 @@ from app.domain.ids import IdempotencyKey, ToolCallId
 from app.domain.tools import Availability, ToolDefinition, ToolInfo
 from app.ports.runtime import Clock, Entropy
 
-T = TypeVar("T")
-
-
-class ToolThreads(Protocol):
-    """Threads for the blocking functions of tools, which nothing can stop."""
-
-    @property
-    def is_exhausted(self) -> bool:
-        """Return True if calls that never returned hold every thread."""
-        ...
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Do the work on a thread and return what it returns; a cancelled call abandons its thread.
-
-        Raises: what the work raises.
-        """
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """Environment of a running tool. `seconds_left` is its time limit; `clock` and `entropy` are its only sources of
     time and chance.
 
-    `idempotency_key` is the same for every attempt at this call, in every process, and for no other call. `threads` run
-    blocking functions; None outside of the service.
+    `idempotency_key` is the same for every attempt at this call, in every process, and for no other call.
     """
 
     tool_call_id: ToolCallId
@@ -43,7 +24,6 @@ class ToolContext:
     clock: Clock
     entropy: Entropy
     idempotency_key: IdempotencyKey
-    threads: ToolThreads | None = None
 
 
 class ToolError(Exception):
@@ -79,17 +59,3 @@ class Tool(Protocol):
         ...
 
     def available(self) -> Availability: ...
-
-
-class ToolSource(Protocol):
-    """Origin of tools, such as the modules or the MCP servers of the configuration."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of the source, as messages and views show it."""
-        ...
-
-    @property
-    def tools(self) -> Sequence[Tool]:
-        """Return the tools that the source has now: the same object until they change."""
-        ...

@@ -120,7 +120,7 @@ class FakeFacade:
     def engines(self) -> list[Any]:
         return []
 
-    async def tools(self) -> list[Any]:
+    def tools(self) -> list[Any]:
         return []
 
     def new_id(self) -> str:
