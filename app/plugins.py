@@ -12,7 +12,7 @@ from app.adapters.system import SystemClock
 from app.capabilities.output.rules.rule_set import rule
 from app.capabilities.tools.definition import tool
 from app.domain.contract.rules import AnswerContent
-from app.domain.tools import SideEffects
+from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
 from app.orchestration.flow import (
     AgentConfig,
     Context,
@@ -31,6 +31,7 @@ from app.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
 __all__ = [
     "AgentConfig",
     "AnswerContent",
+    "Availability",
     "Context",
     "FlowError",
     "FlowGraph",
@@ -40,7 +41,9 @@ __all__ = [
     "RunOut",
     "SideEffects",
     "ToolContext",
+    "ToolDefinition",
     "ToolError",
+    "ToolInfo",
     "ToolOutcomeUnknown",
     "flow",
     "rule",

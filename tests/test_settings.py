@@ -52,6 +52,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "queue": {"waiting": 10_000, "at_once": 1_000, "per_tenant": 500},
         "grammars": {"directory": None},
         "flows": {"modules": [], "working_dir": None, "commands": [], "http_timeout": 30},
+        "tools": {"modules": [], "threads": 32},
         "auth": {"mode": "none"},
         "failover": {
             "max_retries": 1,
@@ -75,7 +76,6 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "concurrent_inferences": 32,
             "tool_rounds": 20,
             "calls_per_reply": 32,
-            "tool_calls": 200,
             "tool_result_bytes": 256 * 2**10,
             "upstream_bytes": 32 * 2**20,
             "upstream_line_bytes": 4 * 2**20,
@@ -107,7 +107,6 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             }
         },
         "routes": {"default": {"engines": ["rehearsal"], "on_content_failure": "stay"}},
-        "agents": {},
     }
 
 
@@ -327,6 +326,7 @@ class TestUnknownKeys:
     @pytest.mark.parametrize(
         "text",
         [
+            "[agents.support]\nmodel = 'a'",
             '[skills]\ndirectory = "skills"',
             "[policy]\nallow = []",
             '[tools.cli.grep]\ncommand = ["grep"]',
@@ -344,7 +344,11 @@ class TestUnknownKeys:
     def test_a_key_of_a_later_version_is_refused_by_name(self, text: str) -> None:
         section, _, rest = text[1:].partition("]\n")
         key = rest.split(" ")[0]
-        name = f"{section}.{key}" if section in {"auth", "telemetry", "limits"} else section.split(".")[0]
+        name = (
+            f"{section}.{key}"
+            if section in {"auth", "telemetry", "limits"}
+            else ".".join(section.split(".")[: 2 if section.startswith("tools") else 1])
+        )
         assert refusal(text) == f"{name}: not supported by this version of Portico"
 
     @pytest.mark.parametrize("mode", ["keys", "jwt"])

@@ -1,13 +1,13 @@
 """Flows of the configuration: the modules that register them, their checks, and the context of their functions."""
 
-import importlib
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeAlias
 
+from app.bootstrap.modules import import_modules, invalid_module
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure
@@ -41,11 +41,8 @@ def load_flows(settings: FlowSettings, directory: Path) -> dict[str, LoadedFlow]
     """
     if settings.working_dir is not None and not Path(settings.working_dir).is_dir():
         raise ConfigurationFailure(Code.CONFIG_INVALID, "flows.working_dir: must be a directory")
-    path = str(directory.resolve())
-    if settings.modules and path not in sys.path:
-        sys.path.append(path)
     flows: dict[str, LoadedFlow] = {}
-    for module in settings.modules:
+    for module in import_modules(settings.modules, key="flows.modules", directory=directory):
         for definition in _definitions(module):
             if definition.name in flows:
                 raise _invalid(definition.name, "another flow has this name")
@@ -99,17 +96,12 @@ async def open_flows(
         yield served_flows(flows, settings, on_error, http)
 
 
-def _definitions(module: str) -> list[FlowDefinition[Any, Any]]:
+def _definitions(module: ModuleType) -> list[FlowDefinition[Any, Any]]:
     """Return the flows of a module in their order. Raises: ConfigurationFailure (CONFIG_INVALID)."""
-    try:
-        members = vars(importlib.import_module(module)).values()
-    except Exception as error:  # other people's code may raise anything
-        message = f"flows.modules: {module} cannot be imported: {type(error).__name__}: {error}"
-        raise ConfigurationFailure(Code.CONFIG_INVALID, message) from error
-    found = [each for each in members if isinstance(each, FlowDefinition)]
+    found = [each for each in vars(module).values() if isinstance(each, FlowDefinition)]
     if not found:
-        message = f"flows.modules: {module} registers no flow; decorate a function with @flow(NAME)"
-        raise ConfigurationFailure(Code.CONFIG_INVALID, message)
+        problem = "registers no flow; decorate a function with @flow(NAME)"
+        raise invalid_module("flows.modules", module.__name__, problem)
     return found
 
 

@@ -41,9 +41,8 @@ from app.adapters.telemetry.logs import LogSink, open_logger, route_standard_log
 from app.adapters.telemetry.loop_lag import watch_loop_lag
 from app.adapters.telemetry.metrics import MetricsSink
 from app.adapters.thread_pool import WorkerThread
-from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.adapters.tools.threads import DaemonThreads
 from app.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
-from app.bootstrap.agents import load_agents
 from app.bootstrap.engines import EngineResources, build_engine
 from app.bootstrap.flows import (
     LoadedFlow,
@@ -54,11 +53,11 @@ from app.bootstrap.flows import (
     tools_of_flows,
 )
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
+from app.bootstrap.tools import open_registry, tool_sources
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.context_window import EstimatingTokenCounter
-from app.capabilities.tools.agents import AgentCatalogue
-from app.capabilities.tools.arguments import ArgumentValidators
+from app.capabilities.tools.arguments import plan_violations
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure, Failure
@@ -194,7 +193,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             statistics = base.observe_gauges(runner, environment.health, database)
             launcher, records = Launcher(environment, runner, _with_flows(patterns, flows)), DatabaseRecords(database)
             recovery, tailer = Recovery(store, launcher), LogTailer(store, event_bus)
-            facade_config, purge = base.facade_config(flows), partial(_purge, database, clock, settings)
+            facade_config, purge = _facade_config(settings, flows), partial(_purge, database, clock, settings)
             facade = Facade(
                 environment, store, records, facade_config, launcher=launcher, recovery=recovery, event_tailer=tailer
             )
@@ -212,9 +211,9 @@ async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader
 
     Raises: ConfigurationFailure, StorageFailure.
     """
-    base = Foundation.of(settings)
+    base = Foundation.of(settings, is_offline=True)
     flows = served_flows(base.flows, settings.flows, base.logs.log_node_error)
-    patterns = _with_flows(_with_planner(PATTERNS, settings, base.tools), flows)
+    patterns = _with_flows(_with_planner(PATTERNS, settings, None), flows)
     async with open_read_only(settings.storage.url, base.clock, base.entropy) as database:
         store = DatabaseExecutionStore(database, base.clock, ReplicaId(base.entropy.uuid7()), base.logs)
         yield HistoryReader(store, patterns)
@@ -234,30 +233,28 @@ class Foundation:
     clock: SystemClock
     entropy: SystemEntropy
     flows: Mapping[str, LoadedFlow]
-    grammars: Mapping[str, str]
-    agents: AgentCatalogue
     tools: ToolRegistry
+    tool_threads: DaemonThreads
     logs: LogSink
     metrics: MetricsSink
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def of(cls, settings: Settings, *, is_offline: bool = False) -> Self:
         """Create the parts; from then on, logs of libraries are written by the service's logger, too.
 
-        Raises: ConfigurationFailure for flows that cannot be served, and agents that cannot run.
+        An offline replay calls no tool, so none of the configured ones has to be there. Raises: ConfigurationFailure
+        for flows that cannot be served and tools that cannot be used.
         """
         flows = load_flows(settings.flows, settings.directory)
-        others = [tool for tool in tools_of_flows(flows) if tool not in BUILTIN_TOOLS]
-        functions = [*BUILTIN_TOOLS, *others]
-        grammars = {} if settings.grammars.directory is None else read_grammars(Path(settings.grammars.directory))
-        agents = load_agents(settings, grammars, functions)
-        clock, tools = SystemClock(), ToolRegistry(*functions, *agents.tools(functions))
+        clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
+        sources = [] if is_offline else tool_sources(settings, tools_of_flows(flows))
+        tools = open_registry(sources, clock, threads)
         logger = open_logger(settings.telemetry.log_level, clock)
         route_standard_logging(logger, settings.telemetry.log_level)
-        metrics, logs = MetricsSink(providers=settings.engines, tools=tools.names()), LogSink(logger)
+        metrics, logs = MetricsSink(providers=settings.engines, tools=tools), LogSink(logger)
         for warning in settings.warnings:
             logs.log_warning(warning)
-        return cls(settings, clock, SystemEntropy(clock), flows, grammars, agents, tools, logs, metrics)
+        return cls(settings, clock, SystemEntropy(clock), flows, tools, threads, logs, metrics)
 
     def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine]:
         """Return the configured engines by name. Raises: ConfigurationFailure."""
@@ -294,6 +291,7 @@ class Foundation:
         observe, statistics = self.metrics.observe_gauge, StorageStatistics(database)
         observe("portico_executions_in_flight", lambda: runner.in_flight)
         observe("portico_executions_waiting", lambda: statistics.waiting)
+        observe("portico_tool_threads_abandoned", lambda: self.tool_threads.abandoned)
         observe("portico_storage_bytes", lambda: statistics.size_bytes)
         observe("portico_storage_up", lambda: database.health.failure is None)
         for provider, breaker in providers.breakers.items():
@@ -336,12 +334,7 @@ class Foundation:
             answer_validator=answer_validator,
             conversations=sessions,
             concurrent_inferences=settings.limits.concurrent_inferences,
-            agents=self.agents,
         )
-
-    def facade_config(self, flows: Mapping[str, ServedFlow]) -> FacadeConfig:
-        """Return the configuration of the facade, which serves these flows."""
-        return FacadeConfig(_limits(self.settings), self.settings.telemetry.currency, self.grammars, flows)
 
     def _on_bug(self, execution_id: ExecutionId, bug: Exception) -> None:
         self.logs.log_bug(execution_id, bug)
@@ -374,15 +367,18 @@ async def _purge(database: Database, clock: Clock, settings: Settings) -> None:
 
 
 def _with_planner(
-    patterns: Mapping[Mode, Pattern], settings: Settings, registry: ToolRegistry
+    patterns: Mapping[Mode, Pattern], settings: Settings, registry: ToolRegistry | None
 ) -> Mapping[Mode, Pattern]:
-    """Return the patterns with the configured static plan. Raises: ConfigurationFailure (CONFIG_INVALID)."""
+    """Return the patterns with the configured static plan, whose tools must be in the registry, if there is one.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID).
+    """
     static = settings.planner.steps if settings.planner.kind == "static" else None
-    refusal = None if static is None else refusal_of(static, settings.plan_policy(registry.names()))
+    policy = settings.plan_policy(None if registry is None else registry.names())
+    refusal = None if static is None else refusal_of(static, policy)
     violations = [] if refusal is None else [(each["path"], each["message"]) for each in refusal.details["violations"]]
-    if static is not None and not violations:
-        validators = ArgumentValidators(registry.all_definitions())
-        violations += validators.plan_violations(static)
+    if static is not None and registry is not None and not violations:
+        violations += plan_violations(static, registry)
     if violations:
         errors = (f"planner.{path}: {message}" for path, message in violations)
         raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(errors))
@@ -397,13 +393,18 @@ def _with_flows(patterns: Mapping[Mode, Pattern], flows: Mapping[str, ServedFlow
     return {mode: flow_pattern(flows) if mode is Mode.FLOW else pattern for mode, pattern in patterns.items()}
 
 
+def _facade_config(settings: Settings, flows: Mapping[str, ServedFlow]) -> FacadeConfig:
+    directory = settings.grammars.directory
+    grammars = {} if directory is None else read_grammars(Path(directory))
+    return FacadeConfig(_limits(settings), settings.telemetry.currency, grammars, flows)
+
+
 def _limits(settings: Settings) -> ConfiguredLimits:
     limits = settings.limits
     return ConfiguredLimits(
         messages=limits.messages,
         tools=limits.tools,
         tool_rounds=limits.tool_rounds,
-        tool_calls=limits.tool_calls,
         calls_per_reply=limits.calls_per_reply,
         timeout=limits.timeout,
         max_retries=settings.failover.max_retries,

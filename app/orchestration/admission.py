@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from app.capabilities.models.catalogue import EngineCatalogue, requested_models
 from app.capabilities.models.format_enforcement import choose_enforcement, prepare_call
-from app.capabilities.tools.arguments import ArgumentValidators
+from app.capabilities.tools.arguments import plan_violations
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.agents import RequestedAgent
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.contract.request import NamedTool, OutputContract, PlanOptions, PlanPolicy, SystemRequest
 from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure, RequestFailure, ToolFailure
@@ -31,7 +30,6 @@ class ConfiguredLimits:
     tools: int
     tool_rounds: int
     calls_per_reply: int
-    tool_calls: int
     timeout: float
     max_retries: int
     attempts: int
@@ -44,7 +42,7 @@ class ConfiguredLimits:
 
 _NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
 _NOT_YET = "is not in this version"
-_LATER_FIELDS = frozenset({"context", "on_limit"})
+_LATER_FIELDS = frozenset({"agent", "context", "on_limit"})
 _MODE_FIELDS = ("redundancy", "plan", "flow")
 """Request fields that only the patterns which claim them in `own_fields` accept."""
 
@@ -62,11 +60,10 @@ class Admission:
         self._limits = limits
         self._patterns = patterns
         self._catalogue = catalogue
-        self._tools = frozenset(registry.names())
-        self._arguments = ArgumentValidators(registry.all_definitions())
+        self._registry = registry
 
-    def admit(self, request: SystemRequest, agent: RequestedAgent | None = None) -> EffectiveLimits:
-        """Return the limits that apply to the execution of a request, which has what its agent gives it.
+    def admit(self, request: SystemRequest) -> EffectiveLimits:
+        """Return the limits that apply to the execution.
 
         Raises: RequestFailure (REQUEST_INVALID) naming every field at fault; ToolFailure (TOOL_NOT_FOUND);
         ConfigurationFailure (CONFIG_SCHEMA_REQUIRED).
@@ -75,7 +72,7 @@ class Admission:
         errors = list(self._errors(request, limits))
         if errors:
             raise _invalid(errors)
-        self._check_tools(request, request.tools if agent is None else agent.allowed(request.tools))
+        self._check_tools(request)
         if request.plan is not None:
             self._check_arguments(request.plan)
         _check_output(request, self._patterns[request.mode])
@@ -96,7 +93,6 @@ class Admission:
             history_messages=caps.history_messages,
             history_tokens=caps.history_tokens,
             flow_steps=caps.flow_steps if limits.flow_steps is None else limits.flow_steps,
-            tool_calls=caps.tool_calls if limits.tool_calls is None else limits.tool_calls,
         )
 
     def _errors(self, request: SystemRequest, limits: EffectiveLimits) -> Iterator[FieldError]:
@@ -130,7 +126,6 @@ class Admission:
             ("hints.timeout", request.hints.timeout, caps.timeout),
             ("limits.tool_rounds", request.limits.tool_rounds, caps.tool_rounds),
             ("limits.calls_per_reply", request.limits.calls_per_reply, caps.calls_per_reply),
-            ("limits.tool_calls", request.limits.tool_calls, caps.tool_calls),
             ("limits.attempts", request.limits.attempts, caps.attempts),
             ("limits.flow_steps", request.limits.flow_steps, caps.flow_steps),
             ("plan.steps", len(plan.steps or ()), caps.plan_steps),
@@ -164,24 +159,24 @@ class Admission:
         models = known or (request.model,)
         return tuple(dict.fromkeys(engine for model in models for engine in self._catalogue.resolve(model)))
 
-    def _check_tools(self, request: SystemRequest, allowed: Sequence[str] | None) -> None:
-        """Raise if the request names a tool that is not registered, or demands one that is not `allowed`."""
+    def _check_tools(self, request: SystemRequest) -> None:
+        """Raise if the request names a tool that is not registered, or demands one that it does not allow."""
         choice = request.hints.tool_choice
         named = [*(request.tools or ()), *([choice.name] if isinstance(choice, NamedTool) else ())]
         if request.plan is not None:
             named += _tools_of_steps(request.plan)
-        unknown = [name for name in named if name not in self._tools]
+        unknown = [name for name in named if name not in self._registry]
         if unknown:
             raise ToolFailure(
                 Code.TOOL_NOT_FOUND, "the request names a tool that is not registered", {"tools": unknown}
             )
-        if isinstance(choice, NamedTool) and allowed is not None and choice.name not in allowed:
+        if isinstance(choice, NamedTool) and request.tools is not None and choice.name not in request.tools:
             raise _invalid([FieldError("hints.tool_choice", "must name one of the request's tools")])
 
     def _check_arguments(self, plan: PlanOptions) -> None:
         """Raise if a step of the plan calls a tool with arguments that can never fit it."""
         steps = plan.steps or []
-        errors = [FieldError(f"plan.{path}", message) for path, message in self._arguments.plan_violations(steps)]
+        errors = [FieldError(f"plan.{path}", message) for path, message in plan_violations(steps, self._registry)]
         if errors:
             raise _invalid(errors)
 

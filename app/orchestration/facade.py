@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from app.capabilities.answer_contract import AnswerContract
 from app.domain.access import Principal
-from app.domain.agents import RequestedAgent
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import OutputContract, SystemRequest
 from app.domain.contract.response import Durability
@@ -18,7 +17,6 @@ from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep, StageTrace
 from app.domain.lifecycle import TERMINAL
 from app.orchestration.admission import Admission, ConfiguredLimits, check_budget
-from app.orchestration.agents import with_agent
 from app.orchestration.erasure import Erasure
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.session_turn import history_window
@@ -33,7 +31,7 @@ from app.orchestration.executions import (
 )
 from app.orchestration.flow.served_flow import ServedFlow
 from app.orchestration.flow.snapshot import FlowSnapshot
-from app.orchestration.introspection import AgentView, EnginePing, EngineView, FlowView, Introspection, ToolView
+from app.orchestration.introspection import EnginePing, EngineView, FlowView, Introspection, ToolView
 from app.orchestration.pipeline.stages import (
     AUTH_RESOLVE,
     Preparation,
@@ -63,7 +61,6 @@ __all__ = [
     "DEFAULT_OPTIONS",
     "Accepted",
     "AgentTrace",
-    "AgentView",
     "CallOptions",
     "CatchUpSubscription",
     "EnginePing",
@@ -170,7 +167,7 @@ class Facade:
             claim = IdempotencyClaim(options.idempotency_key, digest(request))
         if options.background:
             request = request.model_copy(update={"background": True})
-        admitted = await self._admit(request, principal)
+        admitted = await self._admit(request, principal.tenant)
         if claim is not None and not admitted.request.store:
             raise _store_refusal("an Idempotency-Key, whose answer is given again")
         header = self._header(admitted, principal, options)
@@ -202,8 +199,8 @@ class Facade:
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
         principal, _ = await self._authenticated(principal)
-        request, limits, _, agent = await self._admit(request, principal)
-        return await self._environment.thread_pool.run(partial(self._quotes.quote, request, limits, agent))
+        admitted = await self._admit(request, principal.tenant)
+        return await self._environment.thread_pool.run(partial(self._quotes.quote, admitted.request, admitted.limits))
 
     def new_id(self) -> str:
         """Return a new UUIDv7."""
@@ -223,8 +220,8 @@ class Facade:
         if fork.session_id is not None and not origin.header.request.store:
             raise _store_refusal("a session_id, since a session stores its messages")
         request = merge_overrides(origin.header, from_step, fork.overrides)
-        admitted = await self._admit(request, principal, Transcript(origin.header.inherited_messages))
-        tools = self._override_tools(admitted, fork)
+        admitted = await self._admit(request, principal.tenant, Transcript(origin.header.inherited_messages))
+        tools = self._override_tools(admitted.request, fork)
         return fork_execution(self._header(admitted, principal, options), origin, from_step, fork, tools=tools)
 
     async def _continued(
@@ -232,24 +229,21 @@ class Facade:
     ) -> ExecutionHeader:
         """Return the header of an execution that continues after the end of another one, with its settings."""
         origin, transcript = await self.records.transcript(principal.tenant, request_id)
-        admitted = await self._admit(continuation(origin, fork.overrides), principal, transcript)
+        admitted = await self._admit(continuation(origin, fork.overrides), principal.tenant, transcript)
         header = self._header(admitted, principal, options)
         request = header.request.model_copy(update={"session_id": fork.session_id})
         return replace(header, request=request, durability="journaled")
 
     async def _admit(
-        self, request: SystemRequest, principal: Principal, transcript: Transcript | None = None
+        self, request: SystemRequest, tenant: TenantId, transcript: Transcript | None = None
     ) -> "_Admitted":
-        """Return the request with what its agent gives it, its session's model and the text of its named grammar, and
-        the limits that apply.
+        """Return the request with its session's model and the text of its named grammar, and the limits that apply.
 
         Without a `transcript` it is that of the execution that the request comes `after`, if any. Raises: Failure for a
         request that is refused before there is an execution.
         """
-        request, agent = with_agent(request, self._environment.agents, principal.permissions)
-        tenant = principal.tenant
         request = await self._with_session_model(request, tenant)
-        limits = self._admission.admit(request, agent)
+        limits = self._admission.admit(request)
         request = _with_grammar(request, self._config.grammars)
         pattern = self._launcher.patterns[request.mode]
         if _needs_contract(request.output):
@@ -258,7 +252,7 @@ class Facade:
             transcript = NO_TRANSCRIPT
             if request.after is not None:
                 _, transcript = await self.records.transcript(tenant, request.after)
-        admitted = _Admitted(request, limits, transcript, agent)
+        admitted = _Admitted(request, limits, transcript)
         if pattern.starts_with_request and (limits.tokens is not None or limits.cost is not None):
             await self._check_budget(admitted, tenant)
         return admitted
@@ -281,14 +275,14 @@ class Facade:
 
     async def _check_budget(self, admitted: "_Admitted", tenant: TenantId) -> None:
         """Raise OrchestrationFailure if the budget cannot pay for the first inference and the history before it."""
-        request, limits, transcript, agent = admitted
+        request, limits, transcript = admitted
         environment, pattern = self._environment, self._launcher.patterns[request.mode]
-        tools = environment.tool_registry.definitions(allowed_tools(request, pattern, environment.tool_registry, agent))
+        tools = environment.tool_registry.definitions(allowed_tools(request, pattern, environment.tool_registry))
         session = inherited_history(transcript.messages)
         if request.session_id is not None:
             session = await environment.conversations.history(tenant, request.session_id, limit=history_window(limits))
-        if session.message_count or agent is not None:
-            preparation = Preparation(request, limits, pattern, environment, session, agent, offered=tools)
+        if session.message_count:
+            preparation = Preparation(request, limits, pattern, environment, session, offered=tools)
             messages = build_conversation(preparation).messages
             request = request.model_copy(update={"messages": list(messages)})
         check_budget(request, limits, environment, tools)
@@ -323,15 +317,14 @@ class Facade:
             )
         return shown
 
-    def _override_tools(self, admitted: "_Admitted", fork: ForkRequest) -> tuple[str, ...] | None:
+    def _override_tools(self, request: SystemRequest, fork: ForkRequest) -> tuple[str, ...] | None:
         """Return the tools that the fork's overrides allow; None if they name none."""
         if fork.overrides.tools is None:
             return None
-        request, registry = admitted.request, self._environment.tool_registry
-        return allowed_tools(request, self._launcher.patterns[request.mode], registry, admitted.agent)
+        return allowed_tools(request, self._launcher.patterns[request.mode], self._environment.tool_registry)
 
     def _header(self, admitted: "_Admitted", principal: Principal, options: CallOptions) -> ExecutionHeader:
-        request, limits, transcript, _ = admitted
+        request, limits, transcript = admitted
         pattern = self._launcher.patterns[request.mode]
         execution_id = ExecutionId(self._environment.entropy.uuid7())
         own_trace = request.trace_id is not None and request.trace_id != options.trace_id
@@ -353,7 +346,6 @@ class Facade:
             inherited_messages=transcript.messages,
             ancestors=transcript.ancestors,
             flow_fingerprint=None if pattern.fingerprint is None else pattern.fingerprint(request),
-            agent=admitted.agent,
             user=principal.user,
             key_id=principal.key_id,
             permissions=principal.permissions,
@@ -362,12 +354,11 @@ class Facade:
 
 
 class _Admitted(NamedTuple):
-    """An admitted request, its limits, the transcript with which its conversation begins, and its agent."""
+    """An admitted request, its limits, and the transcript with which its conversation begins."""
 
     request: SystemRequest
     limits: EffectiveLimits
     transcript: Transcript
-    agent: RequestedAgent | None
 
 
 def _store_refusal(reason: str) -> RequestFailure:

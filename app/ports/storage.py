@@ -37,7 +37,6 @@ class StoredExecution:
     owner: ReplicaId | None
     epoch: int
     last_sequence_number: int
-    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Tool port: tools, their context and errors."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pydantic import JsonValue
 
@@ -10,13 +10,32 @@ from app.domain.ids import IdempotencyKey, ToolCallId
 from app.domain.tools import Availability, ToolDefinition, ToolInfo
 from app.ports.runtime import Clock, Entropy
 
+T = TypeVar("T")
+
+
+class ToolThreads(Protocol):
+    """Threads for the blocking functions of tools, which nothing can stop."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Return True if calls that never returned hold every thread."""
+        ...
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do the work on a thread and return what it returns; a cancelled call abandons its thread.
+
+        Raises: what the work raises.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """Environment of a running tool. `seconds_left` is its time limit; `clock` and `entropy` are its only sources of
     time and chance.
 
-    `idempotency_key` is the same for every attempt at this call, in every process, and for no other call.
+    `idempotency_key` is the same for every attempt at this call, in every process, and for no other call. `threads` run
+    blocking functions; None outside of the service.
     """
 
     tool_call_id: ToolCallId
@@ -24,6 +43,7 @@ class ToolContext:
     clock: Clock
     entropy: Entropy
     idempotency_key: IdempotencyKey
+    threads: ToolThreads | None = None
 
 
 class ToolError(Exception):
@@ -59,3 +79,17 @@ class Tool(Protocol):
         ...
 
     def available(self) -> Availability: ...
+
+
+class ToolSource(Protocol):
+    """Origin of tools, such as the modules or the MCP servers of the configuration."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the source, as messages and views show it."""
+        ...
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """Return the tools that the source has now: the same object until they change."""
+        ...

@@ -28,7 +28,6 @@ from app.domain.plan.plan import validate_plan
 from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.steps import STEP_SPECS
 from app.ports.model import EngineCapabilities
-from app.settings.agents import AgentName, AgentSettings, agent_errors
 from app.settings.connection import HeaderSettings, ProxyEnvironment, ProxySetting, ReadableFile, is_loopback
 from app.settings.known_models import known_model
 from app.settings.values import (
@@ -153,6 +152,17 @@ class FlowSettings(_Table):
     http_timeout: Seconds = Field(30, description="Timeout of the HTTP client of nodes, in seconds")
 
 
+class ToolSettings(_Table):
+    """Tools: the Python modules that define them, and the threads of their blocking functions."""
+
+    modules: Annotated[tuple[ModuleName, ...], Field(strict=False)] = Field(
+        (), description="Python modules that define tools; the directory of the configuration file is importable"
+    )
+    threads: Positive = Field(
+        32, description="Blocking functions of tools that run at the same time, those included that never return"
+    )
+
+
 class AuthSettings(_Table):
     """Authentication."""
 
@@ -211,7 +221,6 @@ class LimitSettings(_Table):
     )
     tool_rounds: Natural = Field(20, description="Rounds of tool calls")
     calls_per_reply: Positive = Field(32, description="Tool calls of one reply")
-    tool_calls: Natural = Field(200, description="Tool calls of an execution, with those of the agents that it calls")
     tool_result_bytes: Positive = Field(256 * _KIB, description="Size of a tool result")
     upstream_bytes: Positive = Field(32 * _MIB, description="Size of a provider reply")
     upstream_line_bytes: Positive = Field(4 * _MIB, description="Size of one line of a provider stream")
@@ -367,9 +376,9 @@ class Settings(_Table):
     limits: LimitSettings = Field(default_factory=LimitSettings)
     planner: PlannerSettings = Field(default_factory=PlannerSettings)
     flows: FlowSettings = Field(default_factory=FlowSettings)
+    tools: ToolSettings = Field(default_factory=ToolSettings)
     engines: Mapping[Name, EngineSettings] = Field(default_factory=_rehearsal)
     routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
-    agents: Mapping[AgentName, AgentSettings] = Field(default_factory=dict)
     _proxies: ProxyEnvironment = PrivateAttr(default_factory=ProxyEnvironment)
     _warnings: tuple[str, ...] = PrivateAttr(default=())
     _directory: Path = PrivateAttr(default=Path())
@@ -490,20 +499,4 @@ def _planner_errors(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "planner.steps", 'has no meaning while planner.kind is "model"'
 
 
-def _agent_errors(settings: Settings) -> Iterator[tuple[str, str]]:
-    yield from agent_errors(settings.agents)
-    models = {*settings.engines, *settings.routes}
-    for name, agent in settings.agents.items():
-        here = f"agents.{name}"
-        if agent.model is not None and agent.model not in models:
-            closest = closest_name(agent.model, models)
-            yield f"{here}.model", f"must name a route or an engine; did you mean {closest}?"
-        for limit, value in agent.limits:
-            cap = getattr(settings.limits, limit, None)
-            if value is not None and cap is not None and value > cap:
-                yield f"{here}.limits.{limit}", f"must be at most limits.{limit}, which is {cap}"
-        if agent.hints.timeout is not None and agent.hints.timeout > settings.limits.timeout:
-            yield f"{here}.hints.timeout", f"must be at most limits.timeout, which is {settings.limits.timeout:g}"
-
-
-_CONSISTENCY_CHECKS = (_listener_errors, _engine_errors, _route_errors, _planner_errors, _agent_errors)
+_CONSISTENCY_CHECKS = (_listener_errors, _engine_errors, _route_errors, _planner_errors)

@@ -24,11 +24,13 @@ RUNS_OTHERS_CODE = (
     "app/adapters/runners/",
     "app/adapters/event_bus.py",
     "app/adapters/stores/journal/writer.py",
+    "app/adapters/tools/threads.py",
     "app/capabilities/tools/",
     "app/capabilities/output/rules/",
     "app/orchestration/flow/",
     "app/orchestration/planning/synthesis.py",
     "app/bootstrap/flows.py",
+    "app/bootstrap/modules.py",
     "app/entrypoints/",
 )
 """Entry points, the event bus, the journal's writer, the runners, the callers of tools, custom rules and flows, and

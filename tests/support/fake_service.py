@@ -120,7 +120,7 @@ class FakeFacade:
     def engines(self) -> list[Any]:
         return []
 
-    def tools(self) -> list[Any]:
+    async def tools(self) -> list[Any]:
         return []
 
     def new_id(self) -> str:

@@ -1,6 +1,7 @@
 """A tool whose behaviour a test defines."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from app.domain.contract.messages import ToolCall
@@ -33,6 +34,9 @@ class FakeTool:
         self._body = body
         self.unavailable_reason = ""
         self.run_count = 0
+
+    def set_identity(self, identity: str) -> None:
+        self._info = replace(self._info, identity=identity)
 
     def info(self) -> ToolInfo:
         return self._info

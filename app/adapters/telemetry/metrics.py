@@ -77,6 +77,8 @@ SERIES: tuple[Series, ...] = (
            "Tool call attempts that ended"),
     Series("portico_tool_duration_seconds", Histogram, ("tool",),
            "Duration of a tool call attempt", _SECONDS),
+    Series("portico_tool_threads_abandoned", Gauge, (),
+           "Threads of blocking tool functions that were given up and have not returned"),
     Series("portico_steps_total", Counter, ("step_type", "status", "code"),
            "Plan step attempts that ended"),
     Series("portico_step_duration_seconds", Histogram, ("step_type",),
@@ -103,7 +105,7 @@ SERIES: tuple[Series, ...] = (
 # fmt: on
 
 
-def label_values(providers: Collection[str], tools: Collection[str]) -> Mapping[str, frozenset[str]]:
+def label_values(providers: Collection[str], tools: Collection[str]) -> Mapping[str, Collection[str]]:
     """Return the values that each label may have, apart from `other_value`."""
     return {
         "mode": frozenset(lifecycle.Mode),
@@ -116,7 +118,7 @@ def label_values(providers: Collection[str], tools: Collection[str]) -> Mapping[
         "code": frozenset(Code) | {NO_VALUE},
         "finish_reason": frozenset(get_args(FinishReason)),
         "provider": frozenset(providers),
-        "tool": frozenset(tools),
+        "tool": tools,
         "success": frozenset({"true", "false"}),
         "step_type": frozenset(StepType),
         "status": frozenset(StepStatus),
@@ -138,7 +140,7 @@ class _Registry(Collector):
     addition to a dictionary costs a fraction of a child of the library's `Counter`.
     """
 
-    def __init__(self, values: Mapping[str, frozenset[str]]) -> None:
+    def __init__(self, values: Mapping[str, Collection[str]]) -> None:
         self._registry = CollectorRegistry()
         self._values = values
         self._labels = {series.name: series.labels for series in SERIES}
@@ -225,8 +227,8 @@ class _Run:
 class MetricsSink:
     """Implementation of the `EventSink` port that counts events; the methods after `publish` count everything else.
 
-    `providers` and `tools` are the configured names. An execution that another process took over never ends here; its
-    state is dropped once there are more than 20,000 running executions.
+    `providers` are the configured names, `tools` those that are registered at the time. An execution that another
+    process took over never ends here; its state is dropped once there are more than 20,000 running executions.
     """
 
     def __init__(self, *, providers: Collection[str], tools: Collection[str]) -> None:

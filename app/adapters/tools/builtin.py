@@ -13,7 +13,7 @@ from app.ports.tool import ToolContext, ToolError
 
 
 @tool(side_effects=SideEffects.NONE, idempotent=True)
-def roll_dice(
+async def roll_dice(
     count: Annotated[int, Field(ge=1, le=10, description="Number of dice to roll (1-10)")],
     sides: Annotated[int, Field(ge=2, le=1000, description="Number of sides per die (4, 6, 8, 10, 12, 20, ...)")],
     context: ToolContext,
@@ -24,7 +24,7 @@ def roll_dice(
 
 
 @tool(side_effects=SideEffects.NONE, idempotent=True)
-def calculate(
+async def calculate(
     expression: Annotated[
         str,
         Field(

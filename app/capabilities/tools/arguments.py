@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import jsonschema_rs
 
@@ -23,36 +23,49 @@ class ArgumentValidators:
     """
 
     def __init__(self, tools: Iterable[ToolDefinition]) -> None:
-        self._validators = {tool.name: _validator(tool) for tool in tools}
+        self._validators = {tool.name: argument_validator(tool) for tool in tools}
 
     def violations(self, tool: str, arguments: Mapping[str, Any]) -> tuple[ArgumentViolation, ...]:
-        """Return the first reasons why the arguments do not fit the tool; none for a tool that is not known.
-
-        Messages name arguments and do not show their values.
-        """
+        """Return the first reasons why the arguments do not fit the tool; none for a tool that is not known."""
         validator = self._validators.get(tool)
-        if validator is None:
-            return ()
-        try:
-            return tuple(_violation(error) for error in islice(validator.iter_errors(arguments), _MAX_ERRORS))
-        except ValueError as cause:
-            return (("arguments", f"cannot be read: {_first_line(cause)}"),)
-
-    def plan_violations(self, steps: Sequence[PlanStep]) -> Iterator[tuple[str, str]]:
-        """Yield why the tool steps of a plan cannot run, as pairs of path and message, as far as it is known before.
-
-        The arguments of a step without an input of its own are the output of an earlier one.
-        """
-        for index, step in enumerate(steps):
-            call = step.input
-            if step.type == StepType.TOOL and isinstance(call, dict):
-                tool, arguments = call.get("name"), call.get("arguments")
-                if isinstance(tool, str) and isinstance(arguments, dict):
-                    for path, message in self.violations(tool, arguments):
-                        yield f"steps.{index}.input.{path}", message
+        return () if validator is None else argument_violations(validator, arguments)
 
 
-def _validator(tool: ToolDefinition) -> jsonschema_rs.Validator:
+class KnowsArguments(Protocol):
+    """Knowledge of the arguments that fit: a registry of tools, or the validators of recorded definitions."""
+
+    def violations(self, tool: str, arguments: Mapping[str, Any], /) -> tuple[ArgumentViolation, ...]: ...
+
+
+def plan_violations(steps: Sequence[PlanStep], tools: KnowsArguments) -> Iterator[tuple[str, str]]:
+    """Yield why the tool steps of a plan cannot run, as pairs of path and message, as far as it is known before.
+
+    The arguments of a step without an input of its own are the output of an earlier one.
+    """
+    for index, step in enumerate(steps):
+        call = step.input
+        if step.type == StepType.TOOL and isinstance(call, dict):
+            tool, arguments = call.get("name"), call.get("arguments")
+            if isinstance(tool, str) and isinstance(arguments, dict):
+                for path, message in tools.violations(tool, arguments):
+                    yield f"steps.{index}.input.{path}", message
+
+
+def argument_violations(
+    validator: jsonschema_rs.Validator, arguments: Mapping[str, Any]
+) -> tuple[ArgumentViolation, ...]:
+    """Return the first reasons why the arguments do not fit; messages name arguments and do not show their values."""
+    try:
+        return tuple(_violation(error) for error in islice(validator.iter_errors(arguments), _MAX_ERRORS))
+    except ValueError as cause:
+        return (("arguments", f"cannot be read: {_first_line(cause)}"),)
+
+
+def argument_validator(tool: ToolDefinition) -> jsonschema_rs.Validator:
+    """Return the validator of a tool's arguments.
+
+    It fetches nothing and searches patterns in linear time. Raises: ConfigurationFailure (CONFIG_INVALID).
+    """
     try:
         return jsonschema_rs.validator_for(
             dict(tool.parameters), mask="the value", offline=True, pattern_options=jsonschema_rs.RegexOptions()

@@ -2,13 +2,14 @@
 
 The function's name, the first paragraph of its docstring and its annotated parameters are the definition; pydantic
 derives the JSON Schema and turns raw arguments into typed values. A parameter annotated `ToolContext` gets the
-context and is not an argument. Functions are `async def`; a plain one would hold up the event loop, so it is accepted
-only if its side effects are none. Refused: worker threads for blocking functions, since nothing can stop a thread at
-its deadline. A tool that is not always available is a small class with the four methods of `ports.Tool` instead.
+context and is not an argument. An `async def` function runs on the event loop, a plain one on a thread of its own,
+which nothing can stop: past its limit it is abandoned. A tool that is not always available is a small class with the
+four methods of `ports.Tool` instead.
 """
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -46,8 +47,6 @@ def tool(
         name = function.__name__
         description = _first_paragraph(function)
         info = ToolInfo(name, "python", description, side_effects, idempotent, requires, timeout)
-        if side_effects is not SideEffects.NONE and not inspect.iscoroutinefunction(function):
-            raise TypeError(f"{name} must be `async def`: it has side effects and would hold up everything else")
         return FunctionTool(function, info)
 
     return decorate
@@ -56,10 +55,14 @@ def tool(
 class FunctionTool:
     """A function as a tool; implements `ports.Tool` and is always available."""
 
-    __slots__ = ("_context", "_definition", "_function", "_info", "_parameters")
+    __slots__ = ("_context", "_definition", "_function", "_info", "_parameters", "is_blocking", "module")
 
     def __init__(self, function: ToolFunction, info: ToolInfo) -> None:
         self._function = function
+        self.is_blocking = not inspect.iscoroutinefunction(function)
+        """True for a plain function, which needs a thread."""
+        self.module = function.__module__
+        """Name of the module that defines the function."""
         self._info = info
         self._parameters, self._context = _parameters(function)
         self._definition = ToolDefinition(info.name, info.description, _schema(self._parameters))
@@ -78,8 +81,11 @@ class FunctionTool:
         values = self._typed(arguments)
         if self._context is not None:
             values[self._context] = context
-        result = self._function(**values)
-        return result if isinstance(result, str) else await result
+        if not self.is_blocking or context.threads is None:
+            result = self._function(**values)
+        else:
+            result = await context.threads.run(partial(self._function, **values))
+        return await result if inspect.isawaitable(result) else result
 
     def _typed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         try:

@@ -8,9 +8,8 @@ from typing import Any
 import anyio
 import orjson
 
-from app.capabilities.tools.arguments import ArgumentValidators
 from app.capabilities.tools.definition import ToolArgumentError
-from app.capabilities.tools.registry import ToolRegistry, tool_availability
+from app.capabilities.tools.registry import ToolRegistry
 from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
 from app.domain.failures import Code
 from app.domain.ids import IdempotencyKey
@@ -40,8 +39,6 @@ class ToolExecutor:
     tool's own timeout and the time left, with a text of at most `result_bytes` UTF-8 bytes. A cancellation is never
     swallowed. A second attempt is granted once, to an idempotent tool, if it may help: after a timeout only if the time
     for a whole second attempt is left.
-
-    Raises: ConfigurationFailure (CONFIG_INVALID) for a tool whose parameters are not a self-contained JSON Schema.
     """
 
     def __init__(self, registry: ToolRegistry, clock: Clock, entropy: Entropy, result_bytes: int) -> None:
@@ -49,17 +46,22 @@ class ToolExecutor:
         self._clock = clock
         self._entropy = entropy
         self._result_bytes = result_bytes
-        self._validators = ArgumentValidators(registry.all_definitions())
 
     async def attempt(
-        self, call: ToolCall, *, key: IdempotencyKey, attempt: int, seconds_left: float
+        self, call: ToolCall, *, key: IdempotencyKey, attempt: int, seconds_left: float, digest: str = ""
     ) -> ToolEnded | ToolCallSuspended:
-        """Run one attempt at a tool that was offered; `attempt` counts from 0, `key` is the call's idempotency key."""
+        """Run one attempt at a tool that was offered; `attempt` counts from 0, `key` is the call's idempotency key.
+
+        A tool whose source or definition is no longer that of the `digest` is not available.
+        """
         began = self._clock.monotonic()
+        status = await self._registry.availability(call.name)
         tool = self._registry.get(call.name)
-        if tool is None:
-            return self._outcome(_unavailable("it is not installed here"), began)
-        attempted = self._refusal(tool, call) or await self._run(tool, call, key, seconds_left)
+        if tool is None or not status.available:
+            return self._outcome(_unavailable(status.reason), began)
+        if digest and self._registry.offer_of(call.name)[0].digest != digest:
+            return self._outcome(_unavailable("it has changed since it was offered"), began)
+        attempted = self._refusal(call) or await self._run(tool, call, key, seconds_left)
         retry = attempted.is_repeatable and attempt == 0 and tool.info().idempotent
         return self._outcome(attempted, began, retry=retry)
 
@@ -71,13 +73,10 @@ class ToolExecutor:
         code, has_run, violations = attempted.code, attempted.has_run, attempted.violations
         return ToolEnded(content, code is not None, code, duration_ms, retry, has_run, violations)
 
-    def _refusal(self, tool: Tool, call: ToolCall) -> _Attempt | None:
-        status = tool_availability(tool)
-        if not status.available:
-            return _unavailable(status.reason)
+    def _refusal(self, call: ToolCall) -> _Attempt | None:
         if UNREADABLE_ARGUMENTS in call.arguments:
             return _refused((("arguments", "are no JSON object"),))
-        violations = self._validators.violations(call.name, call.arguments)
+        violations = self._registry.violations(call.name, call.arguments)
         return _refused(violations) if violations else None
 
     async def _run(self, tool: Tool, call: ToolCall, key: IdempotencyKey, seconds_left: float) -> _Attempt:
@@ -85,7 +84,7 @@ class ToolExecutor:
         limit = seconds_left if own is None else min(own, seconds_left)
         if limit <= 0:
             return _Attempt("There was no time left for the tool.", Code.TOOL_TIMEOUT)
-        context = ToolContext(call.id, limit, self._clock, self._entropy, key)
+        context = ToolContext(call.id, limit, self._clock, self._entropy, key, self._registry.threads)
         with anyio.move_on_after(limit):
             return await _guarded(tool, call.arguments, context)
         fits_second = seconds_left - limit >= limit

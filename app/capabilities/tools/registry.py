@@ -1,109 +1,234 @@
-"""Registry of the tools of a deployment by name, with their current availability."""
+"""Registry of the tools of a deployment: live lists from their sources, with their current availability."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import jsonschema_rs
+
+from app.capabilities.tools.arguments import argument_validator, argument_violations
+from app.capabilities.tools.availability import AvailabilityProbes, tool_availability
 from app.capabilities.tools.definition import FunctionTool
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.tools import Availability, OfferedTool, SideEffects, ToolDefinition, ToolInfo
-from app.ports.tool import Tool
+from app.domain.fingerprints import digest
+from app.domain.tools import ArgumentViolation, Availability, OfferedTool, SideEffects, ToolDefinition, ToolInfo
+from app.ports.tool import Tool, ToolSource, ToolThreads
+
+_NO_THREADS = Availability(False, "calls that never returned hold all threads of tools")
+_AVAILABLE = Availability(available=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolList:
+    """A source whose tools never change."""
+
+    name: str
+    tools: Sequence[Tool]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolStatus:
-    """One tool: its info, if it is available, and the reason if it is not."""
+    """One tool: its info, its definition, its source, if it is available, and the reason if it is not."""
 
     info: ToolInfo
+    definition: ToolDefinition
+    source: str
     available: bool
     reason: str
 
 
-class ToolRegistry:
-    """All registered tools; names are unique and compared bytewise. Lists are in order of names.
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    tool: Tool
+    source: str
+    definition: ToolDefinition
+    offer: OfferedTool
+    validator: jsonschema_rs.Validator
+    rank: int = 0
 
-    Availability is asked anew each time. Names that are not registered are left out of lists.
-    Raises: ConfigurationFailure (CONFIG_INVALID) for a name that is taken or not allowed.
+
+class ToolRegistry:
+    """All registered tools; names are unique and compared bytewise. Lists are in order of sources, then of names.
+
+    The sources are looked at before every answer, so a tool that comes or goes is seen at once. Names that are not
+    registered are left out of lists. Without `probes` availability is asked in place, each time. A tool that comes late
+    and cannot be registered, or whose name is taken, is left out with a reason.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID) for a name that is taken or not allowed, and for parameters that are
+    no self-contained JSON Schema.
     """
 
-    def __init__(self, *tools: Tool) -> None:
-        by_name: dict[str, Tool] = {}
-        for tool in tools:
-            name = _checked_name(tool)
-            if name in by_name:
-                raise ConfigurationFailure(Code.CONFIG_INVALID, f"two tools are named {name}")
-            by_name[name] = tool
-        self._tools = dict(sorted(by_name.items()))
-        self._definitions = {name: tool.definition() for name, tool in self._tools.items()}
-        self._offers = {name: _offered(tool.info()) for name, tool in self._tools.items()}
-        self._always_available = frozenset(name for name, tool in self._tools.items() if isinstance(tool, FunctionTool))
+    def __init__(
+        self,
+        *tools: Tool,
+        sources: Sequence[ToolSource] = (),
+        probes: AvailabilityProbes | None = None,
+        threads: ToolThreads | None = None,
+    ) -> None:
+        self.threads = threads
+        """Threads for the blocking functions of tools; None outside of the service."""
+        self._sources: Sequence[ToolSource] = (ToolList("built-in", tools), *sources)
+        self._seen = [source.tools for source in self._sources]
+        self._probes = probes
+        self._entries: dict[str, _Entry] = {}
+        self._left_out: Sequence[ToolStatus] = ()
+        self._always_available: frozenset[str] = frozenset()
+        self._load(is_start=True)
 
-    def names(self) -> list[str]:
-        """Return the names of all tools."""
-        return list(self._tools)
+    def __contains__(self, name: object) -> bool:
+        return name in self._current()
 
-    def tools(self) -> list[Tool]:
-        """Return all tools."""
-        return list(self._tools.values())
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._current())
+
+    def __len__(self) -> int:
+        return len(self._current())
+
+    def names(self, requested: Iterable[str] | None = None) -> list[str]:
+        """Return the names of all tools, or those of the `requested` that are registered."""
+        entries = self._current()
+        if requested is None:
+            return list(entries)
+        found = {name: entries[name].rank for name in requested if name in entries}
+        return sorted(found, key=found.__getitem__)
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, available or not; None if there is none."""
-        return self._tools.get(name)
+        entry = self._current().get(name)
+        return None if entry is None else entry.tool
 
     def definitions(self, names: Iterable[str]) -> list[ToolDefinition]:
         """Return the definitions of those tools that are available now."""
-        return [self._definitions[name] for name in self._available(names)]
-
-    def all_definitions(self) -> list[ToolDefinition]:
-        """Return the definitions of all tools, available or not."""
-        return list(self._definitions.values())
+        return [entry.definition for entry in self._available(names)]
 
     def offer(self, names: Iterable[str]) -> tuple[tuple[OfferedTool, ...], list[ToolDefinition]]:
         """Return those tools that are available now, as an inference offers them and as a model sees them."""
         available = self._available(names)
-        return tuple([self._offers[name] for name in available]), [self._definitions[name] for name in available]
+        return tuple([entry.offer for entry in available]), [entry.definition for entry in available]
 
     def offer_of(self, name: str) -> tuple[OfferedTool, ...]:
         """Return the tool of that name, available or not, as it is called without an inference that offered it."""
-        offer = self._offers.get(name)
-        return () if offer is None else (offer,)
+        entry = self._current().get(name)
+        return () if entry is None else (entry.offer,)
 
-    def check_availability(self) -> list[ToolStatus]:
-        """Return the status of every tool."""
-        return [_status(tool) for tool in self._tools.values()]
+    def violations(self, name: str, arguments: Mapping[str, Any]) -> tuple[ArgumentViolation, ...]:
+        """Return the first reasons why the arguments do not fit the tool; none for a tool that is not registered."""
+        entry = self._current().get(name)
+        return () if entry is None else argument_violations(entry.validator, arguments)
 
-    def _available(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the tools that can run now; a Python function always can."""
-        requested = frozenset(names)
-        return [
-            name
-            for name, tool in self._tools.items()
-            if name in requested and (name in self._always_available or tool_availability(tool).available)
-        ]
+    def is_current(self, names: Iterable[str]) -> bool:
+        """Return True if the availability of all these tools is known, so that `refresh` would not wait."""
+        probes = self._probes
+        return probes is None or all(map(probes.is_current, self._probed(names)))
+
+    async def refresh(self, names: Iterable[str]) -> None:
+        """Find out which of these tools are available now, as far as that is not known."""
+        if self._probes is not None:
+            await self._probes.refresh(self._probed(names))
+
+    async def availability(self, name: str) -> Availability:
+        """Return the current availability of a tool."""
+        entry = self._current().get(name)
+        if entry is None:
+            return Availability(False, "it is not installed here")
+        await self.refresh((name,))
+        return self._status(entry)
+
+    async def check_availability(self) -> list[ToolStatus]:
+        """Return the status of every tool, at the end of those that came late and were left out."""
+        entries = self._current()
+        await self.refresh(entries)
+        found = []
+        for entry in entries.values():
+            status = self._status(entry)
+            info = entry.tool.info()
+            found.append(ToolStatus(info, entry.definition, entry.source, status.available, status.reason))
+        return [*found, *self._left_out]
+
+    def _current(self) -> dict[str, _Entry]:
+        for source, seen in zip(self._sources, self._seen, strict=True):
+            if source.tools is not seen:
+                self._load()
+                break
+        return self._entries
+
+    def _load(self, *, is_start: bool = False) -> None:
+        """Read all sources. Only at the start a tool that cannot be registered is refused."""
+        earlier = {id(entry.tool): entry for entry in self._entries.values()}
+        entries: dict[str, _Entry] = {}
+        left_out: list[ToolStatus] = []
+        self._seen = [source.tools for source in self._sources]
+        for source, tools in zip(self._sources, self._seen, strict=True):
+            for tool in sorted(tools, key=lambda each: each.info().name):
+                try:
+                    entry = earlier.get(id(tool)) or _entry(tool, source.name)
+                    _require_free(entry, entries)
+                except ConfigurationFailure as refusal:
+                    if is_start:
+                        raise
+                    left_out.append(ToolStatus(tool.info(), tool.definition(), source.name, False, refusal.message))
+                else:
+                    entries[entry.offer.name] = _ranked(entry, len(entries))
+        if self._probes is not None:
+            current = {id(entry.tool) for entry in entries.values()}
+            self._probes.forget(entry.tool for entry in earlier.values() if id(entry.tool) not in current)
+        self._always_available = frozenset(name for name, entry in entries.items() if _never_waits(entry.tool))
+        self._entries, self._left_out = entries, left_out
+
+    def _available(self, names: Iterable[str]) -> list[_Entry]:
+        """Return the tools that can run now; an `async def` function always can."""
+        entries = self._current()
+        requested = [entries[name] for name in frozenset(names) if name in entries]
+        requested.sort(key=lambda entry: entry.rank)
+        always = self._always_available
+        return [entry for entry in requested if entry.offer.name in always or self._status(entry).available]
+
+    def _probed(self, names: Iterable[str]) -> list[Tool]:
+        entries = self._current()
+        tools = (entries[name].tool for name in names if name not in self._always_available and name in entries)
+        return [tool for tool in tools if not isinstance(tool, FunctionTool)]
+
+    def _status(self, entry: _Entry) -> Availability:
+        if isinstance(entry.tool, FunctionTool):
+            exhausted = entry.tool.is_blocking and self.threads is not None and self.threads.is_exhausted
+            return _NO_THREADS if exhausted else _AVAILABLE
+        return tool_availability(entry.tool) if self._probes is None else self._probes.latest(entry.tool)
 
 
-def tool_availability(tool: Tool) -> Availability:
-    """Return the availability of the tool; one whose check fails is not available."""
-    try:
-        return tool.available()
-    except Exception as cause:  # noqa: BLE001 - other people's code: a broken check must not end the execution
-        return Availability(available=False, reason=f"its availability check failed: {type(cause).__name__}")
+def _entry(tool: Tool, source: str) -> _Entry:
+    """Return a tool with everything that is derived from it once. Raises: ConfigurationFailure (CONFIG_INVALID)."""
+    info, definition = tool.info(), tool.definition()
+    if re.fullmatch(TOOL_NAME_PATTERN, info.name) is None:
+        message = f"{info.name!a:.80} cannot name a tool: use {TOOL_NAME_PATTERN}"
+        raise ConfigurationFailure(Code.CONFIG_INVALID, message)
+    if definition.name != info.name:
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"the definition of {info.name} has another name")
+    return _Entry(tool, source, definition, _offer(info, definition, source), argument_validator(definition))
 
 
-def _offered(info: ToolInfo) -> OfferedTool:
-    return OfferedTool(info.name, info.unsafe, info.idempotent, info.side_effects is SideEffects.EXTERNAL)
+def _require_free(entry: _Entry, entries: Mapping[str, _Entry]) -> None:
+    name = entry.offer.name
+    if name in entries:
+        sources = " and ".join(dict.fromkeys((entries[name].source, entry.source)))
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"two tools are named {name}: of {sources}")
 
 
-def _status(tool: Tool) -> ToolStatus:
-    status = tool_availability(tool)
-    return ToolStatus(tool.info(), status.available, status.reason)
+def _ranked(entry: _Entry, rank: int) -> _Entry:
+    return _Entry(entry.tool, entry.source, entry.definition, entry.offer, entry.validator, rank)
 
 
-def _checked_name(tool: Tool) -> str:
-    name = tool.info().name
-    if re.fullmatch(TOOL_NAME_PATTERN, name) is None:
-        raise ConfigurationFailure(Code.CONFIG_INVALID, f"{name!a:.80} cannot name a tool: use {TOOL_NAME_PATTERN}")
-    if tool.definition().name != name:
-        raise ConfigurationFailure(Code.CONFIG_INVALID, f"the definition of {name} has another name")
-    return name
+def _offer(info: ToolInfo, definition: ToolDefinition, source: str) -> OfferedTool:
+    effects = (info.side_effects, info.idempotent, info.identity)
+    return OfferedTool(
+        info.name,
+        info.unsafe,
+        info.idempotent,
+        approval=info.side_effects is SideEffects.EXTERNAL,
+        digest=digest(source, info.name, definition.description, definition.parameters, *effects),
+    )
+
+
+def _never_waits(tool: Tool) -> bool:
+    return isinstance(tool, FunctionTool) and not tool.is_blocking

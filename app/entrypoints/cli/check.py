@@ -50,7 +50,7 @@ async def _checks(
     async with open_service(settings_of_command(settings)) as service:  # it reads the grammars
         if settings.grammars.directory is not None:
             yield CheckResult("grammars", "ok", settings.grammars.directory)
-        for tool in service.facade.introspection.tools():
+        for tool in await service.facade.introspection.tools():
             status, category = ("ok", None) if tool.available else ("unavailable", Category.TOOL)
             yield CheckResult(f"tool {tool.name}", status, tool.reason, category)
         for engine in await service.facade.introspection.ping_engines():

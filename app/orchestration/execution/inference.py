@@ -62,6 +62,8 @@ class Inference:
     async def run(self) -> InferenceResult:
         """Ask one provider after the other until one answers. Raises: InferenceFailure, OrchestrationFailure."""
         preparation = InferencePreparation(self._key, self._request)
+        if not self._execution.recorder.is_read_only:
+            preparation.is_instant = self._execution.environment.tool_registry.is_current(self._request.tools)
         setup = (await self._execution.perform(preparation)).outcome
         if isinstance(setup, Refused):
             raise setup.failure()
@@ -111,7 +113,10 @@ class Inference:
 
 
 class InferencePreparation(Effect):
-    """The effect that finds out which tools and candidates an inference has, and what is cut to fit them."""
+    """The effect that finds out which tools and candidates an inference has, and what is cut to fit them.
+
+    It waits only if the availability of a tool is not known.
+    """
 
     is_instant = True
 
@@ -130,6 +135,8 @@ class InferencePreparation(Effect):
     async def run(self, environment: Environment) -> Outcome:
         """Return the setup, or a refusal if the conversation exceeds every context window."""
         request, counter = self._request, environment.token_counter
+        if not self.is_instant:
+            await environment.tool_registry.refresh(request.tools)
         engines = self._engines(environment)
         tools, definitions = request.offer(environment, request.tools)
         self.call = request.engine_call(definitions)

@@ -12,7 +12,7 @@ from typing import Final
 import orjson
 
 from app.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, AnswerContract
-from app.capabilities.tools.arguments import ArgumentValidators
+from app.capabilities.tools.arguments import ArgumentValidators, plan_violations
 from app.domain.contract.request import OutputContract, PlanStep, SystemRequest
 from app.domain.failures import ConfigurationFailure, OrchestrationFailure, RequestFailure
 from app.domain.journal.outcomes import Outcome, Plan, Refused
@@ -46,7 +46,7 @@ def check_made_plan(
     Large schemas and rules are checked later, outside of the event loop; with `plain_only` also those not plain.
     """
     refusal = validate_plan(steps, policy)
-    violations = [] if refusal else list(validators.plan_violations(steps))
+    violations = [] if refusal else list(plan_violations(steps, validators))
     if violations:
         raise plan_refused(violations)
     if refusal is None and _contract_bytes(steps) <= LARGE_CONTRACT_CHARACTERS:
@@ -85,7 +85,7 @@ def plan_policy(context: RunContext, tools: Iterable[str]) -> EffectivePlanPolic
 
 def allowed_tools_of(request: SystemRequest, environment: Environment) -> list[str]:
     """Return the names of the registered tools that the request allows."""
-    return [name for name in environment.tool_registry.names() if request.tools is None or name in request.tools]
+    return environment.tool_registry.names(request.tools)
 
 
 def _is_large(steps: Sequence[PlanStep]) -> bool:

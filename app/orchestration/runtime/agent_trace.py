@@ -72,7 +72,6 @@ class AgentTrace(BaseModel):
     request_id: RequestId = Field(description="The request's id.")
     session_id: SessionId | None = Field(description="The session's id.")
     trace_id: TraceId = Field(description="The trace's id.")
-    agent: str | None = Field(description="The agent that the request names.")
     started_at: datetime = Field(description="Start time.")
     completed_at: datetime | None = Field(description="End time; null until the execution has ended.")
     outcome: State = Field(description="The state of its lifecycle.")
@@ -88,8 +87,8 @@ class AgentTrace(BaseModel):
     fallback_attempts: int = Field(description="Attempts after the first one of each inference.")
 
 
-def agent_trace(events: Sequence[StoredEvent], agent: str | None = None) -> AgentTrace:
-    """Return the summary of an execution for that agent; `events` are all from the first on, and at least one."""
+def agent_trace(events: Sequence[StoredEvent]) -> AgentTrace:
+    """Return the summary of an execution; `events` are all from the first on, and at least one."""
     status = ExecutionStatus(events[0].at).apply((), events)
     ids, response = events[0].correlation, status.response
     attempts = _attempts(events)
@@ -98,7 +97,6 @@ def agent_trace(events: Sequence[StoredEvent], agent: str | None = None) -> Agen
         request_id=ids.request_id,
         session_id=ids.session_id,
         trace_id=ids.trace_id,
-        agent=agent,
         started_at=_datetime(events[0].at),
         completed_at=_datetime(events[-1].at) if status.ended else None,
         outcome=status.state,

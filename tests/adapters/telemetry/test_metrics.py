@@ -81,14 +81,16 @@ def test_every_label_has_a_closed_set_of_values(metrics: MetricsSink) -> None:
     _tell_everything(metrics)
     for name, labels, _ in _samples(metrics):
         for label, value in labels.items():
-            assert label == "le" or value in sets[label] | {other_value(label)}, name
+            assert label == "le" or value in {*sets[label], other_value(label)}, name
 
 
 def test_every_series_has_a_description(metrics: MetricsSink) -> None:
     body = metrics.render()[0].decode()
     for series in SERIES:
         assert f" {series.description}" in body
-        assert series.name.endswith(("_total", "_seconds", "_in_flight", "_waiting", "_state", "_up", "_bytes"))
+        assert series.name.endswith(
+            ("_total", "_seconds", "_in_flight", "_waiting", "_state", "_up", "_bytes", "_abandoned")
+        )
 
 
 def test_the_content_type_is_the_text_format(metrics: MetricsSink) -> None:

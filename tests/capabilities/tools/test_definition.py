@@ -1,11 +1,14 @@
 """Tools made of typed functions."""
 
+from dataclasses import replace
 from enum import Enum
+from threading import current_thread
 from typing import Annotated, Literal
 
 import pytest
 from pydantic import AfterValidator, Field
 
+from app.adapters.tools.threads import DaemonThreads
 from app.capabilities.tools.definition import ToolArgumentError, tool
 from app.domain.tools import SideEffects
 from app.ports.tool import ToolContext, ToolError
@@ -111,13 +114,18 @@ def test_without_parameters_the_schema_is_an_empty_object() -> None:
     assert ping.definition().parameters == {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def test_b3_76_a_blocking_function_with_side_effects_is_refused() -> None:
-    def write() -> str:
+async def test_b3_76_a_blocking_function_runs_on_a_thread(context: ToolContext) -> None:
+    @tool(side_effects=SideEffects.WRITE, idempotent=False)
+    def write(text: str) -> str:
         """Write."""
-        return ""
+        return f"{text} on {current_thread().name}"
 
-    with pytest.raises(TypeError, match="write must be `async def`"):
-        tool(side_effects=SideEffects.WRITE, idempotent=False)(write)
+    on_loop = current_thread().name
+    assert write.is_blocking
+    assert await write.execute({"text": "done"}, context) == f"done on {on_loop}"
+    elsewhere = await write.execute({"text": "done"}, replace(context, threads=DaemonThreads(1)))
+    assert elsewhere.startswith("done on ")
+    assert elsewhere != f"done on {on_loop}"
 
 
 def _undocumented(text: str) -> str:

@@ -1,12 +1,21 @@
 """The registered tools, and those available now."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import anyio
 import pytest
 
-from app.capabilities.tools.registry import ToolRegistry
+from app.capabilities.tools.availability import AvailabilityProbes
+from app.capabilities.tools.registry import ToolList, ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.tools import Availability, OfferedTool, SideEffects, ToolDefinition
+from app.ports.tool import Tool
 from tests.support.tools import FakeTool
+from tests.support.virtual_time import VirtualClock
 
+T = TypeVar("T")
 ALL = ["alpha", "beta", "gamma"]
 
 
@@ -23,11 +32,10 @@ def registry(broken: FakeTool) -> ToolRegistry:
     return ToolRegistry(mailer, broken, FakeTool("alpha"))
 
 
-def test_everything_is_listed_in_order_of_names(registry: ToolRegistry) -> None:
+async def test_everything_is_listed_in_order_of_names(registry: ToolRegistry) -> None:
     assert registry.names() == ALL
-    assert [tool.info().name for tool in registry.tools()] == ALL
-    assert [definition.name for definition in registry.all_definitions()] == ALL
-    assert [status.info.name for status in registry.check_availability()] == ALL
+    assert registry.names(["gamma", "gone", "alpha"]) == ["alpha", "gamma"]
+    assert [status.definition.name for status in await registry.check_availability()] == ALL
 
 
 def test_a_tool_is_found_by_its_exact_name(registry: ToolRegistry) -> None:
@@ -43,42 +51,43 @@ def test_definitions_are_those_of_available_and_requested_tools(registry: ToolRe
 
 
 def test_an_inference_offers_available_tools_with_their_safety(registry: ToolRegistry) -> None:
-    assert registry.offer(ALL)[0] == (
+    assert [replace(each, digest="") for each in registry.offer(ALL)[0]] == [
         OfferedTool("alpha", unsafe=False, idempotent=True),
         OfferedTool("gamma", unsafe=True, approval=True),
-    )
+    ]
 
 
 def test_a_tool_is_found_by_name_available_or_not(registry: ToolRegistry) -> None:
-    assert registry.offer_of("beta") == (OfferedTool("beta", unsafe=False, idempotent=True),)
+    [offer] = registry.offer_of("beta")
+    assert replace(offer, digest="") == OfferedTool("beta", unsafe=False, idempotent=True)
     assert registry.offer_of("gone") == ()
 
 
-def test_an_unavailable_tool_says_why(registry: ToolRegistry) -> None:
-    assert [(each.available, each.reason) for each in registry.check_availability()] == [
+async def test_an_unavailable_tool_says_why(registry: ToolRegistry) -> None:
+    assert [(each.available, each.reason) for each in await registry.check_availability()] == [
         (True, ""),
         (False, "the disk is gone"),
         (True, ""),
     ]
 
 
-def test_availability_is_asked_anew_each_time(registry: ToolRegistry, broken: FakeTool) -> None:
+def test_without_probes_availability_is_asked_anew_each_time(registry: ToolRegistry, broken: FakeTool) -> None:
     broken.unavailable_reason = ""
     assert [each.name for each in registry.offer(ALL)[0]] == ALL
 
 
-def test_a_tool_whose_check_breaks_is_not_available() -> None:
+async def test_a_tool_whose_check_breaks_is_not_available() -> None:
     class Careless(FakeTool):
         def available(self) -> Availability:
             raise OSError("secret path")
 
-    [status] = ToolRegistry(Careless()).check_availability()
+    [status] = await ToolRegistry(Careless()).check_availability()
     assert (status.available, status.reason) == (False, "its availability check failed: OSError")
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigurationFailure, match="two tools are named act") as refused:
-        ToolRegistry(FakeTool("act"), FakeTool("act"))
+    with pytest.raises(ConfigurationFailure, match="two tools are named act: of built-in and mcp") as refused:
+        ToolRegistry(FakeTool("act"), sources=[ToolList("mcp", [FakeTool("act")])])
     assert refused.value.code is Code.CONFIG_INVALID
 
 
@@ -110,3 +119,93 @@ def test_a_definition_under_another_name_is_refused() -> None:
 
     with pytest.raises(ConfigurationFailure, match="the definition of act has another name"):
         ToolRegistry(TwoFaced())
+
+
+class Server:
+    """A source whose tools change while the service runs."""
+
+    name = "mcp"
+
+    def __init__(self, *tools: Tool) -> None:
+        self.tools: Sequence[Tool] = tools
+
+
+async def test_a_tool_that_comes_or_goes_is_seen_at_once() -> None:
+    server = Server(FakeTool("read"))
+    registry = ToolRegistry(FakeTool("write"), sources=[server])
+    assert registry.names() == ["write", "read"]
+    server.tools = [FakeTool("list", parameters={"type": "object", "required": ["path"]})]
+    assert registry.names() == ["write", "list"]
+    assert "read" not in registry
+    assert registry.violations("list", {}) == (("arguments.path", "is required"),)
+    assert (await registry.availability("read")).reason == "it is not installed here"
+
+
+async def test_a_late_tool_that_cannot_be_registered_is_left_out_with_the_reason() -> None:
+    server = Server()
+    registry = ToolRegistry(FakeTool("write"), sources=[server])
+    broken = FakeTool("broken", parameters={"type": 7})
+    server.tools = [FakeTool("write"), FakeTool("bad name"), broken, FakeTool("good")]
+    assert registry.names() == ["write", "good"]
+    left_out = (await registry.check_availability())[2:]
+    assert [(each.info.name, each.source, each.available) for each in left_out] == [
+        ("bad name", "mcp", False),
+        ("broken", "mcp", False),
+        ("write", "mcp", False),
+    ]
+    assert left_out[2].reason == "two tools are named write: of built-in and mcp"
+
+
+def test_the_digest_changes_with_what_a_call_reaches() -> None:
+    def digest(*tools: Tool) -> str:
+        return ToolRegistry(sources=[ToolList("cli", tools)]).offer_of("act")[0].digest
+
+    other_schema = FakeTool(parameters={"type": "object", "required": ["to"]})
+    other_command = FakeTool()
+    other_command.set_identity("rm")
+    assert digest(FakeTool()) == digest(FakeTool())
+    assert len({digest(each) for each in (FakeTool(), other_schema, other_command, FakeTool(idempotent=False))}) == 4
+
+
+class Threads:
+    """Threads on the event loop; a check that hangs does so until it is released."""
+
+    is_exhausted = False
+
+    def __init__(self) -> None:
+        self.released = anyio.Event()
+        self.released.set()
+        self.runs = 0
+
+    async def run(self, work: Callable[[], T]) -> T:
+        self.runs += 1
+        await self.released.wait()
+        return work()
+
+
+async def test_a_probe_is_at_most_a_second_old(clock: VirtualClock) -> None:
+    threads, disk = Threads(), FakeTool("disk")
+    registry = ToolRegistry(disk, probes=AvailabilityProbes(clock, threads))
+    await registry.refresh(["disk"])
+    disk.unavailable_reason = "the disk is gone"
+    assert registry.is_current(["disk"])
+    assert (await registry.availability("disk")).available
+    await anyio.sleep(1.0)
+    assert not registry.is_current(["disk"])
+    assert await registry.availability("disk") == Availability(False, "the disk is gone")
+    assert registry.offer(["disk"]) == ((), [])
+    assert threads.runs == 2
+
+
+async def test_a_probe_that_does_not_return_makes_its_tool_unavailable(clock: VirtualClock) -> None:
+    threads, disk = Threads(), FakeTool("disk")
+    threads.released = anyio.Event()
+    registry = ToolRegistry(disk, probes=AvailabilityProbes(clock, threads))
+    began = clock.monotonic()
+    assert not (await registry.availability("disk")).available
+    assert clock.monotonic() - began == pytest.approx(1.0)
+    [status] = await registry.check_availability()
+    assert status.reason == "its availability check did not return within 1 s"
+    threads.released.set()
+    await anyio.sleep(1.0)
+    assert (await registry.availability("disk")).available

@@ -150,7 +150,7 @@ class DatabaseExecutionStore:
 
 
 def _execution(row: ResultRow) -> StoredExecution:
-    execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, agent, *status_cells = row
+    execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, *status_cells = row
     try:
         status, known_mode = _status(status_cells), Mode(mode)
     except ValueError:
@@ -158,7 +158,7 @@ def _execution(row: ResultRow) -> StoredExecution:
             Code.STORAGE_SNAPSHOT_INVALID, "a stored execution was written by a later version"
         ) from None
     return StoredExecution(
-        execution_id, tenant, request_id, session_id, known_mode, created_at, status, owner, epoch, events, agent
+        execution_id, tenant, request_id, session_id, known_mode, created_at, status, owner, epoch, events
     )
 
 

@@ -1,0 +1,104 @@
+"""Python modules that define tools: what is taken of them, and what stops the start."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.bootstrap.modules import load_tools
+from app.domain.failures import Code, ConfigurationFailure
+
+FUNCTIONS = '''
+from app.plugins import SideEffects, tool
+from json import dumps
+
+@tool(side_effects=SideEffects.NONE, idempotent=True)
+def count_words(text: str) -> str:
+    """Count words."""
+    return str(len(text.split()))
+
+@tool(side_effects=SideEffects.READ, idempotent=True)
+async def read_order(number: int) -> str:
+    """Read an order."""
+    return dumps({"number": number})
+'''
+CLASS = """
+from app.plugins import Availability, SideEffects, ToolDefinition, ToolInfo
+
+class Stock:
+    def __init__(self{parameter}) -> None:
+        self.name = "stock"
+    def info(self):
+        return ToolInfo(self.name, "python", "Look at the stock.", SideEffects.READ, True)
+    def definition(self):
+        return ToolDefinition(self.name, "Look at the stock.", {{"type": "object"}})
+    def available(self):
+        return Availability(True)
+    {execute}(self, arguments, context):
+        return "12"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _imports() -> Iterator[None]:
+    path, before = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - before:
+        if name.startswith("acme"):
+            del sys.modules[name]
+
+
+def _names(directory: Path, **modules: str) -> list[str]:
+    for name, text in modules.items():
+        directory.joinpath(f"{name}.py").write_text(text)
+    return [tool.info().name for tool in load_tools(list(modules), directory)]
+
+
+def test_a_module_gives_the_tools_that_it_defines_itself(tmp_path: Path) -> None:
+    other = "from acme_functions import count_words\n" + CLASS.format(parameter="", execute="async def execute")
+    assert _names(tmp_path, acme_functions=FUNCTIONS, acme_classes=other) == ["count_words", "read_order", "stock"]
+
+
+def test_the_objects_that_a_module_makes_of_its_class_take_the_place_of_the_class(tmp_path: Path) -> None:
+    made = (
+        CLASS.format(parameter=", name", execute="async def execute") + "\nfirst = Stock('a')\nfirst.name = 'first'\n"
+    )
+    assert _names(tmp_path, acme_made=made) == ["first"]
+
+
+def test_the_directory_comes_last_on_the_import_path(tmp_path: Path) -> None:
+    tmp_path.joinpath("json.py").write_text("raise RuntimeError('shadowed')")
+    _names(tmp_path, acme_path=FUNCTIONS)
+    assert sys.path[-1] == str(tmp_path)
+
+
+def test_without_modules_nothing_becomes_importable(tmp_path: Path) -> None:
+    assert load_tools([], tmp_path) == []
+    assert str(tmp_path) not in sys.path
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("import no_such_library", "cannot be imported: ModuleNotFoundError: No module named 'no_such_library'"),
+        ("raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
+        ("from app.plugins import tool", "defines no tool; decorate a function with @tool"),
+        (CLASS.format(parameter=", url", execute="async def execute"), "cannot make Stock: TypeError: "),
+        (CLASS.format(parameter="", execute="def execute"), "defines Stock, whose execute must be `async def`"),
+        (
+            CLASS.format(parameter="", execute="async def execute").replace("ToolInfo(", "print("),
+            "defines Stock, which must return a ToolInfo and a ToolDefinition",
+        ),
+        (
+            CLASS.format(parameter="", execute="async def execute").replace("ToolInfo(", "int("),
+            "defines Stock, whose info or definition fails: TypeError",
+        ),
+    ],
+)
+def test_a_module_that_cannot_be_used_stops_the_start_with_its_name(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigurationFailure) as refused:
+        _names(tmp_path, acme_broken=text)
+    assert refused.value.code is Code.CONFIG_INVALID
+    assert refused.value.message.startswith(f"tools.modules: acme_broken {problem}")
