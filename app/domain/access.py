@@ -61,6 +61,18 @@ KEY_DEFAULT: Final = Permissions.of(
 
 
 @dataclass(frozen=True, slots=True)
+class AccessScope:
+    """Data that a query may find: of one user of a tenant, or of all its users if `user` is None."""
+
+    tenant: TenantId
+    user: UserId | None = None
+
+    def includes(self, tenant: TenantId, user: UserId) -> bool:
+        """Return whether data of that owner is in the scope."""
+        return tenant == self.tenant and self.user in {None, user}
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
     """Caller: the tenant and the user that it acts for, its key, what it may do, and until when.
 
@@ -74,6 +86,16 @@ class Principal:
     permissions: Permissions = ALL
     expires_at: float | None = None
     limits: AccessLimits = NO_LIMITS
+
+    @property
+    def own(self) -> AccessScope:
+        """Its own data, which it may continue, change and cancel."""
+        return AccessScope(self.tenant, self.user)
+
+    @property
+    def readable(self) -> AccessScope:
+        """The data that it may read."""
+        return AccessScope(self.tenant) if self.permissions.allows(Permission.VIEW_TENANT) else self.own
 
 
 LOCAL: Final = Principal(tenant=TenantId("local"), user=UserId("local"))

@@ -7,6 +7,7 @@ from functools import partial
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from app.domain.access import AccessScope, Principal
 from app.domain.contract.response import Cost, Suspension, SystemError, SystemResponse
 from app.domain.failures import TAXONOMY, Code, RequestFailure, StorageFailure, failure
 from app.domain.ids import ExecutionId, RequestId, SessionId, SuspensionId, TenantId
@@ -112,7 +113,9 @@ class ResumeAccepted:
 
 
 class Executions:
-    """Queries and commands for executions, by tenant and request id; those of another tenant do not exist.
+    """Queries and commands for executions, by principal and request id.
+
+    Those of another tenant or user do not exist; a principal that may view its tenant also reads those of other users.
 
     Raises: RequestFailure (REQUEST_NOT_FOUND), StorageFailure, in every method that names one.
     """
@@ -133,39 +136,39 @@ class Executions:
         self._replayer = OfflineReplayer(launcher.patterns)
         self._event_tailer = event_tailer
 
-    async def show(self, tenant: TenantId, request_id: RequestId) -> ExecutionView:
+    async def show(self, principal: Principal, request_id: RequestId) -> ExecutionView:
         """Return the execution with its status."""
-        history = await self._running_history(tenant, request_id)
+        history = await self._running_history(principal.readable, request_id)
         if history is not None:
             return _view(history.header, status_of(history), [])
-        stored = await self._stored(tenant, request_id)
+        stored = await self._stored(principal.readable, request_id)
         return _view(stored, await self._status(stored), await self._open_suspensions(stored))
 
-    async def require(self, tenant: TenantId, request_id: RequestId) -> None:
-        """Raise RequestFailure (REQUEST_NOT_FOUND) if there is no such execution."""
-        if self._launcher.local.find(tenant, request_id) is None:
-            await self._stored(tenant, request_id)
+    async def require(self, scope: AccessScope, request_id: RequestId) -> None:
+        """Raise RequestFailure (REQUEST_NOT_FOUND) if there is no such execution in the scope."""
+        if self._launcher.local.find(scope, request_id) is None:
+            await self._stored(scope, request_id)
 
     async def page(
-        self, tenant: TenantId, selected: ExecutionFilter, *, after: str | None, limit: int
+        self, principal: Principal, selected: ExecutionFilter, *, after: str | None, limit: int
     ) -> ExecutionPage:
         """Return a page of executions."""
-        page = await self._store.executions(tenant, selected, after=after, limit=limit)
+        page = await self._store.executions(principal.readable, selected, after=after, limit=limit)
         views = [_view(each, await self._status(each), await self._open_suspensions(each)) for each in page.items]
         return ExecutionPage(views, page.next)
 
-    async def suspensions(self, tenant: TenantId) -> list[OpenSuspensionView]:
+    async def suspensions(self, principal: Principal) -> list[OpenSuspensionView]:
         """Return all open suspensions, those of the oldest execution first."""
-        found = await self._store.suspensions(tenant)
+        found = await self._store.suspensions(principal.readable)
         return [OpenSuspensionView(request_id=each.request_id, suspension=each.suspension) for each in found]
 
-    async def read(self, tenant: TenantId, request_id: RequestId, *, after: int = 0) -> Subscription:
+    async def read(self, principal: Principal, request_id: RequestId, *, after: int = 0) -> Subscription:
         """Return a subscription to the events after that number, across suspensions, until the execution ends.
 
         It has `ended` already if no events are left. While the service is stopping, a subscription to an execution that
         does not run here ends after the stored events.
         """
-        local = self._launcher.local.find(tenant, request_id)
+        local = self._launcher.local.find(principal.readable, request_id)
         if local is not None:
             live = self._environment.event_feed.subscribe(local.execution_id, past_suspension=True)
             deltas = local.streamed_deltas()
@@ -174,39 +177,39 @@ class Executions:
                 committed = [item for item in history.events if item.sequence_number > after]
                 return CatchUpSubscription([*committed, *deltas], after, live)
             live.close()
-        stored = await self._stored(tenant, request_id)
+        stored = await self._stored(principal.readable, request_id)
         if stored.status.ended or self._launcher.is_draining:
-            return CatchUpSubscription(await self._events(tenant, stored.execution_id, after), after, None)
+            return CatchUpSubscription(await self._events(stored.tenant, stored.execution_id, after), after, None)
         return self._event_tailer.tail(stored, after)
 
-    async def events(self, tenant: TenantId, request_id: RequestId) -> list[StoredEvent]:
+    async def events(self, principal: Principal, request_id: RequestId) -> list[StoredEvent]:
         """Return all stored events."""
-        stored = await self._stored(tenant, request_id)
-        return await self._events(tenant, stored.execution_id, 0)
+        stored = await self._stored(principal.readable, request_id)
+        return await self._events(stored.tenant, stored.execution_id, 0)
 
-    async def trace(self, tenant: TenantId, request_id: RequestId) -> AgentTrace:
+    async def trace(self, principal: Principal, request_id: RequestId) -> AgentTrace:
         """Return the trace that the events so far add up to.
 
         Raises: RequestFailure (REQUEST_NOT_FOUND) if the events were deleted, (REQUEST_IN_PROGRESS) before the first.
         """
-        history = await self._running_history(tenant, request_id)
+        history = await self._running_history(principal.readable, request_id)
         if history is not None and history.events:
             return agent_trace(history.events)
-        stored = await self._stored(tenant, request_id)
-        events = await self._events(tenant, stored.execution_id, 0)
+        stored = await self._stored(principal.readable, request_id)
+        events = await self._events(stored.tenant, stored.execution_id, 0)
         if events:
             return agent_trace(events)
         if stored.status.ended:
             raise RequestFailure(Code.REQUEST_NOT_FOUND, "the execution's events were deleted", condition="path")
         raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution has no events yet", retry_after=1.0)
 
-    async def cancel(self, tenant: TenantId, request_id: RequestId) -> bool:
+    async def cancel(self, principal: Principal, request_id: RequestId) -> bool:
         """Cancel the execution, whether it runs or waits, and return once that cannot be lost.
 
         Return False if it has ended already.
         """
         while True:
-            local = self._launcher.local.find(tenant, request_id)
+            local = self._launcher.local.find(principal.own, request_id)
             if local is not None:
                 is_running = local.handle.response is None
                 local.handle.cancel()
@@ -214,17 +217,17 @@ class Executions:
                 if not local.handle.is_suspended:
                     return is_running
                 await local.handle.wait()
-            stored = await self._stored(tenant, request_id)
+            stored = await self._stored(principal.own, request_id)
             if stored.status.ended:
                 return False
             if stored.owner is not None:
-                await self._store.request_cancel(tenant, stored.execution_id)
+                await self._store.request_cancel(stored.tenant, stored.execution_id)
                 return True
             if await self._recovery.end_unowned(stored, CANCELLED_BY_CLIENT):
                 return True
 
     async def resume(
-        self, tenant: TenantId, request_id: RequestId, answer: ResumeRequest, *, by: str, subscribe: bool
+        self, principal: Principal, request_id: RequestId, answer: ResumeRequest, *, subscribe: bool
     ) -> ExecutionHandle | ResumeAccepted:
         """Record the answer to one open suspension; after the last answer the execution continues here.
 
@@ -235,10 +238,10 @@ class Executions:
         REQUEST_SHUTTING_DOWN); StorageFailure (STORAGE_SNAPSHOT_INVALID) if today's pattern diverges from the journal.
         Nothing is changed then.
         """
-        if self._launcher.local.find(tenant, request_id) is not None:
+        if self._launcher.local.find(principal.own, request_id) is not None:
             raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
         self._launcher.require_accepting()
-        stored = await self._stored(tenant, request_id)
+        stored = await self._stored(principal.own, request_id)
         suspension = select_suspension(await self._open_suspensions(stored), answer.tool_id, answer.suspension_id)
         history = await self._history(stored)
         require_current_version(history.header, self._launcher.patterns)
@@ -249,13 +252,13 @@ class Executions:
             errors=self._answer_errors(history, suspension, answer.payload),
         )
         await self._verify_replayable(history)
-        resumed = ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, by)
+        resumed = ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, principal.user)
         event = (RESUME_ANCHOR, history.events[0].correlation, resumed)
         receipt = await self._store.answer(
-            tenant, stored.execution_id, suspension.suspension_id, step, [event], claim=True
+            stored.tenant, stored.execution_id, suspension.suspension_id, step, [event], claim=True
         )
         if receipt.open_suspensions:
-            return await self._accepted(stored, subscribe=subscribe)
+            return await self._accepted(principal, stored, subscribe=subscribe)
         history = await self._answered(stored, history, step, receipt)
         return self._launcher.start(history, claimed=True, subscribe=subscribe)
 
@@ -266,18 +269,18 @@ class Executions:
         pattern = pattern_for(history.header, self._launcher.patterns)
         return pattern.answer_errors(history.header.request, suspension, payload)
 
-    async def replay(self, tenant: TenantId, request_id: RequestId) -> ReplayReport:
+    async def replay(self, principal: Principal, request_id: RequestId) -> ReplayReport:
         """Replay the execution offline. Raises: as `load_at_rest`."""
-        history = await self.load_at_rest(tenant, request_id)
+        history = await self.load_at_rest(principal.readable, request_id)
         return await self._environment.thread_pool.run(partial(self._replayer.replay, history))
 
-    async def load_at_rest(self, tenant: TenantId, request_id: RequestId) -> ExecutionHistory:
+    async def load_at_rest(self, scope: AccessScope, request_id: RequestId) -> ExecutionHistory:
         """Return the history of an execution that has ended or is suspended.
 
         Raises: RequestFailure (REQUEST_IN_PROGRESS) while it runs; StorageFailure (STORAGE_SNAPSHOT_INVALID) if its
         pattern has another version by now.
         """
-        stored = await self._stored(tenant, request_id)
+        stored = await self._stored(scope, request_id)
         require_at_rest(stored)
         history = await self._history(stored)
         require_current_version(history.header, self._launcher.patterns)
@@ -297,8 +300,8 @@ class Executions:
             epoch=receipt.epoch,
         )
 
-    async def _accepted(self, stored: StoredExecution, *, subscribe: bool) -> ResumeAccepted:
-        view = await self.show(stored.tenant, stored.request_id)
+    async def _accepted(self, principal: Principal, stored: StoredExecution, *, subscribe: bool) -> ResumeAccepted:
+        view = await self.show(principal, stored.request_id)
         after = stored.last_sequence_number
         events = self._event_tailer.tail(stored, after, past_suspension=False) if subscribe else None
         return ResumeAccepted(view, events)
@@ -309,13 +312,13 @@ class Executions:
                 Code.STORAGE_SNAPSHOT_INVALID, "the journal differs from what its pattern does in this version"
             )
 
-    async def _running_history(self, tenant: TenantId, request_id: RequestId) -> ExecutionHistory | None:
+    async def _running_history(self, scope: AccessScope, request_id: RequestId) -> ExecutionHistory | None:
         """Return the history of an execution that runs here; None if it does not."""
-        local = self._launcher.local.find(tenant, request_id)
+        local = self._launcher.local.find(scope, request_id)
         return None if local is None else await self._environment.journal.load(local.execution_id)
 
-    async def _stored(self, tenant: TenantId, request_id: RequestId) -> StoredExecution:
-        return await stored_execution(self._store, self._environment.journal, tenant, request_id)
+    async def _stored(self, scope: AccessScope, request_id: RequestId) -> StoredExecution:
+        return await stored_execution(self._store, self._environment.journal, scope, request_id)
 
     async def _status(self, stored: StoredExecution) -> ExecutionStatus:
         """Return the status. An earlier version stored another one; it is folded again if the history is readable."""
@@ -332,7 +335,9 @@ class Executions:
     async def _open_suspensions(self, stored: StoredExecution) -> list[Suspension]:
         if stored.status.state is not State.SUSPENDED:
             return []
-        return [each.suspension for each in await self._store.suspensions(stored.tenant, stored.execution_id)]
+        return [
+            each.suspension for each in await self._store.suspensions(AccessScope(stored.tenant), stored.execution_id)
+        ]
 
     async def _history(self, stored: StoredExecution) -> ExecutionHistory:
         history = await self._store.load(stored.tenant, stored.execution_id)

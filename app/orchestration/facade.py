@@ -6,13 +6,13 @@ from functools import partial
 from typing import NamedTuple
 
 from app.capabilities.answer_contract import AnswerContract
-from app.domain.access import Principal
+from app.domain.access import AccessScope, Principal
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import OutputContract, SystemRequest
 from app.domain.contract.response import Durability
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.fingerprints import digest
-from app.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, TenantId, TraceId
+from app.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, TraceId
 from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep, StageTrace
 from app.domain.lifecycle import TERMINAL
@@ -167,15 +167,15 @@ class Facade:
             claim = IdempotencyClaim(options.idempotency_key, digest(request))
         if options.background:
             request = request.model_copy(update={"background": True})
-        admitted = await self._admit(request, principal.tenant)
+        admitted = await self._admit(request, principal)
         if claim is not None and not admitted.request.store:
             raise _store_refusal("an Idempotency-Key, whose answer is given again")
         header = self._header(admitted, principal, options)
         if request.background and not options.subscribe:
-            return await self._queue(header, claim)
+            return await self._queue(header, claim, principal)
         hit = await self._environment.journal.open(header, claim)
         if hit is not None:
-            return await self._earlier_execution(header.tenant, hit)
+            return await self._earlier_execution(principal, hit)
         history = ExecutionHistory(header, {}, ())
         return self._launcher.start(history, subscribe=options.subscribe, auth_resolve=auth_resolve)
 
@@ -199,7 +199,7 @@ class Facade:
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
         principal, _ = await self._authenticated(principal)
-        admitted = await self._admit(request, principal.tenant)
+        admitted = await self._admit(request, principal)
         return await self._environment.thread_pool.run(partial(self._quotes.quote, admitted.request, admitted.limits))
 
     def new_id(self) -> str:
@@ -216,11 +216,11 @@ class Facade:
         self, request_id: RequestId, from_step: int, fork: ForkRequest, principal: Principal, options: CallOptions
     ) -> tuple[ExecutionHeader, list[RecordedStep]]:
         """Return the header of a fork at a step, and the steps that it inherits."""
-        origin = await self.executions.load_at_rest(principal.tenant, request_id)
+        origin = await self.executions.load_at_rest(principal.own, request_id)
         if fork.session_id is not None and not origin.header.request.store:
             raise _store_refusal("a session_id, since a session stores its messages")
         request = merge_overrides(origin.header, from_step, fork.overrides)
-        admitted = await self._admit(request, principal.tenant, Transcript(origin.header.inherited_messages))
+        admitted = await self._admit(request, principal, Transcript(origin.header.inherited_messages))
         tools = self._override_tools(admitted.request, fork)
         return fork_execution(self._header(admitted, principal, options), origin, from_step, fork, tools=tools)
 
@@ -228,21 +228,21 @@ class Facade:
         self, request_id: RequestId, fork: ForkRequest, principal: Principal, options: CallOptions
     ) -> ExecutionHeader:
         """Return the header of an execution that continues after the end of another one, with its settings."""
-        origin, transcript = await self.records.transcript(principal.tenant, request_id)
-        admitted = await self._admit(continuation(origin, fork.overrides), principal.tenant, transcript)
+        origin, transcript = await self.records.transcript(principal, request_id)
+        admitted = await self._admit(continuation(origin, fork.overrides), principal, transcript)
         header = self._header(admitted, principal, options)
         request = header.request.model_copy(update={"session_id": fork.session_id})
         return replace(header, request=request, durability="journaled")
 
     async def _admit(
-        self, request: SystemRequest, tenant: TenantId, transcript: Transcript | None = None
+        self, request: SystemRequest, principal: Principal, transcript: Transcript | None = None
     ) -> "_Admitted":
         """Return the request with its session's model and the text of its named grammar, and the limits that apply.
 
         Without a `transcript` it is that of the execution that the request comes `after`, if any. Raises: Failure for a
         request that is refused before there is an execution.
         """
-        request = await self._with_session_model(request, tenant)
+        request = await self._with_session_model(request, principal.own)
         limits = self._admission.admit(request)
         request = _with_grammar(request, self._config.grammars)
         pattern = self._launcher.patterns[request.mode]
@@ -251,10 +251,10 @@ class Facade:
         if transcript is None:
             transcript = NO_TRANSCRIPT
             if request.after is not None:
-                _, transcript = await self.records.transcript(tenant, request.after)
+                _, transcript = await self.records.transcript(principal, request.after)
         admitted = _Admitted(request, limits, transcript)
         if pattern.starts_with_request and (limits.tokens is not None or limits.cost is not None):
-            await self._check_budget(admitted, tenant)
+            await self._check_budget(admitted, principal.own)
         return admitted
 
     async def _check_contract(self, contract: AnswerContract) -> None:
@@ -266,37 +266,43 @@ class Facade:
         else:
             await self._environment.answer_validator.check_contract(contract.output)
 
-    async def _with_session_model(self, request: SystemRequest, tenant: TenantId) -> SystemRequest:
-        if request.session_id is None or request.model is not None:
-            return request
-        session = await self._environment.conversations.session(tenant, request.session_id)
-        model = None if session is None else model_of(session)
-        return request if model is None else request.model_copy(update={"model": model})
+    async def _with_session_model(self, request: SystemRequest, owner: AccessScope) -> SystemRequest:
+        """Return the request with its session's model, if it names none.
 
-    async def _check_budget(self, admitted: "_Admitted", tenant: TenantId) -> None:
+        Raises: RequestFailure (REQUEST_NOT_FOUND) for the session of another user.
+        """
+        if request.session_id is None:
+            return request
+        session = await self._environment.conversations.session_of_turn(owner, request.session_id)
+        model = None if session is None else model_of(session)
+        return request if model is None or request.model is not None else request.model_copy(update={"model": model})
+
+    async def _check_budget(self, admitted: "_Admitted", owner: AccessScope) -> None:
         """Raise OrchestrationFailure if the budget cannot pay for the first inference and the history before it."""
         request, limits, transcript = admitted
         environment, pattern = self._environment, self._launcher.patterns[request.mode]
         tools = environment.tool_registry.definitions(allowed_tools(request, pattern, environment.tool_registry))
         session = inherited_history(transcript.messages)
         if request.session_id is not None:
-            session = await environment.conversations.history(tenant, request.session_id, limit=history_window(limits))
+            session = await environment.conversations.history(owner, request.session_id, limit=history_window(limits))
         if session.message_count:
             preparation = Preparation(request, limits, pattern, environment, session, offered=tools)
             messages = build_conversation(preparation).messages
             request = request.model_copy(update={"messages": list(messages)})
         check_budget(request, limits, environment, tools)
 
-    async def _queue(self, header: ExecutionHeader, claim: IdempotencyClaim | None) -> Accepted | ExecutionView:
+    async def _queue(
+        self, header: ExecutionHeader, claim: IdempotencyClaim | None, principal: Principal
+    ) -> Accepted | ExecutionView:
         await self._launcher.admit()
         hit = await self._environment.journal.open(header, claim, queued=True)
         if hit is not None:
-            return await self._earlier_execution(header.tenant, hit)
+            return await self._earlier_execution(principal, hit)
         await self._launcher.queue(QueueTicket(header.tenant, header.execution_id, epoch=1))
-        view = await self.executions.show(header.tenant, header.request_id)
+        view = await self.executions.show(principal, header.request_id)
         return Accepted(view, header.trace_id, header.root_span_id)
 
-    async def _earlier_execution(self, tenant: TenantId, hit: IdempotencyHit) -> ExecutionView:
+    async def _earlier_execution(self, principal: Principal, hit: IdempotencyHit) -> ExecutionView:
         """Return the execution that the Idempotency-Key belongs to.
 
         Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS); StorageFailure.
@@ -305,7 +311,7 @@ class Facade:
             raise RequestFailure(
                 Code.REQUEST_IDEMPOTENCY_MISMATCH, "the Idempotency-Key was used before with another body"
             )
-        shown = await self.executions.show(tenant, hit.request_id)
+        shown = await self.executions.show(principal, hit.request_id)
         if shown.response is None and shown.state in TERMINAL:
             raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "this version cannot read the stored response")
         if shown.response is None:

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from functools import partial
 
+from app.domain.access import AccessScope, Principal
 from app.domain.contract.messages import Message
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, RequestFailure, StorageFailure
-from app.domain.ids import RequestId, TenantId
+from app.domain.ids import RequestId
 from app.domain.journal.header import ExecutionHeader
 from app.domain.lifecycle import Mode
 from app.orchestration.execution.environment import Environment
@@ -23,7 +24,7 @@ from app.ports.storage import ExecutionStore, RecordStore, StoredExecution
 
 
 class Records:
-    """Queries for the records of executions; those of another tenant do not exist.
+    """Queries for the records of executions, by principal, as in `Executions`.
 
     Raises: RequestFailure (REQUEST_NOT_FOUND), StorageFailure, in every method.
     """
@@ -43,36 +44,38 @@ class Records:
         self._patterns = launcher.patterns
         self._flows = flows
 
-    async def input(self, tenant: TenantId, request_id: RequestId) -> SystemRequest:
+    async def input(self, principal: Principal, request_id: RequestId) -> SystemRequest:
         """Return the request as it was admitted; that of a fork, with its overrides."""
-        history = await self._running_history(tenant, request_id)
-        header = await self._header(await self.stored(tenant, request_id)) if history is None else history.header
+        history = await self._running_history(principal.readable, request_id)
+        header = (
+            await self._header(await self.stored(principal.readable, request_id)) if history is None else history.header
+        )
         return whole_request(header)
 
-    async def steps(self, tenant: TenantId, request_id: RequestId) -> list[StepView]:
+    async def steps(self, principal: Principal, request_id: RequestId) -> list[StepView]:
         """Return the steps that are recorded so far."""
-        history = await self._history(tenant, request_id)
+        history = await self._history(principal.readable, request_id)
         return await self._environment.thread_pool.run(partial(step_views, history, self._patterns))
 
-    async def snapshot(self, tenant: TenantId, request_id: RequestId) -> FlowSnapshot:
+    async def snapshot(self, principal: Principal, request_id: RequestId) -> FlowSnapshot:
         """Return where an execution of mode flow stands.
 
         Raises: RequestFailure (REQUEST_NOT_FOUND) for another mode; StorageFailure (STORAGE_SNAPSHOT_INVALID) if the
         flow's graph has changed since.
         """
-        history = await self._history(tenant, request_id)
+        history = await self._history(principal.readable, request_id)
         if history.header.mode is not Mode.FLOW:
             raise RequestFailure(Code.REQUEST_NOT_FOUND, "only a flow has a snapshot", condition="path")
         return await self._environment.thread_pool.run(partial(flow_snapshot, history, self._flows))
 
-    async def transcript(self, tenant: TenantId, request_id: RequestId) -> tuple[ExecutionHeader, Transcript]:
+    async def transcript(self, principal: Principal, request_id: RequestId) -> tuple[ExecutionHeader, Transcript]:
         """Return the header of a completed execution and the conversation that it ended with.
 
         Raises: as `require_completed`; StorageFailure (STORAGE_SNAPSHOT_INVALID) if its response cannot be read.
         """
-        if self._local.find(tenant, request_id) is not None:
+        if self._local.find(principal.own, request_id) is not None:
             raise still_running()
-        stored = await self.stored(tenant, request_id)
+        stored = await self.stored(principal.own, request_id)
         require_completed(stored)
         response = stored.status.response
         if response is None:
@@ -81,26 +84,26 @@ class Records:
         in_session: tuple[Message, ...] = ()
         if header.request.session_id is not None:
             in_session = await self._environment.conversations.transcript(
-                tenant, header.request.session_id, header.execution_id
+                principal.own, header.request.session_id, header.execution_id
             )
         return header, transcript_of(header, response, in_session)
 
-    async def stored(self, tenant: TenantId, request_id: RequestId) -> StoredExecution:
+    async def stored(self, scope: AccessScope, request_id: RequestId) -> StoredExecution:
         """Return the stored execution; one in memory that has just ended is written first."""
-        return await stored_execution(self._store, self._environment.journal, tenant, request_id)
+        return await stored_execution(self._store, self._environment.journal, scope, request_id)
 
-    async def _history(self, tenant: TenantId, request_id: RequestId) -> ExecutionHistory:
+    async def _history(self, scope: AccessScope, request_id: RequestId) -> ExecutionHistory:
         """Return what is recorded so far."""
-        history = await self._running_history(tenant, request_id)
+        history = await self._running_history(scope, request_id)
         if history is None:
-            stored = await self.stored(tenant, request_id)
-            history = await self._store.load(tenant, stored.execution_id)
+            stored = await self.stored(scope, request_id)
+            history = await self._store.load(stored.tenant, stored.execution_id)
         if history is None:
             raise no_such_execution()
         return history
 
-    async def _running_history(self, tenant: TenantId, request_id: RequestId) -> ExecutionHistory | None:
-        local = self._local.find(tenant, request_id)
+    async def _running_history(self, scope: AccessScope, request_id: RequestId) -> ExecutionHistory | None:
+        local = self._local.find(scope, request_id)
         return None if local is None else await self._environment.journal.load(local.execution_id)
 
     async def _header(self, stored: StoredExecution) -> ExecutionHeader:

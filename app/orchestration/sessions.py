@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from app.domain.access import AccessScope, Principal
 from app.domain.contract.constrained_types import Name
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure
-from app.domain.ids import SessionId, TenantId
+from app.domain.ids import SessionId
 from app.orchestration.execution.environment import Environment
 from app.ports.storage import StoredSession
 
@@ -58,7 +59,7 @@ class MessagePage:
 
 
 class Sessions:
-    """Queries and commands for sessions; those of another tenant do not exist.
+    """Queries and commands for sessions, by principal, as in `Executions`.
 
     Raises: RequestFailure (REQUEST_NOT_FOUND) in every method that names one, StorageFailure.
     """
@@ -66,16 +67,20 @@ class Sessions:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
-    async def page(self, tenant: TenantId, *, after: str | None, limit: int) -> SessionPage:
+    async def page(self, principal: Principal, *, after: str | None, limit: int) -> SessionPage:
         """Return a page of sessions."""
-        page = await self._environment.conversations.sessions(tenant, after=after, limit=limit)
+        page = await self._environment.conversations.sessions(principal.readable, after=after, limit=limit)
         return SessionPage([_view(each) for each in page.items], page.next)
 
-    async def show(self, tenant: TenantId, session_id: SessionId) -> SessionView:
+    async def show(self, principal: Principal, session_id: SessionId) -> SessionView:
         """Return the session."""
-        return _view(_existing(await self._environment.conversations.session(tenant, session_id)))
+        return _view(await self._existing(principal.readable, session_id))
 
-    async def update(self, tenant: TenantId, session_id: SessionId, changes: SessionChanges) -> SessionView:
+    async def require(self, scope: AccessScope, session_id: SessionId) -> None:
+        """Raise RequestFailure (REQUEST_NOT_FOUND) if there is no such session in the scope."""
+        await self._existing(scope, session_id)
+
+    async def update(self, principal: Principal, session_id: SessionId, changes: SessionChanges) -> SessionView:
         """Change the given fields and return the session.
 
         Raises: RequestFailure (REQUEST_INVALID) for an unknown model or a value that is too large.
@@ -86,14 +91,23 @@ class Sessions:
         for field in ("preferences", "state"):
             if len(orjson.dumps(given.get(field))) > MAX_DETAIL_BYTES:
                 raise _invalid(field, f"must be at most {MAX_DETAIL_BYTES} bytes")
-        return _view(_existing(await self._environment.conversations.update(tenant, session_id, given)))
+        session = await self._environment.conversations.update(principal.own, session_id, given)
+        if session is None:
+            raise _not_found()
+        return _view(session)
 
-    async def messages(self, tenant: TenantId, session_id: SessionId, *, after: int, limit: int) -> MessagePage:
+    async def messages(self, principal: Principal, session_id: SessionId, *, after: int, limit: int) -> MessagePage:
         """Return a page of the messages after that number."""
-        session = _existing(await self._environment.conversations.session(tenant, session_id))
-        found = await self._environment.conversations.messages(tenant, session_id, after=after, limit=limit)
+        session = await self._existing(principal.readable, session_id)
+        found = await self._environment.conversations.messages(principal.readable, session_id, after=after, limit=limit)
         last = after + len(found)
         return MessagePage(found, last if found and last < session.message_count else None)
+
+    async def _existing(self, scope: AccessScope, session_id: SessionId) -> StoredSession:
+        session = await self._environment.conversations.session(scope, session_id)
+        if session is None:
+            raise _not_found()
+        return session
 
 
 def model_of(session: StoredSession) -> str | None:
@@ -113,12 +127,6 @@ def _view(session: StoredSession) -> SessionView:
         preferences=session.details.get("preferences"),
         state=session.details.get("state"),
     )
-
-
-def _existing(session: StoredSession | None) -> StoredSession:
-    if session is None:
-        raise _not_found()
-    return session
 
 
 def _not_found() -> RequestFailure:

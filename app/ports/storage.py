@@ -6,10 +6,11 @@ from typing import Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
 
+from app.domain.access import AccessScope
 from app.domain.contract.messages import Message
 from app.domain.contract.response import Suspension
 from app.domain.failures import Code
-from app.domain.ids import ExecutionId, ReplicaId, RequestId, SessionId, SuspensionId, TenantId
+from app.domain.ids import ExecutionId, ReplicaId, RequestId, SessionId, SuspensionId, TenantId, UserId
 from app.domain.journal.events import StoredEvent, UnnumberedEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
@@ -37,6 +38,7 @@ class StoredExecution:
     owner: ReplicaId | None
     epoch: int
     last_sequence_number: int
+    user: UserId
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +102,17 @@ class AnswerReceipt:
 
 
 class ExecutionStore(Protocol):
-    """Stored executions of all replicas. Those of another tenant are treated as missing.
+    """Stored executions of all replicas. Those of another tenant, and those out of a scope, are treated as missing.
 
     Every method raises StorageFailure.
     """
 
-    async def find(self, tenant: TenantId, request_id: RequestId) -> StoredExecution | None:
+    async def find(self, scope: AccessScope, request_id: RequestId) -> StoredExecution | None:
         """Return the execution with that request id."""
         ...
 
     async def executions(
-        self, tenant: TenantId, where: ExecutionFilter, *, after: str | None = None, limit: int
+        self, scope: AccessScope, where: ExecutionFilter, *, after: str | None = None, limit: int
     ) -> ResultPage[StoredExecution]:
         """Return a page of executions in the order of their creation, the newest first unless asked otherwise."""
         ...
@@ -128,8 +130,10 @@ class ExecutionStore(Protocol):
         """
         ...
 
-    async def suspensions(self, tenant: TenantId, execution_id: ExecutionId | None = None) -> Sequence[OpenSuspension]:
-        """Return the open suspensions of the tenant or of one execution, those of the oldest execution first."""
+    async def suspensions(
+        self, scope: AccessScope, execution_id: ExecutionId | None = None
+    ) -> Sequence[OpenSuspension]:
+        """Return the open suspensions in the scope or of one execution, those of the oldest execution first."""
         ...
 
     async def answer(
@@ -223,43 +227,50 @@ class ReplicaRegistry(Protocol):
 
 
 class SessionStore(Protocol):
-    """Stored sessions. Those of another tenant are treated as missing.
+    """Stored sessions. Those of another tenant, and those out of a scope, are treated as missing.
 
     The journal grants the turn of a session to one execution when it opens, and to the next one in the queue in the
     commit that ends the execution and appends its messages. Every coroutine raises StorageFailure.
     """
 
-    async def session(self, tenant: TenantId, session_id: SessionId) -> StoredSession | None: ...
+    async def session(self, scope: AccessScope, session_id: SessionId) -> StoredSession | None: ...
 
-    async def sessions(self, tenant: TenantId, *, after: str | None = None, limit: int) -> ResultPage[StoredSession]:
+    async def session_of_turn(self, owner: AccessScope, session_id: SessionId) -> StoredSession | None:
+        """Return the session in which a turn may begin; None if there is none, so that the turn creates it.
+
+        Raises: RequestFailure (REQUEST_NOT_FOUND) if it is out of the scope.
+        """
+        ...
+
+    async def sessions(self, scope: AccessScope, *, after: str | None = None, limit: int) -> ResultPage[StoredSession]:
         """Return a page of sessions, the most recently used first."""
         ...
 
     async def update(
-        self, tenant: TenantId, session_id: SessionId, changes: Mapping[str, JsonValue]
+        self, scope: AccessScope, session_id: SessionId, changes: Mapping[str, JsonValue]
     ) -> StoredSession | None:
         """Replace these details and delete those that are None."""
         ...
 
     async def messages(
-        self, tenant: TenantId, session_id: SessionId, *, after: int = 0, limit: int
+        self, scope: AccessScope, session_id: SessionId, *, after: int = 0, limit: int
     ) -> Sequence[Message]:
         """Return at most `limit` messages after a number, the oldest first; they are numbered from 1."""
         ...
 
     async def transcript(
-        self, tenant: TenantId, session_id: SessionId, execution_id: ExecutionId
+        self, scope: AccessScope, session_id: SessionId, execution_id: ExecutionId
     ) -> tuple[Message, ...]:
         """Return the messages up to the last one that the execution added; none if it added none."""
         ...
 
-    async def history(self, tenant: TenantId, session_id: SessionId, *, limit: int) -> SessionHistory:
+    async def history(self, scope: AccessScope, session_id: SessionId, *, limit: int) -> SessionHistory:
         """Return the history with at most `limit` recent messages."""
         ...
 
     async def acquire_turn(
         self,
-        tenant: TenantId,
+        scope: AccessScope,
         session_id: SessionId,
         execution_id: ExecutionId,
         *,
@@ -281,7 +292,7 @@ class SessionStore(Protocol):
 class RecordStore(Protocol):
     """Records of executions and sessions apart from running them: what outlives their steps, and their erasure.
 
-    Those of another tenant are treated as missing. Every method raises StorageFailure.
+    Those of another tenant, and those out of a scope, are treated as missing. Every method raises StorageFailure.
     """
 
     async def header(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHeader | None:
@@ -300,12 +311,12 @@ class RecordStore(Protocol):
         """
         ...
 
-    async def forks_of_session(self, tenant: TenantId, session_id: SessionId) -> Sequence[RequestId]:
+    async def forks_of_session(self, scope: AccessScope, session_id: SessionId) -> Sequence[RequestId]:
         """Return the request ids of executions outside the session that have copies of its messages."""
         ...
 
     async def erase_session(
-        self, tenant: TenantId, session_id: SessionId, *, with_forks: bool
+        self, scope: AccessScope, session_id: SessionId, *, with_forks: bool
     ) -> Sequence[RequestId] | None:
         """Delete a session with its messages and executions, and the forks of these only if asked to.
 

@@ -13,6 +13,7 @@ from app.adapters.stores.erasure import erase_rows
 from app.adapters.stores.executions import retention
 from app.adapters.stores.executions.retention import RetentionLimits
 from app.adapters.stores.schema import metadata
+from app.domain.access import LOCAL
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure
 from app.domain.journal.events import ExecutionSuspended
@@ -91,23 +92,23 @@ async def test_an_ended_execution_is_erased_from_every_table_and_its_names_are_f
     assert await here.records.erase_execution("other", "a", with_forks=True) == []
     assert await erase(here, "a") == []
     assert await tables_with(here, CANARY) == await tables_with(here, "'a'") == set()
-    assert await here.store.find("local", "r-a") is None
+    assert await here.store.find(LOCAL.own, "r-a") is None
     assert await here.store.events("local", "a", limit=EVER) is None
     await run(here, "a")
-    assert await here.store.find("local", "r-a") is not None
+    assert await here.store.find(LOCAL.own, "r-a") is not None
 
 
 async def test_a_live_execution_is_erased_by_the_commit_that_ends_it(here: StoreReplica) -> None:
     opened = secret("a", session_id="s")
     await here.journal.open(opened)
     assert await erase(here, "a") == ["r-a"]
-    assert await here.store.find("local", "r-a") is not None
+    assert await here.store.find(LOCAL.own, "r-a") is not None
     await here.journal.open(journaled("b", "r-b", session_id="s", busy="enqueue"))
     await answered(here, opened)
     assert await tables_with(here, CANARY) == await tables_with(here, "'a'") == set()
     assert here.sink.sequence_numbers("a") == [1, 2, 3]
     assert here.losses.lost == {}
-    history = await here.conversations.acquire_turn("local", "s", "b", limit=9, on_wait=lambda: None)
+    history = await here.conversations.acquire_turn(LOCAL.own, "s", "b", limit=9, on_wait=lambda: None)
     assert history.message_count == 0
 
 
@@ -131,7 +132,7 @@ async def test_an_execution_in_memory_that_is_deleted_is_never_stored(here: Stor
     assert here.journal.discard("a")
     await answered(here, opened)
     await here.journal.flushed()
-    assert await here.store.find("local", "r-a") is None
+    assert await here.store.find(LOCAL.own, "r-a") is None
     await here.journal.open(journaled("b", "r-b"))
     assert not here.journal.discard("b")
 
@@ -185,18 +186,18 @@ async def test_a_turn_is_removed_from_its_session_and_from_the_histories_of_late
     await answered(here, last, "after")
     assert await erase(here, "b") == []
     assert await tables_with(here, CANARY) == set()
-    messages = await here.conversations.messages("local", "s", limit=EVER)
+    messages = await here.conversations.messages(LOCAL.own, "s", limit=EVER)
     assert [each.content for each in messages] == ["before", "before", "after", "after"]
-    assert [each.content for each in await here.conversations.messages("local", "s", after=3, limit=1)] == ["after"]
-    history = await here.conversations.history("local", "s", limit=3)
+    assert [each.content for each in await here.conversations.messages(LOCAL.own, "s", after=3, limit=1)] == ["after"]
+    history = await here.conversations.history(LOCAL.own, "s", limit=3)
     assert (history.message_count, len(history.recent_messages)) == (4, 3)
-    found = await here.store.find("local", "r-c")
+    found = await here.store.find(LOCAL.own, "r-c")
     assert found is not None
     assert found.status.response is not None
     assert await here.store.load("local", "c") is None
     await here.journal.open(next_turn)
     await answered(here, next_turn, "again")
-    assert len(await here.conversations.messages("local", "s", limit=EVER)) == 6
+    assert len(await here.conversations.messages(LOCAL.own, "s", limit=EVER)) == 6
 
 
 @pytest.mark.parametrize("suspends", [False, True])
@@ -210,21 +211,21 @@ async def test_a_live_later_turn_refuses_the_removal_of_what_it_has_read(here: S
     code = Code.REQUEST_RESUME_REQUIRED if suspends else Code.REQUEST_SESSION_BUSY
     await refused(code, here.records.erase_execution("local", "a", with_forks=True))
     assert await here.store.load("local", "a") is not None
-    assert len(await here.conversations.messages("local", "s", limit=EVER)) == 2
+    assert len(await here.conversations.messages(LOCAL.own, "s", limit=EVER)) == 2
 
 
 async def test_a_session_is_deleted_with_the_forks_of_its_turns_or_names_them(here: StoreReplica) -> None:
     await run(here, "a", session_id="s")
     await run(here, "inside", fork_of="a", session_id="s")
     await run(here, "outside", fork_of="a", session_id="t")
-    assert await here.records.forks_of_session("local", "s") == ["r-outside"]
+    assert await here.records.forks_of_session(LOCAL.own, "s") == ["r-outside"]
     with pytest.raises(RequestFailure) as named:
-        await here.records.erase_session("local", "s", with_forks=False)
+        await here.records.erase_session(LOCAL.own, "s", with_forks=False)
     assert named.value.details == {"forks": ["r-outside"]}
-    assert await here.conversations.session("local", "s") is not None
-    assert await here.records.erase_session("local", "s", with_forks=True) == []
+    assert await here.conversations.session(LOCAL.own, "s") is not None
+    assert await here.records.erase_session(LOCAL.own, "s", with_forks=True) == []
     assert await tables_with(here, CANARY) == set()
-    remaining = await here.conversations.session("local", "t")
+    remaining = await here.conversations.session(LOCAL.own, "t")
     assert remaining is not None
     assert remaining.message_count == 0
 
@@ -232,7 +233,7 @@ async def test_a_session_is_deleted_with_the_forks_of_its_turns_or_names_them(he
 async def test_a_suspended_execution_stays_until_it_ends(here: StoreReplica) -> None:
     await suspended(here, "a")
     assert await erase(here, "a") == ["r-a"]
-    assert len(await here.store.suspensions("local", "a")) == 1
+    assert len(await here.store.suspensions(LOCAL.own, "a")) == 1
     claimed = await here.store.claim("a", 1)
     assert claimed is not None
     here.journal.attach(claimed)
@@ -247,14 +248,14 @@ async def test_steps_go_first_then_the_execution_and_its_idle_session(here: Stor
     later = clock.now() + 1
     assert await purged(here, events=later, answers=0.0) == 2
     assert await here.store.load("local", "a") is None
-    found = await here.store.find("local", "r-a")
+    found = await here.store.find(LOCAL.own, "r-a")
     assert found is not None
     assert found.status.response is not None
     assert await tables_with(here, CANARY) == {"executions", "idempotency_keys", "messages"}
     assert await purged(here, events=later, answers=later - 2) == 0
     assert await purged(here, events=0.0, answers=later) == 2
     assert await tables_with(here, CANARY) == set()
-    assert await here.conversations.session("local", "s") is None
+    assert await here.conversations.session(LOCAL.own, "s") is None
 
 
 async def test_a_session_in_use_has_the_messages_of_an_execution_that_is_gone(here: StoreReplica, clock: Clock) -> None:
@@ -263,9 +264,9 @@ async def test_a_session_in_use_has_the_messages_of_an_execution_that_is_gone(he
     await clock.sleep(10)
     await run(here, "b", session_id="s")
     await purged(here, events=between, answers=between)
-    assert await here.store.find("local", "r-a") is None
-    assert await here.store.find("local", "r-b") is not None
-    assert len(await here.conversations.messages("local", "s", limit=EVER)) == 4
+    assert await here.store.find(LOCAL.own, "r-a") is None
+    assert await here.store.find(LOCAL.own, "r-b") is not None
+    assert len(await here.conversations.messages(LOCAL.own, "s", limit=EVER)) == 4
 
 
 def test_b6_109_every_query_of_an_erasure_carries_the_tenant_unless_it_names_an_execution() -> None:

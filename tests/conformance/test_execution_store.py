@@ -12,6 +12,7 @@ from app.adapters.stores.database import Statement, execute
 from app.adapters.stores.executions import queries, retention
 from app.adapters.stores.executions.retention import RetentionLimits
 from app.adapters.stores.schema import commits
+from app.domain.access import LOCAL, AccessScope
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.journal.events import ExecutionResumed, ExecutionSuspended, ToolEnd
@@ -38,7 +39,7 @@ from tests.support.stores import StoreReplica
 
 async def test_an_execution_is_found_with_its_status(here: StoreReplica, clock: Clock) -> None:
     await here.journal.open(journaled("a", "r-a", session_id="s-1"))
-    new = await here.store.find("local", "r-a")
+    new = await here.store.find(LOCAL.own, "r-a")
     assert new is not None
     assert (new.execution_id, new.session_id, new.mode, new.owner, new.epoch) == ("a", "s-1", Mode.CHAT, "replica", 1)
     assert (new.status.state, new.status.total_steps, new.status.response) == (State.INIT, 0, None)
@@ -46,7 +47,7 @@ async def test_an_execution_is_found_with_its_status(here: StoreReplica, clock: 
     here.journal.put("a", recorded_step("0/0"), unnumbered(moved(State.VALIDATE)))
     here.journal.put("a", None, unnumbered(ToolEnd("t", "c", 1.0, success=False, error_code=Code.TOOL_TIMEOUT)))
     await here.journal.durable("a")
-    live = await here.store.find("local", "r-a")
+    live = await here.store.find(LOCAL.own, "r-a")
     assert live is not None
     assert (live.status.state, live.status.attempt, live.status.total_steps) == (State.VALIDATE, 1, 1)
     assert (live.status.last_step, live.status.last_error) == ("round 1", Code.TOOL_TIMEOUT)
@@ -54,23 +55,11 @@ async def test_an_execution_is_found_with_its_status(here: StoreReplica, clock: 
     assert live.last_sequence_number == 3
     here.journal.put("a", None, unnumbered(moved(State.ERROR), FAILED))
     await here.journal.durable("a")
-    over = await here.store.find("local", "r-a")
+    over = await here.store.find(LOCAL.own, "r-a")
     assert over is not None
     assert (over.status.state, over.status.ended, over.owner) == (State.ERROR, True, None)
     assert over.status.last_error is Code.INFERENCE_MODEL_UNAVAILABLE
     assert over.status.response == FAILED.response
-
-
-async def test_b6_109_another_tenants_execution_does_not_exist(here: StoreReplica) -> None:
-    await suspended(here, "a")
-    assert await here.store.find("other", "r-a") is None
-    assert await here.store.load("other", "a") is None
-    assert await here.store.events("other", "a", limit=EVER) is None
-    assert (await here.store.executions("other", ExecutionFilter(), limit=EVER)).items == []
-    assert await here.store.suspensions("other") == []
-    assert await here.store.suspensions("other", "a") == []
-    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("other", "a", "1", answered()))
-    assert len(await here.store.suspensions("local", "a")) == 1
 
 
 def test_b6_109_every_query_carries_the_tenant() -> None:
@@ -87,7 +76,11 @@ def test_b6_109_every_query_carries_the_tenant() -> None:
         "IDLE_SESSIONS",
         "DELETE_OLD_IDEMPOTENCY_KEYS",
     }
-    pages = {f"page {pairs}": queries.page(pairs, oldest_first=False) for pairs in range(2)}
+    pages = {
+        f"page {pairs} {of_user}": queries.page(pairs, oldest_first=False, of_user=of_user)
+        for pairs in range(2)
+        for of_user in (True, False)
+    }
     for statements in (vars(queries), vars(sessions), pages):
         for name, statement in statements.items():
             if isinstance(statement, Statement) and name not in over_all:
@@ -100,7 +93,7 @@ async def test_executions_are_listed_newest_first_in_pages_and_filtered(here: St
     pages: list[Sequence[str]] = []
     after: str | None = None
     while True:
-        page = await here.store.executions("local", ExecutionFilter(), after=after, limit=3)
+        page = await here.store.executions(LOCAL.own, ExecutionFilter(), after=after, limit=3)
         pages.append([each.request_id for each in page.items])
         after = page.next
         if after is None:
@@ -108,7 +101,7 @@ async def test_executions_are_listed_newest_first_in_pages_and_filtered(here: St
     assert pages == [["r-6", "r-5", "r-4"], ["r-3", "r-2", "r-1"], ["r-0"]]
 
     async def listed(selection: ExecutionFilter) -> list[str]:
-        return [each.request_id for each in (await here.store.executions("local", selection, limit=EVER)).items]
+        return [each.request_id for each in (await here.store.executions(LOCAL.own, selection, limit=EVER)).items]
 
     assert await listed(ExecutionFilter(state=State.COMPLETE)) == ["r-5", "r-3", "r-1"]
     assert await listed(ExecutionFilter(mode=Mode.PLAN)) == []
@@ -120,11 +113,13 @@ async def test_executions_are_listed_newest_first_in_pages_and_filtered(here: St
 @pytest.mark.parametrize("hostile", ["' OR 1=1 --", "state", "\ud7ff", "\U0010ffff", '"; DROP TABLE commits; --'])
 async def test_b4_90_client_input_is_only_used_as_a_value(here: StoreReplica, hostile: str) -> None:
     await begun(here, "a", "r-a", MOVED)
-    assert await here.store.find("local", hostile) is None
-    assert (await here.store.executions("local", ExecutionFilter(session_id=hostile), limit=9)).items == []
-    await here.store.executions("local", ExecutionFilter(), after=hostile, limit=9)
-    assert await here.store.find(hostile, "r-a") is None
-    assert await here.store.find("local", "r-a") is not None
+    assert await here.store.find(LOCAL.own, hostile) is None
+    assert (await here.store.executions(LOCAL.own, ExecutionFilter(session_id=hostile), limit=9)).items == []
+    await here.store.executions(LOCAL.own, ExecutionFilter(), after=hostile, limit=9)
+    assert await here.store.find(AccessScope(hostile), "r-a") is None
+    assert await here.store.find(AccessScope("local", hostile), "r-a") is None
+    assert (await here.store.executions(AccessScope("local", hostile), ExecutionFilter(), limit=9)).items == []
+    assert await here.store.find(LOCAL.own, "r-a") is not None
 
 
 async def test_events_are_read_in_pages_after_any_number(here: StoreReplica) -> None:
@@ -157,15 +152,15 @@ async def test_a_history_is_loaded_whole_by_any_replica(here: StoreReplica, ther
 async def test_only_suspended_executions_have_open_suspensions(here: StoreReplica) -> None:
     await suspended(here, "a", "1", "2/0")
     await suspended(here, "b")
-    pending = await here.store.suspensions("local")
+    pending = await here.store.suspensions(LOCAL.own)
     assert [(each.execution_id, each.request_id, each.suspension.suspension_id) for each in pending] == [
         ("a", "r-a", "1"),
         ("a", "r-a", "2/0"),
         ("b", "r-b", "1"),
     ]
     assert pending[2].suspension == SUSPENSION.model_copy(update={"suspension_id": "1"})
-    assert [each.suspension.suspension_id for each in await here.store.suspensions("local", "a")] == ["1", "2/0"]
-    found = await here.store.find("local", "r-a")
+    assert [each.suspension.suspension_id for each in await here.store.suspensions(LOCAL.own, "a")] == ["1", "2/0"]
+    found = await here.store.find(LOCAL.own, "r-a")
     assert found is not None
     assert (found.status.state, found.owner) == (State.SUSPENDED, None)
 
@@ -180,8 +175,8 @@ async def test_an_execution_suspended_in_memory_is_stored_and_answered_like_othe
     here.journal.put("a", None, unnumbered(moved(State.SUSPENDED), last))
     await here.journal.durable("a")
     here.journal.close("a")
-    assert [each.suspension for each in await here.store.suspensions("local", "a")] == list(asked)
-    found = await here.store.find("local", "r-a")
+    assert [each.suspension for each in await here.store.suspensions(LOCAL.own, "a")] == list(asked)
+    found = await here.store.find(LOCAL.own, "r-a")
     assert found is not None
     assert (found.status.state, found.owner) == (State.SUSPENDED, None)
     assert [(await here.store.answer("local", "a", each, answered(each))).open_suspensions for each in "21"] == [1, 0]
@@ -213,7 +208,7 @@ async def test_answers_are_recorded_steps_and_accepted_once_in_any_order(here: S
     assert record.steps == {"2": answered("2"), "1": answered("1")}
     assert [each.sequence_number for each in record.events] == [1, 2, 3]
     assert record.commit_count == 3
-    assert await here.store.suspensions("local") == []
+    assert await here.store.suspensions(LOCAL.own) == []
 
 
 async def test_b6_103_one_of_two_concurrent_answers_is_accepted(here: StoreReplica) -> None:
@@ -253,7 +248,7 @@ async def test_b6_105_b6_108_a_claimed_execution_refuses_answers_and_further_cla
     assert claims[0] is not None
     assert (claims[0].epoch, claims[1]) == (2, None)
     await refused(Code.REQUEST_RESUME_UNEXPECTED, there.store.answer("local", "a", "1", answered()))
-    assert await here.store.suspensions("local") == []
+    assert await here.store.suspensions(LOCAL.own) == []
 
 
 async def test_the_last_answer_claims_the_execution_in_the_same_transaction(
@@ -262,7 +257,7 @@ async def test_the_last_answer_claims_the_execution_in_the_same_transaction(
     await suspended(here, "a")
     before = await here.store.load("local", "a")
     receipt = await here.store.answer("local", "a", "1", answered(), claim=True)
-    found = await there.store.find("local", "r-a")
+    found = await there.store.find(LOCAL.own, "r-a")
     after = await there.store.load("local", "a")
     assert before is not None
     assert found is not None
@@ -280,7 +275,7 @@ async def test_b6_105_a_suspended_execution_that_is_being_ended_refuses_answers(
     here.journal.attach(record)
     here.journal.put("a", recorded_step("stop"), [])
     await here.journal.durable("a")
-    found = await here.store.find("local", "r-a")
+    found = await here.store.find(LOCAL.own, "r-a")
     assert found is not None
     assert (found.status.state, found.owner) == (State.SUSPENDED, here.name)
     await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", "1", answered()))
@@ -315,7 +310,7 @@ async def test_b5_94_a_claimed_execution_continues_where_it_was(here: StoreRepli
     assert after is not None
     assert [each.sequence_number for each in after.events] == [1, 2, 3, 4]
     assert there.sink.sequence_numbers("a") == [2, 3, 4]
-    found = await here.store.find("local", "r-a")
+    found = await here.store.find(LOCAL.own, "r-a")
     assert found is not None
     assert (found.status.total_steps, found.status.state) == (1, State.COMPLETE)
 
@@ -366,7 +361,7 @@ async def test_old_histories_are_purged_and_responses_stay(here: StoreReplica, c
     assert await purge(here, clock.now() + 1, limit=2) == 0
     assert await here.store.load("local", "over-0") is None
     assert await here.store.events("local", "over-0", limit=EVER) == []
-    found = await here.store.find("local", "r-0")
+    found = await here.store.find(LOCAL.own, "r-0")
     assert found is not None
     assert found.status.response == COMPLETED.response
     assert await here.store.load("local", "live") is not None
@@ -389,7 +384,7 @@ async def test_b2_49_an_idempotency_key_belongs_to_its_first_request(here: Store
     assert again is not None
     assert (again.state, again.same_body) == (State.COMPLETE, False)
     assert await here.journal.open(journaled("d", "r-d", tenant="other"), claim) is None
-    assert await here.store.find("local", "r-b") is None
+    assert await here.store.find(LOCAL.own, "r-b") is None
 
 
 async def test_a_refused_execution_leaves_its_key_and_its_session_free(here: StoreReplica) -> None:
@@ -398,7 +393,7 @@ async def test_a_refused_execution_leaves_its_key_and_its_session_free(here: Sto
         Code.REQUEST_ID_CONFLICT,
         here.journal.open(journaled("b", "same", session_id="s"), IdempotencyClaim("key", "digest")),
     )
-    assert await here.conversations.session("local", "s") is None
+    assert await here.conversations.session(LOCAL.own, "s") is None
     assert await here.journal.open(journaled("c", "r-c", session_id="s"), IdempotencyClaim("key", "digest")) is None
 
 
@@ -441,16 +436,16 @@ async def test_messages_are_appended_in_the_last_commit_of_the_turn(here: StoreR
         await here.journal.open(journaled(f"{number}", f"r-{number}", session_id="s"))
         here.journal.put(f"{number}", None, unnumbered(MOVED))
         await here.journal.durable(f"{number}")
-        assert len(await here.conversations.messages("local", "s", limit=EVER)) == 2 * number
+        assert len(await here.conversations.messages(LOCAL.own, "s", limit=EVER)) == 2 * number
         here.journal.put(f"{number}", None, unnumbered(moved(State.COMPLETE), COMPLETED), messages)
         await here.journal.durable(f"{number}")
-    assert list(await here.conversations.messages("local", "s", limit=EVER)) == messages * 2
-    assert list(await here.conversations.messages("local", "s", after=1, limit=2)) == [messages[1], messages[0]]
-    past = await here.conversations.history("local", "s", limit=3)
+    assert list(await here.conversations.messages(LOCAL.own, "s", limit=EVER)) == messages * 2
+    assert list(await here.conversations.messages(LOCAL.own, "s", after=1, limit=2)) == [messages[1], messages[0]]
+    past = await here.conversations.history(LOCAL.own, "s", limit=3)
     assert (past.message_count, list(past.recent_messages), past.system_messages) == (4, [messages[1], *messages], ())
-    assert await here.conversations.history("other", "s", limit=3) == SessionHistory(0, [], ())
-    assert await here.conversations.messages("other", "s", limit=EVER) == []
-    session = await here.conversations.session("local", "s")
+    assert await here.conversations.history(AccessScope("other"), "s", limit=3) == SessionHistory(0, [], ())
+    assert await here.conversations.messages(AccessScope("other"), "s", limit=EVER) == []
+    session = await here.conversations.session(LOCAL.own, "s")
     assert session is not None
     assert (session.message_count, session.busy, session.details) == (4, False, {})
 
@@ -461,19 +456,21 @@ async def test_sessions_are_listed_by_last_use_with_their_details(here: StoreRep
             journaled(f"{number}", f"r-{number}", session_id=f"s-{number}"), created_at=1000.0 + number // 2
         )
         await here.journal.open(opened)
-    first = await here.conversations.sessions("local", limit=3)
+    first = await here.conversations.sessions(LOCAL.own, limit=3)
     assert [each.session_id for each in first.items] == ["s-4", "s-3", "s-2"]
-    second = await here.conversations.sessions("local", after=first.next, limit=3)
+    second = await here.conversations.sessions(LOCAL.own, after=first.next, limit=3)
     assert ([each.session_id for each in second.items], second.next) == (["s-1", "s-0"], None)
-    await here.conversations.update("local", "s-1", {"model": "m", "state": {"step": 1}})
-    described = await here.conversations.update("local", "s-1", {"model": None, "preferences": [True]})
+    await here.conversations.update(LOCAL.own, "s-1", {"model": "m", "state": {"step": 1}})
+    described = await here.conversations.update(LOCAL.own, "s-1", {"model": None, "preferences": [True]})
     assert described is not None
     assert (described.details, described.busy) == ({"state": {"step": 1}, "preferences": [True]}, True)
-    assert await here.conversations.session("local", "s-1") == described
-    assert await here.conversations.update("other", "s-1", {}) is None
-    assert await here.conversations.sessions("other", limit=3) == await here.conversations.sessions("unknown", limit=3)
+    assert await here.conversations.session(LOCAL.own, "s-1") == described
+    assert await here.conversations.update(AccessScope("other"), "s-1", {}) is None
+    assert await here.conversations.sessions(AccessScope("other"), limit=3) == await here.conversations.sessions(
+        AccessScope("unknown"), limit=3
+    )
     with pytest.raises(RequestFailure):
-        await here.conversations.sessions("local", after="yesterday", limit=3)
+        await here.conversations.sessions(LOCAL.own, after="yesterday", limit=3)
 
 
 async def test_a_deleted_session_leaves_nothing_and_its_running_execution_is_lost(here: StoreReplica) -> None:
@@ -483,12 +480,12 @@ async def test_a_deleted_session_leaves_nothing_and_its_running_execution_is_los
     here.journal.close("a")
     await here.journal.open(journaled("b", "r-b", session_id="s"))
     await begun(here, "other", "r-other", MOVED)
-    assert await here.records.erase_session("other", "s", with_forks=False) is None
-    assert await here.records.erase_session("local", "s", with_forks=False) == []
-    assert await here.records.erase_session("local", "s", with_forks=False) is None
-    assert await here.conversations.session("local", "s") is None
-    assert await here.conversations.messages("local", "s", limit=EVER) == []
-    assert [each.request_id for each in (await here.store.executions("local", ExecutionFilter(), limit=9)).items] == [
+    assert await here.records.erase_session(AccessScope("other"), "s", with_forks=False) is None
+    assert await here.records.erase_session(LOCAL.own, "s", with_forks=False) == []
+    assert await here.records.erase_session(LOCAL.own, "s", with_forks=False) is None
+    assert await here.conversations.session(LOCAL.own, "s") is None
+    assert await here.conversations.messages(LOCAL.own, "s", limit=EVER) == []
+    assert [each.request_id for each in (await here.store.executions(LOCAL.own, ExecutionFilter(), limit=9)).items] == [
         "r-other"
     ]
     assert await here.store.load("local", "a") is None

@@ -9,6 +9,7 @@ from sqlalchemy import Integer, bindparam, delete, update
 from app.adapters.stores import codec
 from app.adapters.stores.database import Statement, execute
 from app.adapters.stores.schema import commits, executions
+from app.domain.access import LOCAL
 from app.domain.failures import Code, StorageFailure
 from app.domain.journal.events import ExecutionFailed, LifecycleTransition
 from app.domain.lifecycle import State
@@ -46,7 +47,7 @@ async def drop(here: StoreReplica, number: int) -> None:
 
 
 async def stands(here: StoreReplica, request_id: str = "r-a") -> StoredExecution:
-    found = await here.store.find("local", request_id)
+    found = await here.store.find(LOCAL.own, request_id)
     assert found is not None
     return found
 
@@ -91,9 +92,9 @@ async def test_b4_89_a_damaged_execution_ends_once_and_so_does_its_turn(
     assert answer is not None
     assert answer.error is not None
     assert (answer.state, answer.session_id, answer.error.code) == (State.ERROR, "s", Code.STORAGE_SNAPSHOT_INVALID)
-    (listed,) = (await here.store.executions("local", ExecutionFilter(state=State.ERROR), limit=9)).items
+    (listed,) = (await here.store.executions(LOCAL.own, ExecutionFilter(state=State.ERROR), limit=9)).items
     assert listed == over
-    past = await here.conversations.acquire_turn("local", "s", "b", limit=9, on_wait=lambda: pytest.fail("it waits"))
+    past = await here.conversations.acquire_turn(LOCAL.own, "s", "b", limit=9, on_wait=lambda: pytest.fail("it waits"))
     assert past.message_count == 0
     assert [await each.store.claim("a", over.epoch) for each in (here, there)] == [None, None]
     assert [each.execution_id for each in await here.store.orphaned(())] == ["b"]
@@ -161,7 +162,7 @@ async def test_an_execution_of_a_later_version_is_left_unchanged(
         await there.store.claim("a", 1)
     assert refused.value.code is Code.STORAGE_SNAPSHOT_INVALID
     assert before in await here.store.orphaned(())
-    session = await here.conversations.session("local", "s")
+    session = await here.conversations.session(LOCAL.own, "s")
     assert session is not None
     assert session.busy
     assert there.sink.published == []
@@ -199,7 +200,7 @@ async def test_an_unreadable_response_is_left_out_and_reported(here: StoreReplic
     )
     for other in (b"[99,{}]", b"\x80"):
         await here.database.write(lambda other=other: execute(broken, {"other": other}))
-        listed = (await here.store.executions("local", ExecutionFilter(), limit=9)).items
+        listed = (await here.store.executions(LOCAL.own, ExecutionFilter(), limit=9)).items
         assert [(each.status.response is None, each.status.last_error) for each in listed] == [
             (False, None),
             (True, Code.STORAGE_SNAPSHOT_INVALID),

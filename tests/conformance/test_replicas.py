@@ -2,6 +2,7 @@
 
 from app.adapters.stores.executions.retention import count_waiting
 from app.adapters.stores.replicas import DatabaseReplicas
+from app.domain.access import LOCAL
 from app.domain.failures import Code
 from app.domain.lifecycle import State
 from app.ports.runtime import Clock
@@ -87,7 +88,7 @@ async def test_a_replica_that_leaves_is_gone_at_once(here: StoreReplica, clock: 
 
 async def test_a_queued_execution_has_no_owner_and_is_claimed_once(here: StoreReplica, there: StoreReplica) -> None:
     assert await here.journal.open(journaled("a", "r-a"), queued=True) is None
-    waiting = await there.store.find("local", "r-a")
+    waiting = await there.store.find(LOCAL.own, "r-a")
     assert waiting is not None
     assert (waiting.owner, waiting.epoch, waiting.last_sequence_number) == (None, 1, 0)
     assert await count_waiting(here.database) == 1
@@ -143,7 +144,7 @@ async def test_b6_105_a_suspension_of_a_cancelled_execution_takes_no_answer(here
     await suspended(here, "a")
     await here.store.request_cancel("local", "a")
     await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", "1", answered(), claim=True))
-    assert [each.execution_id for each in await here.store.suspensions("local")] == ["a"]
+    assert [each.execution_id for each in await here.store.suspensions(LOCAL.own)] == ["a"]
 
 
 async def test_b6_109_an_execution_of_another_tenant_is_not_cancelled(here: StoreReplica) -> None:

@@ -12,6 +12,7 @@ from app.adapters.stores.journal.group_commit import CommitBatch
 from app.adapters.stores.journal.insert_execution import MAX_WAITING_PER_SESSION
 from app.adapters.stores.journal.rows import new_execution
 from app.adapters.stores.sessions import DatabaseSessions
+from app.domain.access import LOCAL
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import State
@@ -42,7 +43,7 @@ async def turn(on: StoreReplica, execution_id: str, waits: list[str] | None = No
     """Return the history at the start of the turn; `on_wait` records that it had to wait."""
     waited = [] if waits is None else waits
     return await on.conversations.acquire_turn(
-        "local", "s", execution_id, limit=limit, on_wait=lambda: waited.append(execution_id)
+        LOCAL.own, "s", execution_id, limit=limit, on_wait=lambda: waited.append(execution_id)
     )
 
 
@@ -51,7 +52,7 @@ def texts(past: SessionHistory) -> list[str]:
 
 
 async def session_texts(on: StoreReplica) -> list[str]:
-    return [message.text for message in await on.conversations.messages("local", "s", limit=EVER)]
+    return [message.text for message in await on.conversations.messages(LOCAL.own, "s", limit=EVER)]
 
 
 async def test_b6_106_an_execution_with_inherited_steps_takes_a_turn_like_others(
@@ -62,7 +63,7 @@ async def test_b6_106_an_execution_with_inherited_steps_takes_a_turn_like_others
         with pytest.raises(RequestFailure) as failure:
             await there.journal.open(journaled("b", "r-b", session_id="s"), steps=steps)
         assert failure.value.code is Code.REQUEST_SESSION_BUSY
-    assert await there.store.find("local", "r-b") is None
+    assert await there.store.find(LOCAL.own, "r-b") is None
     assert await turn(here, "a") == SessionHistory(0, [], ())
     await ends(here, "a", "1", "2")
     await there.journal.open(journaled("c", "r-c", session_id="s"), steps=[recorded_step("0")])
@@ -88,7 +89,7 @@ async def test_the_first_system_messages_are_always_part_of_the_history(here: St
     here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED), words)
     await here.journal.durable("a")
     for limit, last in ((2, ["7", "8"]), (50, [message.text for message in words])):
-        past = await here.conversations.history("local", "s", limit=limit)
+        past = await here.conversations.history(LOCAL.own, "s", limit=limit)
         assert (past.message_count, list(past.system_messages), texts(past)) == (11, prompt, last)
 
 
@@ -114,7 +115,7 @@ async def test_b6_106_b6_107_waiting_executions_get_the_turn_in_order_on_any_rep
         await refused(Code.REQUEST_SESSION_BUSY, begins(there, "g", waits=False))
         await ends(here, "a", "a")
     assert order == list("bcdef")
-    session = await here.conversations.session("local", "s")
+    session = await here.conversations.session(LOCAL.own, "s")
     assert session is not None
     assert (session.busy, session.message_count) == (False, 6)
 
@@ -224,7 +225,7 @@ async def test_waiting_in_a_deleted_session_fails(here: StoreReplica, there: Sto
     async with anyio.create_task_group() as group:
         group.start_soon(waits)
         await anyio.sleep(0.5)
-        assert await there.records.erase_session("local", "s", with_forks=False) == []
+        assert await there.records.erase_session(LOCAL.own, "s", with_forks=False) == []
     await begins(there, "c", waits=False)
     assert await turn(there, "c") == SessionHistory(0, [], ())
 

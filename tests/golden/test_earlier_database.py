@@ -56,7 +56,7 @@ async def opened(database: Path) -> AsyncIterator[Service]:
 
 
 async def executions_of(service: Service) -> list[ExecutionView]:
-    page = await service.facade.executions.page(LOCAL.tenant, ExecutionFilter(), after=None, limit=100)
+    page = await service.facade.executions.page(LOCAL, ExecutionFilter(), after=None, limit=100)
     assert page.next is None
     return page.executions
 
@@ -67,12 +67,12 @@ async def test_every_execution_of_an_earlier_database_is_listed_and_shown(databa
         assert len(found) == 6
         assert {each.request_id for each in found} > NAMED
         for each in found:
-            assert await service.facade.executions.show(LOCAL.tenant, each.request_id) == each
+            assert await service.facade.executions.show(LOCAL, each.request_id) == each
             assert each.state is (State.SUSPENDED if each.request_id == "g-ask" else State.COMPLETE)
             assert each.response is not None
             assert each.response.error is None
             assert (each.response.content or each.response.structured_output) or each.state is State.SUSPENDED
-        [pending] = await service.facade.executions.suspensions(LOCAL.tenant)
+        [pending] = await service.facade.executions.suspensions(LOCAL)
         assert (pending.request_id, pending.suspension.tool_id) == ("g-ask", "ask_person")
 
 
@@ -80,12 +80,12 @@ async def test_every_log_of_an_earlier_database_is_read_to_its_end(database: Pat
     async with opened(database) as service:
         executions = service.facade.executions
         for each in await executions_of(service):
-            events = await executions.events(LOCAL.tenant, each.request_id)
+            events = await executions.events(LOCAL, each.request_id)
             assert [item.sequence_number for item in events] == list(range(1, len(events) + 1))
-            trace = await executions.trace(LOCAL.tenant, each.request_id)
+            trace = await executions.trace(LOCAL, each.request_id)
             assert trace.outcome is each.state
             if each.state in TERMINAL:
-                subscription = await executions.read(LOCAL.tenant, each.request_id)
+                subscription = await executions.read(LOCAL, each.request_id)
                 read = []
                 while items := await subscription.next():
                     read += items
@@ -96,35 +96,35 @@ async def test_every_log_of_an_earlier_database_is_read_to_its_end(database: Pat
 async def test_every_ended_execution_of_an_earlier_database_replays_identically(database: Path) -> None:
     async with opened(database) as service:
         for each in await executions_of(service):
-            report = await service.facade.executions.replay(LOCAL.tenant, each.request_id)
+            report = await service.facade.executions.replay(LOCAL, each.request_id)
             assert report.identical, (each.request_id, report)
-            history = await service.facade.executions.load_at_rest(LOCAL.tenant, each.request_id)
+            history = await service.facade.executions.load_at_rest(LOCAL.own, each.request_id)
             assert report.steps == len(history.steps)
 
 
 async def test_a_suspension_of_an_earlier_database_takes_its_answer_and_completes(database: Path) -> None:
     async with opened(database) as service:
         await answer_suspension_of(service, "g-ask")
-        shown = await service.facade.executions.show(LOCAL.tenant, "g-ask")
+        shown = await service.facade.executions.show(LOCAL, "g-ask")
         assert (shown.state, shown.suspensions) == (State.COMPLETE, [])
-        report = await service.facade.executions.replay(LOCAL.tenant, "g-ask")
+        report = await service.facade.executions.replay(LOCAL, "g-ask")
         assert report.identical, report
 
 
 async def test_a_session_of_an_earlier_database_takes_another_turn(database: Path) -> None:
     async with opened(database) as service:
-        before = await service.facade.sessions.show(LOCAL.tenant, "ada")
+        before = await service.facade.sessions.show(LOCAL, "ada")
         request = SystemRequest.model_validate(
             {"messages": [{"role": "user", "content": "Please calculate 17*3"}], "session_id": "ada"}
         )
         running = await service.facade.execute(request, LOCAL)
         assert not isinstance(running, Accepted)
         await wait_for_end(running)
-        shown = await service.facade.executions.show(LOCAL.tenant, running.request_id)
+        shown = await service.facade.executions.show(LOCAL, running.request_id)
         assert shown.state is State.COMPLETE
-        after = await service.facade.sessions.show(LOCAL.tenant, "ada")
+        after = await service.facade.sessions.show(LOCAL, "ada")
         assert after.messages == before.messages + 4
-        report = await service.facade.executions.replay(LOCAL.tenant, running.request_id)
+        report = await service.facade.executions.replay(LOCAL, running.request_id)
         assert report.identical, report
 
 
@@ -132,7 +132,7 @@ async def test_a_fork_of_an_earlier_execution_completes(database: Path) -> None:
     async with opened(database) as service:
         running = await service.facade.fork("g-plan", ForkRequest(from_step=0), LOCAL)
         await wait_for_end(running)
-        shown = await service.facade.executions.show(LOCAL.tenant, running.request_id)
+        shown = await service.facade.executions.show(LOCAL, running.request_id)
         assert shown.state is State.COMPLETE
 
 

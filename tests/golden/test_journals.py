@@ -102,17 +102,17 @@ async def test_a_golden_suspension_is_resumed_or_refused_and_left_unchanged(path
     rows = read_rows(path)
     async with open_service_on(await stored(tmp_path, rows)) as service:
         executions = service.facade.executions
-        before = await executions.show(LOCAL.tenant, name(rows))
+        before = await executions.show(LOCAL, name(rows))
         if not is_of_today(rows):
             with pytest.raises(StorageFailure) as refused:
                 await answer_suspension_of(service, name(rows))
             assert refused.value.code is Code.STORAGE_SNAPSHOT_INVALID
-            assert await executions.show(LOCAL.tenant, name(rows)) == before
+            assert await executions.show(LOCAL, name(rows)) == before
             return
         for _ in before.suspensions:
             await answer_suspension_of(service, name(rows))
-        shown = await executions.show(LOCAL.tenant, name(rows))
-        assert (await executions.replay(LOCAL.tenant, name(rows))).identical
+        shown = await executions.show(LOCAL, name(rows))
+        assert (await executions.replay(LOCAL, name(rows))).identical
     assert shown.state is State.COMPLETE
 
 
@@ -121,7 +121,7 @@ async def test_a_golden_interruption_is_continued_or_fails_with_the_reason(path:
     rows = read_rows(path)
     async with open_service_on(await stored(tmp_path, rows)) as service:
         await wait_for_idle(service)
-        shown = await service.facade.executions.show(LOCAL.tenant, name(rows))
+        shown = await service.facade.executions.show(LOCAL, name(rows))
     if is_of_today(rows):
         assert shown.state is State.COMPLETE
     else:

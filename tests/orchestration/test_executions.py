@@ -24,11 +24,11 @@ async def test_concurrent_answers_to_two_suspensions_continue_the_execution_once
         async def answer(suspension_id: str) -> None:
             given = ResumeRequest(tool_id="ask_person", payload="yes", suspension_id=suspension_id)
             try:
-                results.append(await executions.resume(LOCAL.tenant, "q", given, by="test", subscribe=False))
+                results.append(await executions.resume(LOCAL, "q", given, subscribe=False))
             except RequestFailure as failure:
                 results.append(failure.code)
 
-        suspensions = (await executions.show(LOCAL.tenant, "q")).suspensions
+        suspensions = (await executions.show(LOCAL, "q")).suspensions
         async with anyio.create_task_group() as group:
             for each in suspensions * 2:
                 group.start_soon(answer, each.suspension_id)
@@ -41,5 +41,5 @@ async def test_concurrent_answers_to_two_suspensions_continue_the_execution_once
             Code.REQUEST_RESUME_UNEXPECTED,
         }
         await wait_for_end(handles[0])
-        assert (await executions.show(LOCAL.tenant, "q")).state is State.COMPLETE
-        assert (await executions.replay(LOCAL.tenant, "q")).identical
+        assert (await executions.show(LOCAL, "q")).state is State.COMPLETE
+        assert (await executions.replay(LOCAL, "q")).identical

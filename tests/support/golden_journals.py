@@ -180,9 +180,9 @@ async def run_golden(service: Service, name: str, golden: GoldenExecution) -> st
 
 async def answer_suspension_of(service: Service, name: str, number: int = 0) -> None:
     """Answer the suspension of that index and wait until the execution has ended or is suspended again."""
-    question = (await service.facade.executions.show(LOCAL.tenant, name)).suspensions[number]
+    question = (await service.facade.executions.show(LOCAL, name)).suspensions[number]
     answer = ResumeRequest(tool_id=question.tool_id, payload="yes", suspension_id=question.suspension_id)
-    await wait_for_end(await service.facade.executions.resume(LOCAL.tenant, name, answer, by="golden", subscribe=False))
+    await wait_for_end(await service.facade.executions.resume(LOCAL, name, answer, subscribe=False))
 
 
 async def _execute(service: Service, text: str, fields: Mapping[str, Any]) -> ExecutionHandle | ExecutionView:

@@ -13,6 +13,7 @@ from typing import IO, get_args
 import pytest
 
 from app.adapters.stores.executions.store import DatabaseExecutionStore
+from app.domain.access import LOCAL
 from app.domain.contract.response import Durability
 from app.domain.lifecycle import TERMINAL, Mode, State
 from app.ports.journal import ExecutionHistory
@@ -101,7 +102,7 @@ async def stored_result(run: ReplicaRun, clock: VirtualClock) -> StoredResult | 
     """Return the stored result of the execution; None if it never was durable."""
     async with open_database(run.database, clock) as database:
         store = DatabaseExecutionStore(database, clock, "reader", EventLog())
-        stored = await store.find("local", run.name)
+        stored = await store.find(LOCAL.own, run.name)
         record = None if stored is None else await store.load("local", stored.execution_id)
     return None if stored is None or record is None else StoredResult(stored, record)
 

@@ -15,11 +15,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, and_, bindparam, delete, func, select, update
+from sqlalchemy import BigInteger, BindParameter, and_, bindparam, delete, func, or_, select, update
 
 from app.adapters.stores import codec
 from app.adapters.stores.database import Database, Statement, Transaction, execute, execute_each
 from app.adapters.stores.schema import (
+    TEXT,
     ancestors,
     cancels,
     commits,
@@ -30,6 +31,7 @@ from app.adapters.stores.schema import (
     sessions,
     suspensions,
 )
+from app.domain.access import AccessScope
 from app.domain.failures import Code, RequestFailure
 from app.domain.ids import ExecutionId, RequestId, SessionId, TenantId
 from app.domain.journal.header import ExecutionHeader
@@ -54,13 +56,13 @@ class DatabaseRecords:
     ) -> Sequence[RequestId]:
         return await self._database.maintain(lambda: _erase_execution(tenant, execution_id, with_forks=with_forks))
 
-    async def forks_of_session(self, tenant: TenantId, session_id: SessionId) -> Sequence[RequestId]:
-        return await self._database.write(lambda: _forks_of_session(tenant, session_id), idempotent=True)
+    async def forks_of_session(self, scope: AccessScope, session_id: SessionId) -> Sequence[RequestId]:
+        return await self._database.write(lambda: _forks_of_session(scope, session_id), idempotent=True)
 
     async def erase_session(
-        self, tenant: TenantId, session_id: SessionId, *, with_forks: bool
+        self, scope: AccessScope, session_id: SessionId, *, with_forks: bool
     ) -> Sequence[RequestId] | None:
-        return await self._database.maintain(lambda: _erase_session(tenant, session_id, with_forks=with_forks))
+        return await self._database.maintain(lambda: _erase_session(scope, session_id, with_forks=with_forks))
 
 
 class _Found(NamedTuple):
@@ -99,22 +101,26 @@ def _erase_execution(tenant: TenantId, execution_id: ExecutionId, *, with_forks:
     return (yield from _erase(tenant, copies.erased.values()))
 
 
-def _forks_of_session(tenant: TenantId, session_id: SessionId) -> Transaction[list[RequestId]]:
+def _forks_of_session(scope: AccessScope, session_id: SessionId) -> Transaction[list[RequestId]]:
     """Return the request ids of the executions outside the session that hold its messages."""
-    key = {"the_tenant": tenant, "the_session_id": session_id}
+    tenant, key = scope.tenant, {"the_tenant": scope.tenant, "the_session_id": session_id}
+    if not (yield from execute(_LOCK_SESSION, key | {"the_user_id": scope.user})):
+        return []
     inside = [execution_id for (execution_id,) in (yield from execute(_ITS_EXECUTIONS, key))]
     copies = yield from _copies(tenant, inside, session_id)
     return [each.request_id for each in _forks(copies, inside)]
 
 
-def _erase_session(tenant: TenantId, session_id: SessionId, *, with_forks: bool) -> Transaction[list[RequestId] | None]:
+def _erase_session(
+    scope: AccessScope, session_id: SessionId, *, with_forks: bool
+) -> Transaction[list[RequestId] | None]:
     """Erase the session and return the request ids of forks that are live and erased at their end.
 
     Return None if there is no such session. Its own executions are erased at once; one that is running is lost to its
     owner. Raises: RequestFailure (REQUEST_HAS_FORKS).
     """
-    key = {"the_tenant": tenant, "the_session_id": session_id}
-    if not (yield from execute(_LOCK_SESSION, key)):
+    tenant, key = scope.tenant, {"the_tenant": scope.tenant, "the_session_id": session_id}
+    if not (yield from execute(_LOCK_SESSION, key | {"the_user_id": scope.user})):
         return None
     inside = [execution_id for (execution_id,) in (yield from execute(_ITS_EXECUTIONS, key))]
     copies = yield from _copies(tenant, inside, session_id)
@@ -270,7 +276,14 @@ _ITS_EXECUTIONS = Statement(
     )
 )
 _ERASE_AT_END = Statement(lambda _: update(executions).where(_OF_TENANT, _IS_EXECUTION).values(erase_at_end=1))
-_LOCK_SESSION = Statement(lambda _: select(sessions.c.session_id).where(_IS_SESSION).with_for_update())
+_THE_USER: BindParameter[str] = bindparam("the_user_id", type_=TEXT)
+_LOCK_SESSION = Statement(
+    lambda _: (
+        select(sessions.c.session_id)
+        .where(_IS_SESSION, or_(_THE_USER.is_(None), sessions.c.user_id == _THE_USER))
+        .with_for_update()
+    )
+)
 """Lock the session, so that no turn begins or ends meanwhile; SQLite has one writer anyway."""
 _NUMBERS_OF_TURN = Statement(
     lambda _: select(messages.c.number).where(_IN_SESSION, _OF_TURN).order_by(messages.c.number.desc())

@@ -5,12 +5,26 @@ from typing import Any, NamedTuple
 
 import anyio
 from pydantic import JsonValue
-from sqlalchemy import BigInteger, BindParameter, Select, and_, bindparam, func, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from app.adapters.stores import codec
 from app.adapters.stores.database import Database, ResultRow, ResultRows, Statement, Transaction, execute
 from app.adapters.stores.history import decode_sized
-from app.adapters.stores.schema import messages, sessions
+from app.adapters.stores.journal.insert_execution import no_such_session
+from app.adapters.stores.schema import TEXT, messages, sessions
+from app.domain.access import AccessScope
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import ExecutionId, SessionId, TenantId
@@ -38,56 +52,66 @@ class DatabaseSessions:
         self._database = database
         self._turn_ends: dict[tuple[str, str], anyio.Event] = {}
 
-    async def session(self, tenant: TenantId, session_id: SessionId) -> StoredSession | None:
-        found = await self._read(_SESSION, _session_key(tenant, session_id))
+    async def session(self, scope: AccessScope, session_id: SessionId) -> StoredSession | None:
+        found = await self._read(_SESSION, _session_key(scope, session_id))
         return _session(found[0]) if found else None
 
-    async def sessions(self, tenant: TenantId, *, after: str | None = None, limit: int) -> ResultPage[StoredSession]:
+    async def session_of_turn(self, owner: AccessScope, session_id: SessionId) -> StoredSession | None:
+        found = await self._read(_SESSION_OF_TENANT, _session_key(owner, session_id))
+        if not found:
+            return None
+        if not owner.includes(owner.tenant, found[0][-1]):
+            raise no_such_session()
+        return _session(found[0])
+
+    async def sessions(self, scope: AccessScope, *, after: str | None = None, limit: int) -> ResultPage[StoredSession]:
         before, before_id = _page_start(after)
-        values = {"the_tenant": tenant, "before": before, "before_id": before_id, "at_most": limit + 1}
-        rows = await self._read(_PAGE, values)
+        owner = {"the_tenant": scope.tenant} | ({} if scope.user is None else {"the_user_id": scope.user})
+        values = {**owner, "before": before, "before_id": before_id, "at_most": limit + 1}
+        rows = await self._read(_PAGE_OF_TENANT if scope.user is None else _PAGE_OF_USER, values)
         items = [_session(row) for row in rows[:limit]]
         return ResultPage(items, f"{items[-1].updated_at!r}/{items[-1].session_id}" if len(rows) > limit else None)
 
     async def update(
-        self, tenant: TenantId, session_id: SessionId, changes: Mapping[str, JsonValue]
+        self, scope: AccessScope, session_id: SessionId, changes: Mapping[str, JsonValue]
     ) -> StoredSession | None:
-        key = _session_key(tenant, session_id)
+        key = _session_key(scope, session_id)
         found = await self._database.write(lambda: _update_details(key, changes), idempotent=True)
         return _session(found[0]) if found else None
 
     async def messages(
-        self, tenant: TenantId, session_id: SessionId, *, after: int = 0, limit: int
+        self, scope: AccessScope, session_id: SessionId, *, after: int = 0, limit: int
     ) -> Sequence[Message]:
-        rows = await self._read(_MESSAGES, _session_key(tenant, session_id) | {"after": after, "at_most": limit})
+        page = _session_key(scope, session_id) | {"after": after, "at_most": limit}
+        rows = await self._read(_MESSAGES_IN_SCOPE, page)
         return await _messages(rows)
 
     async def transcript(
-        self, tenant: TenantId, session_id: SessionId, execution_id: ExecutionId
+        self, scope: AccessScope, session_id: SessionId, execution_id: ExecutionId
     ) -> tuple[Message, ...]:
-        key = _session_key(tenant, session_id) | {"the_execution_id": execution_id}
+        key = _session_key(scope, session_id) | {"the_execution_id": execution_id}
         return tuple(await _messages(await self._read(_TRANSCRIPT, key)))
 
-    async def history(self, tenant: TenantId, session_id: SessionId, *, limit: int) -> SessionHistory:
+    async def history(self, scope: AccessScope, session_id: SessionId, *, limit: int) -> SessionHistory:
         return await _decoded_history(
-            await self._database.read(lambda: _history(_session_key(tenant, session_id), limit))
+            await self._database.read(lambda: _history(_session_key(scope, session_id), limit))
         )
 
     async def acquire_turn(
         self,
-        tenant: TenantId,
+        scope: AccessScope,
         session_id: SessionId,
         execution_id: ExecutionId,
         *,
         limit: int,
         on_wait: Callable[[], None],
     ) -> SessionHistory:
-        key = _session_key(tenant, session_id)
+        key = _session_key(scope, session_id)
         history = await self._history_at_turn(key, execution_id, limit)
         if history is None:
             on_wait()
         while history is None:
-            turn_end = self._turn_ends.setdefault((tenant, session_id), anyio.Event())
+            turn_end = self._turn_ends.setdefault((scope.tenant, session_id), anyio.Event())
             history = await self._history_at_turn(key, execution_id, limit)
             if history is None:
                 with anyio.move_on_after(TURN_POLL_INTERVAL_S):
@@ -122,8 +146,8 @@ class DatabaseSessions:
         return await self._database.read(lambda: execute(statement, values))
 
 
-def _session_key(tenant: TenantId, session_id: SessionId) -> dict[str, Any]:
-    return {"the_tenant": tenant, "the_session_id": session_id}
+def _session_key(scope: AccessScope, session_id: SessionId) -> dict[str, Any]:
+    return {"the_tenant": scope.tenant, "the_user_id": scope.user, "the_session_id": session_id}
 
 
 def _page_start(after: str | None) -> tuple[float, str]:
@@ -147,7 +171,7 @@ async def _decoded_history(history: _StoredHistory) -> SessionHistory:
 
 
 def _session(row: ResultRow) -> StoredSession:
-    session_id, created_at, updated_at, count, details, holder = row
+    session_id, created_at, updated_at, count, details, holder, _ = row
     return StoredSession(session_id, created_at, updated_at, count, _details(details), busy=holder is not None)
 
 
@@ -205,30 +229,37 @@ def _history_of_holder(
     return holder, (yield from _history(key, limit))
 
 
-def _columns() -> Select[Any]:
-    return select(
-        sessions.c.session_id,
-        sessions.c.created_at,
-        sessions.c.updated_at,
-        sessions.c.messages,
-        sessions.c.details,
-        sessions.c.holder,
-    )
-
-
-_SESSION = Statement(lambda _: _columns().where(_IS_SESSION))
-_LOCK = Statement(lambda _: select(sessions.c.details).where(_IS_SESSION).with_for_update())
+_COLUMNS = (
+    sessions.c.session_id,
+    sessions.c.created_at,
+    sessions.c.updated_at,
+    sessions.c.messages,
+    sessions.c.details,
+    sessions.c.holder,
+    sessions.c.user_id,
+)
+_THE_USER: BindParameter[str] = bindparam("the_user_id", type_=TEXT)
+_IN_SCOPE = or_(_THE_USER.is_(None), sessions.c.user_id == _THE_USER)
+"""The user of the scope; None matches all users of the tenant."""
+_SESSION = Statement(lambda _: select(*_COLUMNS).where(_IS_SESSION, _IN_SCOPE))
+_SESSION_OF_TENANT = Statement(lambda _: select(*_COLUMNS).where(_IS_SESSION))
+_LOCK = Statement(lambda _: select(sessions.c.details).where(_IS_SESSION, _IN_SCOPE).with_for_update())
 """Lock the session, so that no turn begins or ends meanwhile; SQLite has one writer anyway."""
-_HOLDER = Statement(lambda _: select(sessions.c.holder).where(_IS_SESSION))
+_HOLDER = Statement(lambda _: select(sessions.c.holder).where(_IS_SESSION, _IN_SCOPE))
 _TAKE_TURN = Statement(
-    lambda _: update(sessions).where(_IS_SESSION, sessions.c.holder.is_(None)).values(holder=bindparam("holder"))
+    lambda _: (
+        update(sessions).where(_IS_SESSION, _IN_SCOPE, sessions.c.holder.is_(None)).values(holder=bindparam("holder"))
+    )
 )
 """Take a turn without a holder: because of clock skew the waiting execution is older than the previous holder."""
-_PAGE = Statement(
-    lambda _: (
-        _columns()
+
+
+def _page(*owner: ColumnElement[bool]) -> Select[Any]:
+    """Select a page of the sessions of that owner."""
+    return (
+        select(*_COLUMNS)
         .where(
-            sessions.c.tenant == bindparam("the_tenant"),
+            *owner,
             or_(
                 sessions.c.updated_at < bindparam("before"),
                 and_(sessions.c.updated_at == bindparam("before"), sessions.c.session_id < bindparam("before_id")),
@@ -237,26 +268,31 @@ _PAGE = Statement(
         .order_by(sessions.c.updated_at.desc(), sessions.c.session_id.desc())
         .limit(_LIMIT)
     )
-)
+
+
+_OF_TENANT = sessions.c.tenant == bindparam("the_tenant")
+_PAGE_OF_TENANT = Statement(lambda _: _page(_OF_TENANT))
+_PAGE_OF_USER = Statement(lambda _: _page(_OF_TENANT, sessions.c.user_id == _THE_USER))
 _SET_DETAILS = Statement(
-    lambda _: (
-        update(sessions)
-        .where(_IS_SESSION)
-        .values(details=bindparam("details"))
-        .returning(
-            sessions.c.session_id,
-            sessions.c.created_at,
-            sessions.c.updated_at,
-            sessions.c.messages,
-            sessions.c.details,
-            sessions.c.holder,
-        )
-    )
+    lambda _: update(sessions).where(_IS_SESSION).values(details=bindparam("details")).returning(*_COLUMNS)
 )
 _MESSAGES = Statement(
     lambda _: (
         select(messages.c.message)
         .where(_IN_SESSION, messages.c.number > bindparam("after"))
+        .order_by(messages.c.number)
+        .limit(_LIMIT)
+    )
+)
+_OF_SESSION_IN_SCOPE = exists().where(_IS_SESSION, _IN_SCOPE)
+_MESSAGES_IN_SCOPE = Statement(
+    lambda _: (
+        select(messages.c.message)
+        .where(
+            _IN_SESSION,
+            _OF_SESSION_IN_SCOPE,
+            messages.c.number > bindparam("after"),
+        )
         .order_by(messages.c.number)
         .limit(_LIMIT)
     )
@@ -269,7 +305,7 @@ _LAST_OF_EXECUTION = (
 _TRANSCRIPT = Statement(
     lambda _: (
         select(messages.c.message)
-        .where(_IN_SESSION, messages.c.number <= _LAST_OF_EXECUTION)
+        .where(_IN_SESSION, _OF_SESSION_IN_SCOPE, messages.c.number <= _LAST_OF_EXECUTION)
         .order_by(messages.c.number)
     )
 )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.access import ALL, LOCAL, Permissions
+from app.domain.access import ALL, LOCAL, AccessScope, Permissions
 from app.domain.access_limits import NO_LIMITS, AccessLimits
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.contract.request import SystemRequest
@@ -79,6 +79,11 @@ class ExecutionHeader:
     key_id: KeyId | None = None
     permissions: Permissions = ALL
     key_limits: AccessLimits = NO_LIMITS
+
+    @property
+    def scope(self) -> AccessScope:
+        """The data that it may use: that of its user."""
+        return AccessScope(self.tenant, self.user)
 
     @property
     def origin(self) -> RequestId | None:

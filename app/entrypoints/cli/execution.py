@@ -174,7 +174,7 @@ async def _resume(
     suspension_id = SuspensionId(suspension.suspension_id)
     answer = ResumeRequest(tool_id=suspension.tool_id, payload=payload, suspension_id=suspension_id)
     try:
-        return await executions.resume(LOCAL.tenant, request_id, answer, by=LOCAL.user, subscribe=True)
+        return await executions.resume(LOCAL, request_id, answer, subscribe=True)
     except RequestFailure as misfit:
         if misfit.code is not Code.REQUEST_INVALID:
             raise

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope
 
 from app.bootstrap.service import Service
 from app.domain.access import LOCAL, Principal
-from app.domain.ids import RequestId, TenantId
+from app.domain.ids import RequestId
 from app.entrypoints.http.correlation import Correlation, correlate
 from app.entrypoints.http.errors import JSON, WholeResponse
 from app.orchestration.facade import Facade
@@ -41,11 +41,6 @@ class RequestContext:
     def facade(self) -> Facade:
         """The facade of the service."""
         return self.service.facade
-
-    @property
-    def tenant(self) -> TenantId:
-        """The tenant of the principal."""
-        return self.principal.tenant
 
     def is_stopping(self) -> bool:
         """Return True once the service takes no new work."""

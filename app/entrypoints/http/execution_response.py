@@ -39,7 +39,7 @@ class ExecutionResponder:
         Raises: ClientDisconnect; RequestFailure (REQUEST_SHUTTING_DOWN) if another replica continues the execution.
         """
         if self.kind is ResponseKind.LOCATION:
-            view = await self.context.facade.executions.show(self.context.tenant, handle.request_id)
+            view = await self.context.facade.executions.show(self.context.principal, handle.request_id)
             return self.accepted(view, correlation_of(handle))
         if handle.subscription is None:
             return await self._whole(handle, on_disconnect)
@@ -55,7 +55,7 @@ class ExecutionResponder:
 
     async def stored_events(self, view: ExecutionView, *extra: Header) -> Response:
         """Return all events of an execution that has ended or is suspended."""
-        log = await self.context.facade.executions.events(self.context.tenant, view.request_id)
+        log = await self.context.facade.executions.events(self.context.principal, view.request_id)
         correlation = self.correlation(view)
         return event_stream(self.context, CatchUpSubscription(log, 0, None), correlation, *extra)
 

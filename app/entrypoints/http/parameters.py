@@ -20,10 +20,11 @@ from pydantic import (
 from starlette.requests import Request
 from starlette.types import Scope
 
+from app.domain.access import Principal
 from app.domain.contract.constrained_types import RequestIdText, SessionIdText
 from app.domain.failures import Code, RequestFailure
 from app.domain.fingerprints import digest
-from app.domain.ids import IdempotencyKey, RequestId, SessionId, TenantId
+from app.domain.ids import IdempotencyKey, RequestId, SessionId
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.http.context import Context
 from app.ports.storage import ExecutionFilter
@@ -157,21 +158,30 @@ class AfterEvent(QueryParameters):
     after: DecimalInt = Field(0, description="Only events after this number; `Last-Event-ID` takes precedence.")
 
 
-async def existing_execution(context: Context, request_id: RequestIdInPath) -> RequestId:
-    """Return the id in the path if there is such an execution, before anything else of the request is checked.
+async def own_execution(context: Context, request_id: RequestIdInPath) -> RequestId:
+    """Return the id in the path if the user has such an execution, before anything else of the request is checked.
 
-    Raises: RequestFailure (REQUEST_NOT_FOUND).
+    Raises: RequestFailure (REQUEST_NOT_FOUND), as the three following functions.
     """
-    await context.facade.executions.require(context.tenant, request_id)
+    await context.facade.executions.require(context.principal.own, request_id)
     return request_id
 
 
-async def existing_session(context: Context, session_id: SessionIdInPath) -> SessionId:
-    """Return the id in the path if there is such a session, before anything else of the request is checked.
+async def readable_execution(context: Context, request_id: RequestIdInPath) -> RequestId:
+    """Return the id in the path if it is one of an execution that the principal may read."""
+    await context.facade.executions.require(context.principal.readable, request_id)
+    return request_id
 
-    Raises: RequestFailure (REQUEST_NOT_FOUND).
-    """
-    await context.facade.sessions.show(context.tenant, session_id)
+
+async def own_session(context: Context, session_id: SessionIdInPath) -> SessionId:
+    """Return the id in the path if the user has such a session."""
+    await context.facade.sessions.require(context.principal.own, session_id)
+    return session_id
+
+
+async def readable_session(context: Context, session_id: SessionIdInPath) -> SessionId:
+    """Return the id in the path if it is one of a session that the principal may read."""
+    await context.facade.sessions.require(context.principal.readable, session_id)
     return session_id
 
 
@@ -194,8 +204,10 @@ async def readable_query(request: Request) -> None:
         raise RequestFailure(Code.REQUEST_INVALID, "a query parameter is given twice")
 
 
-ExistingExecution = Annotated[RequestId, Depends(existing_execution)]
-ExistingSession = Annotated[SessionId, Depends(existing_session)]
+OwnExecution = Annotated[RequestId, Depends(own_execution)]
+ReadableExecution = Annotated[RequestId, Depends(readable_execution)]
+OwnSession = Annotated[SessionId, Depends(own_session)]
+ReadableSession = Annotated[SessionId, Depends(readable_session)]
 ReadableQuery = Annotated[None, Depends(readable_query)]
 
 
@@ -222,23 +234,27 @@ def idempotency_key(scope: Scope) -> IdempotencyKey | None:
     return IdempotencyKey(given[0].decode())
 
 
-def encode_cursor(tenant: TenantId, collection: str, position: str | None) -> str | None:
+def encode_cursor(principal: Principal, collection: str, position: str | None) -> str | None:
     """Return the cursor of the position where a page of the collection ends; None after the last page.
 
     It holds the position itself, and so survives the deletion of the item there, and a checksum against mistakes.
     """
-    return None if position is None else f"{digest(tenant, collection, position)[:_CHECKSUM_DIGITS]}.{position}"
+    return (
+        None
+        if position is None
+        else f"{digest(principal.tenant, principal.user, collection, position)[:_CHECKSUM_DIGITS]}.{position}"
+    )
 
 
-def decode_cursor(tenant: TenantId, collection: str, given: str | None) -> str | None:
+def decode_cursor(principal: Principal, collection: str, given: str | None) -> str | None:
     """Return the position of a cursor.
 
-    Raises: RequestFailure (REQUEST_INVALID) for a cursor that this collection did not give to this tenant.
+    Raises: RequestFailure (REQUEST_INVALID) for a cursor that this collection did not give to this user.
     """
     if given is None:
         return None
     position = given.partition(".")[2]
-    if given != encode_cursor(tenant, collection, position):
+    if given != encode_cursor(principal, collection, position):
         message = "must be the `next` of a page of this collection"
         errors = [{"field": "after", "message": message}]
         raise RequestFailure(Code.REQUEST_INVALID, f"after: {message}", {"errors": errors})

@@ -29,7 +29,7 @@ class SessionTurn:
         if execution.recorder.stop_decision is not None:
             return self.history
         history = await execution.environment.conversations.acquire_turn(
-            header.tenant,
+            header.scope,
             self._session_id,
             header.execution_id,
             limit=history_window(header.bounds),

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import anyio
 
+from app.domain.access import AccessScope
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, Failure
-from app.domain.ids import ExecutionId, RequestId, SessionId, TenantId
+from app.domain.ids import ExecutionId, RequestId, SessionId
 from app.domain.journal.events import LiveDelta
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import StopDecision
@@ -84,9 +85,14 @@ class LocalExecution:
         self.handle = ExecutionHandle(execution, subscription)
 
     @property
-    def session(self) -> tuple[str, str | None]:
-        """Return the tenant and the session id."""
-        return self.execution.header.tenant, self.execution.header.request.session_id
+    def session_id(self) -> SessionId | None:
+        """Return the id of its session, if it has one."""
+        return self.execution.header.request.session_id
+
+    def is_in(self, scope: AccessScope) -> bool:
+        """Return whether it belongs to a user of that scope."""
+        header = self.execution.header
+        return scope.includes(header.tenant, header.user)
 
     @property
     def is_journaled(self) -> bool:
@@ -133,13 +139,14 @@ class LocalExecutions:
         """Run the callbacks of those who wait for the execution's end or suspension."""
         local.handle._complete()
 
-    def find(self, tenant: TenantId, request_id: RequestId) -> LocalExecution | None:
-        """Return the execution of that name if it runs here."""
-        return self._by_name.get((tenant, request_id))
+    def find(self, scope: AccessScope, request_id: RequestId) -> LocalExecution | None:
+        """Return the execution of that name if it runs here and is in the scope."""
+        local = self._by_name.get((scope.tenant, request_id))
+        return local if local is not None and local.is_in(scope) else None
 
-    def in_session(self, tenant: TenantId, session_id: SessionId) -> list[LocalExecution]:
-        """Return the executions of that session that run here or wait here for their turn."""
-        return [local for local in self._by_id.values() if local.session == (tenant, session_id)]
+    def in_session(self, scope: AccessScope, session_id: SessionId) -> list[LocalExecution]:
+        """Return the executions of that session, in the scope, that run here or wait here for their turn."""
+        return [local for local in self._by_id.values() if local.session_id == session_id and local.is_in(scope)]
 
     def is_running(self, execution_id: ExecutionId) -> bool:
         """Return whether the execution runs here."""

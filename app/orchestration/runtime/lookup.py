@@ -1,22 +1,23 @@
 """Lookup of stored executions by their request ids."""
 
+from app.domain.access import AccessScope
 from app.domain.failures import Code, RequestFailure
-from app.domain.ids import RequestId, TenantId
+from app.domain.ids import RequestId
 from app.ports.journal import Journal
 from app.ports.storage import ExecutionStore, StoredExecution
 
 
 async def stored_execution(
-    store: ExecutionStore, journal: Journal, tenant: TenantId, request_id: RequestId
+    store: ExecutionStore, journal: Journal, scope: AccessScope, request_id: RequestId
 ) -> StoredExecution:
     """Return the stored execution; one in memory that has just ended is written first.
 
     Raises: RequestFailure (REQUEST_NOT_FOUND); StorageFailure.
     """
-    found = await store.find(tenant, request_id)
+    found = await store.find(scope, request_id)
     if found is None:
         await journal.flushed()
-        found = await store.find(tenant, request_id)
+        found = await store.find(scope, request_id)
     if found is None:
         raise no_such_execution()
     return found

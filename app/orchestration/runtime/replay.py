@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, Field
 
+from app.domain.access import AccessScope
 from app.domain.failures import Code, Failure, RequestFailure
 from app.domain.ids import RequestId, TenantId
 from app.domain.lifecycle import Mode, State
@@ -61,7 +62,7 @@ class OfflineReplayer:
 
 
 class HistoryReader:
-    """Reads stored executions beside a running service. Raises: StorageFailure, in every method."""
+    """Reads stored executions of all users beside a running service. Raises: StorageFailure, in every method."""
 
     def __init__(self, store: ExecutionStore, patterns: Mapping[Mode, Pattern]) -> None:
         self._store = store
@@ -74,7 +75,7 @@ class HistoryReader:
         after: str | None = None
         while len(names) < count:
             limit = min(_PAGE_SIZE, count - len(names))
-            page = await self._store.executions(tenant, ExecutionFilter(), after=after, limit=limit)
+            page = await self._store.executions(AccessScope(tenant), ExecutionFilter(), after=after, limit=limit)
             names += [each.request_id for each in page.items]
             if page.next is None:
                 break
@@ -87,7 +88,7 @@ class HistoryReader:
         Raises: RequestFailure (REQUEST_NOT_FOUND) if it or its journal is not stored, (REQUEST_IN_PROGRESS) while it
         runs.
         """
-        stored = await self._store.find(tenant, request_id)
+        stored = await self._store.find(AccessScope(tenant), request_id)
         if stored is None:
             raise RequestFailure(Code.REQUEST_NOT_FOUND, "no execution has this id", condition="path")
         require_at_rest(stored)
@@ -102,7 +103,7 @@ class HistoryReader:
         found: list[SuspendedFlow] = []
         after: str | None = None
         while True:
-            page = await self._store.executions(tenant, selected, after=after, limit=_PAGE_SIZE)
+            page = await self._store.executions(AccessScope(tenant), selected, after=after, limit=_PAGE_SIZE)
             for stored in page.items:
                 history = await self._store.load(tenant, stored.execution_id)
                 if history is not None and history.header.request.flow is not None:

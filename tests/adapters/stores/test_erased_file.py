@@ -9,6 +9,7 @@ import pytest
 from app.adapters.stores.executions import retention
 from app.adapters.stores.executions.retention import RetentionLimits
 from app.adapters.stores.sqlite import open_sqlite
+from app.domain.access import LOCAL
 from app.domain.contract.messages import Message
 from app.domain.journal.fork import Fork
 from app.domain.journal.outcomes import RecordedStep, SuspensionAnswer
@@ -62,7 +63,7 @@ async def test_no_byte_of_an_erased_execution_stays_in_the_file(tmp_path: Path, 
             left.discard(number)
         stored = bytes_of(tmp_path)
         assert {number for number in range(24) if f"{CANARY}-{number}.".encode() in stored} == left
-        await here.records.erase_session("local", f"{CANARY}-session-0", with_forks=True)
+        await here.records.erase_session(LOCAL.own, f"{CANARY}-session-0", with_forks=True)
         await retention.purge(database, RetentionLimits(0.0, clock.now() + 1), limit=100, now=clock.now() + 1e6)
         assert CANARY.encode() not in bytes_of(tmp_path)
 

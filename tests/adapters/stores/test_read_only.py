@@ -14,6 +14,7 @@ from app.adapters.stores.database import Database
 from app.adapters.stores.executions.store import DatabaseExecutionStore
 from app.adapters.stores.factory import open_read_only
 from app.adapters.stores.sqlite import open_sqlite
+from app.domain.access import LOCAL
 from app.domain.failures import Code, ConfigurationFailure, StorageFailure
 from app.domain.journal.events import ExecutionSuspended
 from app.domain.lifecycle import State
@@ -60,7 +61,7 @@ async def test_a_read_only_database_shows_committed_data_and_refuses_writes(two:
         await begun(here, "a", "r-a", moved(State.COMPLETE), COMPLETED)
         asked = ExecutionSuspended((SUSPENSION,), response(State.SUSPENDED))
         await begun(here, "b", "r-b", moved(State.SUSPENDED), asked)
-        found = await store.executions("local", ExecutionFilter(), limit=9)
+        found = await store.executions(LOCAL.own, ExecutionFilter(), limit=9)
         assert [each.request_id for each in found.items] == ["r-b", "r-a"]
         assert await store.load("local", "a") == await here.store.load("local", "a")
         with pytest.raises(StorageFailure):
@@ -98,7 +99,7 @@ async def test_a_closed_database_on_a_read_only_file_system_can_be_read(clock: V
         with without_write_permission(folder):
             async with open_read_only(f"sqlite:///{folder}/portico.db", clock, SeededEntropy(0)) as read:
                 store = DatabaseExecutionStore(read, clock, "looker", RecordingSink())
-                assert await store.find("local", "r-a") is not None
+                assert await store.find(LOCAL.own, "r-a") is not None
         assert os.listdir(folder) == ["portico.db"]
 
 
@@ -117,6 +118,6 @@ async def test_a_file_that_is_not_a_database_is_refused_and_unchanged(tmp_path: 
     before = path.read_bytes()
     with pytest.raises(StorageFailure):
         async with open_read_only(f"sqlite:///{path}", clock, SeededEntropy(0)) as database:
-            await DatabaseExecutionStore(database, clock, "looker", RecordingSink()).find("local", "r-a")
+            await DatabaseExecutionStore(database, clock, "looker", RecordingSink()).find(LOCAL.own, "r-a")
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["portico.db"]

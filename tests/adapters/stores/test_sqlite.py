@@ -13,6 +13,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from app.adapters.stores.sqlite import SqliteDatabase, open_sqlite
+from app.domain.access import LOCAL
 from app.domain.failures import Code, ConfigurationFailure, StorageFailure
 from tests.support.examples import MOVED, header, recorded_step, unnumbered
 from tests.support.file_size import limited_file_size, wal_size
@@ -153,7 +154,7 @@ async def test_b4_83_a_limited_file_size_is_a_full_disk_until_it_is_lifted(
             with pytest.raises(StorageFailure) as full:
                 await here.journal.durable("a")
             assert full.value.code is Code.STORAGE_FULL
-            assert await here.store.find("local", "r-1") is not None
+            assert await here.store.find(LOCAL.own, "r-1") is not None
             for _ in range(3):
                 with pytest.raises(StorageFailure):
                     await database.check()
@@ -191,7 +192,7 @@ async def test_b4_81_a_write_waits_for_a_foreign_writer(
         beside.execute("COMMIT")
     beside.close()
     async with open_replica(database, clock) as here:
-        assert await here.store.find("local", "r-1") is not None
+        assert await here.store.find(LOCAL.own, "r-1") is not None
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from anyio.lowlevel import checkpoint
 from app.adapters.stores.database import Database, Transaction
 from app.adapters.stores.journal.writer import WriterLimits
 from app.adapters.stores.sqlite import open_sqlite
+from app.domain.access import LOCAL
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.journal.events import InferenceDelta, LifecycleTransition, LiveDelta, StoredEvent
 from app.domain.journal.header import ExecutionHeader
@@ -192,7 +193,7 @@ async def test_an_execution_that_ended_in_memory_is_written_whole(
     assert here.sink.sequence_numbers("a") == [1, 2, 3]
     assert gate.groups == 0
     await clock.sleep(1)
-    found = await here.store.find("local", "r-a")
+    found = await here.store.find(LOCAL.own, "r-a")
     record = await here.store.load("local", "a")
     assert found is not None
     assert record is not None
@@ -210,7 +211,7 @@ async def test_b4_92_ended_executions_without_room_are_dropped_and_counted(gate:
         assert here.losses.dropped > 50
         gate.let_through()
         await clock.sleep(1)
-        stored = [await here.store.find("local", f"r-{number}") for number in range(100)]
+        stored = [await here.store.find(LOCAL.own, f"r-{number}") for number in range(100)]
     assert len([each for each in stored if each]) == 100 - here.losses.dropped
 
 
@@ -226,14 +227,14 @@ async def test_an_ended_execution_that_cannot_be_written_is_counted_and_affects_
     await here.journal.open(in_memory("b"))
     ended(here, "b")
     await clock.sleep(1)
-    assert await here.store.find("local", "r-b") is not None
+    assert await here.store.find(LOCAL.own, "r-b") is not None
 
 
 async def test_an_execution_in_memory_is_stored_commit_by_commit_once_it_is_durable(here: StoreReplica) -> None:
     await here.journal.open(in_memory("a"))
     here.journal.put("a", recorded_step("prepare"), unnumbered(MOVED))
     here.journal.put("a", recorded_step("0"), unnumbered(STARTED))
-    assert await here.store.find("local", "r-a") is None
+    assert await here.store.find(LOCAL.own, "r-a") is None
     await here.journal.durable("a")
     here.journal.put("a", recorded_step("1"), unnumbered(MOVED))
     await here.journal.durable("a")
@@ -266,8 +267,8 @@ async def test_a_cancelled_open_leaves_nothing(here: StoreReplica, gate: Gate) -
         with anyio.move_on_after(1):
             await here.journal.open(journaled("a"))
         gate.let_through()
-    assert await here.store.find("local", "r-before") is not None
-    assert await here.store.find("local", "r-a") is None
+    assert await here.store.find(LOCAL.own, "r-before") is not None
+    assert await here.store.find(LOCAL.own, "r-a") is None
     with pytest.raises(RuntimeError, match="not open"):
         here.journal.put("a", recorded_step("0"), [])
 
@@ -281,7 +282,7 @@ async def test_queued_commits_are_written_before_the_journal_closes(gate: Gate, 
     record = await here.store.load("local", "a")
     assert record is not None
     assert list(record.steps) == ["0"]
-    assert await here.store.find("local", "r-b") is not None
+    assert await here.store.find(LOCAL.own, "r-b") is not None
 
 
 async def test_b4_83_a_bug_in_a_group_loses_its_executions_and_the_writer_goes_on(

@@ -1,11 +1,14 @@
 """Ids in paths, query strings, headers and cursors."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from urllib.parse import quote, urlencode
 
 import pytest
 
+from app.domain.access import LOCAL
 from app.domain.failures import RequestFailure
+from app.domain.ids import TenantId, UserId
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.http.parameters import ExecutionListQuery, decode_cursor, encode_cursor
 from app.ports.storage import ExecutionFilter
@@ -65,14 +68,14 @@ POSITIONS = ("01a202d8-1095-75a4-a9fa-8bbdc0369c10", "1790000000.25/s.1", "")
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_a_cursor_leads_to_its_position(position: str) -> None:
-    given = encode_cursor("local", "/v1/executions", position)
-    assert decode_cursor("local", "/v1/executions", given) == position
+    given = encode_cursor(LOCAL, "/v1/executions", position)
+    assert decode_cursor(LOCAL, "/v1/executions", given) == position
     assert ExecutionListQuery.model_validate({"after": given}).after == given
 
 
 def test_without_a_position_there_is_no_cursor_and_the_other_way_round() -> None:
-    assert encode_cursor("local", "/v1/executions", None) is None
-    assert decode_cursor("local", "/v1/executions", None) is None
+    assert encode_cursor(LOCAL, "/v1/executions", None) is None
+    assert decode_cursor(LOCAL, "/v1/executions", None) is None
 
 
 def mistyped(given: str) -> Iterator[str]:
@@ -84,12 +87,16 @@ def mistyped(given: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_a_mistyped_cursor_or_one_of_another_collection_is_refused_by_name(position: str) -> None:
-    given = encode_cursor("local", "/v1/executions", position)
+    given = encode_cursor(LOCAL, "/v1/executions", position)
     assert given is not None
-    others = [encode_cursor("other", "/v1/executions", position), encode_cursor("local", "/v1/sessions", position)]
+    others = [
+        encode_cursor(replace(LOCAL, tenant=TenantId("other")), "/v1/executions", position),
+        encode_cursor(replace(LOCAL, user=UserId("other")), "/v1/executions", position),
+        encode_cursor(LOCAL, "/v1/sessions", position),
+    ]
     for bad in (*mistyped(given), *others, position, "x", ".", "\x00", "\U0010ffff"):
         with pytest.raises(RequestFailure) as caught:
-            decode_cursor("local", "/v1/executions", bad)
+            decode_cursor(LOCAL, "/v1/executions", bad)
         assert caught.value.status == 422
         assert [error["field"] for error in caught.value.details["errors"]] == ["after"]
         assert caught.value.message.startswith("after: ")

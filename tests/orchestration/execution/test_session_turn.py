@@ -11,6 +11,7 @@ import pytest
 from app.adapters.stores.database import Database
 from app.adapters.stores.journal.writer import WriterLimits
 from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.domain.access import LOCAL
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.contract.response import TokenUsage
 from app.domain.failures import Code
@@ -75,7 +76,7 @@ async def turn(
     record = await here.store.load("local", header.execution_id)
     assert record is not None
     assert replay_offline(record, pattern) == len(record.steps)
-    return response_of(execution).state, list(await here.conversations.messages("local", "s", limit=EVER))
+    return response_of(execution).state, list(await here.conversations.messages(LOCAL.own, "s", limit=EVER))
 
 
 class Thinking:
@@ -128,7 +129,7 @@ async def test_a_turn_in_a_session_that_was_deleted_fails(here: StoreReplica, cl
     world = make_harness(clock, scripted_engine(clock, "primary", {"text": "Hi."}))
     header = replace(on(here, world).execution(chat_request(session_id="s")).header, durability="journaled")
     await here.journal.open(header)
-    await here.records.erase_session("local", "s", with_forks=False)
+    await here.records.erase_session(LOCAL.own, "s", with_forks=False)
     execution = Execution(header, environment=world.environment, journal=here.journal)
     await world.drive(execution)
     assert response_of(execution).error is not None
@@ -223,7 +224,7 @@ class Life:
                     while await self._runs(second, names):  # noqa: ASYNC110 - there is no event for it
                         await anyio.sleep(5)
                 group.cancel_scope.cancel()
-            found = [await second.store.find("local", header.request_id) for header in self.headers(world)]
+            found = [await second.store.find(LOCAL.own, header.request_id) for header in self.headers(world)]
             return [each for each in found if each is not None]
 
     async def _live(self, there: StoreReplica, world: Harness, execution: Execution) -> None:
@@ -232,7 +233,7 @@ class Life:
 
     async def _runs(self, there: StoreReplica, names: list[str]) -> bool:
         """Return True while any of them runs: none does once their session waits for a resume."""
-        stand = [await there.store.find("local", each) for each in names]
+        stand = [await there.store.find(LOCAL.own, each) for each in names]
         states = [each.status.state for each in stand if each is not None]
         return State.SUSPENDED not in states and any(state not in _ENDED for state in states)
 
@@ -259,8 +260,8 @@ async def test_b5_94_after_any_commit_that_a_process_dies_at_every_turn_is_store
 async def check(database: Database, clock: VirtualClock, stand: list[StoredExecution], life: Life) -> int:
     """Check that every completed execution has stored its whole turn, in order; return their number."""
     async with open_replica(database, clock, "third") as third:
-        said = await third.conversations.messages("local", "s", limit=EVER)
-        session = await third.conversations.session("local", "s")
+        said = await third.conversations.messages(LOCAL.own, "s", limit=EVER)
+        session = await third.conversations.session(LOCAL.own, "s")
         complete = [each for each in stand if each.status.state is State.COMPLETE]
         begins = [index for index, message in enumerate(said) if message.role == "user"]
         assert len(begins) == len(complete)
@@ -273,5 +274,5 @@ async def check(database: Database, clock: VirtualClock, stand: list[StoredExecu
                 replay_offline(record)
         waits = any(each.status.state is State.SUSPENDED for each in stand)
         assert session is None or session.busy == waits
-        await third.records.erase_session("local", "s", with_forks=False)
+        await third.records.erase_session(LOCAL.own, "s", with_forks=False)
         return len(complete)

@@ -9,6 +9,7 @@ import pytest
 
 from app.adapters.stores.database import Database
 from app.adapters.stores.journal.writer import WriterLimits
+from app.domain.access import LOCAL
 from app.domain.journal.header import ExecutionHeader
 from app.domain.lifecycle import TERMINAL, State
 from app.orchestration.execution.execution import Execution
@@ -76,7 +77,7 @@ async def until_death(database: DyingDatabase, clock: VirtualClock, name: str, a
 async def check_recovery(database: Database, clock: VirtualClock, name: str, acts: ToolActions) -> State:
     """Continue what is stored; check that no non-idempotent call happens twice and that no event is missing."""
     async with open_replica(database, clock, "second") as second:
-        found = await second.store.find("local", name)
+        found = await second.store.find(LOCAL.own, name)
         assert found is not None
         before = await second.store.load("local", found.execution_id)
         assert before is not None
@@ -89,7 +90,7 @@ async def check_recovery(database: Database, clock: VirtualClock, name: str, act
             await run(here, execution)
             assert response_of(execution).state in {*TERMINAL, State.SUSPENDED}
         after = await second.store.load("local", found.execution_id)
-        stands = await second.store.find("local", name)
+        stands = await second.store.find(LOCAL.own, name)
     assert after is not None
     assert stands is not None
     assert tuple(after.events[: len(before.events)]) == tuple(before.events)

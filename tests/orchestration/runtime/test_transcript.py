@@ -28,7 +28,7 @@ def asking(*messages: Message, **changes: object) -> ExecutionHeader:
 
 def stored(state: State, owner: str | None = None) -> StoredExecution:
     return StoredExecution(
-        "a", "local", "r-1", None, Mode.CHAT, 0.0, ExecutionStatus(0.0, state), owner, 1, 0
+        "a", "local", "r-1", None, Mode.CHAT, 0.0, ExecutionStatus(0.0, state), owner, 1, 0, "local"
     )  # fmt: skip
 
 

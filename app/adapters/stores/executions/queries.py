@@ -80,6 +80,7 @@ def _execution() -> Select[Any]:
         executions.c.model,
         executions.c.fork_points,
         executions.c.response,
+        executions.c.user_id,
     )
 
 
@@ -92,23 +93,26 @@ def _filter(column: str) -> BindParameter[str]:
     return bindparam(f"the_{column}", type_=TEXT)
 
 
+_IN_SCOPE = or_(_filter("user_id").is_(None), executions.c.user_id == _filter("user_id"))
+"""The user of the scope; None matches all users of the tenant."""
 BY_REQUEST_ID = Statement(
-    lambda _: _execution().where(_OF_TENANT, executions.c.request_id == bindparam("the_request_id"))
+    lambda _: _execution().where(_OF_TENANT, _IN_SCOPE, executions.c.request_id == bindparam("the_request_id"))
 )
 
 
 @cache
-def page(pairs: int, *, oldest_first: bool) -> Statement:
-    """Return the query of a page, which selects by that number of pairs of metadata.
+def page(pairs: int, *, oldest_first: bool, of_user: bool) -> Statement:
+    """Return the query of a page, which selects by that number of pairs of metadata, of one user or of all.
 
     An execution's id is a UUID of version 7, so the order of the ids is the order of time.
     """
     order, position = executions.c.execution_id, bindparam("position", type_=TEXT)
+    owner = (_OF_TENANT, executions.c.user_id == _filter("user_id")) if of_user else (_OF_TENANT,)
     return Statement(
         lambda _: (
             _execution()
             .where(
-                _OF_TENANT,
+                *owner,
                 order > position if oldest_first else order < position,
                 *(
                     or_(_filter(name).is_(None), executions.c[column] == _filter(name))
@@ -211,6 +215,7 @@ OPEN_SUSPENSIONS = Statement(
         .join(executions, _IS_OPEN_SUSPENSION)
         .where(
             _OF_TENANT,
+            _IN_SCOPE,
             suspensions.c.tenant == bindparam("the_tenant"),
             _IS_SUSPENDED,
             or_(_filter("execution_id").is_(None), suspensions.c.execution_id == _filter("execution_id")),

@@ -17,6 +17,7 @@ from app.adapters.stores.journal.rows import (
     number_events,
     step_columns,
 )
+from app.domain.access import AccessScope
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import ExecutionId, ReplicaId, RequestId, SuspensionId, TenantId
 from app.domain.journal.events import StoredEvent, UnnumberedEvent
@@ -60,19 +61,21 @@ class DatabaseExecutionStore:
         self._sink = sink
         self._on_cancel = on_cancel
 
-    async def find(self, tenant: TenantId, request_id: RequestId) -> StoredExecution | None:
-        found = await self._read(queries.BY_REQUEST_ID, {"the_tenant": tenant, "the_request_id": request_id})
+    async def find(self, scope: AccessScope, request_id: RequestId) -> StoredExecution | None:
+        which = {"the_tenant": scope.tenant, "the_user_id": scope.user, "the_request_id": request_id}
+        found = await self._read(queries.BY_REQUEST_ID, which)
         return _execution(found[0]) if found else None
 
     async def executions(
-        self, tenant: TenantId, selection: ExecutionFilter, *, after: str | None = None, limit: int
+        self, scope: AccessScope, selection: ExecutionFilter, *, after: str | None = None, limit: int
     ) -> ResultPage[StoredExecution]:
         filters = {f"the_{name}": getattr(selection, name) for name in (*queries.FILTERS, "model")}
         period = {"since": selection.since, "until": selection.until}
         pairs = {f"entry_{number}": metadata_entry(*pair) for number, pair in enumerate(selection.metadata)}
         start = "" if selection.oldest_first else _AFTER_ALL_IDS
-        position = {"the_tenant": tenant, "position": after or start, "at_most": limit + 1}
-        statement = queries.page(len(pairs), oldest_first=selection.oldest_first)
+        owner = {"the_tenant": scope.tenant} | ({} if scope.user is None else {"the_user_id": scope.user})
+        position = {**owner, "position": after or start, "at_most": limit + 1}
+        statement = queries.page(len(pairs), oldest_first=selection.oldest_first, of_user=scope.user is not None)
         rows = await self._read(statement, filters | period | pairs | position)
         items = [_execution(row) for row in rows[:limit]]
         return ResultPage(items, items[-1].execution_id if len(rows) > limit else None)
@@ -90,8 +93,11 @@ class DatabaseExecutionStore:
         encoded = [row[0] for row in rows if row[0] is not None]
         return await decode_sized(lambda: _events(encoded, after, after + limit), sum(map(len, encoded)))
 
-    async def suspensions(self, tenant: TenantId, execution_id: ExecutionId | None = None) -> Sequence[OpenSuspension]:
-        rows = await self._read(queries.OPEN_SUSPENSIONS, {"the_tenant": tenant, "the_execution_id": execution_id})
+    async def suspensions(
+        self, scope: AccessScope, execution_id: ExecutionId | None = None
+    ) -> Sequence[OpenSuspension]:
+        which = {"the_tenant": scope.tenant, "the_user_id": scope.user, "the_execution_id": execution_id}
+        rows = await self._read(queries.OPEN_SUSPENSIONS, which)
         return [OpenSuspension(row[0], row[1], codec.decode_suspension(row[2])) for row in rows]
 
     async def answer(
@@ -150,7 +156,7 @@ class DatabaseExecutionStore:
 
 
 def _execution(row: ResultRow) -> StoredExecution:
-    execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, *status_cells = row
+    execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, *status_cells, user = row
     try:
         status, known_mode = _status(status_cells), Mode(mode)
     except ValueError:
@@ -158,7 +164,7 @@ def _execution(row: ResultRow) -> StoredExecution:
             Code.STORAGE_SNAPSHOT_INVALID, "a stored execution was written by a later version"
         ) from None
     return StoredExecution(
-        execution_id, tenant, request_id, session_id, known_mode, created_at, status, owner, epoch, events
+        execution_id, tenant, request_id, session_id, known_mode, created_at, status, owner, epoch, events, user
     )
 
 

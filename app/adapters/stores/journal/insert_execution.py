@@ -95,7 +95,10 @@ def _may_wait(new_executions: Sequence[NewExecution]) -> Generator[StatementCall
     joined: Counter[tuple[str, str]] = Counter()
     for each in new_executions:
         session = each.row["tenant"], each.row["session_id"]
-        rows = yield from execute(_TURN_QUEUE, {"the_tenant": session[0], "the_session_id": session[1]})
+        which = {"the_tenant": session[0], "the_session_id": session[1]}
+        if not (yield from execute(_IS_OWN_SESSION, which | {"the_user_id": each.row["user_id"]})):
+            continue
+        rows = yield from execute(_TURN_QUEUE, which)
         queue: dict[str, str] = {row[0]: row[1] for row in rows}
         has_room = max(len(queue), 1) + joined[session] <= MAX_WAITING_PER_SESSION
         if each.execution_id in queue or (has_room and State.SUSPENDED not in queue.values()):
@@ -129,6 +132,8 @@ def _refusal_reason(
                 )
     if busy and new.session is not None:
         session = {"the_tenant": new.row["tenant"], "the_session_id": new.row["session_id"]}
+        if not (yield from execute(_IS_OWN_SESSION, session | {"the_user_id": new.row["user_id"]})):
+            return no_such_session()
         states = yield from execute(_STATE_OF_HOLDER, session)
         return _busy_session(State(states[0][0]) if states else State.INIT)
     if with_used_key:
@@ -143,6 +148,11 @@ def request_id_refusal(new: NewExecution) -> Generator[StatementCall, ResultRows
     if found and found[0][0] == new.execution_id:
         return None
     return RequestFailure(Code.REQUEST_ID_CONFLICT, "request_id is in use")
+
+
+def no_such_session() -> RequestFailure:
+    """Return the refusal of a turn in the session of another user."""
+    return RequestFailure(Code.REQUEST_NOT_FOUND, "no session has this id", condition="path")
 
 
 def origin_refusal() -> RequestFailure:
@@ -225,6 +235,13 @@ _TURN_QUEUE = Statement(
     )
 )
 """Holder of the turn and waiting executions."""
+_IS_OWN_SESSION = Statement(
+    lambda _: select(sessions.c.session_id).where(
+        sessions.c.tenant == bindparam("the_tenant"),
+        sessions.c.session_id == bindparam("the_session_id"),
+        sessions.c.user_id == bindparam("the_user_id"),
+    )
+)
 _STATE_OF_HOLDER = Statement(
     lambda _: (
         select(executions.c.state)
@@ -273,6 +290,7 @@ _DELETE_UNUSED_SESSION = Statement(
     lambda _: delete(sessions).where(
         sessions.c.tenant == bindparam("tenant"),
         sessions.c.session_id == bindparam("session_id"),
+        sessions.c.user_id == bindparam("user_id"),
         sessions.c.created_at == bindparam("created_at"),
         sessions.c.messages == 0,
         sessions.c.holder.is_(None),

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple, TypeAlias
 from app.adapters.stores import codec
 from app.adapters.stores.journal.group_commit import ExecutionAdvance, SessionTurnEnd
 from app.adapters.stores.journal.insert_execution import NewExecution
+from app.domain.access import LOCAL
 from app.domain.contract.messages import Message
 from app.domain.fingerprints import digest
-from app.domain.ids import ExecutionId, ReplicaId
+from app.domain.ids import ExecutionId, ReplicaId, UserId
 from app.domain.journal.events import ExecutionSuspended, InheritedEvent, StoredEvent, UnnumberedEvent
 from app.domain.journal.fork import Fork
 from app.domain.journal.header import ExecutionHeader
@@ -261,4 +262,9 @@ def _session_row(header: ExecutionHeader) -> Values | None:
 
 def _idempotency_key(header: ExecutionHeader, claim: IdempotencyClaim) -> Values:
     names = {"tenant": header.tenant, "execution_id": header.execution_id, "created_at": header.created_at}
-    return names | {"key": claim.key, "body_digest": claim.body_digest}
+    return names | {"key": _key_of_user(header.user, claim.key), "body_digest": claim.body_digest}
+
+
+def _key_of_user(user: UserId, key: str) -> str:
+    """Return the key with its user, whose name has no space; `local`, the user of earlier releases, has none."""
+    return key if user == LOCAL.user else f"{user} {key}"

@@ -33,13 +33,14 @@ from app.entrypoints.http.parameters import (
     AfterEvent,
     DeletionQuery,
     ExecutionListQuery,
-    ExistingExecution,
     LastEventId,
+    OwnExecution,
+    ReadableExecution,
     ReadableQuery,
     RequestIdInPath,
     decode_cursor,
     encode_cursor,
-    existing_execution,
+    own_execution,
     readable_query,
 )
 from app.orchestration.facade import (
@@ -78,11 +79,11 @@ class ExecutionListPage(Page[ExecutionView | ExecutionSummary, str]):
 async def list_executions(context: Context, query: Annotated[ExecutionListQuery, Query()]) -> Response:
     """Return one page of the executions that the filters select. A cursor belongs to one order."""
     collection = f"{EXECUTIONS}?order={query.order}"
-    after = decode_cursor(context.tenant, collection, query.after)
-    page = await context.facade.executions.page(context.tenant, query.selection, after=after, limit=query.limit)
+    after = decode_cursor(context.principal, collection, query.after)
+    page = await context.facade.executions.page(context.principal, query.selection, after=after, limit=query.limit)
     shown = [summary_of(view) for view in page.executions] if query.view == "summary" else page.executions
     data = [orjson.Fragment(view.model_dump_json(by_alias=True)) for view in shown]
-    return context.page_response(data, encode_cursor(context.tenant, collection, page.next))
+    return context.page_response(data, encode_cursor(context.principal, collection, page.next))
 
 
 @router.get(
@@ -94,7 +95,7 @@ async def list_executions(context: Context, query: Annotated[ExecutionListQuery,
 )
 async def show_execution(context: Context, request_id: RequestIdInPath) -> Response:
     """Return the current status of an execution, and its response once there is one."""
-    view = await context.facade.executions.show(context.tenant, request_id)
+    view = await context.facade.executions.show(context.principal, request_id)
     return context.object_response(view, request_id=request_id)
 
 
@@ -111,15 +112,15 @@ async def show_execution(context: Context, request_id: RequestIdInPath) -> Respo
     },
 )
 async def delete_execution(
-    context: Context, request_id: ExistingExecution, _: ReadableQuery, query: Annotated[DeletionQuery, Query()]
+    context: Context, request_id: OwnExecution, _: ReadableQuery, query: Annotated[DeletionQuery, Query()]
 ) -> Response:
     """Cancel an execution if it runs, and delete it. Its messages are removed from its session, and the steps and
     events of later turns, which have read them, are deleted. Its request id and Idempotency-Key are free afterwards. If
     forks hold copies of its messages, the deletion is refused with their names, unless `forks=delete` deletes these.
     """
-    view = await context.facade.executions.show(context.tenant, request_id)
+    view = await context.facade.executions.show(context.principal, request_id)
     with_forks = query.forks == "delete"
-    if await context.facade.erasure.delete_execution(context.tenant, request_id, with_forks=with_forks):
+    if await context.facade.erasure.delete_execution(context.principal, request_id, with_forks=with_forks):
         return WholeResponse(204, b"", context.correlate(request_id).headers())
     return context.object_response(view, 202, request_id=request_id)
 
@@ -139,7 +140,7 @@ async def delete_execution(
 )
 async def read_events(
     context: Context,
-    request_id: ExistingExecution,
+    request_id: ReadableExecution,
     _: ReadableQuery,
     query: Annotated[AfterEvent, Query()],
     last_event_id: LastEventId = None,
@@ -148,7 +149,7 @@ async def read_events(
     ends. A service that is stopping ends the stream with a `retry:` line instead of status 204.
     """
     after = query.after if last_event_id is None else last_event_id
-    subscription = await context.facade.executions.read(context.tenant, request_id, after=after)
+    subscription = await context.facade.executions.read(context.principal, request_id, after=after)
     correlation = context.correlate(request_id)
     if subscription.ended and not context.is_stopping():
         subscription.close()
@@ -165,7 +166,7 @@ async def read_events(
 )
 async def show_trace(context: Context, request_id: RequestIdInPath) -> Response:
     """Return a summary of the events of an execution: its stages, attempts and tool calls."""
-    trace = await context.facade.executions.trace(context.tenant, request_id)
+    trace = await context.facade.executions.trace(context.principal, request_id)
     return context.object_response(trace, request_id=request_id)
 
 
@@ -180,7 +181,7 @@ async def show_input(context: Context, request_id: RequestIdInPath) -> Response:
     """Return the request as it was admitted: with the model of its session and the text of its named grammar, and that
     of a fork with its overrides.
     """
-    request = await context.facade.records.input(context.tenant, request_id)
+    request = await context.facade.records.input(context.principal, request_id)
     body = request.model_dump_json(by_alias=True, exclude_none=True).encode()
     return context.json_response(body, request_id=request_id)
 
@@ -196,7 +197,7 @@ async def list_steps(context: Context, request_id: RequestIdInPath) -> Response:
     """Return the steps that are recorded so far, in the order in which they ended: what was asked, what was answered,
     and what it took.
     """
-    steps = await context.facade.records.steps(context.tenant, request_id)
+    steps = await context.facade.records.steps(context.principal, request_id)
     data = [orjson.Fragment(step.model_dump_json()) for step in steps]
     return context.json_response(orjson.dumps({"data": data}), request_id=request_id)
 
@@ -213,7 +214,7 @@ async def show_snapshot(context: Context, request_id: RequestIdInPath) -> Respon
     its agents, steps and usage; while it runs, at the end of its last wave. `FlowRuntime.from_snapshot` goes on from
     there. With a graph that has changed since, the snapshot cannot be made.
     """
-    snapshot = await context.facade.records.snapshot(context.tenant, request_id)
+    snapshot = await context.facade.records.snapshot(context.principal, request_id)
     return context.object_response(snapshot, request_id=request_id)
 
 
@@ -226,7 +227,7 @@ async def show_snapshot(context: Context, request_id: RequestIdInPath) -> Respon
 )
 async def list_suspensions(context: Context) -> Response:
     """Return every open suspension, those of the oldest execution first."""
-    found = await context.facade.executions.suspensions(context.tenant)
+    found = await context.facade.executions.suspensions(context.principal)
     data = [orjson.Fragment(view.model_dump_json(by_alias=True)) for view in found]
     return context.json_response(orjson.dumps({"data": data}))
 
@@ -241,17 +242,15 @@ async def list_suspensions(context: Context) -> Response:
 )
 async def resume_execution(
     context: Context,
-    request_id: ExistingExecution,
-    body: Annotated[ResumeRequest, json_body(ResumeRequest, after=existing_execution)],
+    request_id: OwnExecution,
+    body: Annotated[ResumeRequest, json_body(ResumeRequest, after=own_execution)],
 ) -> Response:
     """Accept the answer, once. The execution continues when no suspension is left open; the response has the same
     three forms as that of execute. It continues even if the client leaves.
     """
     responder = ExecutionResponder(context, response_kind(context.scope))
     subscribe = responder.kind is ResponseKind.EVENTS
-    resumed = await context.facade.executions.resume(
-        context.tenant, request_id, body, by=context.principal.user, subscribe=subscribe
-    )
+    resumed = await context.facade.executions.resume(context.principal, request_id, body, subscribe=subscribe)
     if isinstance(resumed, ExecutionHandle):
         return await responder.respond(resumed)
     if resumed.events is None:
@@ -269,8 +268,8 @@ async def resume_execution(
 )
 async def fork_execution(
     context: Context,
-    request_id: ExistingExecution,
-    body: Annotated[ForkRequest, json_body(ForkRequest, after=existing_execution)],
+    request_id: OwnExecution,
+    body: Annotated[ForkRequest, json_body(ForkRequest, after=own_execution)],
 ) -> Response:
     """Start a new execution with the first `from_step` top-level steps as they were recorded, which do not run again;
     the overrides apply to the steps after them. The new execution is journaled, and `caused_by` of its events names
@@ -293,8 +292,8 @@ async def fork_execution(
 )
 async def cancel_execution(context: Context, request_id: RequestIdInPath) -> Response:
     """Stop an execution that runs, waits in the queue or is suspended."""
-    is_stopping = await context.facade.executions.cancel(context.tenant, request_id)
-    view = await context.facade.executions.show(context.tenant, request_id)
+    is_stopping = await context.facade.executions.cancel(context.principal, request_id)
+    view = await context.facade.executions.show(context.principal, request_id)
     return context.object_response(view, 202 if is_stopping else 200, request_id=request_id)
 
 
@@ -308,6 +307,6 @@ async def cancel_execution(context: Context, request_id: RequestIdInPath) -> Res
 )
 async def replay_execution(context: Context, request_id: RequestIdInPath) -> Response:
     """Run the record of an execution again, without any effect, and compare every step with the recorded one."""
-    report = await context.facade.executions.replay(context.tenant, request_id)
+    report = await context.facade.executions.replay(context.principal, request_id)
     body = report.model_dump_json(by_alias=True, exclude_none=True).encode()
     return context.json_response(body, request_id=request_id)

@@ -18,14 +18,15 @@ from app.entrypoints.http.errors import WholeResponse
 from app.entrypoints.http.openapi import READ_FAILURES, Page, describe_body, failures
 from app.entrypoints.http.parameters import (
     DeletionQuery,
-    ExistingSession,
     MessageListQuery,
+    OwnSession,
     ReadableQuery,
+    ReadableSession,
     SessionIdInPath,
     SessionListQuery,
     decode_cursor,
     encode_cursor,
-    existing_session,
+    own_session,
     readable_query,
 )
 from app.orchestration.facade import SessionChanges, SessionView
@@ -45,10 +46,10 @@ SESSION = f"{SESSIONS}/{{session_id}}"
 )
 async def list_sessions(context: Context, query: Annotated[SessionListQuery, Query()]) -> Response:
     """Return one page of the sessions."""
-    after = decode_cursor(context.tenant, SESSIONS, query.after)
-    page = await context.facade.sessions.page(context.tenant, after=after, limit=query.limit)
+    after = decode_cursor(context.principal, SESSIONS, query.after)
+    page = await context.facade.sessions.page(context.principal, after=after, limit=query.limit)
     data = [orjson.Fragment(view.model_dump_json()) for view in page.sessions]
-    return context.page_response(data, encode_cursor(context.tenant, SESSIONS, page.next))
+    return context.page_response(data, encode_cursor(context.principal, SESSIONS, page.next))
 
 
 @router.get(
@@ -60,7 +61,7 @@ async def list_sessions(context: Context, query: Annotated[SessionListQuery, Que
 )
 async def show_session(context: Context, session_id: SessionIdInPath) -> Response:
     """Return one session."""
-    return context.object_response(await context.facade.sessions.show(context.tenant, session_id))
+    return context.object_response(await context.facade.sessions.show(context.principal, session_id))
 
 
 @router.patch(
@@ -74,11 +75,11 @@ async def show_session(context: Context, session_id: SessionIdInPath) -> Respons
 )
 async def update_session(
     context: Context,
-    session_id: ExistingSession,
-    body: Annotated[SessionChanges, json_body(SessionChanges, after=existing_session)],
+    session_id: OwnSession,
+    body: Annotated[SessionChanges, json_body(SessionChanges, after=own_session)],
 ) -> Response:
     """Replace the given fields of a session; null removes a value."""
-    return context.object_response(await context.facade.sessions.update(context.tenant, session_id, body))
+    return context.object_response(await context.facade.sessions.update(context.principal, session_id, body))
 
 
 @router.delete(
@@ -91,12 +92,12 @@ async def update_session(
     responses=failures(*READ_FAILURES, Code.REQUEST_HAS_FORKS),
 )
 async def delete_session(
-    context: Context, session_id: ExistingSession, _: ReadableQuery, query: Annotated[DeletionQuery, Query()]
+    context: Context, session_id: OwnSession, _: ReadableQuery, query: Annotated[DeletionQuery, Query()]
 ) -> Response:
     """Stop the executions of a session, then delete it. Forks of its executions that are not in the session hold copies
     of its messages: the deletion is refused with their names, unless `forks=delete` deletes them, too.
     """
-    await context.facade.erasure.delete_session(context.tenant, session_id, with_forks=query.forks == "delete")
+    await context.facade.erasure.delete_session(context.principal, session_id, with_forks=query.forks == "delete")
     return WholeResponse(204, b"", context.correlate().headers())
 
 
@@ -109,10 +110,10 @@ async def delete_session(
 )
 async def list_messages(
     context: Context,
-    session_id: ExistingSession,
+    session_id: ReadableSession,
     _: ReadableQuery,
     query: Annotated[MessageListQuery, Query()],
 ) -> Response:
     """Return one page of the messages of a session."""
-    page = await context.facade.sessions.messages(context.tenant, session_id, after=query.after, limit=query.limit)
+    page = await context.facade.sessions.messages(context.principal, session_id, after=query.after, limit=query.limit)
     return context.page_response([public_message(message) for message in page.messages], page.next)

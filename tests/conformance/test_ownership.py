@@ -1,0 +1,127 @@
+"""Data of another tenant or another user does not exist, on both databases."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.domain.access import LOCAL, AccessScope
+from app.domain.failures import Code, Failure
+from app.domain.ids import UserId
+from app.domain.journal.header import ExecutionHeader
+from app.domain.lifecycle import State
+from app.ports.journal import IdempotencyClaim, IdempotencyHit
+from app.ports.storage import ExecutionFilter
+from tests.support.examples import COMPLETED, unnumbered
+from tests.support.stored_executions import EVER, answered, journaled, moved, refused, suspended
+from tests.support.stores import StoreReplica
+
+FOREIGN = (AccessScope("other"), AccessScope("local", "eve"))
+"""The scopes of another tenant and of another user."""
+MISSING = Code.REQUEST_NOT_FOUND
+
+
+def of_user(user: str, execution_id: str, request_id: str, **changes: str | None) -> ExecutionHeader:
+    return replace(journaled(execution_id, request_id, **changes), user=UserId(user))
+
+
+async def ended(here: StoreReplica, header: ExecutionHeader) -> None:
+    await here.journal.open(header)
+    here.journal.put(header.execution_id, None, unnumbered(moved(State.COMPLETE), COMPLETED), header.request.messages)
+    await here.journal.durable(header.execution_id)
+    here.journal.close(header.execution_id)
+
+
+async def refusal(here: StoreReplica, header: ExecutionHeader) -> Code:
+    with pytest.raises(Failure) as caught:
+        await here.journal.open(header)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("scope", FOREIGN, ids=["tenant", "user"])
+async def test_b6_109_a_foreign_execution_does_not_exist(here: StoreReplica, scope: AccessScope) -> None:
+    await suspended(here, "a")
+    assert await here.store.find(scope, "r-a") is None
+    assert (await here.store.executions(scope, ExecutionFilter(), limit=EVER)).items == []
+    assert await here.store.suspensions(scope) == []
+    assert await here.store.suspensions(scope, "a") == []
+    assert len(await here.store.suspensions(LOCAL.own, "a")) == 1
+
+
+async def test_b6_109_whatever_names_an_execution_by_its_internal_id_names_its_tenant_too(here: StoreReplica) -> None:
+    await suspended(here, "a")
+    assert await here.store.load("other", "a") is None
+    assert await here.store.events("other", "a", limit=EVER) is None
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("other", "a", "1", answered()))
+
+
+@pytest.mark.parametrize("scope", FOREIGN, ids=["tenant", "user"])
+async def test_b6_109_a_foreign_session_does_not_exist(here: StoreReplica, scope: AccessScope) -> None:
+    await ended(here, journaled("a", "r-a", session_id="s"))
+    assert await here.conversations.session(scope, "s") is None
+    assert (await here.conversations.sessions(scope, limit=EVER)).items == []
+    assert await here.conversations.update(scope, "s", {"model": "m"}) is None
+    assert await here.conversations.messages(scope, "s", limit=EVER) == []
+    assert await here.conversations.transcript(scope, "s", "a") == ()
+    assert (await here.conversations.history(scope, "s", limit=EVER)).message_count == 0
+    assert await here.records.forks_of_session(scope, "s") == []
+    assert await here.records.erase_session(scope, "s", with_forks=True) is None
+    session = await here.conversations.session(LOCAL.own, "s")
+    assert session is not None
+    assert (session.message_count, session.details) == (1, {})
+
+
+async def test_the_whole_tenant_is_a_scope_too(here: StoreReplica) -> None:
+    for number, user in enumerate(("ada", "eve")):
+        await ended(here, of_user(user, f"e-{number}", f"r-{number}", session_id=f"s-{number}"))
+    tenant = AccessScope("local")
+    found = (await here.store.executions(tenant, ExecutionFilter(), limit=EVER)).items
+    assert [(each.request_id, each.user) for each in found] == [("r-1", "eve"), ("r-0", "ada")]
+    assert [each.session_id for each in (await here.conversations.sessions(tenant, limit=EVER)).items] == ["s-1", "s-0"]
+    for user, number in (("ada", 0), ("eve", 1)):
+        own = AccessScope("local", user)
+        assert [each.request_id for each in (await here.store.executions(own, ExecutionFilter(), limit=9)).items] == [
+            f"r-{number}"
+        ]
+        assert [each.session_id for each in (await here.conversations.sessions(own, limit=9)).items] == [f"s-{number}"]
+
+
+@pytest.mark.parametrize("busy", ["reject", "enqueue"])
+@pytest.mark.parametrize("holds_turn", [True, False], ids=["busy", "idle"])
+async def test_b6_109_no_turn_begins_in_the_session_of_another_user(
+    here: StoreReplica, there: StoreReplica, busy: str, *, holds_turn: bool
+) -> None:
+    first = of_user("ada", "a", "r-a", session_id="s")
+    await (here.journal.open(first) if holds_turn else ended(here, first))
+    foreign = of_user("eve", "b", "r-b", session_id="s", busy=busy)
+    assert await refusal(there, foreign) is MISSING
+    with pytest.raises(Failure) as caught:
+        await there.conversations.session_of_turn(foreign.scope, "s")
+    assert caught.value.code is MISSING
+    assert await there.store.find(foreign.scope, "r-b") is None
+    session = await here.conversations.session(first.scope, "s")
+    assert session is not None
+    assert session.busy is holds_turn
+
+
+async def test_b6_109_a_turn_does_not_wait_in_a_session_that_became_anothers(here: StoreReplica) -> None:
+    gone = of_user("ada", "a", "r-a", session_id="s")
+    await ended(here, of_user("eve", "b", "r-b", session_id="s"))
+    with pytest.raises(Failure) as caught:
+        await here.conversations.acquire_turn(gone.scope, "s", "a", limit=EVER, on_wait=lambda: None)
+    assert caught.value.code is MISSING
+
+
+async def test_a_request_id_is_unique_in_a_tenant(here: StoreReplica) -> None:
+    await ended(here, of_user("ada", "a", "r-a"))
+    assert await refusal(here, of_user("eve", "b", "r-a")) is Code.REQUEST_ID_CONFLICT
+    await here.journal.open(replace(of_user("eve", "c", "r-a"), tenant="other"))
+
+
+async def test_b6_109_an_idempotency_key_belongs_to_a_user(here: StoreReplica, there: StoreReplica) -> None:
+    claim = IdempotencyClaim("key", "digest")
+    for number, user in enumerate(("local", "ada", "eve")):
+        assert await here.journal.open(of_user(user, f"e-{number}", f"r-{number}"), claim) is None
+    for number, user in enumerate(("local", "ada", "eve")):
+        again = await there.journal.open(of_user(user, f"e-{number + 5}", f"r-{number + 5}"), claim)
+        assert isinstance(again, IdempotencyHit)
+        assert again.request_id == f"r-{number}"
