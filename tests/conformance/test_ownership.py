@@ -47,7 +47,7 @@ async def test_b6_109_a_foreign_execution_does_not_exist(here: StoreReplica, sco
     assert len(await here.store.suspensions(LOCAL.own, "a")) == 1
 
 
-async def test_b6_109_whatever_names_an_execution_by_its_internal_id_names_its_tenant_too(here: StoreReplica) -> None:
+async def test_b6_109_an_internal_id_of_another_tenant_finds_nothing(here: StoreReplica) -> None:
     await suspended(here, "a")
     assert await here.store.load("other", "a") is None
     assert await here.store.events("other", "a", limit=EVER) is None
