@@ -1,13 +1,6 @@
-"""Output of a program: its beginning and its end, as text without terminal control."""
+"""Output of a program: its beginning and its end."""
 
-import re
-from typing import Final
-
-_CONTROL_SEQUENCE: Final = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|\Z)|[ -/]*[0-~])|\x9b[0-?]*[ -/]*[@-~]"
-)
-"""Sequences that control a terminal: CSI, OSC and other strings, and the short ones [ECMA-48]."""
-_OTHER_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from app.adapters.tools.plain_text import plain_text
 
 
 class BoundedOutput:
@@ -36,9 +29,3 @@ class BoundedOutput:
         if dropped == 0:
             return plain_text(bytes(self._head + tail))
         return f"{plain_text(bytes(self._head))}\n[{dropped} bytes left out]\n{plain_text(bytes(tail))}"
-
-
-def plain_text(data: bytes) -> str:
-    """Return UTF-8 bytes as text: newlines as line ends, without control characters and terminal sequences."""
-    text = data.decode("utf-8", "replace").replace("\r\n", "\n")
-    return _OTHER_CONTROLS.sub("", _CONTROL_SEQUENCE.sub("", text))

@@ -1,0 +1,1 @@
+"""HTTP APIs as tools: URL templates, the guard of addresses, and the call."""

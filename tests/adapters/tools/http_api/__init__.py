@@ -1,0 +1,1 @@
+"""Tests of HTTP APIs as tools."""

@@ -1,0 +1,168 @@
+"""HTTP APIs as tools, against a server on loopback."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig
+from app.domain.ids import IdempotencyKey, ToolCallId
+from app.domain.json_path import parse
+from app.domain.tools import SideEffects
+from app.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
+from tests.support.entropy import SeededEntropy
+from tests.support.upstream import ScriptedUpstream, UpstreamAction, closed_port, reply
+from tests.support.virtual_time import VirtualClock
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+    "required": ["city"],
+}
+WEATHER = {"city": "Berlin", "days": [{"high": 21}, {"high": 23}], "note": "dry \u001b[31mred"}
+
+
+def http_tool(url: str, **changes: Any) -> HttpTool:
+    config = HttpToolConfig(
+        name="weather",
+        description="Weather of a city.",
+        method="GET",
+        url=url,
+        parameters=PARAMETERS,
+        side_effects=SideEffects.READ,
+        idempotent=True,
+        timeout=5,
+        max_bytes=1024,
+        headers=lambda: {"authorization": "Bearer canary"},
+        allow_private=True,
+    )
+    return HttpTool(replace(config, **changes))
+
+
+async def call(tool: HttpTool, **arguments: Any) -> str:
+    context = ToolContext(ToolCallId("call_1"), 5, VirtualClock(), SeededEntropy(1), IdempotencyKey("key-1"))
+    return await tool.execute(arguments, context)
+
+
+def redirect(location: str, status: int = 302) -> Any:
+    return reply(b"", status=status, headers={"Location": location})
+
+
+async def test_arguments_that_are_not_in_the_url_are_the_query_of_a_get() -> None:
+    async with ScriptedUpstream(reply(WEATHER)) as upstream:
+        text = await call(http_tool(f"{upstream.url}/v1/{{city}}?units=c"), city="New York", days=2)
+    [request] = upstream.requests
+    assert (request.method, request.path) == ("GET", "/v1/New%20York?units=c&days=2")
+    assert request.headers["authorization"] == "Bearer canary"
+    assert request.headers["host"] == upstream.url.removeprefix("http://")
+    assert '"city": "Berlin"' in text
+
+
+async def test_arguments_that_are_not_in_the_url_are_the_body_of_a_post_with_the_key_of_the_call() -> None:
+    async with ScriptedUpstream(reply({"id": 7})) as upstream:
+        assert await call(http_tool(f"{upstream.url}/{{city}}", method="POST"), city="Bonn", days=2) == '{"id": 7}'
+    [request] = upstream.requests
+    assert (request.path, request.json()) == ("/Bonn", {"days": 2})
+    assert request.headers["idempotency-key"] == "key-1"
+
+
+@pytest.mark.parametrize(
+    ("path", "result"),
+    [("$.city", "Berlin"), ("$.days[1].high", "23"), ("$.days[*].high", "[21,23]"), ("$.days[0]", '{"high":21}')],
+)
+async def test_a_part_of_the_reply_is_selected(path: str, result: str) -> None:
+    async with ScriptedUpstream(reply(WEATHER)) as upstream:
+        assert await call(http_tool(upstream.url, select=parse(path)), city="x") == result
+
+
+async def test_terminal_control_is_stripped_from_a_reply() -> None:
+    async with ScriptedUpstream(reply(b"dry \x1b[31mred", content_type="text/plain")) as upstream:
+        assert await call(http_tool(upstream.url), city="x") == "dry red"
+
+
+@pytest.mark.parametrize(
+    ("script", "changes", "message"),
+    [
+        (reply({"secret": "hunter2"}, status=404), {}, "the service answered with status 404"),
+        (reply(b"x" * 1025), {}, "the reply has more than 1024 bytes"),
+        (
+            reply(b"x", headers={"Content-Encoding": "gzip"}),
+            {},
+            "the service compressed its reply although it was asked not to",
+        ),
+        (reply(b"{"), {"select": parse("$.a")}, "the reply is no JSON, of which a part is selected"),
+        (reply({}), {"select": parse("$.a")}, "the reply does not have the part that is selected"),
+        (redirect("/elsewhere"), {"method": "POST"}, "the service answered with status 302"),
+    ],
+)
+async def test_a_reply_that_cannot_be_the_result_is_an_error(
+    script: Any, changes: dict[str, Any], message: str
+) -> None:
+    async with ScriptedUpstream(script) as upstream:
+        with pytest.raises(ToolError) as failed:
+            await call(http_tool(upstream.url, **changes), city="x")
+    assert str(failed.value) == message
+    assert not isinstance(failed.value, ToolOutcomeUnknown)
+
+
+@pytest.mark.parametrize(
+    "script", [[UpstreamAction.RESET], [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", UpstreamAction.CLOSE]]
+)
+async def test_a_connection_that_is_lost_after_the_request_leaves_its_outcome_unknown(script: Any) -> None:
+    async with ScriptedUpstream(script) as upstream:
+        with pytest.raises(ToolOutcomeUnknown, match=r"^the connection was lost: \w+$"):
+            await call(http_tool(upstream.url, method="POST"), city="x")
+
+
+async def test_a_connection_that_is_refused_has_sent_nothing() -> None:
+    async with closed_port() as url:
+        with pytest.raises(ToolError, match=r"^the service does not accept connections$") as failed:
+            await call(http_tool(url, method="POST"), city="x")
+    assert not isinstance(failed.value, ToolOutcomeUnknown)
+
+
+async def test_a_redirect_is_followed_and_other_origins_get_no_configured_header() -> None:
+    async with ScriptedUpstream(reply({"a": 1})) as other:
+        second = redirect(f"{other.url}/there")
+        async with ScriptedUpstream(redirect("/again"), second) as upstream:
+            assert await call(http_tool(upstream.url), city="x") == '{"a": 1}'
+    assert [request.headers.get("authorization") for request in upstream.requests] == ["Bearer canary"] * 2
+    assert "authorization" not in other.requests[0].headers
+
+
+async def test_redirects_end_after_five() -> None:
+    async with ScriptedUpstream(redirect("/again")) as upstream:
+        with pytest.raises(ToolError, match=r"^the service redirected more than 5 times$"):
+            await call(http_tool(upstream.url), city="x")
+    assert len(upstream.requests) == 6
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("http://169.254.169.254/latest/meta-data", "the host has an address that tools must not reach"),
+        ("http://[::ffff:169.254.169.254]/", "the host has an address that tools must not reach"),
+        ("http://localhost:1/", "the host has an address that tools must not reach"),
+        ("http://user@127.0.0.1/", "the service redirected to an address that cannot be followed"),
+        ("file:///etc/passwd", "the service redirected to an address that cannot be followed"),
+        ("http://127.0.0.1:99999/", "the service redirected to an address that cannot be followed"),
+    ],
+)
+async def test_a_redirect_to_an_address_that_tools_must_not_reach_is_refused(location: str, message: str) -> None:
+    async with ScriptedUpstream(redirect(location)) as upstream:
+        with pytest.raises(ToolError) as refused:
+            await call(http_tool(upstream.url), city="x")
+    assert str(refused.value) == message
+
+
+async def test_a_private_host_is_reached_only_if_that_is_configured() -> None:
+    async with ScriptedUpstream(reply({})) as upstream:
+        with pytest.raises(ToolError, match=r"^the host has an address that tools must not reach$"):
+            await call(http_tool(upstream.url, allow_private=False), city="x")
+    assert upstream.connections == 0
+
+
+async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    async with ScriptedUpstream(reply({"a": 1})) as upstream:
+        assert await call(http_tool(upstream.url), city="x") == '{"a": 1}'
