@@ -10,8 +10,6 @@ from typing import Annotated, Any, Literal, Self
 import orjson
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PrivateAttr,
     StringConstraints,
@@ -40,6 +38,7 @@ from app.settings.values import (
     Secret,
     SecretFromFile,
     SecretFromVariable,
+    Table,
 )
 
 _KIB, _MIB = 1024, 1024 * 1024
@@ -76,10 +75,6 @@ Seconds = Annotated[float, Field(gt=0)]
 Wait = Annotated[float, Field(ge=0)]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
-
-
 def _loopback_names(validated: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names under which a browser may reach a listener on loopback; any other may be an attacker's."""
     host: str = validated.get("host", "localhost")
@@ -87,7 +82,7 @@ def _loopback_names(validated: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(("localhost", "127.0.0.1", "[::1]", listener)))
 
 
-class ServerSettings(_Table):
+class ServerSettings(Table):
     """Listener of the service."""
 
     host: str = Field("127.0.0.1", description="Address to listen on; loopback only while `auth.mode` is `none`")
@@ -100,7 +95,7 @@ class ServerSettings(_Table):
     )
 
 
-class StorageSettings(_Table):
+class StorageSettings(Table):
     """Storage of executions."""
 
     url: Annotated[str, AfterValidator(_storage_url)] = Field(
@@ -121,7 +116,7 @@ class StorageSettings(_Table):
     )
 
 
-class QueueSettings(_Table):
+class QueueSettings(Table):
     """Limits of background executions."""
 
     waiting: Natural = Field(10_000, description="Background executions that may wait, on all replicas together")
@@ -131,7 +126,7 @@ class QueueSettings(_Table):
     per_tenant: Positive = Field(500, description="Background executions of one tenant that run at the same time")
 
 
-class GrammarSettings(_Table):
+class GrammarSettings(Table):
     """Named grammars."""
 
     directory: Annotated[str, Field(min_length=1)] | None = Field(
@@ -139,7 +134,7 @@ class GrammarSettings(_Table):
     )
 
 
-class FlowSettings(_Table):
+class FlowSettings(Table):
     """Flows: the modules that register them, and the surroundings of their functions."""
 
     modules: Annotated[tuple[ModuleName, ...], Field(strict=False)] = Field(
@@ -152,7 +147,7 @@ class FlowSettings(_Table):
     http_timeout: Seconds = Field(30, description="Timeout of the HTTP client of nodes, in seconds")
 
 
-class ToolSettings(_Table):
+class ToolSettings(Table):
     """Tools: the Python modules that define them, and the threads of their blocking functions."""
 
     modules: Annotated[tuple[ModuleName, ...], Field(strict=False)] = Field(
@@ -163,7 +158,7 @@ class ToolSettings(_Table):
     )
 
 
-class AuthSettings(_Table):
+class AuthSettings(Table):
     """Authentication."""
 
     mode: Literal["none"] = Field("none", description="`none`: one local principal with all permissions")
@@ -176,7 +171,7 @@ class AuthSettings(_Table):
         return mode
 
 
-class FailoverSettings(_Table):
+class FailoverSettings(Table):
     """Attempts of one inference. Times are in seconds."""
 
     max_retries: Annotated[int, Field(ge=0, le=100)] = Field(
@@ -198,7 +193,7 @@ class FailoverSettings(_Table):
     retry_floor: Natural = Field(10, description="Retries that are always allowed within the window")
 
 
-class TelemetrySettings(_Table):
+class TelemetrySettings(Table):
     """Logs, metrics and costs."""
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -209,7 +204,7 @@ class TelemetrySettings(_Table):
     )
 
 
-class LimitSettings(_Table):
+class LimitSettings(Table):
     """Limits of one request, which may narrow them. `timeout` is in seconds of running time."""
 
     body_bytes: Positive = Field(4 * _MIB, description="Size of a request body")
@@ -243,7 +238,7 @@ def _is_json(value: Any) -> bool:
         return False
 
 
-class PlannerSettings(_Table):
+class PlannerSettings(Table):
     """Source of a plan if the request has none: a model, or always the same `steps`."""
 
     kind: Literal["model", "static"] = Field(
@@ -260,7 +255,7 @@ class PlannerSettings(_Table):
         return steps
 
 
-class Price(_Table):
+class Price(Table):
     """Price of a million tokens, in the configured currency."""
 
     input: Annotated[float, Field(ge=0)] = Field(description="Price of a million input tokens")
@@ -282,7 +277,7 @@ def _default_window(validated: Mapping[str, Any]) -> int:
     return SCHEMES[model.scheme].context_window if known is None else known.context_window
 
 
-class EngineSettings(_Table):
+class EngineSettings(Table):
     """Model endpoint.
 
     `api` chooses between the two of OpenAI; by default the name of the model decides. `capabilities` corrects those
@@ -336,7 +331,7 @@ def _rehearsal() -> dict[str, EngineSettings]:
     return {"rehearsal": EngineSettings(model=ModelUrl.parse("rehearsal://"))}
 
 
-class RouteSettings(_Table):
+class RouteSettings(Table):
     """Engines in the order of failover; a list may stand for the whole table.
 
     `on_content_failure` selects the engine that is asked again after a rejected answer: the same one or the next.
@@ -359,7 +354,7 @@ class RouteSettings(_Table):
                 raise ValueError("must be a list of engines, or a table that has one")
 
 
-class Settings(_Table):
+class Settings(Table):
     """The whole configuration. There is always an engine, and always a route `default`.
 
     Without `[engines]` the built-in rehearsal engine answers. A missing route `default` consists of all engines in file

@@ -8,9 +8,15 @@ from types import MappingProxyType
 from typing import Annotated, Final, Self
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import AfterValidator, PlainSerializer, PlainValidator, ValidationInfo
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer, PlainValidator, ValidationInfo
 
 NOT_IN_THIS_VERSION = "not supported by this version of Portico"
+
+
+class Table(BaseModel):
+    """Table of the configuration file. Unknown keys are refused, and values are neither converted nor shown."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class Secret:
