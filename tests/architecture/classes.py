@@ -9,7 +9,7 @@ MAX_PUBLIC_METHODS = 12
 MAX_ATTRIBUTES = 12
 LARGER_CLASSES = {"RunContext": 20}
 """A pattern has no other door than this one."""
-VALUE_BASES = ("BaseModel", "NamedTuple", "StrEnum", "Enum", "Protocol", "Exception")
+VALUE_BASES = ("BaseModel", "Table", "NamedTuple", "StrEnum", "Enum", "Protocol", "Exception")
 
 
 def large_classes(source: Source) -> Iterator[Finding]:
