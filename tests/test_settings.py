@@ -76,6 +76,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "concurrent_inferences": 32,
             "tool_rounds": 20,
             "calls_per_reply": 32,
+            "tool_calls": 200,
             "tool_result_bytes": 256 * 2**10,
             "upstream_bytes": 32 * 2**20,
             "upstream_line_bytes": 4 * 2**20,
@@ -107,6 +108,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             }
         },
         "routes": {"default": {"engines": ["rehearsal"], "on_content_failure": "stay"}},
+        "agents": {},
     }
 
 
@@ -326,7 +328,6 @@ class TestUnknownKeys:
     @pytest.mark.parametrize(
         "text",
         [
-            "[agents.support]\nmodel = 'a'",
             '[skills]\ndirectory = "skills"',
             "[policy]\nallow = []",
             '[tools.cli.grep]\ncommand = ["grep"]',

@@ -43,6 +43,7 @@ from app.adapters.telemetry.metrics import MetricsSink
 from app.adapters.thread_pool import WorkerThread
 from app.adapters.tools.threads import DaemonThreads
 from app.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
+from app.bootstrap.agents import agent_source, load_agents
 from app.bootstrap.engines import EngineResources, build_engine
 from app.bootstrap.flows import (
     LoadedFlow,
@@ -57,6 +58,7 @@ from app.bootstrap.tools import open_registry, tool_sources
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.context_window import EstimatingTokenCounter
+from app.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from app.capabilities.tools.arguments import plan_violations
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
@@ -193,7 +195,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             statistics = base.observe_gauges(runner, environment.health, database)
             launcher, records = Launcher(environment, runner, _with_flows(patterns, flows)), DatabaseRecords(database)
             recovery, tailer = Recovery(store, launcher), LogTailer(store, event_bus)
-            facade_config, purge = _facade_config(settings, flows), partial(_purge, database, clock, settings)
+            facade_config, purge = base.facade_config(flows), partial(_purge, database, clock, settings)
             facade = Facade(
                 environment, store, records, facade_config, launcher=launcher, recovery=recovery, event_tailer=tailer
             )
@@ -233,6 +235,8 @@ class Foundation:
     clock: SystemClock
     entropy: SystemEntropy
     flows: Mapping[str, LoadedFlow]
+    grammars: Mapping[str, str]
+    agents: AgentCatalogue
     tools: ToolRegistry
     tool_threads: DaemonThreads
     logs: LogSink
@@ -243,18 +247,20 @@ class Foundation:
         """Create the parts; from then on, logs of libraries are written by the service's logger, too.
 
         An offline replay calls no tool, so none of the configured ones has to be there. Raises: ConfigurationFailure
-        for flows that cannot be served and tools that cannot be used.
+        for flows that cannot be served, and tools and agents that cannot be used.
         """
         flows = load_flows(settings.flows, settings.directory)
+        grammars = {} if settings.grammars.directory is None else read_grammars(Path(settings.grammars.directory))
         clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
         sources = [] if is_offline else tool_sources(settings, tools_of_flows(flows))
-        tools = open_registry(sources, clock, threads)
+        agents = NO_AGENTS if is_offline else load_agents(settings, grammars, sources)
+        tools = open_registry([*sources, agent_source(agents, sources)], clock, threads)
         logger = open_logger(settings.telemetry.log_level, clock)
         route_standard_logging(logger, settings.telemetry.log_level)
         metrics, logs = MetricsSink(providers=settings.engines, tools=tools), LogSink(logger)
         for warning in settings.warnings:
             logs.log_warning(warning)
-        return cls(settings, clock, SystemEntropy(clock), flows, tools, threads, logs, metrics)
+        return cls(settings, clock, SystemEntropy(clock), flows, grammars, agents, tools, threads, logs, metrics)
 
     def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine]:
         """Return the configured engines by name. Raises: ConfigurationFailure."""
@@ -334,7 +340,12 @@ class Foundation:
             answer_validator=answer_validator,
             conversations=sessions,
             concurrent_inferences=settings.limits.concurrent_inferences,
+            agents=self.agents,
         )
+
+    def facade_config(self, flows: Mapping[str, ServedFlow]) -> FacadeConfig:
+        """Return the configuration of the facade, which serves these flows."""
+        return FacadeConfig(_limits(self.settings), self.settings.telemetry.currency, self.grammars, flows)
 
     def _on_bug(self, execution_id: ExecutionId, bug: Exception) -> None:
         self.logs.log_bug(execution_id, bug)
@@ -393,18 +404,13 @@ def _with_flows(patterns: Mapping[Mode, Pattern], flows: Mapping[str, ServedFlow
     return {mode: flow_pattern(flows) if mode is Mode.FLOW else pattern for mode, pattern in patterns.items()}
 
 
-def _facade_config(settings: Settings, flows: Mapping[str, ServedFlow]) -> FacadeConfig:
-    directory = settings.grammars.directory
-    grammars = {} if directory is None else read_grammars(Path(directory))
-    return FacadeConfig(_limits(settings), settings.telemetry.currency, grammars, flows)
-
-
 def _limits(settings: Settings) -> ConfiguredLimits:
     limits = settings.limits
     return ConfiguredLimits(
         messages=limits.messages,
         tools=limits.tools,
         tool_rounds=limits.tool_rounds,
+        tool_calls=limits.tool_calls,
         calls_per_reply=limits.calls_per_reply,
         timeout=limits.timeout,
         max_retries=settings.failover.max_retries,

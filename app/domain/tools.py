@@ -3,8 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+AGENT_PREFIX: Final = "agent:"
+"""Beginning of an agent's name in lists of tools: `agent:NAME`."""
+AGENT_TOOL_PREFIX: Final = "agent__"
+"""Beginning of the name of the tool that an agent is: `agent__NAME`."""
 ArgumentViolation: TypeAlias = tuple[str, str]
 """Reason why a call has impossible arguments: the path, such as `arguments.count`, and a message without the value."""
 
@@ -63,7 +67,7 @@ class Availability:
 @dataclass(frozen=True)
 class OfferedTool:
     """Tool as one inference offered it. Calls of an `unsafe` one are barriers; with `approval` each call waits for a
-    person. `digest` is that of its source and definition; empty in older records.
+    person. `digest` is that of its source and definition; empty in older records. A call of an `agent` runs that agent.
     """
 
     name: str
@@ -71,6 +75,7 @@ class OfferedTool:
     idempotent: bool = False
     approval: bool = False
     digest: str = ""
+    agent: bool = False
 
 
 def concurrent_groups(names: Sequence[str], unsafe: frozenset[str]) -> list[list[int]]:
@@ -88,3 +93,20 @@ def concurrent_groups(names: Sequence[str], unsafe: frozenset[str]) -> list[list
             groups[-1].append(index)
         barrier = alone
     return groups
+
+
+def tool_of(reference: str) -> str:
+    """Return the name of the tool that a list of tools refers to; that of an agent may be written `agent:NAME`."""
+    is_agent = reference.startswith(AGENT_PREFIX)
+    return AGENT_TOOL_PREFIX + reference.removeprefix(AGENT_PREFIX) if is_agent else reference
+
+
+def agent_of(tool: str) -> str | None:
+    """Return the name of the agent that the tool is; None for any other tool."""
+    return tool.removeprefix(AGENT_TOOL_PREFIX) if tool.startswith(AGENT_TOOL_PREFIX) else None
+
+
+def reference_of(tool: str) -> str:
+    """Return the name of the tool as lists of tools and permissions have it."""
+    agent = agent_of(tool)
+    return tool if agent is None else AGENT_PREFIX + agent

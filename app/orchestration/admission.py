@@ -8,6 +8,7 @@ from app.capabilities.models.catalogue import EngineCatalogue, requested_models
 from app.capabilities.models.format_enforcement import choose_enforcement, prepare_call
 from app.capabilities.tools.arguments import plan_violations
 from app.capabilities.tools.registry import ToolRegistry
+from app.domain.agents import RequestedAgent
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.contract.request import NamedTool, OutputContract, PlanOptions, PlanPolicy, SystemRequest
 from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure, RequestFailure, ToolFailure
@@ -30,6 +31,7 @@ class ConfiguredLimits:
     tools: int
     tool_rounds: int
     calls_per_reply: int
+    tool_calls: int
     timeout: float
     max_retries: int
     attempts: int
@@ -42,7 +44,7 @@ class ConfiguredLimits:
 
 _NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
 _NOT_YET = "is not in this version"
-_LATER_FIELDS = frozenset({"agent", "context", "on_limit"})
+_LATER_FIELDS = frozenset({"context", "on_limit"})
 _MODE_FIELDS = ("redundancy", "plan", "flow")
 """Request fields that only the patterns which claim them in `own_fields` accept."""
 
@@ -62,8 +64,8 @@ class Admission:
         self._catalogue = catalogue
         self._registry = registry
 
-    def admit(self, request: SystemRequest) -> EffectiveLimits:
-        """Return the limits that apply to the execution.
+    def admit(self, request: SystemRequest, agent: RequestedAgent | None = None) -> EffectiveLimits:
+        """Return the limits that apply to the execution of a request, which has what its agent gives it.
 
         Raises: RequestFailure (REQUEST_INVALID) naming every field at fault; ToolFailure (TOOL_NOT_FOUND);
         ConfigurationFailure (CONFIG_SCHEMA_REQUIRED).
@@ -72,7 +74,7 @@ class Admission:
         errors = list(self._errors(request, limits))
         if errors:
             raise _invalid(errors)
-        self._check_tools(request)
+        self._check_tools(request, request.tools if agent is None else agent.allowed(request.tools))
         if request.plan is not None:
             self._check_arguments(request.plan)
         _check_output(request, self._patterns[request.mode])
@@ -93,6 +95,7 @@ class Admission:
             history_messages=caps.history_messages,
             history_tokens=caps.history_tokens,
             flow_steps=caps.flow_steps if limits.flow_steps is None else limits.flow_steps,
+            tool_calls=caps.tool_calls if limits.tool_calls is None else limits.tool_calls,
         )
 
     def _errors(self, request: SystemRequest, limits: EffectiveLimits) -> Iterator[FieldError]:
@@ -126,6 +129,7 @@ class Admission:
             ("hints.timeout", request.hints.timeout, caps.timeout),
             ("limits.tool_rounds", request.limits.tool_rounds, caps.tool_rounds),
             ("limits.calls_per_reply", request.limits.calls_per_reply, caps.calls_per_reply),
+            ("limits.tool_calls", request.limits.tool_calls, caps.tool_calls),
             ("limits.attempts", request.limits.attempts, caps.attempts),
             ("limits.flow_steps", request.limits.flow_steps, caps.flow_steps),
             ("plan.steps", len(plan.steps or ()), caps.plan_steps),
@@ -159,8 +163,8 @@ class Admission:
         models = known or (request.model,)
         return tuple(dict.fromkeys(engine for model in models for engine in self._catalogue.resolve(model)))
 
-    def _check_tools(self, request: SystemRequest) -> None:
-        """Raise if the request names a tool that is not registered, or demands one that it does not allow."""
+    def _check_tools(self, request: SystemRequest, allowed: Sequence[str] | None) -> None:
+        """Raise if the request names a tool that is not registered, or demands one that is not `allowed`."""
         choice = request.hints.tool_choice
         named = [*(request.tools or ()), *([choice.name] if isinstance(choice, NamedTool) else ())]
         if request.plan is not None:
@@ -170,7 +174,7 @@ class Admission:
             raise ToolFailure(
                 Code.TOOL_NOT_FOUND, "the request names a tool that is not registered", {"tools": unknown}
             )
-        if isinstance(choice, NamedTool) and request.tools is not None and choice.name not in request.tools:
+        if isinstance(choice, NamedTool) and allowed is not None and choice.name not in allowed:
             raise _invalid([FieldError("hints.tool_choice", "must name one of the request's tools")])
 
     def _check_arguments(self, plan: PlanOptions) -> None:

@@ -39,6 +39,7 @@ class ExecutionFacts(BaseModel):
     request_id: RequestId = Field(description="The request's id.")
     session_id: SessionId | None = Field(description="The session's id.")
     mode: Mode = Field(description="The mode, which selects the pattern.")
+    agent: str | None = Field(description="The agent that the request names.")
     state: State = Field(description="The state of its lifecycle.")
     created_at: datetime = Field(description="The time at which it was accepted.")
     started_at: datetime | None = Field(description="The time at which it began to run; null before.")
@@ -194,11 +195,11 @@ class Executions:
         """
         history = await self._running_history(principal.readable, request_id)
         if history is not None and history.events:
-            return agent_trace(history.events)
+            return agent_trace(history.events, history.header.request.agent)
         stored = await self._stored(principal.readable, request_id)
         events = await self._events(stored.tenant, stored.execution_id, 0)
         if events:
-            return agent_trace(events)
+            return agent_trace(events, stored.agent)
         if stored.status.ended:
             raise RequestFailure(Code.REQUEST_NOT_FOUND, "the execution's events were deleted", condition="path")
         raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution has no events yet", retry_after=1.0)
@@ -360,11 +361,16 @@ class Executions:
 def _view(
     execution: ExecutionHeader | StoredExecution, status: ExecutionStatus, suspensions: Sequence[Suspension]
 ) -> ExecutionView:
-    session_id = execution.session_id if isinstance(execution, StoredExecution) else execution.request.session_id
+    session_id, agent = (
+        (execution.session_id, execution.agent)
+        if isinstance(execution, StoredExecution)
+        else (execution.request.session_id, execution.request.agent)
+    )
     return ExecutionView(
         request_id=execution.request_id,
         session_id=session_id,
         mode=execution.mode,
+        agent=agent,
         state=status.state,
         created_at=datetime.fromtimestamp(execution.created_at, UTC),
         started_at=None if status.started_at is None else datetime.fromtimestamp(status.started_at, UTC),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from app.capabilities.answer_contract import AnswerContract
 from app.domain.access import AccessScope, Principal
+from app.domain.agents import RequestedAgent
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import OutputContract, SystemRequest
 from app.domain.contract.response import Durability
@@ -17,6 +18,7 @@ from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep, StageTrace
 from app.domain.lifecycle import TERMINAL
 from app.orchestration.admission import Admission, ConfiguredLimits, check_budget
+from app.orchestration.agents import with_agent
 from app.orchestration.erasure import Erasure
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.session_turn import history_window
@@ -31,7 +33,7 @@ from app.orchestration.executions import (
 )
 from app.orchestration.flow.served_flow import ServedFlow
 from app.orchestration.flow.snapshot import FlowSnapshot
-from app.orchestration.introspection import EnginePing, EngineView, FlowView, Introspection, ToolView
+from app.orchestration.introspection import AgentView, EnginePing, EngineView, FlowView, Introspection, ToolView
 from app.orchestration.pipeline.stages import (
     AUTH_RESOLVE,
     Preparation,
@@ -61,6 +63,7 @@ __all__ = [
     "DEFAULT_OPTIONS",
     "Accepted",
     "AgentTrace",
+    "AgentView",
     "CallOptions",
     "CatchUpSubscription",
     "EnginePing",
@@ -199,8 +202,8 @@ class Facade:
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
         principal, _ = await self._authenticated(principal)
-        admitted = await self._admit(request, principal)
-        return await self._environment.thread_pool.run(partial(self._quotes.quote, admitted.request, admitted.limits))
+        request, limits, _, agent = await self._admit(request, principal)
+        return await self._environment.thread_pool.run(partial(self._quotes.quote, request, limits, agent))
 
     def new_id(self) -> str:
         """Return a new UUIDv7."""
@@ -221,7 +224,7 @@ class Facade:
             raise _store_refusal("a session_id, since a session stores its messages")
         request = merge_overrides(origin.header, from_step, fork.overrides)
         admitted = await self._admit(request, principal, Transcript(origin.header.inherited_messages))
-        tools = self._override_tools(admitted.request, fork)
+        tools = self._override_tools(admitted, fork)
         return fork_execution(self._header(admitted, principal, options), origin, from_step, fork, tools=tools)
 
     async def _continued(
@@ -237,13 +240,17 @@ class Facade:
     async def _admit(
         self, request: SystemRequest, principal: Principal, transcript: Transcript | None = None
     ) -> "_Admitted":
-        """Return the request with its session's model and the text of its named grammar, and the limits that apply.
+        """Return the request with what its agent gives it, its session's model and the text of its named grammar, and
+        the limits that apply.
 
         Without a `transcript` it is that of the execution that the request comes `after`, if any. Raises: Failure for a
         request that is refused before there is an execution.
         """
-        request = await self._with_session_model(request, principal.own)
-        limits = self._admission.admit(request)
+        with_session = await self._with_session_model(request, principal.own)
+        request, agent = with_agent(request, self._environment.agents, principal.permissions)
+        if request.model is None and with_session.model is not None:
+            request = request.model_copy(update={"model": with_session.model})
+        limits = self._admission.admit(request, agent)
         request = _with_grammar(request, self._config.grammars)
         pattern = self._launcher.patterns[request.mode]
         if _needs_contract(request.output):
@@ -252,7 +259,7 @@ class Facade:
             transcript = NO_TRANSCRIPT
             if request.after is not None:
                 _, transcript = await self.records.transcript(principal, request.after)
-        admitted = _Admitted(request, limits, transcript)
+        admitted = _Admitted(request, limits, transcript, agent)
         if pattern.starts_with_request and (limits.tokens is not None or limits.cost is not None):
             await self._check_budget(admitted, principal.own)
         return admitted
@@ -279,14 +286,14 @@ class Facade:
 
     async def _check_budget(self, admitted: "_Admitted", owner: AccessScope) -> None:
         """Raise OrchestrationFailure if the budget cannot pay for the first inference and the history before it."""
-        request, limits, transcript = admitted
+        request, limits, transcript, agent = admitted
         environment, pattern = self._environment, self._launcher.patterns[request.mode]
-        tools = environment.tool_registry.definitions(allowed_tools(request, pattern, environment.tool_registry))
+        tools = environment.tool_registry.definitions(allowed_tools(request, pattern, environment.tool_registry, agent))
         session = inherited_history(transcript.messages)
         if request.session_id is not None:
             session = await environment.conversations.history(owner, request.session_id, limit=history_window(limits))
-        if session.message_count:
-            preparation = Preparation(request, limits, pattern, environment, session, offered=tools)
+        if session.message_count or agent is not None:
+            preparation = Preparation(request, limits, pattern, environment, session, agent, offered=tools)
             messages = build_conversation(preparation).messages
             request = request.model_copy(update={"messages": list(messages)})
         check_budget(request, limits, environment, tools)
@@ -323,14 +330,15 @@ class Facade:
             )
         return shown
 
-    def _override_tools(self, request: SystemRequest, fork: ForkRequest) -> tuple[str, ...] | None:
+    def _override_tools(self, admitted: "_Admitted", fork: ForkRequest) -> tuple[str, ...] | None:
         """Return the tools that the fork's overrides allow; None if they name none."""
         if fork.overrides.tools is None:
             return None
-        return allowed_tools(request, self._launcher.patterns[request.mode], self._environment.tool_registry)
+        request, registry = admitted.request, self._environment.tool_registry
+        return allowed_tools(request, self._launcher.patterns[request.mode], registry, admitted.agent)
 
     def _header(self, admitted: "_Admitted", principal: Principal, options: CallOptions) -> ExecutionHeader:
-        request, limits, transcript = admitted
+        request, limits, transcript, _ = admitted
         pattern = self._launcher.patterns[request.mode]
         execution_id = ExecutionId(self._environment.entropy.uuid7())
         own_trace = request.trace_id is not None and request.trace_id != options.trace_id
@@ -352,6 +360,7 @@ class Facade:
             inherited_messages=transcript.messages,
             ancestors=transcript.ancestors,
             flow_fingerprint=None if pattern.fingerprint is None else pattern.fingerprint(request),
+            agent=admitted.agent,
             user=principal.user,
             key_id=principal.key_id,
             permissions=principal.permissions,
@@ -360,11 +369,12 @@ class Facade:
 
 
 class _Admitted(NamedTuple):
-    """An admitted request, its limits, and the transcript with which its conversation begins."""
+    """An admitted request, its limits, the transcript with which its conversation begins, and its agent."""
 
     request: SystemRequest
     limits: EffectiveLimits
     transcript: Transcript
+    agent: RequestedAgent | None
 
 
 def _store_refusal(reason: str) -> RequestFailure:

@@ -7,7 +7,11 @@ from typing import Any
 from pydantic import BaseModel, Field, JsonValue
 
 from app.capabilities.models.breaker import BreakerState
-from app.domain.tools import SideEffects
+from app.domain.access import Permissions
+from app.domain.agents import ConfiguredAgent
+from app.domain.lifecycle import Mode
+from app.domain.tools import AGENT_TOOL_PREFIX, SideEffects, reference_of
+from app.orchestration.agents import permits
 from app.orchestration.execution.environment import Environment
 from app.orchestration.flow.graph import FlowGraph
 from app.orchestration.flow.served_flow import ServedFlow
@@ -56,6 +60,20 @@ class ToolView(BaseModel):
     reason: str = Field(description="The reason if it cannot.")
 
 
+class AgentView(BaseModel):
+    """A configured agent as GET /v1/agents shows it, without its prompt."""
+
+    name: str = Field(description="The agent's name; `agent` in a request.")
+    description: str = Field(description="What it does, as the models read it that may call it.")
+    mode: Mode = Field(description="The mode of its executions.")
+    model: str | None = Field(description="Its route or engine; null: the request's or its session's.")
+    tools: list[str] = Field(description="Its tools; `agent:NAME` is another agent.")
+    limits: dict[str, int | float] = Field(description="Its limits, which a request can only lower.")
+    output_schema: dict[str, JsonValue] | None = Field(description="JSON Schema of its answers.")
+    side_effects: SideEffects = Field(description="The worst effect of the tools that it reaches.")
+    idempotent: bool = Field(description="True if no tool that it reaches is unsafe to call twice.")
+
+
 class FlowView(BaseModel):
     """A registered flow as GET /v1/flows shows it."""
 
@@ -91,6 +109,14 @@ class Introspection:
         served = self._flows.get(name)
         return None if served is None else _flow_view(name, served.graph)
 
+    def agents(self, permissions: Permissions) -> list[AgentView]:
+        """Return every agent that may be used, by name, with those of its tools that may be used."""
+        return [
+            self._agent_view(agent, permissions)
+            for agent in self._environment.agents.all()
+            if permissions.allows_agent(agent.name)
+        ]
+
     def engines(self) -> list[EngineView]:
         """Return every configured engine, in the order of the configuration."""
         return [self._engine_view(name) for name in self._environment.catalogue.engines]
@@ -116,6 +142,22 @@ class Introspection:
     async def ping_engines(self) -> list[EnginePing]:
         """Contact every engine's endpoint, one after the other."""
         return [await self._ping(name) for name in self._environment.catalogue.engines]
+
+    def _agent_view(self, agent: ConfiguredAgent, permissions: Permissions) -> AgentView:
+        tool = self._environment.tool_registry.get(AGENT_TOOL_PREFIX + agent.name)
+        assert tool is not None  # noqa: S101 - every agent is a registered tool
+        info = tool.info()
+        return AgentView(
+            name=agent.name,
+            description=agent.description,
+            mode=agent.mode,
+            model=agent.model,
+            tools=[reference_of(each) for each in agent.tools if permits(permissions, each)],
+            limits=agent.limits.model_dump(exclude_none=True),
+            output_schema=agent.output.schema_,
+            side_effects=info.side_effects,
+            idempotent=info.idempotent,
+        )
 
     def _engine_view(self, name: str) -> EngineView:
         catalogue = self._environment.catalogue

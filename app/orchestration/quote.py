@@ -6,6 +6,7 @@ from math import isfinite
 
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.tools.registry import ToolRegistry
+from app.domain.agents import RequestedAgent
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Cost
@@ -27,10 +28,10 @@ class QuoteCalculator:
     currency: str
     patterns: Mapping[Mode, Pattern]
 
-    def quote(self, request: SystemRequest, limits: EffectiveLimits) -> Quote:
+    def quote(self, request: SystemRequest, limits: EffectiveLimits, agent: RequestedAgent | None = None) -> Quote:
         """Return the upper bounds of an admitted request; `limits` are those that admission returned."""
         pattern = self.patterns[request.mode]
-        tools = allowed_tools(request, pattern, self.registry)
+        tools = allowed_tools(request, pattern, self.registry, agent)
         inputs = BoundInputs(request, limits, tools, self.catalogue, self.registry, pattern.static_plan)
         bound = pattern.upper_bound(inputs)
         tokens = bound.tokens if limits.tokens is None else min(bound.tokens, limits.tokens + bound.tokens_in_flight)

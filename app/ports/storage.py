@@ -39,6 +39,7 @@ class StoredExecution:
     epoch: int
     last_sequence_number: int
     user: UserId
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from app.domain.plan.plan import validate_plan
 from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.steps import STEP_SPECS
 from app.ports.model import EngineCapabilities
+from app.settings.agents import AgentName, AgentSettings, agent_errors
 from app.settings.connection import HeaderSettings, ProxyEnvironment, ProxySetting, ReadableFile, is_loopback
 from app.settings.known_models import known_model
 from app.settings.values import (
@@ -216,6 +217,7 @@ class LimitSettings(Table):
     )
     tool_rounds: Natural = Field(20, description="Rounds of tool calls")
     calls_per_reply: Positive = Field(32, description="Tool calls of one reply")
+    tool_calls: Natural = Field(200, description="Tool calls of an execution, with those of the agents that it calls")
     tool_result_bytes: Positive = Field(256 * _KIB, description="Size of a tool result")
     upstream_bytes: Positive = Field(32 * _MIB, description="Size of a provider reply")
     upstream_line_bytes: Positive = Field(4 * _MIB, description="Size of one line of a provider stream")
@@ -374,6 +376,7 @@ class Settings(Table):
     tools: ToolSettings = Field(default_factory=ToolSettings)
     engines: Mapping[Name, EngineSettings] = Field(default_factory=_rehearsal)
     routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
+    agents: Mapping[AgentName, AgentSettings] = Field(default_factory=dict)
     _proxies: ProxyEnvironment = PrivateAttr(default_factory=ProxyEnvironment)
     _warnings: tuple[str, ...] = PrivateAttr(default=())
     _directory: Path = PrivateAttr(default=Path())
@@ -494,4 +497,20 @@ def _planner_errors(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "planner.steps", 'has no meaning while planner.kind is "model"'
 
 
-_CONSISTENCY_CHECKS = (_listener_errors, _engine_errors, _route_errors, _planner_errors)
+def _agent_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    yield from agent_errors(settings.agents)
+    models = {*settings.engines, *settings.routes}
+    for name, agent in settings.agents.items():
+        here = f"agents.{name}"
+        if agent.model is not None and agent.model not in models:
+            closest = closest_name(agent.model, models)
+            yield f"{here}.model", f"must name a route or an engine; did you mean {closest}?"
+        for limit, value in agent.limits:
+            cap = getattr(settings.limits, limit, None)
+            if value is not None and cap is not None and value > cap:
+                yield f"{here}.limits.{limit}", f"must be at most limits.{limit}, which is {cap}"
+        if agent.hints.timeout is not None and agent.hints.timeout > settings.limits.timeout:
+            yield f"{here}.hints.timeout", f"must be at most limits.timeout, which is {settings.limits.timeout:g}"
+
+
+_CONSISTENCY_CHECKS = (_listener_errors, _engine_errors, _route_errors, _planner_errors, _agent_errors)

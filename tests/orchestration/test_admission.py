@@ -22,6 +22,7 @@ CAPS = ConfiguredLimits(
     tools=10,
     tool_rounds=10,
     calls_per_reply=10,
+    tool_calls=10,
     timeout=60,
     max_retries=1,
     attempts=3,

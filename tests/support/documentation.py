@@ -27,6 +27,7 @@ from app.bootstrap.service import PATTERNS
 from app.domain.diagrams import fallback_mermaid, lifecycle_mermaid
 from app.domain.failures import TAXONOMY, FailureRow
 from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES
+from app.settings.agents import AgentSettings
 from app.settings.schema import EngineSettings, RouteSettings, Settings
 
 ROOT = Path(__file__).parents[2]
@@ -251,7 +252,11 @@ def _code(names: Iterable[str]) -> str:
 
 
 def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
-    named = {"engines": ("engines.NAME", EngineSettings), "routes": ("routes.NAME", RouteSettings)}
+    named: dict[str, tuple[str, type[BaseModel]]] = {
+        "engines": ("engines.NAME", EngineSettings),
+        "routes": ("routes.NAME", RouteSettings),
+        "agents": ("agents.NAME", AgentSettings),
+    }
     for name, field in Settings.model_fields.items():
         if name in named:
             yield named[name]
@@ -279,7 +284,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True, validated_data={})
-    if value is None or value in ((), {}):
+    if value is None or isinstance(value, BaseModel) or value in ((), {}):
         return ""
     return f"`{json.dumps(list(value) if isinstance(value, tuple) else value)}`"
 

@@ -7,13 +7,22 @@ from typing import Any
 
 import jsonschema_rs
 
+from app.capabilities.tools.agents import AgentTool
 from app.capabilities.tools.arguments import argument_validator, argument_violations
 from app.capabilities.tools.availability import AvailabilityProbes, tool_availability
 from app.capabilities.tools.definition import FunctionTool
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.fingerprints import digest
-from app.domain.tools import ArgumentViolation, Availability, OfferedTool, SideEffects, ToolDefinition, ToolInfo
+from app.domain.tools import (
+    AGENT_TOOL_PREFIX,
+    ArgumentViolation,
+    Availability,
+    OfferedTool,
+    SideEffects,
+    ToolDefinition,
+    ToolInfo,
+)
 from app.ports.tool import Tool, ToolSource, ToolThreads
 
 _NO_THREADS = Availability(False, "calls that never returned hold all threads of tools")
@@ -191,6 +200,8 @@ class ToolRegistry:
         return [tool for tool in tools if not isinstance(tool, FunctionTool)]
 
     def _status(self, entry: _Entry) -> Availability:
+        if isinstance(entry.tool, AgentTool):
+            return _AVAILABLE
         if isinstance(entry.tool, FunctionTool):
             exhausted = entry.tool.is_blocking and self.threads is not None and self.threads.is_exhausted
             return _NO_THREADS if exhausted else _AVAILABLE
@@ -205,7 +216,12 @@ def _entry(tool: Tool, source: str) -> _Entry:
         raise ConfigurationFailure(Code.CONFIG_INVALID, message)
     if definition.name != info.name:
         raise ConfigurationFailure(Code.CONFIG_INVALID, f"the definition of {info.name} has another name")
-    return _Entry(tool, source, definition, _offer(info, definition, source), argument_validator(definition))
+    is_agent = isinstance(tool, AgentTool)
+    if info.name.startswith(AGENT_TOOL_PREFIX) and not is_agent:
+        message = f"{info.name} cannot name a tool: {AGENT_TOOL_PREFIX}NAME is the name of an agent"
+        raise ConfigurationFailure(Code.CONFIG_INVALID, message)
+    offer = _offer(info, definition, source, is_agent=is_agent)
+    return _Entry(tool, source, definition, offer, argument_validator(definition))
 
 
 def _require_free(entry: _Entry, entries: Mapping[str, _Entry]) -> None:
@@ -219,16 +235,17 @@ def _ranked(entry: _Entry, rank: int) -> _Entry:
     return _Entry(entry.tool, entry.source, entry.definition, entry.offer, entry.validator, rank)
 
 
-def _offer(info: ToolInfo, definition: ToolDefinition, source: str) -> OfferedTool:
+def _offer(info: ToolInfo, definition: ToolDefinition, source: str, *, is_agent: bool) -> OfferedTool:
     effects = (info.side_effects, info.idempotent, info.identity)
     return OfferedTool(
         info.name,
         info.unsafe,
         info.idempotent,
-        approval=info.side_effects is SideEffects.EXTERNAL,
+        approval=info.side_effects is SideEffects.EXTERNAL and not is_agent,
+        agent=is_agent,
         digest=digest(source, info.name, definition.description, definition.parameters, *effects),
     )
 
 
 def _never_waits(tool: Tool) -> bool:
-    return isinstance(tool, FunctionTool) and not tool.is_blocking
+    return isinstance(tool, AgentTool) or (isinstance(tool, FunctionTool) and not tool.is_blocking)

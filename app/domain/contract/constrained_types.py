@@ -6,10 +6,11 @@ Every list has a maximum length, or its validation ends at the first error, sinc
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.ids import RequestId, SessionId, TraceId
+from app.domain.tools import tool_of
 
 MAX_MESSAGES: Final = 10_000
 MAX_STEPS: Final = 1_000
@@ -22,6 +23,10 @@ TraceIdText = Annotated[TraceId, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$",
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 NameList = Annotated[list[Name], Field(fail_fast=True)]
 ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
+ToolReference = Annotated[
+    str, StringConstraints(pattern=r"^(agent:[a-zA-Z0-9_-]{1,57}|[a-zA-Z0-9_-]{1,64})$"), AfterValidator(tool_of)
+]
+"""The name of a tool, or `agent:NAME`, which is read as the name of the tool that the agent is."""
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Intent = Annotated[str, StringConstraints(min_length=1)]
 UnitInterval = Annotated[float, Field(ge=0, le=1)]

@@ -17,7 +17,7 @@ from app.domain.contract.constrained_types import (
     RequestIdText,
     SessionIdText,
     StopText,
-    ToolName,
+    ToolReference,
     TraceIdText,
     UnitInterval,
 )
@@ -33,7 +33,7 @@ class _Inbound(BaseModel):
 class NamedTool(_Inbound):
     """Tool that the model must call."""
 
-    name: ToolName = Field(description="Name of the tool.")
+    name: ToolReference = Field(description="Name of the tool.")
 
 
 class ExecutionHints(_Inbound):
@@ -148,6 +148,9 @@ class Limits(_Inbound):
     tokens: int | None = Field(None, ge=1, description="Maximum number of tokens of all inferences together.")
     cost: float | None = Field(None, gt=0, description="Maximum cost, in the configured currency.")
     flow_steps: int | None = Field(None, ge=1, description="Maximum number of steps of a flow.")
+    tool_calls: int | None = Field(
+        None, ge=0, description="Maximum number of tool calls, with those of the agents that it calls."
+    )
 
 
 _NO_HINTS, _NO_CONTRACT, _NO_CONTEXT, _NO_LIMITS = ExecutionHints(), OutputContract(), ContextOptions(), Limits()
@@ -175,12 +178,19 @@ class SystemRequest(_Inbound):
         None, description="Id of a completed execution; the conversation begins with its whole transcript."
     )
     mode: Mode = Field(Mode.CHAT, description="Pattern to run.")
-    agent: Name | None = Field(None, description="Configured agent.")
+    agent: Name | None = Field(
+        None,
+        description="An agent from GET /v1/agents: prompt, model, mode, tools, limits, output and hints in one name. "
+        "`model` and `mode` can only repeat its own, `tools` and limits can only narrow them.",
+    )
     model: Name | None = Field(None, description="Route or engine name from GET /v1/engines, never a URL.")
     hints: ExecutionHints = Field(default_factory=lambda: _NO_HINTS, description="Tuning.")
     output: OutputContract = Field(default_factory=lambda: _NO_CONTRACT, description="Required format of the answer.")
-    tools: list[ToolName] | None = Field(
-        None, max_length=128, description="Tools to offer; absent: all that are permitted; []: none."
+    tools: list[ToolReference] | None = Field(
+        None,
+        max_length=128,
+        description="Tools to offer; absent: all that are permitted, or those of the agent; []: none. `agent:NAME` is "
+        "an agent as a tool, offered only if it is named.",
     )
     context: ContextOptions = Field(default_factory=lambda: _NO_CONTEXT, description="Retrieval and skills.")
     plan: PlanOptions | None = Field(None, description="Options of plan mode.")

@@ -5,6 +5,7 @@ from typing import Final
 
 from app.domain.access import ALL, LOCAL, AccessScope, Permissions
 from app.domain.access_limits import NO_LIMITS, AccessLimits
+from app.domain.agents import RequestedAgent
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Durability
@@ -26,7 +27,7 @@ is compiled at once, plain or not. Responses have no messages.
 class EffectiveLimits:
     """Limits of one execution: the configured ones, narrowed by the request.
 
-    Times are in seconds, cost in the configured currency.
+    Times are in seconds, cost in the configured currency. Earlier versions had no limit of `tool_calls`.
     """
 
     timeout: float
@@ -41,6 +42,7 @@ class EffectiveLimits:
     history_messages: int = 50
     history_tokens: int = 8_000
     flow_steps: int = 500
+    tool_calls: int | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class ExecutionHeader:
     key_id: KeyId | None = None
     permissions: Permissions = ALL
     key_limits: AccessLimits = NO_LIMITS
+    agent: RequestedAgent | None = None
 
     @property
     def scope(self) -> AccessScope:

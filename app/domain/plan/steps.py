@@ -8,10 +8,11 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, field_validator
 
-from app.domain.contract.constrained_types import ToolName, UnitInterval
+from app.domain.contract.constrained_types import ToolReference, UnitInterval
 from app.domain.contract.messages import Message, conversation_errors
 from app.domain.contract.request import PlanStep
 from app.domain.contract.rules import MAX_RULES, Rule, RuleName
+from app.domain.tools import tool_of
 
 
 class StepType(StrEnum):
@@ -44,7 +45,9 @@ class StepOptions(_StrictModel):
     )
     attempts: Count | None = Field(None, description="an integer from 1")
     timeout: Annotated[float, Field(gt=0)] | None = Field(None, description="seconds above 0")
-    tools: Annotated[list[ToolName], Field(fail_fast=True)] | None = Field(None, description="a list of names of tools")
+    tools: Annotated[list[ToolReference], Field(fail_fast=True)] | None = Field(
+        None, description="a list of names of tools"
+    )
     n: Count | None = Field(None, description="an integer from 1")
     voting: Voting | None = Field(None, description="majority, unanimity or field_majority")
     quorum: Count | None = Field(None, description="an integer from 1")
@@ -58,7 +61,7 @@ class InferInput(_StrictModel):
 
     messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1)
     schema_: dict[str, JsonValue] | None = Field(None, alias="schema")
-    tools: Annotated[list[ToolName], Field(fail_fast=True)] | None = None
+    tools: Annotated[list[ToolReference], Field(fail_fast=True)] | None = None
 
     @field_validator("messages")
     @classmethod
@@ -80,7 +83,7 @@ class RedundantInput(InferInput):
 class ToolInput(_StrictModel):
     """Input of a `tool` step: the tool call."""
 
-    name: ToolName
+    name: ToolReference
     arguments: dict[str, JsonValue]
 
 
@@ -167,7 +170,7 @@ def named_tools(step: PlanStep) -> Iterator[tuple[str, str]]:
     named += [(".input.name", [inner.get("name")])] if step.type == StepType.TOOL else []
     for path, names in named:
         if isinstance(names, list):
-            yield from ((path, name) for name in names if isinstance(name, str))
+            yield from ((path, tool_of(name)) for name in names if isinstance(name, str))
 
 
 _FORMAT: Final = frozenset({"timeout", "schema", "rules"})

@@ -126,6 +126,7 @@ def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
     ] = None,
     tool: Annotated[list[str] | None, typer.Option(help="Tool to offer; repeat for several. Default: all.")] = None,
     model: Annotated[str | None, typer.Option(help="Name of a route or an engine.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Name of a configured agent.")] = None,
     system: Annotated[str | None, typer.Option(help="System prompt.")] = None,
     schema: Annotated[Path | None, typer.Option(help="File of a JSON Schema that the answer follows.")] = None,
     file: Annotated[
@@ -140,14 +141,14 @@ def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
     A question to a person is asked at the terminal; without one the command ends with 3.
     """
     wiring: Wiring = context.obj
-    if (text is None) == (file is None) or (file is not None and any((mode, tool, model, system, schema))):
+    if (text is None) == (file is None) or (file is not None and any((mode, tool, model, agent, system, schema))):
         raise typer.BadParameter("give TEXT with its options, or --file alone", param_hint="TEXT or --file")
     ask = partial(typer.prompt, err=True) if sys.stdin.isatty() and not as_json else None
     output = OutputOptions(stream=stream, as_json=as_json, ask=ask)
     with failures_as_exits():
         settings = load_settings(path=config)
         request = (
-            ExecuteOptions(text or "", system, model, mode, tool, schema).request()
+            ExecuteOptions(text or "", system, model, mode, tool, schema, agent).request()
             if file is None
             else read_request(file)
         )

@@ -54,13 +54,18 @@ class ExecuteOptions:
     mode: Mode | None
     tools: list[str] | None
     schema: Path | None
+    agent: str | None = None
 
     def request(self) -> SystemRequest:
         """Return the request. Raises: RequestFailure (REQUEST_INVALID)."""
         texts = [("system", self.system), ("user", self.text)]
         messages = [{"role": role, "content": content} for role, content in texts if content is not None]
         fields: dict[str, Any] = {"messages": messages, "model": self.model, "tools": self.tools or None}
-        fields["mode"] = self.mode or (Mode.CHAT if self.schema is None else Mode.STRUCTURED)
+        mode = self.mode or (None if self.schema is None else Mode.STRUCTURED)
+        if mode is not None:
+            fields["mode"] = mode
+        if self.agent is not None:
+            fields["agent"] = self.agent
         if self.schema is not None:
             fields["output"] = {"schema": read_json(self.schema)}
         return parse_request(fields)

@@ -19,9 +19,10 @@ DEFAULT_REDUNDANCY: Final = RedundancyOptions()
 class BranchSettings:
     """Settings of a branch.
 
-    `messages` begin its conversation. `tools` may be offered; `allowed_tools` are those that the request allows, all if
-    it is None. `model` is the route or engine that is asked. `replica` is the number of the branch where several answer
-    the same question. `plan` was made at `planned_at`, in Unix seconds. A side question is no part of the response.
+    `messages` begin its conversation. `tools` may be offered; `allowed_tools` are those that the request and its agent
+    allow, `requested_tools` those that the request itself names, for agents at any depth: all if it is None. `model` is
+    the route or engine that is asked. `replica` is the number of the branch where several answer the same question.
+    `plan` was made at `planned_at`, in Unix seconds. A side question is no part of the response.
     """
 
     output: OutputContract
@@ -30,6 +31,7 @@ class BranchSettings:
     messages: Sequence[Message] = ()
     tools: Sequence[str] = ()
     allowed_tools: Sequence[str] | None = None
+    requested_tools: Sequence[str] | None = None
     redundancy: RedundancyOptions = DEFAULT_REDUNDANCY
     model: str | None = None
     replica: int | None = None
@@ -69,6 +71,7 @@ class BranchSettings:
             hints=merge_hints(self.hints, fork.hints),
             tools=self.tools if fork.tools is None else fork.tools,
             allowed_tools=self.allowed_tools if fork.tools is None else fork.tools,
+            requested_tools=self.requested_tools if fork.tools is None else fork.tools,
         )
 
 

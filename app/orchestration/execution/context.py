@@ -479,13 +479,14 @@ async def settle(context: RunContext, branches: Sequence[Branch[T]]) -> list[Set
 
 def start_context(execution: Execution, progress: RunProgress, messages: Sequence[Message]) -> RunContext:
     """Return the context of the outermost pattern before its first step; `messages` are those before PREPARE."""
-    request = execution.header.request
+    request, agent = execution.header.request, execution.header.agent
     settings = BranchSettings(
         output=request.output,
         hints=request.hints,
         correlation=execution.correlation,
         messages=messages,
-        allowed_tools=request.tools,
+        allowed_tools=request.tools if agent is None else agent.allowed(request.tools),
+        requested_tools=request.tools,
         redundancy=request.redundancy or DEFAULT_REDUNDANCY,
         model=request.model,
         revision=execution.header.revision,

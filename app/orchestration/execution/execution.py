@@ -71,7 +71,7 @@ class Execution:
         clock, origin = None if environment is None else environment.clock, header.origin
         self.header = header
         self.lifecycle = Lifecycle(header.mode)
-        self.ledger = Ledger(budget_for(header.bounds, history))
+        self.ledger = Ledger(budget_for(header.bounds, history), history)
         self.recorder = Recorder(header.execution_id, journal, history, clock)
         model_calls = 1 if environment is None else environment.concurrent_inferences
         self.branches = Branches(self.recorder, self.ledger, clock, model_calls)

@@ -24,6 +24,7 @@ from app.capabilities.models.context_window import count_tokens
 from app.domain.contract.messages import ToolCall
 from app.domain.contract.response import NO_USAGE, TokenUsage, ToolCallMade
 from app.domain.failures import Code, OrchestrationFailure
+from app.domain.journal.events import ToolStart
 from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import (
     AttemptCancelled,
@@ -56,9 +57,9 @@ class Ledger:
     Attempts in excluded branches are paid for and not shown.
     """
 
-    def __init__(self, budget: "Budget | None" = None) -> None:
+    def __init__(self, budget: "Budget | None" = None, history: ExecutionHistory | None = None) -> None:
         self.budget = budget
-        self.tool_calls = ToolCalls()
+        self.tool_calls = ToolCalls(history)
         self.usage: TokenUsage = NO_USAGE
         self.is_priced = False
         self.last_at = 0.0
@@ -193,18 +194,29 @@ class ToolCallState:
 
 
 class ToolCalls:
-    """The tool calls of one execution, by the step that asked for them."""
+    """The tool calls of one execution, by the step that asked for them.
 
-    def __init__(self) -> None:
+    Those that the history has begun count from the start, because branches replay in turn.
+    """
+
+    def __init__(self, history: ExecutionHistory | None = None) -> None:
         self.has_run_unsafe = False
         """True once a non-idempotent call was started."""
         self.rounds: set[StepKey] = set()
         """The rounds in which at least one call has an outcome."""
+        self._begun: set[StepKey] = set() if history is None else _begun_calls(history)
         self._states: dict[StepKey, list[ToolCallState]] = {}
 
     def add(self, key: StepKey, states: list[ToolCallState]) -> None:
         """Add the calls that this step asked for, in call order."""
         self._states[key] = states
+
+    def begin(self, key: StepKey, limit: int | None) -> bool:
+        """Return whether the call of that key may run under the limit; it counts once."""
+        if limit is not None and len(self._begun) >= limit and key not in self._begun:
+            return False
+        self._begun.add(key)
+        return True
 
     def of(self, key: StepKey) -> list[ToolCallState]:
         """Return the calls that this step asked for, in call order."""
@@ -358,6 +370,22 @@ def recorded_prices(steps: Mapping[StepKey, RecordedStep], attempt: RecordedStep
     inference = steps.get(StepKey(attempt.key).parent)
     candidates = inference.outcome.candidates if inference and isinstance(inference.outcome, InferenceSetup) else ()
     return next((each.prices for each in candidates if each.fingerprint == attempt.fingerprint), None)
+
+
+def _begun_calls(history: ExecutionHistory) -> set[StepKey]:
+    """Return the keys of the tool calls that have run, or may have."""
+    ended = {
+        key: isinstance(step.outcome, ToolCallSuspended) or step.outcome.ran
+        for key, step in history.steps.items()
+        if isinstance(step.outcome, ToolEnded | ToolCallSuspended)
+    }
+    started = {StepKey(each.anchor): True for each in history.events if isinstance(each.event, ToolStart)}
+    return {call_key(attempt) for attempt, has_run in (started | ended).items() if has_run}
+
+
+def call_key(attempt: StepKey) -> StepKey:
+    """Return the key of the tool call that an attempt belongs to."""
+    return attempt.parent.parent
 
 
 def _last(attempts: Sequence[_Attempt]) -> _Attempt | None:

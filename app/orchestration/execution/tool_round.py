@@ -35,7 +35,7 @@ from app.domain.tools import OfferedTool, concurrent_groups
 from app.orchestration.execution.effect import Effect, NonIdempotentEffect, SuspensionRequest
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
-from app.orchestration.execution.ledger import ToolCallState
+from app.orchestration.execution.ledger import ToolCallState, call_key
 
 _UNKNOWN_TOOL = "no such tool"
 _UNAVAILABLE = "the tool cannot run right now"
@@ -199,10 +199,13 @@ class ToolAttempt(Effect):
             code = Code.ORCHESTRATION_BUDGET_EXCEEDED
             return ToolEnded(_BUDGET_SPENT, is_error=True, code=code, duration_ms=0.0, ran=False)
         grace_s = NON_IDEMPOTENT_GRACE_S if self._offered.unsafe else 0.0
-        call_key = self.key.parent.parent
+        key, limit = call_key(self.key), execution.header.bounds.tool_calls
+        if not execution.ledger.tool_calls.begin(key, limit):
+            text, code = f"not run: an execution makes at most {limit} tool calls", Code.ORCHESTRATION_ITERATION_LIMIT
+            return ToolEnded(text, is_error=True, code=code, duration_ms=0.0, ran=False)
         return await environment.tool_executor.attempt(
             call,
-            key=idempotency_key(execution.header.execution_id, call_key, call.id),
+            key=idempotency_key(execution.header.execution_id, key, call.id),
             attempt=0 if self.key.is_first_attempt else 1,
             seconds_left=execution.seconds_left + grace_s,
             digest=self._offered.digest,

@@ -68,6 +68,7 @@ class Preparer:
             pattern=self._pattern,
             environment=environment,
             session=self._earlier_messages(),
+            agent=header.agent,
         )
 
     def _earlier_messages(self) -> SessionHistory:

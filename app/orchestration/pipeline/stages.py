@@ -18,12 +18,13 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from app.capabilities.models.context_window import capacity, context_exceeded, measure
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.access import Permission, Principal
+from app.domain.agents import RequestedAgent
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import AccessFailure, Code
 from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import StageTrace
-from app.domain.tools import ToolDefinition
+from app.domain.tools import ToolDefinition, agent_of
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.pattern import Pattern
 from app.ports.model import TokenCounter
@@ -73,6 +74,7 @@ class Preparation(NamedTuple):
     pattern: Pattern
     environment: Environment
     session: SessionHistory
+    agent: RequestedAgent | None = None
     tools: tuple[str, ...] = ()
     """Names of the tools that the execution may offer."""
     offered: Sequence[ToolDefinition] = ()
@@ -110,7 +112,7 @@ async def _auth_resolve(principal: Principal) -> Principal:
 async def _tool_split(preparation: Preparation) -> Preparation:
     """Select the tools that the execution may offer; their availability is checked again before every inference."""
     request, pattern, registry = preparation.request, preparation.pattern, preparation.environment.tool_registry
-    tools = allowed_tools(request, pattern, registry)
+    tools = allowed_tools(request, pattern, registry, preparation.agent)
     offered = registry.definitions(tools) if pattern.starts_with_request else ()
     return preparation._replace(tools=tools, offered=offered)
 
@@ -146,22 +148,34 @@ UNTIMED_AUTH_RESOLVE: Final = StageTrace(AUTH_RESOLVE.name, 0.0, "ok")
 """AuthResolve of a queued or recovered execution: the stored record does not hold how long it took."""
 
 
-def allowed_tools(request: SystemRequest, pattern: Pattern, registry: ToolRegistry) -> tuple[str, ...]:
-    """Return the names of the registered tools that the request may use, available or not."""
-    if request.tools is None:
-        return tuple(registry.names()) if pattern.offers_all_tools else ()
-    return tuple(registry.names(request.tools))
+def allowed_tools(
+    request: SystemRequest, pattern: Pattern, registry: ToolRegistry, agent: RequestedAgent | None = None
+) -> tuple[str, ...]:
+    """Return the names of the registered tools that the request may use, available or not.
+
+    Agents are tools only where they are named. The tools of the request's `agent` are named by it.
+    """
+    named = request.tools if agent is None else agent.allowed(request.tools)
+    if named is None:
+        return tuple([name for name in registry.names() if agent_of(name) is None]) if pattern.offers_all_tools else ()
+    return tuple(registry.names(named))
 
 
 def build_conversation(preparation: Preparation) -> SanitizedHistory:
-    """Return the conversation that the first inference reads: the latest turns that fit, then the request."""
+    """Return the conversation that the first inference reads: the latest turns that fit, then the request.
+
+    The prompt of the agent comes before every other.
+    """
     own, session = preparation.request.messages, preparation.session
+    agents_own = () if preparation.agent is None else preparation.agent.messages
     if session.message_count == 0:
-        return SanitizedHistory(tuple(own), truncated=False)
+        return SanitizedHistory((*agents_own, *own), truncated=False)
     limits, counter = preparation.limits, preparation.environment.token_counter
     tokens = _largest_capacity(preparation) - counter.tools(preparation.offered)
+    tokens -= sum(map(counter.message, agents_own))
     history_limits = HistoryLimits(limits.history_messages, limits.history_tokens, tokens)
-    return sanitize_history(own, session, history_limits, counter)
+    history = sanitize_history(own, session, history_limits, counter)
+    return SanitizedHistory((*agents_own, *history.messages), history.truncated)
 
 
 def sanitize_history(

@@ -72,6 +72,7 @@ class AgentTrace(BaseModel):
     request_id: RequestId = Field(description="The request's id.")
     session_id: SessionId | None = Field(description="The session's id.")
     trace_id: TraceId = Field(description="The trace's id.")
+    agent: str | None = Field(description="The agent that the request names.")
     started_at: datetime = Field(description="Start time.")
     completed_at: datetime | None = Field(description="End time; null until the execution has ended.")
     outcome: State = Field(description="The state of its lifecycle.")
@@ -87,8 +88,8 @@ class AgentTrace(BaseModel):
     fallback_attempts: int = Field(description="Attempts after the first one of each inference.")
 
 
-def agent_trace(events: Sequence[StoredEvent]) -> AgentTrace:
-    """Return the summary of an execution; `events` are all from the first on, and at least one."""
+def agent_trace(events: Sequence[StoredEvent], agent: str | None = None) -> AgentTrace:
+    """Return the summary of an execution for that agent; `events` are all from the first on, and at least one."""
     status = ExecutionStatus(events[0].at).apply((), events)
     ids, response = events[0].correlation, status.response
     attempts = _attempts(events)
@@ -97,6 +98,7 @@ def agent_trace(events: Sequence[StoredEvent]) -> AgentTrace:
         request_id=ids.request_id,
         session_id=ids.session_id,
         trace_id=ids.trace_id,
+        agent=agent,
         started_at=_datetime(events[0].at),
         completed_at=_datetime(events[-1].at) if status.ended else None,
         outcome=status.state,

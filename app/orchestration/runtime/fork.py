@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.domain.contract.constrained_types import Name, SessionIdText, ToolName
+from app.domain.contract.constrained_types import Name, SessionIdText, ToolReference
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import ExecutionHints, SystemRequest
 from app.domain.failures import Code, RequestFailure
@@ -42,7 +42,7 @@ class ForkOverrides(BaseModel):
 
     model: Name | None = Field(None, description="A route or engine name from GET /v1/engines.")
     hints: ExecutionHints | None = Field(None, description="Hints to change; absent hints keep their values.")
-    tools: list[ToolName] | None = Field(None, max_length=128, description="Tools to offer; [] offers none.")
+    tools: list[ToolReference] | None = Field(None, max_length=128, description="Tools to offer; [] offers none.")
     messages: list[Message] = Field(default_factory=list, description="Messages to add before the next inference.")
 
 
@@ -139,6 +139,7 @@ def fork_execution(
         created_at=created_at,
         durability="journaled",
         revision=before.revision,
+        agent=before.agent,
         fork=Fork(
             before.request_id,
             from_step,
@@ -189,8 +190,8 @@ def _inherited_messages(origin: ExecutionHeader, steps: Sequence[RecordedStep]) 
     if origin.inherited_messages or prepared is None or not prepared.prior_message_count:
         return origin.inherited_messages
     own = origin.request.messages
-    prompt = len(system_prompt(own))
-    return prepared.messages[prompt : len(prepared.messages) - (len(own) - prompt)]
+    prompt, agents_own = len(system_prompt(own)), 0 if origin.agent is None else len(origin.agent.messages)
+    return prepared.messages[agents_own + prompt : len(prepared.messages) - (len(own) - prompt)]
 
 
 def _moved_to_now(

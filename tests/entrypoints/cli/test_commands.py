@@ -260,7 +260,7 @@ class TestExecute:
         service = StagedService()
         service.run("execute", "hello")
         (request,) = service.requests
-        assert request.model_fields_set == {"messages", "mode", "model", "tools"}
+        assert request.model_fields_set == {"messages", "model", "tools"}
         assert (request.mode, request.tools, request.model) == (Mode.CHAT, None, None)
 
     @pytest.mark.parametrize("command", [("check",), ("execute", "hello")])

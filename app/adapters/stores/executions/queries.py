@@ -69,6 +69,7 @@ def _execution() -> Select[Any]:
         executions.c.owner,
         executions.c.epoch,
         executions.c.events,
+        executions.c.agent,
         executions.c.entered_at,
         executions.c.state,
         executions.c.attempt,

@@ -156,15 +156,15 @@ class DatabaseExecutionStore:
 
 
 def _execution(row: ResultRow) -> StoredExecution:
-    execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, *status_cells, user = row
+    execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, agent, *rest, user = row
     try:
-        status, known_mode = _status(status_cells), Mode(mode)
+        status, known_mode = _status(rest), Mode(mode)
     except ValueError:
         raise StorageFailure(
             Code.STORAGE_SNAPSHOT_INVALID, "a stored execution was written by a later version"
         ) from None
     return StoredExecution(
-        execution_id, tenant, request_id, session_id, known_mode, created_at, status, owner, epoch, events, user
+        execution_id, tenant, request_id, session_id, known_mode, created_at, status, owner, epoch, events, user, agent
     )
 
 

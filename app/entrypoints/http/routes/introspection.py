@@ -14,7 +14,7 @@ from app.domain.failures import TAXONOMY, Code, FailureRow, RequestFailure
 from app.entrypoints.http.context import Context
 from app.entrypoints.http.errors import JSON, WholeResponse
 from app.entrypoints.http.openapi import Collection, failures
-from app.orchestration.facade import EngineView, FlowView, ToolView
+from app.orchestration.facade import AgentView, EngineView, FlowView, ToolView
 
 router = APIRouter()
 
@@ -59,6 +59,13 @@ class Alive(BaseModel):
 async def list_tools(context: Context) -> Response:
     """Return every registered tool."""
     views = await context.facade.introspection.tools()
+    return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
+
+
+@router.get("/v1/agents", operation_id="agents", summary="List the agents", response_model=Collection[AgentView])
+async def list_agents(context: Context) -> Response:
+    """Return every configured agent that the caller may use, by name, without its prompt."""
+    views = context.facade.introspection.agents(context.principal.permissions)
     return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
 
 

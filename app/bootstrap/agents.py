@@ -1,0 +1,68 @@
+"""Agents of the configuration: their catalogue, and checks against the tools and output contracts that there are."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.capabilities.answer_contract import AnswerContract
+from app.capabilities.tools.agents import AgentCatalogue
+from app.capabilities.tools.registry import ToolList
+from app.domain.agents import ConfiguredAgent
+from app.domain.contract.request import NamedTool
+from app.domain.failures import Code, ConfigurationFailure, Failure
+from app.domain.lifecycle import Mode
+from app.domain.tools import reference_of
+from app.ports.tool import Tool, ToolSource
+from app.settings import Settings
+from app.settings.schema import closest_name
+
+
+def load_agents(settings: Settings, grammars: Mapping[str, str], sources: Sequence[ToolSource]) -> AgentCatalogue:
+    """Return the configured agents, which may call the built-in tools and those of the sources.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID) naming the key of an agent that cannot run.
+    """
+    found = [_with_grammar(agent.agent(name), grammars) for name, agent in settings.agents.items()]
+    catalogue, tools = AgentCatalogue(found), _tools(sources)
+    infos = [tool.info() for tool in (*tools, *catalogue.tools(tools))]
+    known, unsafe = {info.name for info in infos}, {info.name for info in infos if info.unsafe}
+    for agent in found:
+        _check(agent, known, unsafe)
+    return catalogue
+
+
+def agent_source(agents: AgentCatalogue, sources: Sequence[ToolSource]) -> ToolSource:
+    """Return the source of the agents as tools, which call those of the other sources."""
+    return ToolList("agents", agents.tools(_tools(sources)))
+
+
+def _tools(sources: Sequence[ToolSource]) -> list[Tool]:
+    return [*BUILTIN_TOOLS, *(tool for source in sources for tool in source.tools)]
+
+
+def _with_grammar(agent: ConfiguredAgent, grammars: Mapping[str, str]) -> ConfiguredAgent:
+    text = grammars.get(agent.output.grammar or "")
+    if text is None:
+        return agent
+    return replace(agent, output=agent.output.model_copy(update={"grammar": text}))
+
+
+def _check(agent: ConfiguredAgent, known: Collection[str], unsafe: Collection[str]) -> None:
+    here = f"agents.{agent.name}"
+    for index, tool in enumerate(agent.tools):
+        if tool not in known:
+            closest = reference_of(closest_name(tool, known))
+            raise _invalid(f"{here}.tools.{index}", f"must name a registered tool; did you mean {closest}?")
+        if agent.mode is Mode.REDUNDANT and tool in unsafe:
+            raise _invalid(f"{here}.tools.{index}", "must be safe to call twice in mode redundant")
+    choice = agent.hints.tool_choice
+    if isinstance(choice, NamedTool) and choice.name not in agent.tools:
+        raise _invalid(f"{here}.hints.tool_choice", "must name one of the agent's tools")
+    try:
+        AnswerContract(agent.output).compile()
+    except Failure as failure:
+        raise _invalid(f"{here}.output", failure.message) from failure
+
+
+def _invalid(key: str, message: str) -> ConfigurationFailure:
+    return ConfigurationFailure(Code.CONFIG_INVALID, f"{key}: {message}")
