@@ -58,6 +58,7 @@ from app.bootstrap.tools import open_registry, tool_sources
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.context_window import EstimatingTokenCounter
+from app.capabilities.prompting.registry import default_registry
 from app.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from app.capabilities.tools.arguments import plan_violations
 from app.capabilities.tools.executor import ToolExecutor
@@ -340,6 +341,7 @@ class Foundation:
             answer_validator=answer_validator,
             conversations=sessions,
             concurrent_inferences=settings.limits.concurrent_inferences,
+            prompts=default_registry(),
             agents=self.agents,
         )
 

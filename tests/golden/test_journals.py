@@ -56,10 +56,11 @@ def name(rows: Rows) -> str:
     return found
 
 
-def is_of_today(rows: Rows) -> bool:
-    """Return whether today's pattern has the version of the journal."""
+def is_readable(rows: Rows) -> bool:
+    """Return whether today's pattern continues journals of that version."""
     header = orjson.loads(rows["commits"][0]["outcome"])[1]
-    return bool(header["pattern_version"] == PATTERNS[Mode(header["mode"])].version)
+    pattern = PATTERNS[Mode(header["mode"])]
+    return bool(pattern.oldest_version <= header["pattern_version"] <= pattern.version)
 
 
 async def stored(folder: Path, rows: Rows) -> Path:
@@ -78,6 +79,13 @@ async def history_reader(database: Path) -> AsyncIterator[HistoryReader]:
         yield opened
 
 
+@pytest.mark.parametrize("mode", [Mode.CHAT, Mode.STRUCTURED, Mode.REDUNDANT, Mode.PLAN])
+def test_there_are_golden_journals_of_every_version_that_is_read(mode: Mode) -> None:
+    headers = [orjson.loads(read_rows(each)["commits"][0]["outcome"])[1] for each in JOURNALS]
+    found = {header["pattern_version"] for header in headers if header["mode"] == mode}
+    assert found >= set(range(PATTERNS[mode].oldest_version, PATTERNS[mode].version + 1))
+
+
 def test_there_is_a_golden_journal_of_every_kind_of_execution() -> None:
     for name_, golden in GOLDEN_EXECUTIONS.items():
         assert path_of(name_, Mode(golden.fields.get("mode", "chat"))) in JOURNALS
@@ -87,7 +95,7 @@ def test_there_is_a_golden_journal_of_every_kind_of_execution() -> None:
 async def test_a_golden_journal_is_replayed_step_by_step_or_refused(path: Path, tmp_path: Path) -> None:
     rows = read_rows(path)
     async with history_reader(await stored(tmp_path, rows)) as reader:
-        if not is_of_today(rows):
+        if not is_readable(rows):
             with pytest.raises(StorageFailure) as refused:
                 await reader.replay(LOCAL.tenant, name(rows))
             assert refused.value.code is Code.STORAGE_SNAPSHOT_INVALID
@@ -103,7 +111,7 @@ async def test_a_golden_suspension_is_resumed_or_refused_and_left_unchanged(path
     async with open_service_on(await stored(tmp_path, rows)) as service:
         executions = service.facade.executions
         before = await executions.show(LOCAL, name(rows))
-        if not is_of_today(rows):
+        if not is_readable(rows):
             with pytest.raises(StorageFailure) as refused:
                 await answer_suspension_of(service, name(rows))
             assert refused.value.code is Code.STORAGE_SNAPSHOT_INVALID
@@ -122,7 +130,7 @@ async def test_a_golden_interruption_is_continued_or_fails_with_the_reason(path:
     async with open_service_on(await stored(tmp_path, rows)) as service:
         await wait_for_idle(service)
         shown = await service.facade.executions.show(LOCAL, name(rows))
-    if is_of_today(rows):
+    if is_readable(rows):
         assert shown.state is State.COMPLETE
     else:
         assert shown.last_error is not None

@@ -12,6 +12,7 @@ from app.bootstrap.service import PATTERNS
 from app.capabilities.models.breaker import FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.context_window import EstimatingTokenCounter
+from app.capabilities.prompting.registry import PromptRegistry, default_registry
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.contract.request import SystemRequest
@@ -154,6 +155,7 @@ def make_harness(
     policy: FailoverPolicy = POLICY,
     moving: bool = False,
     concurrent_inferences: int = 32,
+    prompts: PromptRegistry | None = None,
     **bounds: Any,
 ) -> Harness:
     """Return a harness with these engines as the default route; one that is `moving` reroutes rejected answers."""
@@ -179,6 +181,7 @@ def make_harness(
         answer_validator=InlineAnswerValidator(),
         conversations=FixedConversations(),
         concurrent_inferences=concurrent_inferences,
+        prompts=prompts or default_registry(),
     )
     values = vars(LIMITS) | {"max_retries": policy.max_retries} | bounds
     return Harness(world, bus, log, journal, EffectiveLimits(**values))

@@ -14,12 +14,16 @@ from app.domain.ids import ExecutionId, KeyId, RequestId, SpanId, TenantId, Trac
 from app.domain.journal.fork import Fork
 from app.domain.lifecycle import Mode
 
-REVISION: Final = 2
+REVISION: Final = 3
 """Revision of the rules that all patterns share; an execution keeps the one that it began with.
 
 In revision 1 every answer that breaks a rule fails after the last attempt and is shown; `strict_validation` has no
 effect. A plan that a model made may call tools with arguments that do not fit them. Every small schema of such a plan
 is compiled at once, plain or not. Responses have no messages.
+
+Before revision 3, prompts have their shipped texts, which are part of fingerprints, and a model that gave an unusable
+reply to a prompt learns in the same conversation what is wrong. Since then a fingerprint has the prompt's id and its
+input, so that a text can change, and an unusable reply is repaired by a prompt of its own.
 """
 
 

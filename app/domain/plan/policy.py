@@ -17,6 +17,8 @@ from app.domain.plan.steps import STEP_SPECS, StepOptions, StepType, has_schema,
 
 MAX_VIOLATIONS: Final = 64
 """Maximum number of reported violations."""
+TOOL_NOT_OFFERED: Final = "must name a tool that is offered"
+"""Violation of a step that names another tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ def _option_violations(step: PlanStep, policy: EffectivePlanPolicy) -> Iterator[
         yield from _quorum_violations({**given, **inner}, ".input" if "quorum" in inner else "")
     for path, name in named_tools(step):
         if policy.tools is not None and name not in policy.tools:
-            yield path, "must name a tool that is offered"
+            yield path, TOOL_NOT_OFFERED
 
 
 def _invalid_options(given: Mapping[str, JsonValue]) -> set[str]:

@@ -50,6 +50,11 @@ class BranchSettings:
         return self.output.strict_validation or self.revision == 1
 
     @property
+    def identifies_prompts(self) -> bool:
+        """True if a prompt is recognised by its id and its input, not by its text."""
+        return self.revision >= 3
+
+    @property
     def shows_rejected_answers(self) -> bool:
         """True if the response shows an answer that was rejected."""
         return not self.is_strict or self.revision == 1

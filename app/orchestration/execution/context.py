@@ -13,7 +13,8 @@ from typing import Generic, TypeVar, overload
 from pydantic import JsonValue
 
 from app.capabilities.answer_contract import AnswerContract, ValidatedAnswer
-from app.capabilities.prompting.prompt_call import Output, PromptCall
+from app.capabilities.prompting.prompt_call import Asked, Output, Prompt, PromptCall
+from app.capabilities.prompting.supervisor import Corrector, Supervisor
 from app.domain.contract.messages import Message, ToolCall, ToolResult
 from app.domain.contract.request import ExecutionHints, SystemRequest
 from app.domain.contract.response import StepStatus, SuspensionKind
@@ -142,18 +143,15 @@ class RunContext:
         """Return a context at the same position with other settings."""
         return RunContext(self._position, settings)
 
-    async def infer(
-        self, messages: Sequence[Message], response_format: ResponseFormat | None = None, *, tools: bool = True
-    ) -> Reply:
-        """Ask a model about the conversation with these messages added; without `tools` it is offered none.
+    async def infer(self, asked: Asked, response_format: ResponseFormat | None = None, *, tools: bool = True) -> Reply:
+        """Ask a model about the conversation with this added; without `tools` it is offered none.
 
         The text has the response format as far as the provider enforces it. Raises: InferenceFailure.
         """
         position = self._position
         key, settings, conversation = position.next_key(), self.settings, position.conversation
         hints = _hints(settings.hints, is_first=not conversation.messages)
-        asked_format = () if response_format is None else (response_format.schema, response_format.grammar)
-        asked_model = () if settings.model == self.request.model else (settings.model,)
+        messages = asked.messages(position.execution.prompts) if isinstance(asked, Prompt) else asked
         added = conversation.extend(messages)
         request = InferenceRequest(
             conversation=conversation.messages,
@@ -161,7 +159,7 @@ class RunContext:
             turn_start=conversation.turn_start,
             hints=hints,
             last_provider=conversation.last_provider,
-            fingerprint=digest("inference", key, added, hints, *asked_format, *asked_model),
+            fingerprint=self._fingerprint(key, asked, messages, added, hints, response_format),
             correlation=settings.correlation,
             tools=settings.tools if tools else (),
             submit=settings.submit if tools else None,
@@ -212,8 +210,8 @@ class RunContext:
     async def ask(self, question: PromptCall[Output]) -> Output:
         """Return what a model answers, apart from the conversation of the branch and from the response.
 
-        The model learns what is wrong with an answer and tries again, within `attempts`. Raises: InferenceFailure;
-        ConstraintFailure, or the failure of the question's check, of the last attempt.
+        An unusable answer is repaired, at most twice and within `attempts`. Raises: InferenceFailure;
+        ConstraintFailure, or the failure of the question's check, of the last answer.
         """
         position, settings = self._position, self.settings
         branch = position.next_key().child(0)
@@ -221,18 +219,16 @@ class RunContext:
         aside = position.child(branch, Conversation())
         aside.anchor = position.anchor
         context = RunContext(aside, replace(settings, hints=_GREEDY, tools=(), is_side_question=True))
-        messages, attempts_left = question.messages, self.limits.attempts
+        supervisor = (Supervisor if settings.identifies_prompts else Corrector)(question, self.limits.attempts)
         while True:
-            reply = await context.infer(messages, question.response_format)
+            reply = await context.infer(supervisor.prompt, supervisor.response_format)
             position.move_to(aside.anchor, aside.now)
-            attempts_left -= 1
-            try:
-                return question.parse_reply(reply.text)
-            except Failure as failure:
-                if not attempts_left:
-                    raise
-                aside.conversation.was_rejected = True
-                messages = question.correction_messages(failure)
+            answer = supervisor.read(reply.text)
+            if answer is not None:
+                return answer
+            if not supervisor.continues_conversation:
+                aside.conversation = aside.conversation.restarted()
+            aside.conversation.was_rejected = True
 
     async def record_value(
         self,
@@ -373,6 +369,26 @@ class RunContext:
         times = [children[index].now for index in results]
         position.now = max([position.now, *times, early_stop.decided_at if early_stop else 0.0])
         return list(results.values()) if early_stop is None else results
+
+    def _fingerprint(
+        self,
+        key: StepKey,
+        asked: Asked,
+        messages: Sequence[Message],
+        added: Sequence[Message],
+        hints: ExecutionHints,
+        response_format: ResponseFormat | None,
+    ) -> str:
+        """Return the fingerprint of an inference. A prompt counts by its id and its input, not by its text."""
+        settings = self.settings
+        asked_format = () if response_format is None else (response_format.schema, response_format.grammar)
+        asked_model = () if settings.model == self.request.model else (settings.model,)
+        if not isinstance(asked, Prompt) or not settings.identifies_prompts:
+            return digest("inference", key, added, hints, *asked_format, *asked_model)
+        if settings.is_side_question:
+            return digest("ask", key, *asked.identity, *asked_model)
+        others = [message for message in added if not any(message is each for each in messages)]
+        return digest("inference", key, others, asked.identity, hints, *asked_format, *asked_model)
 
     async def _record(
         self, key: StepKey, fingerprint: str, find: Callable[[Environment], Awaitable[Outcome]], *, is_instant: bool

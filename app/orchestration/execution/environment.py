@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from app.capabilities.models.breaker import ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
+from app.capabilities.prompting.registry import PromptRegistry
 from app.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
@@ -35,4 +36,5 @@ class Environment:
     answer_validator: AnswerValidator
     conversations: SessionStore
     concurrent_inferences: int
+    prompts: PromptRegistry
     agents: AgentCatalogue = NO_AGENTS

@@ -28,6 +28,7 @@ from typing import NoReturn, TypeVar
 import anyio
 
 from app.capabilities.models.connections import ConnectionLimit
+from app.capabilities.prompting.registry import PromptRegistry, default_registry
 from app.domain.contract.messages import Message
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, Failure
@@ -96,6 +97,12 @@ class Execution:
         if self._environment is None:
             raise BranchStopped
         return self._environment
+
+    @property
+    def prompts(self) -> PromptRegistry:
+        """The prompts in force: the shipped ones in a replay, and for records that contain their texts."""
+        is_shipped = self._environment is None or self.header.revision < 3
+        return default_registry() if is_shipped else self.environment.prompts
 
     @property
     def seconds_left(self) -> float:

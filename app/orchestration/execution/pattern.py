@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeAlias
 from pydantic import JsonValue
 
 from app.capabilities.models.catalogue import EngineCatalogue, requested_models
+from app.capabilities.prompting.supervisor import max_inferences
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain import fallback, lifecycle
 from app.domain.contract.request import PlanStep, SystemRequest
@@ -122,8 +123,13 @@ class BoundInputs:
 
     @property
     def judgements(self) -> int:
-        """Return the number of inferences that judge the answers of all attempts."""
-        return self.limits.attempts if self.request.output.semantic else 0
+        """Return the number of inferences that judge one answer."""
+        return self.inferences_per_ask if self.request.output.semantic else 0
+
+    @property
+    def inferences_per_ask(self) -> int:
+        """Return the number of inferences of one question of the service itself, its repairs included."""
+        return max_inferences(self.limits.attempts)
 
     def inferences(self, count: int, model: str | None = None) -> UpperBound:
         """Return the bound of `count` inferences in sequence, of which only the last may fail."""
@@ -180,13 +186,15 @@ def accept_any_answer(
 class Pattern:
     """A mode: the code that runs it, the version that its records belong to, and what the rest of the core asks of it.
 
-    `version` is raised by hand with every change of effects or their order. `upper_bound` is the most that an admitted
+    `version` is raised by hand with every change of effects or their order; records from `oldest_version` on can still
+    be continued and replayed. `upper_bound` is the most that an admitted
     request can take.
     """
 
     run: RunPattern
     version: int
     upper_bound: Callable[[BoundInputs], UpperBound]
+    oldest_version: int = 1
     admit: Admit = admit_everything
     """Yields the errors of the request that only this mode knows."""
     plan: MakePlan | None = None
@@ -212,9 +220,9 @@ class Pattern:
 
     def can_continue(self, header: ExecutionHeader) -> bool:
         """Return True if the pattern, as it is now, can continue and replay the execution."""
-        same_version = self.version == header.pattern_version
+        can_read = self.oldest_version <= header.pattern_version <= self.version
         fingerprint = None if self.fingerprint is None else self.fingerprint(header.request)
-        return same_version and fingerprint == header.flow_fingerprint
+        return can_read and fingerprint == header.flow_fingerprint
 
 
 def max_token_price(profile: EngineProfile) -> float:

@@ -68,6 +68,12 @@ class Conversation:
         calls, self.open_calls = self.open_calls, ()
         return calls
 
+    def restarted(self) -> "Conversation":
+        """Return an empty conversation with the same provider."""
+        fresh = Conversation()
+        fresh.last_provider = self.last_provider
+        return fresh
+
     def copy(self) -> "Conversation":
         """Return the conversation as another branch continues it; open calls stay behind."""
         copied = Conversation(self.messages)

@@ -12,9 +12,8 @@ from app.capabilities.models.format_enforcement import SUBMIT_TOOL
 from app.capabilities.output.enforcement import enforce
 from app.capabilities.output.schema.compiled import compile_schema
 from app.capabilities.prompting.definition import EmptyInput, PromptId
-from app.capabilities.prompting.prompts.output_format import StructuredViolationsInput
 from app.capabilities.prompting.registry import default_registry
-from app.domain.contract.messages import UNREADABLE_ARGUMENTS, Message, ToolCall
+from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
 from app.domain.failures import ConstraintFailure
 from app.domain.model_call import ResponseFormat
 from app.domain.tools import ToolDefinition
@@ -69,13 +68,6 @@ def submission(node: AgentNode, calls: Sequence[ToolCall]) -> tuple[AgentAnswer 
     answer = _submitted(node, calls[index])
     result = _ACCEPTED if answer.output is not None else rejection(answer.violations)
     return answer, [result, *[_CANCELLED] * (len(calls) - index - 1)]
-
-
-def correction(violations: Sequence[tuple[str, str]]) -> Message:
-    """Return the message that asks for a corrected answer."""
-    found = StructuredViolationsInput.from_pairs(violations)
-    prompt = default_registry().get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, found)
-    return Message(role="user", content=prompt)
 
 
 def rejection(violations: Sequence[tuple[str, str]]) -> str:

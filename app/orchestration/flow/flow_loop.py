@@ -56,7 +56,7 @@ from app.orchestration.flow.service_agent import ServiceAgent, max_inferences, s
 from app.orchestration.flow.work_effect import NonIdempotentWorkEffect, WorkEffect
 from app.orchestration.patterns.validated_answer import compiled_contract, validate_answer
 
-VERSION = 1
+VERSION = 2
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 

@@ -13,6 +13,8 @@ from pydantic import BaseModel, JsonValue
 
 from app.capabilities.models.format_enforcement import choose_enforcement, prepare_call, submitted_reply
 from app.capabilities.models.replies import normalise_reply
+from app.capabilities.prompting.prompt_call import Prompt
+from app.capabilities.prompting.registry import default_registry
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.contract.messages import Message
@@ -38,7 +40,6 @@ from app.orchestration.flow.agent_answer import (
     MAX_REPAIRS,
     NOT_SUBMITTED,
     AgentAnswer,
-    correction,
     rejection,
     response_format,
     submission,
@@ -154,7 +155,8 @@ class LocalAgent:
         record = _updated(record, rejections=record.rejections + 1)
         if record.messages[-1].role == "tool":
             return AgentStep(record)
-        return AgentStep(_updated(record, messages=(*record.messages, correction(answer.violations))))
+        correction = Prompt.of_violations(answer.violations).messages(default_registry())
+        return AgentStep(_updated(record, messages=(*record.messages, *correction)))
 
     async def _ask(self, record: AgentRecord) -> Reply:
         engine = self._engines.get(record.model)

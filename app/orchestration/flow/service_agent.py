@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from app.capabilities.prompting.prompt_call import Asked, Prompt
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, ConstraintFailure, OrchestrationFailure
 from app.domain.journal.events import ValidationEnd
@@ -20,7 +21,6 @@ from app.orchestration.flow.agent_answer import (
     MAX_REPAIRS,
     NOT_SUBMITTED,
     AgentAnswer,
-    correction,
     response_format,
     submission,
     submit_definition,
@@ -61,14 +61,15 @@ class ServiceAgent:
         Raises: Failure: as `RunContext.infer`; ConstraintFailure (CONSTRAINT_SCHEMA_INVALID) for an answer that does
         not fit after its correction; OrchestrationFailure (ORCHESTRATION_ITERATION_LIMIT).
         """
-        messages: Sequence[Message] = [Message(role="user", content=task)]
+        first: list[Message] = []
         if started is None:
             started = await self._start()
-            messages = [Message(role="system", content=started.preamble), *messages]
+            first = [Message(role="system", content=started.preamble)]
+        asked: Asked = [*first, Message(role="user", content=task)]
         self.started = started
         self._context = self._with_settings(started)
         while True:
-            answer, messages = await (self._submitted(messages) if self._node.config.tools else self._written(messages))
+            answer, asked = await (self._submitted(asked) if self._node.config.tools else self._written(asked))
             if answer is None:
                 continue
             valid = answer.output is not None
@@ -107,18 +108,18 @@ class ServiceAgent:
             )
         )
 
-    async def _written(self, messages: Sequence[Message]) -> tuple[AgentAnswer | None, list[Message]]:
-        """Return the answer in the response format, and the message that asks for another one."""
-        reply = await self._infer(messages)
+    async def _written(self, asked: Asked) -> tuple[AgentAnswer | None, Asked]:
+        """Return the answer in the response format, and what asks for another one."""
+        reply = await self._infer(asked)
         answer = await self._context.compute(partial(written_answer, self._node, reply.text))
-        return answer, [] if answer.output is not None else [correction(answer.violations)]
+        return answer, [] if answer.output is not None else Prompt.of_violations(answer.violations)
 
-    async def _submitted(self, messages: Sequence[Message]) -> tuple[AgentAnswer | None, Sequence[Message]]:
-        """Return the answer, None for a tool round, and the messages for the next inference."""
-        reply = await self._infer(messages)
+    async def _submitted(self, asked: Asked) -> tuple[AgentAnswer | None, Asked]:
+        """Return the answer, None for a tool round, and what the next inference is asked."""
+        reply = await self._infer(asked)
         calls = reply.tool_calls
         if not calls:
-            return NOT_SUBMITTED, [correction(NOT_SUBMITTED.violations)]
+            return NOT_SUBMITTED, Prompt.of_violations(NOT_SUBMITTED.violations)
         if self._rounds_left == 0:
             details = {"tool_rounds": self._context.limits.tool_rounds, "node": self._node.key}
             message = "the model asked for another tool round"
@@ -130,13 +131,13 @@ class ServiceAgent:
         self.results = [result.message() for result in results]
         return answer, self.results
 
-    async def _infer(self, messages: Sequence[Message]) -> Reply:
+    async def _infer(self, asked: Asked) -> Reply:
         if self.inference_count == self._steps_left:
             raise step_limit(self._context)
         self.inference_count += 1
         self.calls = self.results = ()
         has_tools = bool(self._node.config.tools)
-        return await self._context.infer(messages, None if has_tools else response_format(self._node), tools=has_tools)
+        return await self._context.infer(asked, None if has_tools else response_format(self._node), tools=has_tools)
 
 
 def max_inferences(node: AgentNode, tool_rounds: int) -> int:

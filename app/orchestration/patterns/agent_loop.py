@@ -3,10 +3,10 @@
 If the request has rules or a judge, the text is validated, and the model learns what is wrong with it.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from app.capabilities.models.catalogue import EngineCatalogue
-from app.domain.contract.messages import Message
+from app.capabilities.prompting.prompt_call import Asked
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, OrchestrationFailure
 from app.domain.journal.header import EffectiveLimits
@@ -15,7 +15,7 @@ from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound
 from app.orchestration.patterns.validated_answer import answer_until_valid, compiled_contract
 
-VERSION = 1
+VERSION = 2
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
@@ -29,9 +29,7 @@ async def agent_loop(context: RunContext, attempts: int | None = None) -> Patter
         return await tool_loop.answer(context.settings.messages)
     limit = context.limits.attempts if attempts is None else attempts
     contract = await compiled_contract(context)
-    return await answer_until_valid(
-        context, contract, tool_loop.answer, messages=context.settings.messages, limit=limit
-    )
+    return await answer_until_valid(context, contract, tool_loop.answer, asked=context.settings.messages, limit=limit)
 
 
 class ToolLoop:
@@ -41,13 +39,13 @@ class ToolLoop:
         self._context = context
         self._rounds_left = context.limits.tool_rounds
 
-    async def answer(self, messages: Sequence[Message]) -> str:
-        """Return the text that the model answers to these messages.
+    async def answer(self, asked: Asked) -> str:
+        """Return the text that the model answers to this.
 
         Raises: InferenceFailure; OrchestrationFailure (ORCHESTRATION_ITERATION_LIMIT) if the model asks for more tool
         rounds than all answers together may take.
         """
-        reply = await self._context.infer(messages)
+        reply = await self._context.infer(asked)
         while reply.tool_calls:
             if self._rounds_left == 0:
                 raise OrchestrationFailure(

@@ -44,7 +44,7 @@ def _plan_bound(inputs: BoundInputs) -> UpperBound:
     if steps is None:
         worst = reduce(UpperBound.maximum, (_worst(inputs, each) for each in policy.allowed_step_types), UpperBound())
         run = [worst] * policy.max_steps
-        planning = inputs.inferences(inputs.limits.attempts)
+        planning = inputs.inferences(inputs.inferences_per_ask)
         return planning.then(in_sequence(run) if policy.require_linear else in_parallel(run))
     if validate_plan(steps, policy):
         return UpperBound()

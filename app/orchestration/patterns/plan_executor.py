@@ -21,7 +21,7 @@ from app.orchestration.patterns.plan_run import PlanProgress, run_steps
 from app.orchestration.patterns.steps import STEP_PATTERNS, StepPattern, as_answer
 from app.orchestration.patterns.validated_answer import compiled_contract, validate_answer
 
-VERSION = 1
+VERSION = 2
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 

@@ -37,7 +37,7 @@ from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern
 from app.orchestration.patterns.specialized_loop import answers_bound, specialized_loop
 from app.orchestration.patterns.validated_answer import compiled_contract, validate_answer
 
-VERSION = 2
+VERSION = 3
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
@@ -194,6 +194,7 @@ PATTERN = Pattern(
     redundant_loop,
     VERSION,
     upper_bound,
+    oldest_version=2,
     admit=admit,
     own_fields=frozenset({"redundancy"}),
     required_output=("schema",),

@@ -4,19 +4,18 @@ With tools it has two phases: first the model talks and gathers what it needs, t
 response format and is offered no tools. The model learns what is wrong with an invalid answer and tries again.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 from app.capabilities.prompting.definition import EmptyInput, PromptId
-from app.capabilities.prompting.registry import default_registry
-from app.domain.contract.messages import Message
+from app.capabilities.prompting.prompt_call import Asked, Prompt
 from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.pattern import BoundInputs, Pattern, UpperBound
 from app.orchestration.patterns.agent_loop import ToolLoop
 from app.orchestration.patterns.validated_answer import answer_until_valid, compiled_contract
 
-VERSION = 1
+VERSION = 2
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 TEMPERATURE = 0.3
 
@@ -28,21 +27,20 @@ async def specialized_loop(context: RunContext, attempts: int | None = None) -> 
     partial result.
     """
     contract = await compiled_contract(context)
-    messages = context.settings.messages
+    asked: Asked = context.settings.messages
     if context.settings.tools:
-        await ToolLoop(context).answer(messages)
-        prompt = default_registry().get_prompt(PromptId.STRUCTURED_ANSWER_USER, EmptyInput())
-        messages = (Message(role="user", content=prompt),)
+        await ToolLoop(context).answer(asked)
+        asked = Prompt(PromptId.STRUCTURED_ANSWER_USER, EmptyInput())
     settings = context.settings
     if settings.hints.temperature is None:
         hints = settings.hints.model_copy(update={"temperature": TEMPERATURE})
         context = context.with_settings(replace(settings, hints=hints))
 
-    async def answer(messages: Sequence[Message]) -> str:
-        return (await context.infer(messages, contract.response_format, tools=False)).text
+    async def answer(asked: Asked) -> str:
+        return (await context.infer(asked, contract.response_format, tools=False)).text
 
     limit = context.limits.attempts if attempts is None else attempts
-    return await answer_until_valid(context, contract, answer, messages=messages, limit=limit)
+    return await answer_until_valid(context, contract, answer, asked=asked, limit=limit)
 
 
 def answers_bound(

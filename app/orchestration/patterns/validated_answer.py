@@ -5,15 +5,12 @@ model that answered learns why, as it does of a broken rule. If the judgement ca
 the model that answered, so it is not asked again.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from app.capabilities.answer_contract import AnswerContract, ValidatedAnswer
 from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.prompt_call import PromptCall
+from app.capabilities.prompting.prompt_call import Asked, Prompt, PromptCall
 from app.capabilities.prompting.prompts.assessment import AnswerJudgementInput, AnswerJudgementOutput
-from app.capabilities.prompting.prompts.output_format import StructuredViolationsInput
-from app.capabilities.prompting.registry import default_registry
-from app.domain.contract.messages import Message
 from app.domain.contract.rules import AnswerContent
 from app.domain.failures import ConstraintFailure
 from app.domain.journal.events import ConstraintRepaired, ValidationEnd
@@ -22,12 +19,12 @@ from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.branch_settings import BranchSettings
 from app.orchestration.execution.context import RunContext
 
-AnswerSource = Callable[[Sequence[Message]], Awaitable[str]]
-"""Asks a model with these messages and returns its answer."""
+AnswerSource = Callable[[Asked], Awaitable[str]]
+"""Asks a model this and returns its answer."""
 
 
 async def answer_until_valid(
-    context: RunContext, contract: AnswerContract, answer: AnswerSource, *, messages: Sequence[Message], limit: int
+    context: RunContext, contract: AnswerContract, answer: AnswerSource, *, asked: Asked, limit: int
 ) -> PatternResult:
     """Return the first valid answer among `limit` attempts; from the second on, the model learns what was wrong.
 
@@ -36,15 +33,13 @@ async def answer_until_valid(
     """
     attempt = 1
     while True:
-        text = await answer(messages)
+        text = await answer(asked)
         context.transition_to(State.VALIDATE, "output_ready")
         validated = await validate_answer(context, contract, text, attempt)
         if validated.failure is None or validated.is_unjudged or attempt == limit:
             return validated.result_after_last_attempt(strict=context.settings.is_strict)
         context.announce_retry(validated.failure)
-        violations = StructuredViolationsInput.from_pairs(validated.violations)
-        prompt = default_registry().get_prompt(PromptId.STRUCTURED_VIOLATIONS_USER, violations)
-        messages, attempt = (Message(role="user", content=prompt),), attempt + 1
+        asked, attempt = Prompt.of_violations(list(validated.violations)), attempt + 1
 
 
 async def compiled_contract(context: RunContext) -> AnswerContract:

@@ -139,6 +139,7 @@ def fork_execution(
         created_at=created_at,
         durability="journaled",
         revision=before.revision,
+        pattern_version=before.pattern_version,
         agent=before.agent,
         fork=Fork(
             before.request_id,

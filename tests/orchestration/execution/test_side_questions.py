@@ -9,9 +9,14 @@ import pytest
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompt_call import PromptCall
 from app.capabilities.prompting.prompts.assessment import AnswerJudgementInput, AnswerJudgementOutput
+from app.capabilities.prompting.registry import PromptRegistry, default_registry
 from app.domain.failures import Code, Failure, ValidationFailure
+from app.domain.journal.outcomes import AttemptSucceeded
+from app.domain.journal.step_key import StepKey
 from app.orchestration.execution.context import RunContext
-from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine
+from app.ports.journal import ExecutionHistory
+from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine, watch_commits
+from tests.support.stored_journal import CommittingJournal
 from tests.support.virtual_time import VirtualClock
 
 USAGE = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
@@ -54,8 +59,59 @@ async def test_the_model_learns_what_is_unreadable_and_is_asked_again(clock: Vir
     response, record = await asking(clock, ANSWER, PROSE, FINE, ANSWER).run(chat_request(), aside)
     assert response.content == "the answer 0.5 the answer"
     counts = [item.event.message_count for item in record.events if item.event.type == "inference.start"]
+    assert counts == [1, 2, 2, 2]
+    assert replay_offline(record, aside) == len(record.steps)
+
+
+EARLIER_FINGERPRINTS = {
+    "1/0/0": "0d3523508c37c89b066386713ed65882",
+    "1/0/1": "233bda015decf9ae609575d0dc1c6576",
+    "2": "eb4d3a4258a676b86b234b1b3cba326e",
+}
+"""Those of the same execution in a record of an earlier release."""
+
+
+async def test_a_record_of_revision_2_is_continued_as_it_began(clock: VirtualClock) -> None:
+    world = asking(clock, ANSWER, PROSE, FINE, ANSWER)
+    execution = world.execution(chat_request(), revision=2, pattern_version=1)
+    await world.drive(execution, aside)
+    record = world.record(execution)
+    assert {key: record.steps[StepKey(key)].fingerprint for key in EARLIER_FINGERPRINTS} == EARLIER_FINGERPRINTS
+    counts = [item.event.message_count for item in record.events if item.event.type == "inference.start"]
     assert counts == [1, 2, 4, 2]
     assert replay_offline(record, aside) == len(record.steps)
+
+
+def reworded(prompt_id: PromptId, template: str) -> PromptRegistry:
+    """Return the shipped prompts with another text for one of them."""
+    shipped = default_registry()
+    definitions = (shipped.definition(each) for each in shipped.ids())
+    return PromptRegistry(
+        replace(each, template=template) if each.prompt_id == prompt_id else each for each in definitions
+    )
+
+
+async def test_a_record_stands_when_a_text_has_changed_and_what_is_asked_later_has_the_new_one(
+    clock: VirtualClock,
+) -> None:
+    before = watch_commits(asking(clock, ANSWER, PROSE, FINE, ANSWER))
+    _, whole = await before.run(chat_request(), aside)
+    journal = before.journal
+    assert isinstance(journal, CommittingJournal)
+    for record, _ in journal.commits:
+        engine = scripted_engine(clock, "a", *[ANSWER, PROSE, FINE, ANSWER][answered(record) :])
+        system = reworded(PromptId.ANSWER_JUDGEMENT_SYSTEM, "Judge sternly, in JSON.")
+        after = make_harness(clock, engine, max_retries=0, attempts=3, prompts=system)
+        response, continued = await after.recover(record, aside)
+        assert response.content == "the answer 0.5 the answer"
+        assert {key: step.fingerprint for key, step in continued.steps.items()} == {
+            key: step.fingerprint for key, step in whole.steps.items()
+        }
+        assert replay_offline(continued, aside) == len(continued.steps)
+
+
+def answered(record: ExecutionHistory) -> int:
+    return sum(isinstance(step.outcome, AttemptSucceeded) for step in record.steps.values())
 
 
 @pytest.mark.parametrize(
@@ -125,3 +181,15 @@ async def test_it_is_asked_greedily_for_all_hints_of_the_request(clock: VirtualC
     _, record = await asking(clock, ANSWER, FINE, ANSWER).run(request, aside)
     temperatures = [item.event.temperature for item in record.events if item.event.type == "inference.start"]
     assert temperatures == [1.5, 0, 1.5]
+
+
+async def test_what_was_wrong_and_which_repairs_were_tried_is_in_the_failure(clock: VirtualClock) -> None:
+    async def asking_once(context: RunContext) -> str:
+        try:
+            return str((await context.ask(question())).score)
+        except Failure as failure:
+            return f"{failure.details['repairs']} {failure.details['methods'][-1]}"
+
+    response, record = await asking(clock, *[PROSE] * 9).run(chat_request(), asking_once)
+    assert response.content == "['SUPERVISOR_REPAIR_JSON_USER', 'SUPERVISOR_REPAIR_JSON_USER'] direct_parsing"
+    assert replay_offline(record, asking_once) == len(record.steps)

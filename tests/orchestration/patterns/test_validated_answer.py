@@ -227,7 +227,7 @@ class TestJudge:
         world = here(clock, city("Ulm"), {"text": "Well."}, judgement(score=7), YES)
         response, record = await run(world, structured({"semantic": True}))
         assert (response.state, response.confidence) == (State.COMPLETE, 0.9)
-        assert [event.message_count for event in events(record, InferenceStart)] == [1, 2, 4, 6]
+        assert [event.message_count for event in events(record, InferenceStart)] == [1, 2, 2, 2]
 
     @pytest.mark.parametrize("mode", [Mode.CHAT, Mode.STRUCTURED])
     async def test_one_that_never_can_be_ends_it_and_is_not_the_answering_models_fault(

@@ -292,11 +292,11 @@ async def test_a_model_learns_why_its_plan_was_refused_and_tries_again(clock: Vi
     response, record = await run(make_harness(clock, engine, tools=BUILTIN_TOOLS, attempts=3), planning())
     assert response.state is State.COMPLETE
     first, second, third = (call.messages for call in engine.calls)
-    assert (len(first), len(second), len(third)) == (2, 4, 6)
+    assert (len(first), len(second), len(third)) == (2, 2, 2)
     assert "stands twice in the plan" in second[-1].text
     assert "steps.1.name" in second[-1].text
     assert "must be an object with name and arguments" in third[-1].text
-    assert second[2].text == said(ASK, ASK)["text"]
+    assert json.dumps(ASK["name"]) in second[-1].text
     (created,) = events(record, PlanCreated)
     assert [step["name"] for step in created.steps] == ["ask", "roll"]
 

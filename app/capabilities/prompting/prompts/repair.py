@@ -3,9 +3,9 @@
 A repair answers what the repaired prompt asked for. A repaired call or step is put in the place of the old one.
 """
 
-from typing import Final
+from typing import Any, Final
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from app.capabilities.prompting.definition import EmptyInput, PromptDefinition, PromptId, PromptInput, PromptOutput
 from app.capabilities.prompting.prompts.output_format import QuotedViolation
@@ -51,7 +51,7 @@ class RepairToolCallInput(RepairInput):
 class RepairedCall(PromptOutput):
     """A tool call with other arguments."""
 
-    step: str = Field(description="Name of the step that makes the call.")
+    step: str = Field("", description="Name of the step that makes the call; may be left out if there is only one.")
     arguments: dict[str, JsonValue] = Field(description="Arguments that fit its tool.")
 
 
@@ -59,6 +59,11 @@ class RepairToolCallOutput(PromptOutput):
     """Repaired tool calls."""
 
     calls: tuple[RepairedCall, ...] = Field(min_length=1, description="Each repaired call.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_one_call(cls, value: Any) -> Any:
+        return {"calls": [value]} if isinstance(value, dict) and "arguments" in value else value
 
 
 class RepairPlanInput(RepairInput):
@@ -78,6 +83,11 @@ class RepairMissingToolOutput(PromptOutput):
     """Repaired steps, under their names."""
 
     steps: tuple[PlanStep, ...] = Field(min_length=1, description="Each repaired step, whole.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_one_step(cls, value: Any) -> Any:
+        return {"steps": [value]} if isinstance(value, dict) and "type" in value else value
 
 
 PROMPTS: Final = (

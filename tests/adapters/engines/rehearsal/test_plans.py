@@ -12,7 +12,7 @@ from app.adapters.engines.rehearsal.engine import RehearsalEngine
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.capabilities.models.format_enforcement import apply_enforcement, submitted_reply
 from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.prompt_call import PromptCall
+from app.capabilities.prompting.prompt_call import Prompt, PromptCall, violations_of
 from app.capabilities.prompting.prompts.planning import (
     STEP_TYPE_DESCRIPTIONS,
     HistoryMessage,
@@ -20,6 +20,7 @@ from app.capabilities.prompting.prompts.planning import (
     PlanGenerationOutput,
     PlannableTool,
 )
+from app.capabilities.prompting.registry import default_registry
 from app.domain.contract.constrained_types import FormatEnforcement
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
@@ -101,7 +102,7 @@ async def test_a_plan_that_was_refused_is_made_again() -> None:
     question = prompted("Tell me a story")
     engine = RehearsalEngine(profile("rehearsal"), VirtualClock())
     first = await answered(question)
-    members = question.correction_messages(_refusal(question))
+    members = Prompt.of_violations(violations_of(_refusal(question))).messages(default_registry())
     call = EngineCall(
         [*question.messages, first.message("x"), *members], (), ExecutionHints(), question.response_format.schema
     )
