@@ -44,7 +44,7 @@ class ConfiguredLimits:
 
 _NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
 _NOT_YET = "is not in this version"
-_LATER_FIELDS = frozenset({"context", "on_limit"})
+_LATER_FIELDS = frozenset({"context"})
 _MODE_FIELDS = ("redundancy", "plan", "flow")
 """Request fields that only the patterns which claim them in `own_fields` accept."""
 

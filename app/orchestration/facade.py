@@ -260,7 +260,8 @@ class Facade:
             if request.after is not None:
                 _, transcript = await self.records.transcript(principal, request.after)
         admitted = _Admitted(request, limits, transcript, agent)
-        if pattern.starts_with_request and (limits.tokens is not None or limits.cost is not None):
+        is_refused_early = pattern.starts_with_request and request.on_limit == "fail"
+        if is_refused_early and (limits.tokens is not None or limits.cost is not None):
             await self._check_budget(admitted, principal.own)
         return admitted
 

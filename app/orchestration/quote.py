@@ -34,6 +34,8 @@ class QuoteCalculator:
         tools = allowed_tools(request, pattern, self.registry, agent)
         inputs = BoundInputs(request, limits, tools, self.catalogue, self.registry, pattern.static_plan)
         bound = pattern.upper_bound(inputs)
+        if request.on_limit == "salvage":
+            bound = bound.then(inputs.inferences(limits.attempts))
         tokens = bound.tokens if limits.tokens is None else min(bound.tokens, limits.tokens + bound.tokens_in_flight)
         highest_price = max(
             max_token_price(engine.profile) for engine in self.catalogue.engines_for(pattern.models(request))

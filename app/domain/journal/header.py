@@ -25,6 +25,9 @@ Before revision 3, prompts have their shipped texts, which are part of fingerpri
 reply to a prompt learns in the same conversation what is wrong. Since then a fingerprint has the prompt's id and its
 input, so that a text can change, and an unusable reply is repaired by a prompt of its own.
 """
+MAX_RESERVED_SECONDS: Final = 30.0
+RESERVED_SHARE: Final = 0.1
+"""Share of the time that is withheld for a final answer, up to a maximum."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,21 @@ class ExecutionHeader:
     def scope(self) -> AccessScope:
         """The data that it may use: that of its user."""
         return AccessScope(self.tenant, self.user)
+
+    @property
+    def salvages(self) -> bool:
+        """True if a reached limit ends the execution with a degraded answer instead of a failure."""
+        return self.request.on_limit == "salvage"
+
+    @property
+    def has_reserve(self) -> bool:
+        """True if a part of the limits is withheld for a final answer."""
+        return self.salvages or (self.request.plan is not None and self.request.plan.passes > 1)
+
+    @property
+    def reserved_seconds(self) -> float:
+        """Return the seconds that the final answer may take, in an execution that salvages."""
+        return min(MAX_RESERVED_SECONDS, self.bounds.timeout * RESERVED_SHARE)
 
     @property
     def origin(self) -> RequestId | None:

@@ -50,7 +50,7 @@ class StepKey(str):
 
     def is_within(self, *ancestors: "StepKey") -> bool:
         """Return True if the key is one of these keys or lies below one of them."""
-        return f"{self}/".startswith(tuple(f"{ancestor}/" for ancestor in ancestors))
+        return f"{self}/".startswith(tuple(f"{ancestor}/" if ancestor else "" for ancestor in ancestors))
 
     def precedes(self, other: "StepKey") -> bool:
         """Return True if this step ended before the other one began.
@@ -91,3 +91,4 @@ ROOT = StepKey("")
 PLAN_KEY = StepKey("plan")
 PREPARE_KEY = StepKey("prepare")
 STOP_KEY = StepKey("stop")
+LIMIT_KEY = StepKey("limit")

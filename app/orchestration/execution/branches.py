@@ -15,8 +15,9 @@ import anyio
 
 from app.domain.failures import Cancellation, Code, Failure
 from app.domain.fingerprints import digest
+from app.domain.journal.header import RESERVED_SHARE
 from app.domain.journal.outcomes import RaceDecided, RecordedStep
-from app.domain.journal.step_key import StepKey
+from app.domain.journal.step_key import ROOT, StepKey
 from app.orchestration.execution.effect import (
     BranchStopped,
     BranchSuspended,
@@ -104,7 +105,7 @@ class Branches:
         self._recorder = recorder
         self._ledger = ledger
         self._clock = clock
-        self._is_concurrent = clock is not None and recorder.stop_decision is None
+        self._is_concurrent = clock is not None and not recorder.has_stopped
         self._model_calls = model_calls
         self.model_call_slots: anyio.Semaphore | None = None
         """Slots of the model calls; None until branches run concurrently."""
@@ -274,10 +275,18 @@ class Branches:
         limit.expired_at = step.at
         self._cancel((limit.branch,))
 
+    def end_all(self) -> None:
+        """Let nothing begin in any branch until the recorder is opened again, and cancel the effects that run."""
+        self._recorder.close(())
+        self._cancel_effects((ROOT,))
+
     def _cancel(self, branches: tuple[StepKey, ...]) -> None:
         """Let nothing begin in these branches, and cancel the effects that run there."""
         self._recorder.close(branches)
         self._ledger.exclude(branches)
+        self._cancel_effects(branches)
+
+    def _cancel_effects(self, branches: tuple[StepKey, ...]) -> None:
         cancelled = [each for each in self._suspended if each[0].key.is_within(*branches)]
         self._suspended = [each for each in self._suspended if each not in cancelled]
         for _, effect in cancelled:
@@ -333,19 +342,34 @@ def collect(ends: Mapping[int, BranchEnd[T]], winners: Sequence[int]) -> dict[in
 
 
 class Deadline:
-    """A timer that starts when it is entered and calls back once unless it is left before."""
+    """A timer that starts when it is entered and calls back once unless it is left before.
+
+    A reserve at its end may be withheld from what runs, until it is used.
+    """
 
     def __init__(self, clock: Clock, seconds: float, on_expiry: Callable[[], None]) -> None:
         self._clock = clock
         self._seconds = seconds
         self._on_expiry: Callable[[], None] | None = on_expiry
         self._cancel_timer: Callable[[], None] | None = None
+        self._cancel_limit: Callable[[], None] | None = None
         self._expires_at = 0.0
+        self._reserve = 0.0
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until it expires."""
-        return max(0.0, self._expires_at - self._clock.monotonic())
+        """Seconds until it expires, or until the reserve begins."""
+        return max(0.0, self._expires_at - self._reserve - self._clock.monotonic())
+
+    def withhold(self, reserve: float, on_limit: Callable[[], None]) -> None:
+        """Withhold so many seconds at its end, or a tenth of it if that is less; call back once they begin."""
+        self._reserve = min(reserve, self._seconds * RESERVED_SHARE)
+        self._cancel_limit = self._clock.call_later(self.seconds_left, on_limit)
+
+    def use_reserve(self, seconds: float) -> None:
+        """End the time of the pattern. What follows takes at most so many seconds by a time limit of its own."""
+        self._stop()
+        self._reserve, self._expires_at = 0.0, self._clock.monotonic() + seconds
 
     def restart(self) -> None:
         """Start again: the time until now does not count."""
@@ -368,6 +392,6 @@ class Deadline:
         self._cancel_timer = self._clock.call_later(self._seconds, self._on_expiry)
 
     def _stop(self) -> None:
-        if self._cancel_timer is not None:
-            self._cancel_timer()
-            self._cancel_timer = None
+        for cancel in filter(None, (self._cancel_timer, self._cancel_limit)):
+            cancel()
+        self._cancel_timer = self._cancel_limit = None

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from app.capabilities.answer_contract import AnswerContract, ValidatedAnswer
 from app.capabilities.prompting.prompt_call import Asked, Output, Prompt, PromptCall
 from app.capabilities.prompting.supervisor import Corrector, Supervisor
+from app.domain.contract.final_answer import PhaseEInput
 from app.domain.contract.messages import Message, ToolCall, ToolResult
 from app.domain.contract.request import ExecutionHints, SystemRequest
 from app.domain.contract.response import StepStatus, SuspensionKind
@@ -45,6 +46,7 @@ from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.inference import Inference
 from app.orchestration.execution.ledger import ToolCallState
 from app.orchestration.execution.progress import Conversation, RunProgress, StepProgress
+from app.orchestration.execution.reserve import use_budget_reserve
 from app.orchestration.execution.tool_round import ToolRound
 
 T = TypeVar("T")
@@ -545,6 +547,32 @@ def prepared_context(context: RunContext, prepared: Prepared, at: float) -> RunC
     position.anchor, position.now = PREPARE_KEY, at
     position.apply_forks()
     return RunContext(position, replace(context._settings, messages=prepared.messages, tools=prepared.tools))
+
+
+def set_findings(context: RunContext, findings: Callable[[], Mapping[str, JsonValue]]) -> None:
+    """Set what a final answer is written from if a limit ends the outermost pattern: what it has found, by name.
+
+    It follows from the results of branches that have ended, so that a replay finds the same.
+    """
+    if context._position.is_root:
+        context._position.progress.findings = findings
+
+
+def set_phase_e_input(context: RunContext, phase_e_input: Callable[[], PhaseEInput]) -> None:
+    """Set the state that a final answer is written from if the outermost pattern, which runs in passes, is stopped."""
+    if context._position.is_root:
+        context._position.progress.phase_e_input = phase_e_input
+
+
+def use_reserve(context: RunContext) -> None:
+    """Let what follows take the tokens and the cost that were withheld for the final answer."""
+    use_budget_reserve(context._position.execution)
+
+
+def closing_context(context: RunContext) -> RunContext:
+    """Return the context of the outermost branch behind all that it did, however it ended."""
+    context._position.is_closed = False
+    return context
 
 
 async def _start(branch: Callable[[RunContext], Awaitable[T]], context: RunContext, earlier: Sequence[Position]) -> T:

@@ -49,6 +49,7 @@ from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.ledger import Ledger, budget_for
 from app.orchestration.execution.recorder import Recorder, diverged
 from app.ports.journal import ExecutionHistory, Journal
+from app.ports.model import EngineProfile
 
 T = TypeVar("T")
 NON_IDEMPOTENT_GRACE_S = 4.0
@@ -72,10 +73,13 @@ class Execution:
         clock, origin = None if environment is None else environment.clock, header.origin
         self.header = header
         self.lifecycle = Lifecycle(header.mode)
-        self.ledger = Ledger(budget_for(header.bounds, history), history)
+        self.ledger = Ledger(budget_for(header.bounds, history, _final_answer_engines(header, environment)), history)
         self.recorder = Recorder(header.execution_id, journal, history, clock)
         model_calls = 1 if environment is None else environment.concurrent_inferences
         self.branches = Branches(self.recorder, self.ledger, clock, model_calls)
+        if header.salvages:
+            # Its time limit cancels what runs in any branch.
+            self.branches.cancellable_depth = 1
         self.deadline: Deadline | None = None
         self.response: SystemResponse | None = None
         self.is_handed_over = False
@@ -322,3 +326,11 @@ class Execution:
             self.branches.suspend(unknown.question, effect)
         self.recorder.record_step(unknown.rerun_key, effect.fingerprint, RaceDecided(()))
         return await self._run_once(effect, environment, unknown.number + 1)
+
+
+def _final_answer_engines(header: ExecutionHeader, environment: Environment | None) -> Sequence[EngineProfile]:
+    """Return the engines that may write the final answer; none if the execution owes none."""
+    model = header.request.model
+    if environment is None or not header.has_reserve or not (model is None or environment.catalogue.has(model)):
+        return ()
+    return [engine.profile for engine in environment.catalogue.resolve(model)]

@@ -12,7 +12,9 @@ Theory of operation of the budget
 3. So all shares together fit the limits whenever one is granted. An attempt may turn out to take more, because no
    provider is bound by an estimate, but never more than the context window of its engine: the total stays below the
    limit and one window for every attempt that can run concurrently.
-4. What an earlier owner recorded counts from the start and not from its replay, because branches replay in turn.
+4. An execution that owes a final answer withholds a share for it, until the pattern has ended: what the answer may
+   read and write, but at most a quarter of each limit, so that a small budget is not spent on it alone.
+5. What an earlier owner recorded counts from the start and not from its replay, because branches replay in turn.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +51,9 @@ CANCELLED = "cancelled while it ran"
 WAITING = "waiting for an answer"
 _UNSENT = frozenset({AttemptFailureReason.BREAKER_OPEN, AttemptFailureReason.OVER_BUDGET})
 """Reasons of attempts that ended before anything was sent."""
+_FINAL_ANSWER_READS = 4096
+"""Tokens that a final answer reads at most: its prompt, and what it quotes of the results."""
+_LARGEST_RESERVED_SHARE = 0.25
 
 
 class Ledger:
@@ -93,6 +98,14 @@ class Ledger:
         if last is None or isinstance(last.outcome, AttemptSucceeded):
             return None
         return last.outcome.partial or None
+
+    @property
+    def was_over_budget(self) -> bool:
+        """True once an attempt was refused because the budget could not pay for it."""
+        return any(
+            isinstance(each.outcome, AttemptFailed) and each.outcome.reason is AttemptFailureReason.OVER_BUDGET
+            for each in self._attempts
+        )
 
     @property
     def last_speaker(self) -> tuple[str, str] | None:
@@ -273,6 +286,11 @@ class BudgetShare(NamedTuple):
     cost: float
 
 
+NOTHING = BudgetShare(0, 0.0)
+_RESERVE = "reserve"
+"""Key of the share that is withheld, where the steps of attempts are the keys of theirs."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Limit:
     """One limit as an attempt meets it: `reading` is what its input takes, `per_token` what a written token takes."""
@@ -300,19 +318,26 @@ class _Limit:
 class Budget:
     """The token and cost limits of one execution, and the share that each attempt takes of them.
 
-    `steps` are those that an earlier owner recorded.
+    `steps` are those that an earlier owner recorded. The `reserve` is withheld until it is used.
     """
 
-    def __init__(self, tokens: int | None, cost: float | None, steps: Mapping[StepKey, RecordedStep]) -> None:
+    def __init__(
+        self,
+        tokens: int | None,
+        cost: float | None,
+        steps: Mapping[StepKey, RecordedStep],
+        reserve: BudgetShare = NOTHING,
+    ) -> None:
         self._tokens = tokens
         self._cost = cost
+        self._reserve = reserve
         self._used = dict(_recorded_shares(steps))
         self._running: dict[str, BudgetShare] = {}
 
     @property
     def is_exhausted(self) -> bool:
         """True if nothing is left even if the running attempts take nothing."""
-        used = _sum(self._used)
+        used = _sum({**self._used, _RESERVE: self._reserve})
         return (self._tokens is not None and used.tokens >= self._tokens) or (
             self._cost is not None and used.cost >= self._cost
         )
@@ -333,13 +358,17 @@ class Budget:
         self._running[key] = BudgetShare(read + written, cost)
         return replace(call, hints=call.hints.model_copy(update={"max_tokens": written}))
 
+    def use_reserve(self) -> None:
+        """Let the next attempts take what was withheld."""
+        self._reserve = NOTHING
+
     def charge(self, key: str, usage: TokenUsage, prices: TokenPrices | None) -> None:
         """Replace the share of an attempt that ended with what it took."""
         self._running.pop(key, None)
         self._used[key] = BudgetShare(usage.total_tokens, (prices or FREE).cost_of(usage))
 
     def _limits(self, read: int, prices: TokenPrices) -> Iterator[_Limit]:
-        taken = _sum({**self._used, **self._running})
+        taken = _sum({**self._used, **self._running, _RESERVE: self._reserve})
         if self._tokens is not None:
             yield _Limit("limits.tokens", self._tokens, taken.tokens, read, 1)
         if self._cost is not None:
@@ -347,11 +376,34 @@ class Budget:
             yield _Limit("limits.cost", self._cost, taken.cost, reading, prices.output_token)
 
 
-def budget_for(limits: EffectiveLimits, history: ExecutionHistory | None = None) -> Budget | None:
-    """Return the budget under these limits, less what the history has used; None without token and cost limits."""
+def budget_for(
+    limits: EffectiveLimits, history: ExecutionHistory | None = None, answered_by: Sequence[EngineProfile] = ()
+) -> Budget | None:
+    """Return the budget under these limits, less what the history has used; None without token and cost limits.
+
+    A share is withheld for a final answer that one of the engines `answered_by` may write.
+    """
     if limits.tokens is None and limits.cost is None:
         return None
-    return Budget(limits.tokens, limits.cost, {} if history is None else history.steps)
+    steps = {} if history is None else history.steps
+    return Budget(limits.tokens, limits.cost, steps, _reserve(limits, answered_by))
+
+
+def _reserve(limits: EffectiveLimits, answered_by: Sequence[EngineProfile]) -> BudgetShare:
+    """Return what a final answer may take, but at most a quarter of each limit."""
+    if not answered_by:
+        return NOTHING
+    tokens = max(_FINAL_ANSWER_READS + each.response_reserve for each in answered_by)
+    cost = max(_final_answer_cost(each) for each in answered_by)
+    return BudgetShare(
+        tokens if limits.tokens is None else int(min(tokens, limits.tokens * _LARGEST_RESERVED_SHARE)),
+        cost if limits.cost is None else min(cost, limits.cost * _LARGEST_RESERVED_SHARE),
+    )
+
+
+def _final_answer_cost(engine: EngineProfile) -> float:
+    prices = engine.price or FREE
+    return _FINAL_ANSWER_READS * prices.dearest_input_token + engine.response_reserve * prices.output_token
 
 
 def _sum(shares: Mapping[str, BudgetShare]) -> BudgetShare:

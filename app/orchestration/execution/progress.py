@@ -1,8 +1,11 @@
 """Progress: results and conversation of a run so far; its ledger counts usage and calls."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import JsonValue
+
+from app.domain.contract.final_answer import PhaseEInput
 from app.domain.contract.messages import Message
 from app.domain.contract.response import StepStatus
 from app.domain.failures import Code
@@ -42,6 +45,11 @@ class Conversation:
     def transcript(self) -> list[Message]:
         """All messages, the last answer included."""
         return [*self.messages, *self._last_answer()]
+
+    @property
+    def last_text(self) -> str:
+        """The text of the last answer; empty without one."""
+        return "" if self._last_reply is None else self._last_reply.text
 
     def extend(self, messages: Sequence[Message]) -> list[Message]:
         """Add the last answer, these messages and those that are pending; return what was added."""
@@ -104,7 +112,8 @@ class StepProgress:
 class RunProgress:
     """Progress of one run. The pattern and the driver write it, and the response is built from it.
 
-    `partial_result` is shown if nothing better follows.
+    `partial_result` is shown if nothing better follows. `findings` returns what the pattern has found so far, by name,
+    and `phase_e_input` the state of its passes, if it runs in passes.
     """
 
     def __init__(self) -> None:
@@ -112,5 +121,7 @@ class RunProgress:
         self.prepared: Prepared | None = None
         self.prepared_at = 0.0
         self.partial_result: PatternResult | None = None
+        self.findings: Callable[[], Mapping[str, JsonValue]] | None = None
+        self.phase_e_input: Callable[[], PhaseEInput] | None = None
         self.steps: list[StepProgress] = []
         """Plan steps that have started and not ended."""

@@ -22,7 +22,7 @@ from app.domain.journal.events import (
     UnnumberedEvent,
 )
 from app.domain.journal.outcomes import Outcome, RecordedStep, StopDecision
-from app.domain.journal.step_key import ROOT, STOP_KEY, StepKey
+from app.domain.journal.step_key import LIMIT_KEY, ROOT, STOP_KEY, StepKey
 from app.domain.lifecycle import SUSPENSION_EDGES, State, was_left_suspended
 from app.orchestration.execution.effect import BranchStopped, Effect
 from app.ports.journal import ExecutionHistory, Journal
@@ -32,6 +32,22 @@ _STATES_AT_REST = frozenset({State.INIT, State.SUSPENDED})
 StartEvent: TypeAlias = InferenceStart | ToolStart | NodeStart
 MIN_REMAINING_SECONDS = 30.0
 """Least running time of an execution that is continued."""
+
+
+class PatternTime:
+    """Time of the outermost pattern. If step `limit` ended it, no effect begins until the pattern has ended, too."""
+
+    def __init__(self, limit: RecordedStep | None) -> None:
+        self.has_passed = limit is not None
+        self.is_over = self.has_passed
+
+    def end(self) -> None:
+        """Let no effect begin: the time has passed."""
+        self.has_passed = self.is_over = True
+
+    def reopen(self) -> None:
+        """Let effects begin that are not the pattern's, which has ended with all its branches."""
+        self.is_over = False
 
 
 class Recorder:
@@ -57,6 +73,8 @@ class Recorder:
         self._cancelled: tuple[StepKey, ...] = ()
         self.has_stopped = self.stop_decision is not None
         """True once the execution or a branch was stopped; before, `is_closed` need not be asked."""
+        self.pattern_time = PatternTime(self.cursor.step(LIMIT_KEY))
+        self.has_stopped |= self.pattern_time.has_passed
 
     @property
     def is_read_only(self) -> bool:
@@ -68,6 +86,7 @@ class Recorder:
         return (
             self.stop_decision is not None
             or self.failure is not None
+            or self.pattern_time.is_over
             or (bool(self._cancelled) and StepKey(key).is_within(*self._cancelled))
         )
 

@@ -16,7 +16,7 @@ from app.domain.contract.response import (
     SystemError,
     SystemResponse,
 )
-from app.domain.failures import Cancellation, Failure
+from app.domain.failures import Cancellation, Code, Failure
 from app.domain.journal.events import (
     ExecutionCancelled,
     ExecutionCompleted,
@@ -39,12 +39,14 @@ SUSPENSION_EXPIRES_AFTER = timedelta(days=7)
 class Termination:
     """The end of a run: a result, a failure, or, with neither, a suspension.
 
-    `conversation` are the tool rounds and the answer of the outermost conversation.
+    `conversation` are the tool rounds and the answer of the outermost conversation. `limit` is the code of the limit
+    that was reached, if the result is salvaged.
     """
 
     result: PatternResult | None = None
     failure: Failure | None = None
     conversation: Sequence[Message] = ()
+    limit: Code | None = None
 
     @property
     def state(self) -> State:

@@ -52,10 +52,11 @@ class SessionTurn:
         System messages belong to the beginning of a session only.
         """
         header, prepared = self._execution.header, progress.prepared
-        if prepared is None or termination.result is None:
+        if termination.result is None:
             return []
-        # With an origin, PREPARE counted the messages of the origin.
-        prior_messages = prepared.prior_message_count if header.origin is None else self._prior_message_count
+        # With an origin, PREPARE counted the messages of the origin; a limit may end an execution before PREPARE.
+        is_counted = prepared is not None and header.origin is None
+        prior_messages = prepared.prior_message_count if prepared and is_counted else self._prior_message_count
         overrides = () if header.fork is None else (message for each in header.fork.chain for message in each.messages)
         asked = [*header.request.messages, *overrides]
         own = [message for message in asked if prior_messages == 0 or message.role != "system"]

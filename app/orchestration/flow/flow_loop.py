@@ -34,7 +34,7 @@ from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.branches import Waiting
-from app.orchestration.execution.context import Branch, RunContext, perform, settle
+from app.orchestration.execution.context import Branch, RunContext, perform, set_findings, settle
 from app.orchestration.execution.effect import BranchStopped, BranchSuspended
 from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound, in_parallel, in_sequence
 from app.orchestration.execution.progress import Conversation
@@ -84,6 +84,9 @@ class FlowRun:
         self._steps_left = context.limits.flow_steps
         self.agents: dict[str, ServiceAgent] = {}
         """The agents with their last tasks, by node."""
+        self._outputs: dict[str, Mapping[str, str]] = {}
+        """The last outputs of the nodes that have ended, by node."""
+        set_findings(context, self._findings)
 
     @property
     def graph(self) -> FlowGraph[Any, Any]:
@@ -165,10 +168,17 @@ class FlowRun:
         except FlowError as error:
             raise self._failure(node, error) from error
         self._waiting.pop(node.key, None)
+        self._outputs[node.key] = fired.outputs
         self._steps_left -= fired.steps
         if fired.started is not None:
             self._started[node.key], self._conversations[node.key] = fired.started, conversation
         self._context.emit(FlowStep(node.key, "continue"))
+
+    def _findings(self) -> Mapping[str, JsonValue]:
+        """Return the last outputs of the nodes that have ended, each by its state."""
+        return {
+            node: {key: orjson.loads(text) for key, text in outputs.items()} for node, outputs in self._outputs.items()
+        }
 
     def _branch(self, node: Node) -> Branch[Fired]:
         inputs = [self._state[key] for key in node.input_keys]

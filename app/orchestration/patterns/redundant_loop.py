@@ -32,7 +32,7 @@ from app.domain.journal.events import VoteCast, VoteDecided
 from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
-from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.context import RunContext, set_findings
 from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound, in_parallel
 from app.orchestration.patterns.specialized_loop import answers_bound, specialized_loop
 from app.orchestration.patterns.validated_answer import compiled_contract, validate_answer
@@ -49,8 +49,10 @@ async def redundant_loop(context: RunContext) -> PatternResult:
     """
     options = context.settings.redundancy
     contract = await compiled_contract(context)
+    ended: dict[int, JsonValue] = {}
+    set_findings(context, lambda: {"votes": [{"replica": number, "value": ended[number]} for number in sorted(ended)]})
     answers = await context.gather(
-        [partial(_replica, number=number, options=options) for number in range(options.n)],
+        [partial(_replica, number=number, options=options, ended=ended) for number in range(options.n)],
         until=lambda results: is_settled(options, _ballots(results)),
     )
     context.transition_to(State.VALIDATE, "output_ready")
@@ -79,7 +81,10 @@ async def redundant_loop(context: RunContext) -> PatternResult:
     return replace(result, confidence=elected.confidence, confidence_source=ConfidenceSource.VOTING)
 
 
-async def _replica(context: RunContext, *, number: int, options: RedundancyOptions) -> PatternResult:
+async def _replica(
+    context: RunContext, *, number: int, options: RedundancyOptions, ended: dict[int, JsonValue]
+) -> PatternResult:
+    """Return the answer of a replica, which is also added to the answers of those that have `ended` with a vote."""
     model = context.settings.model if options.models is None else options.models[number]
     context = context.with_settings(replace(context.settings, replica=number, model=model))
     try:
@@ -90,6 +95,8 @@ async def _replica(context: RunContext, *, number: int, options: RedundancyOptio
         raise
     rejection = _rejection(result)
     context.emit(VoteCast(number, "failed", rejection.code) if rejection else VoteCast(number, "voted", None))
+    if rejection is None:
+        ended[number] = result.structured_output
     return result
 
 

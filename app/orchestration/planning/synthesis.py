@@ -7,10 +7,13 @@ Theory of operation
    that it used, and notes; what it writes into our members of `metadata` is dropped.
 3. A degraded answer has one of the reasons of `_reasons`, the first that holds. What was found goes with it, under the
    names of the input; parts that are too long are cut and end in a mark.
+4. Salvage is the same for an execution without passes that a limit ended: its only reason is `limit_reached`, and it
+   misses nothing that it should have had. A draft takes the place of the text that no model wrote.
 """
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -20,9 +23,10 @@ from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompts.answer import AnswerSynthesisInput, FinalAnswer, FinalAnswerOutput
 from app.capabilities.prompting.registry import default_registry
 from app.domain.contract.final_answer import PhaseEInput
-from app.domain.failures import Failure
+from app.domain.failures import Code, Failure
+from app.orchestration.execution.branches import has_diverged
 
-__all__ = ["FinalAnswer", "PhaseEInput", "answer_without_model", "execute_phase_e"]
+__all__ = ["FinalAnswer", "PhaseEInput", "answer_without_model", "execute_phase_e", "salvage_answer"]
 
 Ask: TypeAlias = Callable[[PromptId, AnswerSynthesisInput], Awaitable[object]]
 """Asks a model and returns its output: a `FinalAnswerOutput`, its JSON, or its members."""
@@ -46,40 +50,99 @@ _WHY: Final[Mapping[str, str]] = MappingProxyType(
         "ttl_expiration": "no pass was left",
         "zero_passes": "no pass ran",
         "non_convergent": "the result was not found complete and consistent",
+        "limit_reached": "a limit of the request ended the work",
         "synthesis_failed": "no model could write it",
     }
 )
 
 
-async def execute_phase_e(data: PhaseEInput, ask: Ask) -> FinalAnswer:
-    """Return the final answer. It never raises an Exception; cancellation and the kernel's own signals pass."""
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """The end of an execution, as its answer tells it; without a `reason` the answer is not degraded."""
+
+    data: PhaseEInput
+    reason: str | None
+    limit: Code | None = None
+    is_salvage: bool = False
+
+    @property
+    def ttl_exhausted(self) -> bool | None:
+        """True if no pass was left; None if there is one, or there are none to count."""
+        return True if self.data.ttl_remaining == 0 and not self.is_salvage else None
+
+    @property
+    def found(self) -> dict[str, object]:
+        """The parts of the input that the execution reached, by name."""
+        return {name: value for name in ARTIFACTS if (value := getattr(self.data, name)) is not None}
+
+    @property
+    def sentence(self) -> str:
+        """The sentence about a degraded answer: why it is, what is missing, and what there is."""
+        why = _WHY[self.reason or "synthesis_failed"] + (f" ({self.limit})" if self.limit else "")
+        missing = "" if self.is_salvage else f"; missing: {_names(_missing(self.data))}"
+        return f"This answer is degraded: {why}{missing}; available: {_names(self.found)}."
+
+    def metadata(self, of_model: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """Return the members of the model's metadata that are not ours, and ours."""
+        others = {name: value for name, value in of_model.items() if name not in _OWN_METADATA}
+        if self.reason is None:
+            return {**others, "degraded": False}
+        own: dict[str, JsonValue] = {"degraded": True, "reason": self.reason}
+        if not self.is_salvage:
+            own["missing_fields"] = list(_missing(self.data))
+        if self.limit is not None:
+            own["limit"] = self.limit.value
+        return {**others, **own, **{name: bounded_value(value) for name, value in self.found.items()}}
+
+
+async def execute_phase_e(data: PhaseEInput, ask: Ask, *, limit: Code | None = None) -> FinalAnswer:
+    """Return the final answer of an execution in passes; `limit` is the code of the limit that ended it, if one did.
+
+    It never raises an Exception; cancellation and the kernel's own signals pass, that of a replay that diverged too.
+    """
+    return await _answer(_Ending(data, next(_reasons(data, limit), None), limit), ask)
+
+
+async def salvage_answer(data: PhaseEInput, limit: Code, ask: Ask, draft: str = "") -> FinalAnswer:
+    """Return the final answer of an execution without passes that a limit ended. It raises as little as phase E."""
+    return await _answer(_Ending(data, "limit_reached", limit, is_salvage=True), ask, draft)
+
+
+def answer_without_model(data: PhaseEInput) -> FinalAnswer:
+    """Return the final answer that the service writes itself, because no model may be asked any more."""
+    return _own_answer(_Ending(data, next(_reasons(data), None)), "none was asked")
+
+
+async def _answer(ending: _Ending, ask: Ask, draft: str = "") -> FinalAnswer:
     try:
-        asked = AnswerSynthesisInput.model_validate(dict(data))
+        asked = AnswerSynthesisInput(**dict(ending.data), has_reached_limit=ending.limit is not None)
         written = _read(await ask(PromptId.ANSWER_SYNTHESIS_USER, asked))
     # An answer is owed even if the model, its provider, a prompt of the deployment or our own code fails.
-    except Exception as cause:  # noqa: BLE001 - the reason stands above
-        return answer_without_model(data, cause)
-    reason = next(_reasons(data), None)
+    except Exception as cause:
+        if has_diverged(cause):
+            raise
+        return _own_answer(ending, cause.code if isinstance(cause, Failure) else type(cause).__name__, draft)
+    text = written.answer_text
     return FinalAnswer(
-        answer_text=written.answer_text if reason is None else f"{written.answer_text}\n\n{_sentence(data, reason)}",
+        answer_text=text if ending.reason is None else f"{text}\n\n{ending.sentence}",
         confidence=written.confidence,
-        used_step_ids=_known_steps(written.used_step_ids, data),
+        used_step_ids=_known_steps(written.used_step_ids, ending.data),
         notes=written.notes,
-        ttl_exhausted=data.ttl_remaining == 0 or None,
-        metadata=_metadata(data, reason, written.metadata),
+        ttl_exhausted=ending.ttl_exhausted,
+        metadata=ending.metadata(written.metadata),
     )
 
 
-def answer_without_model(data: PhaseEInput, cause: Exception | None = None) -> FinalAnswer:
-    """Return the final answer that the service writes itself; `cause` is the reason why no model did."""
-    reason = next(_reasons(data), "synthesis_failed")
-    results = _shown(data.execution_results)
+def _own_answer(ending: _Ending, cause: str, draft: str = "") -> FinalAnswer:
+    """Return the answer that no model wrote, for that cause, which does not quote what went wrong."""
+    ending = replace(ending, reason=ending.reason or "synthesis_failed")
+    parts = (draft, ending.sentence) if draft else (ending.sentence, _shown(ending.data.execution_results))
     return FinalAnswer(
-        answer_text="\n\n".join(filter(None, (f"No model wrote this answer. {_sentence(data, reason)}", results))),
+        answer_text="\n\n".join(filter(None, parts)),
         used_step_ids=[],
-        notes=f"No model wrote this answer: {_cause(cause)}.",
-        ttl_exhausted=data.ttl_remaining == 0 or None,
-        metadata=_metadata(data, reason, {}),
+        notes=f"No model wrote this answer: {cause}.",
+        ttl_exhausted=ending.ttl_exhausted,
+        metadata=ending.metadata({}),
     )
 
 
@@ -97,7 +160,7 @@ def _read(output: object) -> FinalAnswerOutput:
     return FinalAnswerOutput.model_validate(dict(output))
 
 
-def _reasons(data: PhaseEInput) -> Iterator[str]:
+def _reasons(data: PhaseEInput, limit: Code | None = None) -> Iterator[str]:
     """Yield the reasons for which the answer is degraded, by priority."""
     if any(True for _ in _missing(data)):
         yield "incomplete_state"
@@ -107,28 +170,16 @@ def _reasons(data: PhaseEInput) -> Iterator[str]:
         yield "zero_passes"
     if data.convergence_status != "converged":
         yield "non_convergent"
+    if limit is not None:
+        yield "limit_reached"
 
 
 def _missing(data: PhaseEInput) -> Iterator[str]:
     return (name for name in ARTIFACTS if getattr(data, name) is None)
 
 
-def _sentence(data: PhaseEInput, reason: str) -> str:
-    """Return the sentence about a degraded answer: why it is, what is missing, and what there is."""
-    missing, found = list(_missing(data)), [name for name in ARTIFACTS if getattr(data, name) is not None]
-    return f"This answer is degraded: {_WHY[reason]}; missing: {_names(missing)}; available: {_names(found)}."
-
-
 def _names(names: Iterable[str]) -> str:
     return ", ".join(name.replace("_", " ") for name in names) or "nothing"
-
-
-def _metadata(data: PhaseEInput, reason: str | None, of_model: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    metadata = {name: value for name, value in of_model.items() if name not in _OWN_METADATA}
-    if reason is None:
-        return {**metadata, "degraded": False}
-    found = {name: bounded_value(value) for name in ARTIFACTS if (value := getattr(data, name)) is not None}
-    return {**metadata, "degraded": True, "reason": reason, "missing_fields": list(_missing(data)), **found}
 
 
 def bounded_value(value: object) -> JsonValue:
@@ -170,10 +221,3 @@ def _step_names(steps: Any) -> Iterator[str]:
         name = step.get("name", step.get("step_id", step.get("id"))) if isinstance(step, Mapping) else step
         if isinstance(name, str):
             yield name
-
-
-def _cause(cause: Exception | None) -> str:
-    """Return why no model wrote the answer, without the words of what went wrong, which may quote the input."""
-    if cause is None:
-        return "none was asked"
-    return cause.code if isinstance(cause, Failure) else type(cause).__name__

@@ -23,10 +23,13 @@ from app.orchestration.execution.effect import BranchStopped, BranchSuspended
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import BoundInputs, Pattern, UpperBound
 from app.orchestration.execution.progress import RunProgress
+from app.orchestration.execution.reserve import withhold_time
 from app.orchestration.execution.response import Termination, build_response, minimal_failure, terminal_event
 from app.orchestration.execution.session_turn import SessionTurn
 from app.orchestration.pipeline.prepare import PrepareEffect, Preparer
 from app.orchestration.pipeline.stages import StageTimer
+from app.orchestration.planning.synthesis import answer_without_model
+from app.orchestration.runtime.salvage import LIMIT_REACHED, reached_limit, salvage
 
 
 async def drive(execution: Execution, pattern: Pattern, timer: StageTimer) -> None:
@@ -82,21 +85,37 @@ async def run_to_end(
         execution.recorder.record(INIT_ANCHOR, execution.correlation, accepted)
         messages = () if preparer is None else await preparer.acquire_turn()
         context = start_context(execution, progress, messages)
-        if pattern.plan is not None:
-            execution.transition_to(INIT_ANCHOR, State.PLAN, "accepted")
-            context = await pattern.plan(context, pattern.static_plan)
-        context.transition_to(State.PREPARE, "accepted" if pattern.plan is None else "planned")
-        context = await _prepare(execution, progress, context, preparer)
-        context.transition_to(State.EXECUTE, "prepared")
-        result = await pattern.run(context)
+        withhold_time(execution)
+        try:
+            result = await _run_pattern(execution, progress, pattern, preparer, context)
+        except (Failure, BranchStopped) as end:
+            limit = reached_limit(execution, end)
+            if limit is None:
+                raise
+            return Termination(await salvage(execution, progress, context, limit), limit=limit)
     except Failure as failure:
         return Termination(failure=failure)
     except BranchSuspended:
         return Termination()
     except BranchStopped:
         return _interrupted(execution)
-    result = result if isinstance(result, PatternResult) else PatternResult(result)
     return Termination(result, conversation=progress.conversation.new_messages)
+
+
+async def _run_pattern(
+    execution: Execution, progress: RunProgress, pattern: Pattern, preparer: Preparer | None, context: RunContext
+) -> PatternResult:
+    """Run the pattern from PLAN or PREPARE to its result."""
+    if pattern.plan is not None:
+        execution.transition_to(INIT_ANCHOR, State.PLAN, "accepted")
+        context = await pattern.plan(context, pattern.static_plan)
+    context.transition_to(State.PREPARE, "accepted" if pattern.plan is None else "planned")
+    context = await _prepare(execution, progress, context, preparer)
+    context.transition_to(State.EXECUTE, "prepared")
+    result = await pattern.run(context)
+    # If the time passed after the last effect, the result is whole.
+    execution.recorder.pattern_time.reopen()
+    return result if isinstance(result, PatternResult) else PatternResult(result)
 
 
 async def _prepare(
@@ -120,6 +139,8 @@ def finish(
     """
     if execution.recorder.has_stopped and execution.recorder.is_closed():
         termination = _interrupted(execution)
+    if termination.failure is not None:
+        _add_final_answer(progress)
     state, lifecycle = termination.state, execution.lifecycle
     last = terminal_event(execution, progress, termination)
     if execution.recorder.cursor.ends_suspended:
@@ -136,6 +157,15 @@ def finish(
     transition = LifecycleTransition(lifecycle.state, state, after.attempt, reason)
     messages = () if turn is None else turn.new_messages(progress, termination)
     execution.end(after, last.response, *stages, transition, last, new_messages=messages)
+
+
+def _add_final_answer(progress: RunProgress) -> None:
+    """Give the partial result of passes that were ended a final answer that no model is asked for, if it has none."""
+    partial_result = progress.partial_result or PatternResult(None)
+    if progress.phase_e_input is None or partial_result.final_answer is not None:
+        return
+    answer = answer_without_model(progress.phase_e_input())
+    progress.partial_result = replace(partial_result, content=answer.answer_text, final_answer=answer)
 
 
 def _finish_or_fail(
@@ -162,7 +192,7 @@ async def _make_durable(execution: Execution, progress: RunProgress) -> None:
 
 def _end_steps(execution: Execution, progress: RunProgress, termination: Termination) -> None:
     """Record the end of the plan's steps that have started and not ended."""
-    code = None if termination.failure is None else termination.failure.code
+    code = termination.limit if termination.failure is None else termination.failure.code
     for step in progress.steps:
         end = step.end_event(StepStatus.CANCELLED, at=execution.ledger.last_at, code=code)
         execution.recorder.record(step.anchor, step.correlation, end)
@@ -208,6 +238,8 @@ def _summed_stages(execution: Execution, progress: RunProgress, termination: Ter
 def _reason(termination: Termination) -> str:
     if termination.failure is not None:
         return termination.failure.code.lower()
+    if termination.limit is not None:
+        return LIMIT_REACHED
     return "suspended" if termination.result is None else "answered"
 
 

@@ -206,8 +206,8 @@ async def test_a_cancellation_passes() -> None:
     assert scope.cancelled_caught
 
 
-def test_the_cause_is_named_and_its_words_are_not_quoted() -> None:
-    answer = answer_without_model(phase_e_input(), ValueError("the secret input"))
+async def test_the_cause_is_named_and_its_words_are_not_quoted() -> None:
+    answer = await execute_phase_e(phase_e_input(), raising(ValueError("the secret input")))
     assert "ValueError" in (answer.notes or "")
     assert "secret" not in answer.model_dump_json()
 
